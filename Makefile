@@ -1,0 +1,47 @@
+# `make run` and `make test` prepare the machine themselves; see deploy/setup for what that is.
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format demo setup image clean
+
+# How many of each process `make run` starts.
+WEB ?= 1
+WORKER ?= 1
+FLOWER ?= 1
+# Arguments for pytest.
+ARGS ?=
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+run: ## Start the service in the foreground (WEB=2 WORKER=1: how many of each)
+	@exec deploy/run web=$(WEB) worker=$(WORKER) flower=$(FLOWER)
+
+demo: ## While `make run` runs: one conversation with a scripted model, live
+	@deploy/setup
+	@exec .venv/bin/python -m deploy.demo
+
+test: ## Run all tests (ARGS="-k name": what pytest is to do)
+	@deploy/setup test
+	@deploy/image/build sandbox tiny
+	@exec .venv/bin/python -m pytest $(ARGS)
+
+lint: ## Check style, types and the borders between the parts
+	@deploy/setup
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+format: ## Put the code into shape
+	@deploy/setup
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+setup: ## Only prepare the machine: packages, the engine, the Python environment
+	@deploy/setup
+
+image: ## Only build the sandbox image
+	@deploy/setup
+	@deploy/image/build
+
+clean: ## Remove the Python environment and caches; var/, with the data, stays
+	rm -rf .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""The HTTP side: thin routes over the store. Never touches an engine (law 9)."""

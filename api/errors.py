@@ -1,0 +1,65 @@
+"""Errors → HTTP: the one table, and bodies that say what is wrong without repeating what was sent."""
+
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from shared.errors import Conflict, Invalid, NotFound, Unauthenticated, WorkspaceError
+
+log = structlog.get_logger()
+
+STATUS: dict[type[WorkspaceError], int] = {Unauthenticated: 401, NotFound: 404, Invalid: 400, Conflict: 409}
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every error in one of two bodies: `{"detail": text}`, or the 422 of interface.md 2.4."""
+    app.add_exception_handler(WorkspaceError, _answer_workspace_error)
+    app.add_exception_handler(RequestValidationError, _answer_validation_error)
+    app.add_exception_handler(OperationalError, _answer_store_error)
+    app.add_exception_handler(PoolTimeout, _answer_store_error)
+    app.add_exception_handler(Exception, _answer_defect)
+
+
+def validation_entry(location: tuple[str, ...], message: str, kind: str = "value_error") -> dict[str, Any]:
+    """One entry of a 422's `detail` (interface.md 2.4)."""
+    return {"loc": list(location), "msg": message, "type": kind}
+
+
+async def _answer_workspace_error(request: Request, error: Exception) -> JSONResponse:
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), None)
+    if status is None:
+        return await _answer_defect(request, error)
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return JSONResponse({"detail": str(error)}, status, headers)
+
+
+async def _answer_validation_error(_request: Request, error: Exception) -> JSONResponse:
+    # Pydantic's `input` and `ctx` repeat what was sent, secrets included: they are left out.
+    entries = error.errors() if isinstance(error, RequestValidationError) else []
+    detail = [
+        validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries
+    ]
+    return JSONResponse({"detail": detail}, 422)
+
+
+async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:
+    log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
+    return JSONResponse({"detail": "the store does not answer; try again"}, 503, {"Retry-After": "1"})
+
+
+async def _answer_defect(request: Request, error: Exception) -> JSONResponse:
+    # The type alone: an exception's text may quote a value, and a value may be a secret.
+    log.error("defect", path=request.url.path, error=type(error).__name__, where=_where(error))
+    return JSONResponse({"detail": "internal error"}, 500)
+
+
+def _where(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"

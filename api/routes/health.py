@@ -1,0 +1,44 @@
+"""Health: open to all, and silent about everything but health (wire contract 1.12)."""
+
+import time
+from typing import Any
+
+from fastapi import APIRouter
+from sqlmodel import text
+
+from api.context import Here
+
+router = APIRouter(tags=["health"])
+
+STARTED = time.monotonic()
+
+
+@router.get("/alive")
+def get_alive() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/health")
+def get_health() -> str:
+    """The process answers."""
+    return "OK"
+
+
+@router.get("/ready")
+def get_ready(here: Here) -> str:
+    """The store answers too; a 503 otherwise."""
+    with here.database.reading() as session:
+        session.connection().execute(text("SELECT 1"))
+    return "OK"
+
+
+@router.get("/server_info")
+def get_server_info(here: Here) -> dict[str, Any]:
+    """How long this process has been up, in seconds, and which version it is."""
+    return {
+        "uptime": time.monotonic() - STARTED,
+        "idle_time": 0.0,
+        "title": "Agent Workspace",
+        "resources": {},
+    }

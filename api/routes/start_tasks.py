@@ -1,0 +1,75 @@
+"""Start tasks: how far the starts of conversations have got."""
+
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from api.context import Here, Me
+from api.query import Limit, PageId, Since
+from api.schemas.start_tasks import StartTaskInfo, show_start_task
+from api.schemas.wire import PageOf
+from shared.ids import check_count
+from shared.store import start_tasks
+
+router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"])
+
+MOST_IDS = 100
+OfConversation = Annotated[
+    UUID | None, Query(alias="conversation_id__eq", description="The conversation that was started")
+]
+CreatedFrom = Annotated[Since | None, Query(alias="created_at__gte")]
+
+
+class StartTaskOrder(StrEnum):
+    """The orders in which start tasks are listed."""
+
+    CREATED_AT = "CREATED_AT"
+    CREATED_AT_DESC = "CREATED_AT_DESC"
+    UPDATED_AT = "UPDATED_AT"
+    UPDATED_AT_DESC = "UPDATED_AT_DESC"
+
+
+@router.get("/search")
+def search_start_tasks(
+    here: Here,
+    me: Me,
+    conversation_id: OfConversation = None,
+    created_from: CreatedFrom = None,
+    sort_order: StartTaskOrder = StartTaskOrder.CREATED_AT_DESC,
+    page_id: PageId = None,
+    limit: Limit = 100,
+) -> PageOf[StartTaskInfo]:
+    """A page of the caller's start tasks."""
+    with here.database.reading() as session:
+        page = start_tasks.search(
+            session,
+            me.id,
+            conversation_id=conversation_id.hex if conversation_id else None,
+            created_from=created_from,
+            sort_order=sort_order,
+            page_id=page_id,
+            limit=limit,
+        )
+    return PageOf(items=[show_start_task(*row) for row in page.items], next_page_id=page.next_page_id)
+
+
+@router.get("/count")
+def count_start_tasks(
+    here: Here, me: Me, conversation_id: OfConversation = None, created_from: CreatedFrom = None
+) -> int:
+    """How many start tasks a search with these filters finds."""
+    wanted = conversation_id.hex if conversation_id else None
+    with here.database.reading() as session:
+        return start_tasks.count(session, me.id, conversation_id=wanted, created_from=created_from)
+
+
+@router.get("")
+def get_start_tasks(here: Here, me: Me, ids: Annotated[list[UUID], Query()]) -> list[StartTaskInfo | None]:
+    """The caller's start tasks of those ids, in order; null for an unknown one."""
+    hexes = [task_id.hex for task_id in ids]
+    check_count(hexes, most=MOST_IDS)
+    with here.database.reading() as session:
+        found = start_tasks.get_many(session, hexes, me.id)
+    return [row and show_start_task(*row) for row in found]

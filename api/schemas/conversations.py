@@ -1,0 +1,123 @@
+"""Conversations on the wire."""
+
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ValidationError
+
+from api.schemas.sandboxes import agent_server_url, wire_status
+from api.schemas.wire import Time
+from shared.crypto import Vault
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+
+
+class TokenUsage(BaseModel):
+    """Tokens, summed over every model the conversation used."""
+
+    model: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    context_window: int = 0
+    per_turn_token: int = 0
+    response_id: str = ""
+
+
+class MetricsSnapshot(BaseModel):
+    """What a conversation has cost, in US dollars and in tokens."""
+
+    model_name: str = "default"
+    accumulated_cost: float = 0.0
+    max_budget_per_task: float | None = None
+    accumulated_token_usage: TokenUsage | None = None
+
+
+class LaunchedAgentProfile(BaseModel):
+    """The agent profile a conversation was started with, as its tags say."""
+
+    agent_profile_id: UUID
+    revision: int
+
+
+class Workspace(BaseModel):
+    """Where in its sandbox the conversation works (Agent Canvas reads it)."""
+
+    kind: Literal["LocalWorkspace"] = "LocalWorkspace"
+    working_dir: str
+
+
+class AppConversation(BaseModel):
+    """V1's AppConversation."""
+
+    id: str
+    created_by_user_id: str | None
+    sandbox_id: str
+    selected_repository: str | None
+    selected_branch: str | None
+    git_provider: str | None
+    title: str | None
+    trigger: str | None
+    pr_number: list[int]
+    llm_model: str | None
+    agent_kind: str
+    metrics: MetricsSnapshot | None
+    parent_conversation_id: str | None
+    sub_conversation_ids: list[str]
+    public: bool | None
+    tags: dict[str, str]
+    created_at: Time
+    updated_at: Time
+    sandbox_status: str
+    execution_status: str | None
+    conversation_url: str | None
+    session_api_key: str | None
+    acp_server: str | None
+    launched_agent_profile: LaunchedAgentProfile | None
+    workspace: Workspace | None
+
+
+def show_conversation(
+    conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault
+) -> AppConversation:
+    """A conversation for its owner; what leads into the sandbox is shown while that runs (wire contract 1.1)."""
+    url = agent_server_url(sandbox)
+    running = wire_status(sandbox) == Status.RUNNING
+    known = conversation.model_dump(exclude={"metrics"})
+    return AppConversation.model_validate(
+        known
+        | {
+            "created_by_user_id": conversation.owner_id,
+            "parent_conversation_id": conversation.parent_id,
+            "sub_conversation_ids": children,
+            "metrics": _show_metrics(conversation),
+            "sandbox_status": wire_status(sandbox),
+            "execution_status": conversation.execution_status if running else None,
+            "conversation_url": f"{url}/api/conversations/{conversation.id}" if url else None,
+            "session_api_key": vault.decrypt(sandbox.session_key) if running else None,
+            "acp_server": conversation.tags.get("acpserver"),
+            "launched_agent_profile": _read_profile(conversation.tags),
+            "workspace": _show_workspace(conversation),
+        }
+    )
+
+
+def _show_metrics(conversation: Conversation) -> dict[str, Any] | None:
+    metrics = conversation.metrics
+    return metrics and metrics | {"max_budget_per_task": conversation.max_budget}
+
+
+def _show_workspace(conversation: Conversation) -> Workspace | None:
+    return Workspace(working_dir=conversation.working_dir) if conversation.working_dir else None
+
+
+def _read_profile(tags: dict[str, str]) -> LaunchedAgentProfile | None:
+    if "agentprofileid" not in tags:
+        return None
+    revision = tags.get("agentprofilerevision", "0")
+    try:
+        return LaunchedAgentProfile.model_validate({"agent_profile_id": tags["agentprofileid"], "revision": revision})
+    except ValidationError:
+        return None  # tags are the agent's to write

@@ -1,0 +1,58 @@
+"""Types of fields that settings are made of: no message of theirs repeats what was sent."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+LARGEST_KEY_BYTES = 20_000
+LARGEST_SECRET_BYTES = 64 * 1024
+LONGEST_TEXT = 10_000
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Strict(BaseModel):
+    """No conversions: true is no number, and 1 is no text. Unknown fields are ignored, as V1 does."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+
+def check_names(named: Any) -> Any:
+    """Refuse a mapping with names that no variable could have."""
+    # Here and not in the keys' type: there the location of the error would repeat the name, which may be a value.
+    if isinstance(named, dict) and not all(isinstance(name, str) and NAME.fullmatch(name) for name in named):
+        raise ValueError("a name is letters, digits and _, begins with no digit, and is no longer than 256")
+    return named
+
+
+def _check_key(secret: SecretStr) -> SecretStr:
+    # What a paste brings along; a header could not carry it.
+    key = _check_size(secret, LARGEST_KEY_BYTES).get_secret_value().strip()
+    if CONTROL.search(key):
+        raise ValueError("a key has no line breaks or other control characters")
+    return SecretStr(key)
+
+
+def _check_secret(secret: SecretStr) -> SecretStr:
+    return _check_size(secret, LARGEST_SECRET_BYTES)
+
+
+def _check_size(secret: SecretStr, most: int) -> SecretStr:
+    try:
+        size = len(secret.get_secret_value().encode())
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair can't be stored") from None
+    if size > most:
+        raise ValueError(f"longer than {most} bytes")
+    return secret
+
+
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+# What ends up in a header, a command or a commit: one line.
+Line = Annotated[str, Field(max_length=320, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Host = Annotated[str, Field(max_length=256, pattern=r"^(https?://)?[A-Za-z0-9._~:/\[\]%-]*$")]
+Key = Annotated[SecretStr, AfterValidator(_check_key)]
+Value = Annotated[SecretStr, AfterValidator(_check_secret)]

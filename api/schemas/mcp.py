@@ -1,0 +1,129 @@
+"""MCP servers on the wire (interface.md 2.2, wire contract 5)."""
+
+import shlex
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from api.schemas.fields import CONTROL, LONGEST_TEXT, Key, Strict, Text, Value, check_names
+from shared.user_settings import mask_url
+
+MOST_SERVERS = 100
+URL_SCHEMES = ("http", "https", "ws", "wss")
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in URL_SCHEMES and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or " " in url or CONTROL.search(url):
+        raise ValueError(f"a server's URL has a host and one of the schemes {', '.join(URL_SCHEMES)}")
+    return url
+
+
+def _split_args(args: Any) -> Any:
+    if not isinstance(args, str) or len(args) > LONGEST_TEXT:
+        return args
+    try:
+        return shlex.split(args)
+    except ValueError:
+        raise ValueError("these arguments can't be split into words as a shell does") from None
+
+
+def _split_env(env: Any) -> Any:
+    if isinstance(env, str):
+        pairs = [pair.partition("=") for pair in env.split(",") if pair.strip()]
+        if not all(sign for _, sign, _ in pairs):
+            raise ValueError("an environment in one text is NAME=value, with commas between")
+        env = {name.strip(): value.strip() for name, _, value in pairs}
+    return check_names(env)
+
+
+class SseServer(Strict):
+    """An MCP server behind a URL."""
+
+    url: Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
+    api_key: Key | None = None
+
+
+class ShttpServer(SseServer):
+    """An MCP server behind a URL that speaks streamable HTTP; `timeout` in seconds."""
+
+    timeout: Annotated[int, Field(ge=1, le=3600)] | None = None
+
+
+class StdioServer(Strict):
+    """An MCP server that is a command in the sandbox."""
+
+    name: Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z0-9_-]+$")]
+    command: Annotated[str, Field(max_length=1024, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
+    args: Annotated[list[Text], Field(max_length=100), BeforeValidator(_split_args)] = Field(default_factory=list)
+    env: Annotated[dict[str, Value], Field(max_length=100), BeforeValidator(_split_env)] = Field(default_factory=dict)
+
+
+Remote = TypeVar("Remote", bound=SseServer)
+
+
+def _unique_urls(servers: list[Remote]) -> list[Remote]:
+    # Credentials aside, so that a masked URL means one server.
+    _check_unique((mask_url(server.url) for server in servers), "URL")
+    return servers
+
+
+def _unique_names(servers: list[StdioServer]) -> list[StdioServer]:
+    _check_unique((server.name for server in servers), "name")
+    return servers
+
+
+def _check_unique(identities: Iterable[str], what: str) -> None:
+    listed = list(identities)
+    if len(set(listed)) != len(listed):
+        raise ValueError(f"two servers have the same {what}")
+
+
+class McpConfig(Strict):
+    """The MCP servers; stored whole, with what is masked kept."""
+
+    sse_servers: Annotated[list[SseServer], Field(max_length=MOST_SERVERS), AfterValidator(_unique_urls)] = Field(
+        default_factory=list
+    )
+    stdio_servers: Annotated[list[StdioServer], Field(max_length=MOST_SERVERS), AfterValidator(_unique_names)] = Field(
+        default_factory=list
+    )
+    shttp_servers: Annotated[list[ShttpServer], Field(max_length=MOST_SERVERS), AfterValidator(_unique_urls)] = Field(
+        default_factory=list
+    )
+
+
+class RemoteServerInfo(BaseModel):
+    """An MCP server behind a URL, secrets masked."""
+
+    url: str
+    api_key: str | None = None
+
+
+class ShttpServerInfo(RemoteServerInfo):
+    """The same with its timeout in seconds."""
+
+    timeout: int | None = None
+
+
+class StdioServerInfo(BaseModel):
+    """An MCP server that is a command, values of its environment masked."""
+
+    name: str
+    command: str
+    args: list[str] = []
+    env: dict[str, str] = {}
+
+
+class McpConfigInfo(BaseModel):
+    """The MCP servers, secrets masked."""
+
+    sse_servers: list[RemoteServerInfo]
+    stdio_servers: list[StdioServerInfo]
+    shttp_servers: list[ShttpServerInfo]

@@ -1,0 +1,110 @@
+"""Sandboxes and their specs on the wire."""
+
+from pydantic import BaseModel
+
+from api.schemas.wire import Time
+from shared.crypto import Vault
+from shared.models import Sandbox, SandboxSpec, SandboxTransition
+from shared.states import Desired, Status
+
+
+class ExposedUrl(BaseModel):
+    """A port of a sandbox; `port` is the one inside the container."""
+
+    name: str
+    url: str
+    port: int
+
+
+class SandboxInfo(BaseModel):
+    """V1's SandboxInfo; the fields from `desired_status` on are ours."""
+
+    id: str
+    created_by_user_id: str | None
+    sandbox_spec_id: str
+    status: str
+    session_api_key: str | None
+    exposed_urls: list[ExposedUrl] | None = None
+    created_at: Time
+    desired_status: str
+    # Why it is in ERROR: a code, and a text with the container's last log lines.
+    reason: str | None = None
+    detail: str | None = None
+    # FROZEN (memory kept) or STOPPED (files kept), while PAUSED.
+    pause_kind: str | None = None
+    updated_at: Time
+
+
+class TransitionInfo(BaseModel):
+    """One move of a sandbox's status (ours)."""
+
+    from_status: str | None
+    to_status: str
+    reason: str | None
+    at: Time
+
+
+class SandboxSpecInfo(BaseModel):
+    """V1's SandboxSpecInfo. `initial_env` is the spec's own: nothing of the server's environment is in it."""
+
+    id: str
+    command: list[str] | None
+    created_at: Time
+    initial_env: dict[str, str]
+    working_dir: str
+
+
+def show_sandbox(sandbox: Sandbox, vault: Vault) -> SandboxInfo:
+    """A sandbox for its owner; its key and URLs are shown while it runs (wire contract 1.5)."""
+    running = sandbox.status == Status.RUNNING
+    return SandboxInfo(
+        id=sandbox.id,
+        created_by_user_id=sandbox.owner_id,
+        sandbox_spec_id=sandbox.spec_id,
+        status=sandbox.status,
+        session_api_key=vault.decrypt(sandbox.session_key) if running else None,
+        exposed_urls=[ExposedUrl(**url) for url in sandbox.exposed_urls or []] if running else None,
+        created_at=sandbox.created_at,
+        desired_status=sandbox.desired,
+        reason=sandbox.reason,
+        detail=sandbox.detail,
+        pause_kind=sandbox.pause_kind,
+        updated_at=sandbox.updated_at,
+    )
+
+
+def wire_status(sandbox: Sandbox | None) -> str:
+    """The status as a conversation shows it: MISSING once the sandbox is deleted or wished away."""
+    gone = (Status.DELETING, Status.DELETED)
+    if sandbox is None or sandbox.desired == Desired.DELETED or sandbox.status in gone:
+        return "MISSING"
+    return sandbox.status
+
+
+def agent_server_url(sandbox: Sandbox | None) -> str | None:
+    """Where the sandbox's agent server answers, without a trailing slash; None unless it runs."""
+    if sandbox is None or wire_status(sandbox) != Status.RUNNING:
+        return None
+    urls = (url["url"].rstrip("/") for url in sandbox.exposed_urls or [] if url["name"] == "AGENT_SERVER")
+    return next(urls, None)
+
+
+def show_transition(transition: SandboxTransition) -> TransitionInfo:
+    """A move for the sandbox's owner."""
+    return TransitionInfo(
+        from_status=transition.from_status,
+        to_status=transition.to_status,
+        reason=transition.reason,
+        at=transition.at,
+    )
+
+
+def show_spec(spec: SandboxSpec) -> SandboxSpecInfo:
+    """A spec for anybody who has a key."""
+    return SandboxSpecInfo(
+        id=spec.id,
+        command=spec.command,
+        created_at=spec.created_at,
+        initial_env=spec.env,
+        working_dir=spec.working_dir,
+    )

@@ -1,0 +1,159 @@
+"""Settings and git providers on the wire (interface.md 2.1 and 2.3, wire contract 5)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr
+
+from api.schemas.fields import Count, Host, Key, Line, Strict, Text, Value, check_names
+from api.schemas.mcp import McpConfig, McpConfigInfo
+from shared.store.secrets import MOST_SECRETS
+from shared.user_settings import MASK, OpenSettings, Provider, StoredSettings, mask_servers
+
+
+def _check_providers(tokens: Any) -> Any:
+    known = tuple(Provider)
+    unknown = next((name for name in tokens if name not in known), None) if isinstance(tokens, dict) else None
+    if unknown is not None:
+        raise ValueError(f"unknown provider {str(unknown)[:40]!a}: there are {', '.join(known)}")
+    return tokens
+
+
+def _token_entry(entry: Any) -> Any:
+    return {"token": entry} if entry is None or isinstance(entry, str) else entry
+
+
+def _secret_entry(entry: Any) -> Any:
+    return {"secret": entry} if entry is None or isinstance(entry, str) else entry
+
+
+class ProviderTokenEntry(Strict):
+    """A git provider's token; `user_id` is the user's there, `host` is for a provider one hosts oneself."""
+
+    token: Key | None = None
+    user_id: Annotated[Line, Field(max_length=256)] | None = None
+    host: Host | None = None
+
+
+class SecretEntry(Strict):
+    """A custom secret."""
+
+    secret: Value | None = None
+    description: Text | None = None
+
+
+ProviderTokens = Annotated[
+    dict[str, Annotated[ProviderTokenEntry, BeforeValidator(_token_entry)]], BeforeValidator(_check_providers)
+]
+CustomSecrets = Annotated[
+    dict[str, Annotated[SecretEntry, BeforeValidator(_secret_entry)]],
+    Field(max_length=MOST_SECRETS),
+    BeforeValidator(check_names),
+]
+
+
+class SecretsStore(Strict):
+    """Provider tokens and custom secrets that are added or changed; none is removed."""
+
+    provider_tokens: ProviderTokens | None = None
+    custom_secrets: CustomSecrets | None = None
+
+
+class SettingsUpdate(Strict):
+    """The settings to change (interface.md 2.1): a field that is not sent stays as it is."""
+
+    language: Line | None = None
+    agent: Line | None = None
+    max_iterations: Count | None = None
+    security_analyzer: Line | None = None
+    confirmation_mode: bool | None = None
+    llm_model: Text | None = None
+    llm_api_key: Key | None = None
+    llm_base_url: Text | None = None
+    remote_runtime_resource_factor: Count | None = None
+    secrets_store: SecretsStore | None = None
+    enable_default_condenser: bool | None = None
+    condenser_max_size: Annotated[int, Field(ge=20, le=2**31 - 1)] | None = None
+    enable_sound_notifications: bool | None = None
+    enable_proactive_conversation_starters: bool | None = None
+    enable_solvability_analysis: bool | None = None
+    user_consents_to_analytics: bool | None = None
+    sandbox_base_container_image: Text | None = None
+    sandbox_runtime_container_image: Text | None = None
+    mcp_config: McpConfig | None = None
+    search_api_key: Key | None = None
+    sandbox_api_key: Key | None = None
+    max_budget_per_task: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    email: Line | None = None
+    email_verified: bool | None = None
+    git_user_name: Line | None = None
+    git_user_email: Line | None = None
+
+
+class GitProvidersUpdate(Strict):
+    """What to store for git providers (interface.md 2.3); null, as an absent field, changes nothing."""
+
+    provider_tokens: ProviderTokens | None = None
+    mcp_config: McpConfig | None = None
+
+
+def in_clear(value: Any) -> Any:
+    """What was sent of a request or of a part of it, as plain values, secrets included."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, BaseModel):
+        return {name: in_clear(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, dict):
+        return {name: in_clear(item) for name, item in value.items()}
+    return [in_clear(item) for item in value] if isinstance(value, list) else value
+
+
+class Message(BaseModel):
+    """The answer of a command of this family."""
+
+    message: str
+
+
+class SecretInfo(BaseModel):
+    """A custom secret, its value masked."""
+
+    secret: str = MASK
+    description: str | None = None
+
+
+class SecretsStoreInfo(BaseModel):
+    """V0's shape: the tokens are in `provider_tokens_set`; the names of secrets are ours."""
+
+    provider_tokens: dict[str, Any] = {}
+    custom_secrets: dict[str, SecretInfo]
+
+
+class SettingsInfo(OpenSettings):
+    """V0's settings: the three keys are always null; `sandbox_api_key_set` is ours."""
+
+    llm_api_key: None = None
+    search_api_key: None = None
+    sandbox_api_key: None = None
+    llm_api_key_set: bool
+    search_api_key_set: bool
+    sandbox_api_key_set: bool
+    mcp_config: McpConfigInfo | None
+    secrets_store: SecretsStoreInfo
+    provider_tokens_set: dict[str, str | None]
+
+
+def show_settings(
+    stored: StoredSettings, secrets: Mapping[str, str | None], hosts: Mapping[str, str | None]
+) -> SettingsInfo:
+    """The settings for their owner, with the descriptions of secrets by name and the providers' hosts."""
+    servers = stored.mcp_config
+    shown = {name: SecretInfo(description=text) for name, text in secrets.items()}
+    return SettingsInfo(
+        **stored.model_dump(include=set(OpenSettings.model_fields)),
+        llm_api_key_set=bool(stored.llm_api_key),
+        search_api_key_set=bool(stored.search_api_key),
+        sandbox_api_key_set=bool(stored.sandbox_api_key),
+        mcp_config=None if servers is None else McpConfigInfo.model_validate(mask_servers(servers)),
+        secrets_store=SecretsStoreInfo(custom_secrets=shown),
+        provider_tokens_set=dict(hosts),
+    )

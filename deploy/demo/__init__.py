@@ -1,0 +1,1 @@
+"""The demonstration: a scripted model and the terminal story that `make demo` tells with it."""

@@ -1,0 +1,117 @@
+"""The agent's events and the rows around them, as a person reads them in a terminal."""
+
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from deploy.demo.script import Json
+
+MOST_LINES = 40
+FAILURES = {"AgentErrorEvent": "error", "ConversationErrorEvent": "detail", "ServerErrorEvent": "detail"}
+
+
+def show_heading(console: Console, text: str) -> None:
+    """A heading with an empty line before it."""
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def show_event(console: Console, event: Json) -> None:
+    """One event of a conversation; those that say nothing to a person are left out."""
+    shown = render(event)
+    if shown is not None:
+        console.print(Padding(shown, (0, 0, 0, 2)))
+
+
+def show_facts(console: Console, facts: Iterable[tuple[str, object]]) -> None:
+    """Names and values, two columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", min_width=16)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(str(value)))
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def answer_of(event: Json) -> str | None:
+    """The agent's final answer, if this event gives it: a finish call or a plain message."""
+    if event.get("kind") == "ActionEvent" and event.get("tool_name") == "finish":
+        return str((event.get("action") or {}).get("message", ""))
+    if event.get("kind") == "MessageEvent" and event.get("source") == "agent":
+        return message_text(event)
+    return None
+
+
+def render(event: Json) -> RenderableType | None:
+    """What to show of an event, or None."""
+    kind = event.get("kind")
+    answer = answer_of(event)
+    if answer is not None:
+        return Panel(Text(answer), title="the agent's answer", title_align="left", border_style="green")
+    if kind == "MessageEvent":
+        return labelled("user", message_text(event), "cyan")
+    if kind == "ActionEvent":
+        return render_action(event)
+    if kind == "ObservationEvent":
+        return render_observation(event)
+    if kind in FAILURES:
+        return labelled("error", str(event.get(FAILURES[kind]) or event), "red")
+    return render_state(event)
+
+
+def render_action(event: Json) -> RenderableType:
+    """A tool call: a shell command behind a prompt, any other tool by its name."""
+    action = event.get("action") or {}
+    summary = str(event.get("summary") or "")
+    if "command" not in action or event.get("tool_name") != "terminal":
+        return labelled(str(event.get("tool_name")), summary, "yellow")
+    lines = labelled("agent", summary, "yellow")
+    return lines.append(f"\n$ {action['command']}", style="bold")
+
+
+def render_observation(event: Json) -> RenderableType | None:
+    """A tool's output and exit code; nothing for the tool that ends the run."""
+    if event.get("tool_name") == "finish":
+        return None
+    observation = event.get("observation") or {}
+    output = shortened(parts_text(observation.get("content")).rstrip())
+    code = observation.get("exit_code")
+    if code is None:
+        return Text(output, style="dim")
+    return Text(output, style="dim").append(f"\nexit code {code}", style="green" if code == 0 else "red")
+
+
+def render_state(event: Json) -> RenderableType | None:
+    """A change of the run's state."""
+    if event.get("kind") != "ConversationStateUpdateEvent" or event.get("key") != "execution_status":
+        return None
+    return labelled("state", str(event.get("value")), "magenta")
+
+
+def labelled(label: str, text: str, style: str) -> Text:
+    """A coloured label with text after it."""
+    return Text(f"{label}  ", style=style).append(text, style="default")
+
+
+def message_text(event: Json) -> str:
+    """The text of a message event."""
+    return parts_text((event.get("llm_message") or {}).get("content"))
+
+
+def parts_text(content: object) -> str:
+    """The text parts of a content list, joined."""
+    if not isinstance(content, list):
+        return str(content or "")
+    return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+
+
+def shortened(text: str) -> str:
+    """The last lines of a long output, with a word about what was left out."""
+    lines = text.splitlines()
+    if len(lines) <= MOST_LINES:
+        return text
+    return "\n".join([f"… {len(lines) - MOST_LINES} lines left out …", *lines[-MOST_LINES:]])

@@ -1,0 +1,51 @@
+"""`python -m deploy.service.announce`: say where the service is as soon as it is ready."""
+
+import sys
+import time
+import urllib.request
+
+from deploy.service.ports import ANY_ADDRESS, flower_port
+from shared.settings import Settings
+
+DEADLINE_SECONDS = 120.0
+PAUSE_SECONDS = 0.2
+
+
+def main() -> None:
+    """Wait for the API to be ready, and print its URL and the first user's key."""
+    settings = Settings()
+    address = ANY_ADDRESS.get(settings.host, settings.host)
+    url = f"http://[{address}]" if ":" in address else f"http://{address}"
+    if not _becomes_ready(f"{url}:{settings.port}/ready"):
+        sys.exit(f"The API is not ready after {DEADLINE_SECONDS:.0f} s; its log above should say why.")
+    print(_banner(settings), flush=True)
+
+
+def _becomes_ready(url: str) -> bool:
+    # No proxy stands between this machine and itself.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    end = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < end:
+        try:
+            with opener.open(url, timeout=2):
+                return True
+        except OSError:
+            time.sleep(PAUSE_SECONDS)
+    return False
+
+
+def _banner(settings: Settings) -> str:
+    key = settings.admin_key_file
+    lines = [
+        "Agent Workspace is ready",
+        f"  API      {settings.public_url}   (its description: {settings.public_url}/docs)",
+        f"  Flower   http://127.0.0.1:{flower_port()}",
+        f"  API key  {key.read_text().strip()}   (kept in {key})" if key.exists() else f"  API key  not in {key}",
+        "  Ctrl-C stops it; sandboxes stay as they are.",
+    ]
+    rule = "─" * max(len(line) for line in lines)
+    return "\n".join(["", rule, *lines, rule, ""])
+
+
+if __name__ == "__main__":
+    main()

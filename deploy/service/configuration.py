@@ -1,0 +1,72 @@
+"""The supervisor's configuration, written from the Procfile."""
+
+import os
+import sys
+from collections.abc import Sequence
+from configparser import RawConfigParser
+from pathlib import Path
+
+from deploy.service.processes import Process
+
+# Started in this order and stopped in the reverse one: nobody is left without the broker.
+ORDER = ("broker", "worker", "flower", "web")
+# A worker finishes the jobs it has begun.
+PATIENCE_SECONDS = {"worker": 30}
+COLOURS = (36, 33, 32, 35, 34, 31)
+
+
+def write_configuration(processes: Sequence[Process], var: Path) -> Path:
+    """Write `run/supervisord.conf` below the var directory, which gets a `log` folder too."""
+    for folder in (var, var / "run", var / "log"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parser = RawConfigParser()
+    parser.read_dict({"supervisord": _supervisor(var)} | _programs(processes) | {"program:ready": _announcer()})
+    path = var / "run" / "supervisord.conf"
+    with path.open("w") as file:
+        parser.write(file)
+    return path
+
+
+def _supervisor(var: Path) -> dict[str, object]:
+    files = {"logfile": var / "log" / "supervisord.log", "pidfile": var / "run" / "supervisord.pid"}
+    user = {"user": "root"} if os.geteuid() == 0 else {}  # unsaid, it complains
+    return {"nodaemon": "true", "nocleanup": "true", **files, **user}
+
+
+def _programs(processes: Sequence[Process]) -> dict[str, dict[str, object]]:
+    width = max(len(process.name) for process in processes) + len(".1")
+    return {
+        f"program:{process.name}": _program(process, width, COLOURS[number % len(COLOURS)])
+        for number, process in enumerate(processes)
+    }
+
+
+def _program(process: Process, width: int, colour: int) -> dict[str, object]:
+    return {
+        "command": f"deploy/service/launch {process.name} %(process_num)d {width} {colour if _is_colourful() else 0}",
+        "process_name": "%(program_name)s.%(process_num)d",
+        "numprocs": process.count,
+        "numprocs_start": 1,
+        "priority": ORDER.index(process.name) if process.name in ORDER else len(ORDER),
+        "autorestart": "true",
+        # One that dies sooner than this is started again after 1, 2, 3… seconds.
+        "startsecs": 3,
+        "startretries": 1_000_000,
+        "stopwaitsecs": PATIENCE_SECONDS.get(process.name, 10),
+        "stopasgroup": "true",
+        "killasgroup": "true",
+        **_output(),
+    }
+
+
+def _announcer() -> dict[str, object]:
+    once = {"autorestart": "false", "startsecs": 0, "startretries": 0}
+    return {"command": f"{sys.executable} -m deploy.service.announce", **once, **_output()}
+
+
+def _output() -> dict[str, object]:
+    return {"redirect_stderr": "true", "stdout_logfile": "/dev/fd/1", "stdout_logfile_maxbytes": 0}
+
+
+def _is_colourful() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

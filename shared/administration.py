@@ -1,0 +1,237 @@
+"""What an operator does to an installation, without the terminal that `shared.cli` puts before it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from shared.crypto import Vault, new_secret_key
+from shared.database import Database
+from shared.errors import Conflict, Invalid
+from shared.migrations import migrate, opened
+from shared.models import ApiKey, Node, SandboxSpec, User
+from shared.settings import Settings
+from shared.store import nodes, specs, users
+
+ADMIN = "admin"
+
+
+class Administration:
+    """One installation, as its configuration names it."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open nothing yet."""
+        self._settings = settings
+
+    # --- the installation ---
+
+    def migrate(self) -> None:
+        """Make what every other command and process needs; what is there already stays as it is.
+
+        Raises:
+            Conflict: there are users, but the key that their secrets were written with is gone.
+            Invalid: a configured secret key is malformed.
+        """
+        settings = self._settings
+        settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (file := _sqlite_file(settings.database)) is not None:
+            file.touch(mode=0o600)
+        migrate(settings.database)
+        with opened(settings.database) as connection, Session(connection) as session:
+            self._require_secret_key(session)
+            nodes.installation_id(session)
+            if not specs.list_specs(session):
+                specs.add_spec(session, SandboxSpec(id=settings.default_sandbox_image, position=0))
+            session.commit()
+
+    def bootstrap(self) -> bool:
+        """Make the first user and keep its key in a file; do nothing if there is a user already.
+
+        Returns:
+            Whether it was made now.
+        """
+        try:
+            with self._writing() as session:
+                if users.list_users(session):
+                    return False
+                user = users.create_user(session, ADMIN)
+                key = users.create_key(session, self._vault(), user, "bootstrap")
+                session.flush()
+                # Before the commit: a user whose key was lost in a crash would keep the next try from making another.
+                _replace(self._settings.admin_key_file, key)
+        except IntegrityError:
+            return False  # another process was quicker
+        return True
+
+    # --- users and keys ---
+
+    def create_user(self, name: str, *, exist_ok: bool = False) -> bool:
+        """Add a user.
+
+        Returns:
+            Whether it was made now.
+
+        Raises:
+            Conflict: the name is taken, and that is not all right.
+            Invalid: it can't be a name.
+        """
+        _check_name(name)
+        with self._writing() as session:
+            if exist_ok and users.find_user(session, name) is not None:
+                return False
+            users.create_user(session, name)
+        return True
+
+    def list_users(self) -> list[User]:
+        """Every user, oldest first."""
+        with self._reading() as session:
+            return users.list_users(session)
+
+    def create_key(self, user: str, name: str, expires_at: datetime | None) -> str:
+        """A new key for the user of that name.
+
+        Raises:
+            NotFound: there is no such user.
+            Invalid: it can't be a name.
+        """
+        _check_name(name)
+        with self._writing() as session:
+            return users.create_key(session, self._vault(), users.get_user(session, user), name, expires_at)
+
+    def list_keys(self, user: str) -> list[ApiKey]:
+        """The keys of the user of that name, oldest first.
+
+        Raises:
+            NotFound: there is no such user.
+        """
+        with self._reading() as session:
+            return users.list_keys(session, users.get_user(session, user))
+
+    def revoke_key(self, prefix: str) -> int:
+        """Revoke the keys that begin so.
+
+        Returns:
+            How many were revoked now.
+
+        Raises:
+            Invalid: no key in force begins so.
+        """
+        with self._writing() as session:
+            revoked = users.revoke_key(session, prefix)
+        if revoked == 0:
+            raise Invalid(f"no key in force begins with {prefix[: users.PREFIX_LENGTH]!r}")
+        return revoked
+
+    # --- specs and nodes ---
+
+    def list_specs(self) -> list[SandboxSpec]:
+        """Every spec, the default first."""
+        with self._reading() as session:
+            return specs.list_specs(session)
+
+    def add_spec(self, image: str, *, default: bool, **columns: Any) -> None:
+        """Add a spec, as the default one or the last.
+
+        Raises:
+            Conflict: there is one for that image.
+            Invalid: it can't be an image's reference.
+        """
+        if not image.isprintable() or not 1 <= len(image) <= 256 or " " in image:
+            raise Invalid("an image's reference has 1 to 256 printable characters and no spaces")
+        with self._writing() as session:
+            specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)
+
+    def remove_spec(self, image: str) -> None:
+        """Remove a spec.
+
+        Raises:
+            NotFound: there is none.
+            Conflict: sandboxes refer to it.
+        """
+        with self._writing() as session:
+            specs.remove_spec(session, image)
+
+    def list_nodes(self) -> list[Node]:
+        """Every node, by name."""
+        with self._reading() as session:
+            return nodes.list_nodes(session)
+
+    # --- parts ---
+
+    def _require_secret_key(self, session: Session) -> None:
+        settings = self._settings
+        if not settings.secret_keys.get_secret_value() and not settings.secret_key_file.exists():
+            if users.list_users(session):
+                raise Conflict(
+                    f"{settings.secret_key_file} is gone, and nothing the users have stored can be read without it: "
+                    "put it back, or name the key in AW_SECRET_KEYS"
+                )
+            _create(settings.secret_key_file, new_secret_key())
+        self._vault()
+
+    def _vault(self) -> Vault:
+        try:
+            return Vault(self._settings.vault_keys)
+        except ValueError as error:
+            raise Invalid(f"AW_SECRET_KEYS, or {self._settings.secret_key_file}: {error}") from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        with self._database() as database, database.transaction() as session:
+            yield session
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with self._database() as database, database.reading() as session:
+            yield session
+
+    @contextmanager
+    def _database(self) -> Iterator[Database]:
+        if (file := _sqlite_file(self._settings.database)) is not None and not file.exists():
+            raise Invalid(f"there is no database at {file} yet: run `agent-workspace migrate`")
+        database = Database(self._settings.database, pool_size=1)
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+def _sqlite_file(database_url: str) -> Path | None:
+    url = make_url(database_url)
+    return Path(url.database) if url.drivername.startswith("sqlite") and url.database else None
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name) <= 100 or not name.isprintable() or name != name.strip():
+        raise Invalid("a name has 1 to 100 printable characters, and no space around them")
+
+
+def _create(path: Path, text: str) -> None:
+    with _written(path, text) as draft, suppress(FileExistsError):
+        os.link(draft, path)  # unlike a rename, it never replaces what another process has put there
+
+
+def _replace(path: Path, text: str) -> None:
+    with _written(path, text) as draft:
+        draft.replace(path)
+
+
+@contextmanager
+def _written(path: Path, text: str) -> Iterator[Path]:
+    """A file beside the path, mode 0600, that holds the whole text: nobody sees half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)

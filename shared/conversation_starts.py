@@ -1,0 +1,157 @@
+"""Accepting the wish for a conversation: one transaction that leaves a start task, and what to hurry after it."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from shared.crypto import Vault
+from shared.errors import Conflict
+from shared.ids import new_id
+from shared.jobs import Job, ResumeSandbox, StartConversation, StartSandbox
+from shared.models import Conversation, Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from shared.store import conversations, sandboxes, specs, start_tasks, user_settings
+
+NO_MODEL = (
+    "No language model is configured: store an llm_api_key with POST /api/settings, "
+    "or an llm_base_url for a model that needs no key, and start again."
+)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody asks for. `request` is as it is shown and kept (wire contract, appendix B), secrets apart."""
+
+    owner_id: str
+    request: dict[str, Any]
+    secrets: dict[str, str]
+    # When the sweep hands the work out, should the jobs be lost.
+    due_at: datetime
+
+
+@dataclass(frozen=True)
+class Start:
+    """The task that was accepted, the sandbox it will use, and the jobs to publish after the commit."""
+
+    task: StartTask
+    sandbox: Sandbox | None = None
+    jobs: tuple[Job, ...] = ()
+
+
+def accept(session: Session, vault: Vault, wish: Wish) -> Start:
+    """Accept a wish; one for a conversation id that the same user is starting already is that same wish.
+
+    Raises:
+        NotFound: the parent or the sandbox is not the user's.
+        Invalid: the sandbox is in ERROR.
+        Conflict: the conversation id is taken.
+    """
+    earlier = _find_earlier(session, wish)
+    if earlier is not None:
+        return Start(earlier)
+    try:
+        # Everything or nothing of it: somebody may take the conversation id at this very moment.
+        with session.begin_nested():
+            return _begin(session, vault, wish)
+    except IntegrityError:
+        earlier = _find_earlier(session, wish)
+        if earlier is None:
+            raise
+        return Start(earlier)
+
+
+def _find_earlier(session: Session, wish: Wish) -> StartTask | None:
+    conversation_id = _conversation_id(wish)
+    if conversation_id is None:
+        return None
+    task = start_tasks.find_for_conversation(session, conversation_id)
+    taken = conversations.find(session, conversation_id) is not None
+    if taken if task is None else task.owner_id != wish.owner_id:
+        raise Conflict(f"there is a conversation with id {conversation_id} already")
+    return task
+
+
+def _begin(session: Session, vault: Vault, wish: Wish) -> Start:
+    request = _inherit(session, wish)
+    sandbox = _find_sandbox(session, wish, request)
+    if not _has_model(session, vault, wish):
+        return Start(
+            _add_task(session, wish, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
+        )
+    task = _add_task(session, wish, request, stage=Stage.WORKING, due_at=wish.due_at, secrets=_seal(vault, wish))
+    sandbox, first = _ready_sandbox(session, vault, wish, sandbox)
+    task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(first, StartSandbox)
+    jobs = (first, StartConversation(task.id, sandbox.node_id))
+    return Start(task, sandbox, tuple(job for job in jobs if job is not None))
+
+
+def _inherit(session: Session, wish: Wish) -> dict[str, Any]:
+    """The request with what it leaves open taken from the parent (wire contract 3.2, step 1)."""
+    request = dict(wish.request)
+    parent_id = request.get("parent_conversation_id")
+    if parent_id is None:
+        return request
+    parent = conversations.get(session, parent_id, wish.owner_id)
+    inherited: dict[str, Any] = {"sandbox_id": parent.sandbox_id, "llm_model": parent.llm_model}
+    if request.get("selected_repository") in (None, parent.selected_repository):
+        inherited |= _repository_of(parent)  # a branch of another repository means nothing here
+    return request | {name: value for name, value in inherited.items() if request.get(name) is None}
+
+
+def _repository_of(parent: Conversation) -> dict[str, Any]:
+    return {
+        "selected_repository": parent.selected_repository,
+        "selected_branch": parent.selected_branch,
+        "git_provider": parent.git_provider,
+    }
+
+
+def _find_sandbox(session: Session, wish: Wish, request: dict[str, Any]) -> Sandbox | None:
+    if request.get("sandbox_id") is None:
+        return None
+    sandbox = sandboxes.get(session, request["sandbox_id"], wish.owner_id, lock=True)
+    sandboxes.require_usable(sandbox)
+    return sandbox
+
+
+def _has_model(session: Session, vault: Vault, wish: Wish) -> bool:
+    stored = user_settings.load(session, vault, wish.owner_id)
+    return stored is not None and bool(stored.llm_api_key or stored.llm_base_url)
+
+
+def _add_task(session: Session, wish: Wish, request: dict[str, Any], **columns: Any) -> StartTask:
+    task = StartTask(
+        owner_id=wish.owner_id,
+        conversation_id=_conversation_id(wish) or new_id(),
+        sandbox_id=request.get("sandbox_id"),
+        request=request,
+        **columns,
+    )
+    session.add(task)
+    session.flush()
+    return task
+
+
+def _ready_sandbox(session: Session, vault: Vault, wish: Wish, sandbox: Sandbox | None) -> tuple[Sandbox, Job | None]:
+    if sandbox is None:
+        spec = specs.get_spec(session, None)
+        sandbox = sandboxes.create(session, vault, owner_id=wish.owner_id, spec=spec, due_at=wish.due_at)
+        return sandbox, StartSandbox(sandbox.id, sandbox.node_id)
+    if sandbox.desired == Desired.RUNNING and sandbox.status != Status.PAUSED:
+        return sandbox, None
+    sandboxes.wish(session, sandbox, Desired.RUNNING, due_at=wish.due_at)
+    return sandbox, ResumeSandbox(sandbox.id, sandbox.node_id)
+
+
+def _seal(vault: Vault, wish: Wish) -> str | None:
+    return vault.encrypt(json.dumps(wish.secrets)) if wish.secrets else None
+
+
+def _conversation_id(wish: Wish) -> str | None:
+    """V1 shows this id with dashes, alone of all (wire contract, section 0)."""
+    asked: str | None = wish.request.get("conversation_id")
+    return asked and asked.replace("-", "")

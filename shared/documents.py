@@ -1,0 +1,64 @@
+"""Free-form JSON from outside: what must hold before it can be kept and given out again."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+# Deeper than anything a tool's schema or an agent's event needs, and shallow enough for every serialiser.
+MOST_LEVELS = 100
+
+
+def check_document(document: Any) -> None:
+    """Refuse what could be kept but not given out again.
+
+    Raises:
+        ValueError: it is nested too deep, or holds NaN or an infinity, which JSON does not have.
+    """
+    for _ in _walk(document):
+        pass
+
+
+def check_texts(document: Any) -> None:
+    """Refuse, beyond that, half a surrogate pair, which has an escape in JSON but no UTF-8.
+
+    Raises:
+        ValueError: the document holds one, or is not one that `check_document` passes.
+    """
+    for value in _walk(document):
+        for text in value if isinstance(value, dict) else [value]:
+            if isinstance(text, str) and not _is_unicode(text):
+                raise ValueError("half of a surrogate pair is no text")
+
+
+def clean_text(value: Any, most: int) -> str | None:
+    """The value as text that every database stores, cut to `most` characters; None if it is no text or empty."""
+    if not isinstance(value, str):
+        return None
+    storable = value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+    return storable[:most] or None
+
+
+def _walk(document: Any) -> Iterator[Any]:
+    level = [document]
+    for _ in range(MOST_LEVELS):
+        yield from level
+        level = [item for value in level for item in _members(value)]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {MOST_LEVELS} levels")
+
+
+def _members(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("NaN and infinities are not JSON")
+    return value if isinstance(value, list) else []
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""Logs: one line an event, with the process's name in front; ids are logged, secrets never."""
+
+import logging
+import os
+import sys
+import traceback
+from typing import Any
+
+import structlog
+
+from shared.settings import Settings
+
+
+def configure_logs(settings: Settings, process: str) -> None:
+    """Send our logs and the libraries' to standard output in one format."""
+    name = os.environ.get("PROCESS", process)
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(
+            fmt="iso" if settings.log_format == "json" else "%H:%M:%S", utc=True
+        ),
+        _naming(name),
+        _add_trace,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    formatter = structlog.stdlib.ProcessorFormatter(processors=_renderers(settings), foreign_pre_chain=shared)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level)
+    # Their INFO lines name every request: ours name what came of it.
+    for chatty in (
+        "httpx",
+        "httpcore",
+        "urllib3",
+        "celery.utils.functional",
+        "kombu",
+        "celery.worker.strategy",
+        "alembic",
+    ):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _add_trace(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Show where an error came from, and not what it says: its text may quote a value, and a value may be a secret."""
+    error = event.pop("exc_info", None)
+    error = sys.exc_info() if error is True else error
+    error = (type(error), error, error.__traceback__) if isinstance(error, BaseException) else error
+    if error and error[0] is not None:
+        event["exception"] = "".join(traceback.format_tb(error[2])) + error[0].__qualname__
+    return event
+
+
+def _renderers(settings: Settings) -> list[Any]:
+    last = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=0)
+    )
+    return [structlog.stdlib.ProcessorFormatter.remove_processors_meta, last]
+
+
+def _naming(name: str) -> Any:
+    def add_name(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+        event["process"] = name
+        return event
+
+    return add_name

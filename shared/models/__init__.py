@@ -1,0 +1,22 @@
+"""The tables. Nothing here goes over the wire: `api.schemas` has the wire's shapes."""
+
+from shared.models.conversations import Conversation, Event, StartTask
+from shared.models.nodes import Installation, Node, SandboxSpec
+from shared.models.sandboxes import Sandbox, SandboxTransition
+from shared.models.users import ApiKey, ProviderToken, Secret, User, UserSettings
+
+__all__ = [
+    "ApiKey",
+    "Conversation",
+    "Event",
+    "Installation",
+    "Node",
+    "ProviderToken",
+    "Sandbox",
+    "SandboxSpec",
+    "SandboxTransition",
+    "Secret",
+    "StartTask",
+    "User",
+    "UserSettings",
+]

@@ -1,0 +1,67 @@
+"""Column types and constraints that behave alike on SQLite and PostgreSQL."""
+
+import json
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import CheckConstraint, DateTime, Dialect, String, Text
+from sqlalchemy.types import TypeDecorator
+from sqlmodel import SQLModel
+
+# Names for constraints, so that a migration can drop what it did not name itself.
+SQLModel.metadata.naming_convention = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A time in UTC: SQLite has no zones, so they are taken off going in and put back coming out."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Give the database a time in UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a naive time would be read as somebody's local one")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Give Python an aware time in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON document kept as text: events may hold the escape of NUL, which PostgreSQL's own types refuse."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Write the document compactly."""
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Read the document."""
+        return None if value is None else json.loads(value)
+
+
+def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
+    """A CHECK that a text column holds a member of the enum: a new member is one migration, not a type change."""
+    listed = ", ".join(f"'{member.value}'" for member in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=column)
+
+
+def short(length: int) -> String:
+    """A text column of bounded length."""
+    return String(length)

@@ -1,0 +1,104 @@
+"""Conversations, the tasks that start them, and their events."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Index, Integer, UniqueConstraint
+from sqlmodel import Field, SQLModel
+
+from shared.clock import now
+from shared.ids import new_id
+from shared.models.columns import Json, UtcDateTime, one_of
+from shared.models.leases import Leased, leased_indexes
+from shared.states import Stage
+
+
+class Conversation(Leased, table=True):
+    """What is known of a conversation; it outlives its sandbox.
+
+    Webhooks write it; a worker is asked (`due_at`) for what no webhook carries: the title, and a stop at the budget.
+    """
+
+    __tablename__ = "conversation"
+    __table_args__ = (
+        Index("ix_conversation_owner_id_created_at_id", "owner_id", "created_at", "id"),
+        Index("ix_conversation_owner_id_updated_at_id", "owner_id", "updated_at", "id"),
+        Index("ix_conversation_owner_id_title_id", "owner_id", "title", "id"),
+        *leased_indexes("conversation"),
+    )
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    owner_id: str = Field(foreign_key="user.id", max_length=32)
+    sandbox_id: str = Field(foreign_key="sandbox.id", index=True, max_length=32)
+    parent_id: str | None = Field(default=None, index=True, max_length=32)
+    # False while its start may still fail: not shown, but its webhooks are already welcome.
+    listed: bool = True
+    title: str = Field(max_length=500)
+    # True once there is a title worth keeping: a person's, or the agent server's own.
+    title_settled: bool = False
+    public: bool | None = None
+    selected_repository: str | None = Field(default=None, max_length=500)
+    selected_branch: str | None = Field(default=None, max_length=500)
+    git_provider: str | None = Field(default=None, max_length=32)
+    trigger: str | None = Field(default=None, max_length=32)
+    pr_number: list[int] = Field(default_factory=list, sa_type=Json)
+    llm_model: str | None = Field(default=None, max_length=500)
+    agent_kind: str = Field(default="openhands", max_length=32)
+    execution_status: str | None = Field(default=None, max_length=32)
+    # When the agent server wrote that status, by its own clock: a late webhook must not undo a newer one.
+    execution_status_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    metrics: dict[str, Any] | None = Field(default=None, sa_type=Json)
+    # In the metrics' currency; a worker interrupts the agent once it is spent.
+    max_budget: float | None = None
+    tags: dict[str, str] = Field(default_factory=dict, sa_type=Json)
+    working_dir: str | None = Field(default=None, max_length=1024)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class StartTask(Leased, table=True):
+    """One request to start a conversation, walked through its stages by `worker.starts`."""
+
+    __tablename__ = "start_task"
+    __table_args__ = (
+        one_of("stage", Stage),
+        Index("ix_start_task_owner_id_created_at_id", "owner_id", "created_at", "id"),
+        Index("ix_start_task_owner_id_updated_at_id", "owner_id", "updated_at", "id"),
+        *leased_indexes("start_task"),
+    )
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    owner_id: str = Field(foreign_key="user.id", max_length=32)
+    conversation_id: str = Field(unique=True, max_length=32)
+    sandbox_id: str | None = Field(default=None, foreign_key="sandbox.id", index=True, max_length=32)
+    # True when the sandbox was made for this task, and goes with it should it fail.
+    made_sandbox: bool = False
+    stage: str = Field(max_length=32)
+    reason: str | None = Field(default=None, max_length=64)
+    detail: str | None = None
+    # The request without its secrets, as it is shown; and its secrets, encrypted.
+    request: dict[str, Any] = Field(sa_type=Json)
+    secrets: str | None = None
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class Event(SQLModel, table=True):
+    """One event as its agent server sent it; stored once, however often it is sent."""
+
+    __tablename__ = "event"
+    __table_args__ = (
+        UniqueConstraint("conversation_id", "id"),
+        Index("ix_event_conversation_id_timestamp_seq", "conversation_id", "timestamp", "seq"),
+    )
+
+    # Order of arrival: breaks ties between equal timestamps.
+    seq: int | None = Field(
+        default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite")
+    )
+    conversation_id: str = Field(foreign_key="conversation.id", max_length=32)
+    id: str = Field(max_length=64)
+    kind: str = Field(max_length=64)
+    # The agent server's clock, read as UTC.
+    timestamp: datetime = Field(sa_type=UtcDateTime)
+    body: dict[str, Any] = Field(sa_type=Json)

@@ -1,0 +1,56 @@
+"""Where sandboxes run, and what they are made from."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger
+from sqlmodel import Field, SQLModel
+
+from shared.clock import now
+from shared.ids import new_id
+from shared.models.columns import Json, UtcDateTime, one_of
+from shared.states import NodeStatus
+
+
+class Installation(SQLModel, table=True):
+    """One row: this installation's id, so that two of them on one engine leave each other's containers alone."""
+
+    __tablename__ = "installation"
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+
+
+class Node(SQLModel, table=True):
+    """One Docker Engine and the worker beside it."""
+
+    __tablename__ = "node"
+    __table_args__ = (one_of("status", NodeStatus),)
+
+    id: str = Field(primary_key=True, max_length=64)
+    status: str = Field(max_length=16)
+    # Sandboxes it takes, whatever their state.
+    capacity: int
+    # Why it is LOST.
+    detail: str | None = None
+    heartbeat_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class SandboxSpec(SQLModel, table=True):
+    """A template for sandboxes. Its id is its image's reference, as in V1 (wire contract 1.6)."""
+
+    __tablename__ = "sandbox_spec"
+
+    id: str = Field(primary_key=True, max_length=256)
+    # The lowest position is the default.
+    position: int = Field(index=True)
+    command: list[str] | None = Field(default=None, sa_type=Json)
+    env: dict[str, str] = Field(default_factory=dict, sa_type=Json)
+    working_dir: str = Field(default="/workspace/project", max_length=1024)
+    # Ports inside the container, by the name under which their URL is exposed.
+    ports: dict[str, int] = Field(default_factory=lambda: {"AGENT_SERVER": 8000}, sa_type=Json)
+    memory_bytes: int = Field(default=4 * 1024**3, sa_type=BigInteger)
+    cpus: float = Field(default=2.0)
+    pids: int = Field(default=2048)
+    # Capabilities added back after all were dropped.
+    capabilities: list[str] = Field(default_factory=list, sa_type=Json)
+    runtime: str | None = Field(default=None, max_length=64)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)

@@ -1,0 +1,79 @@
+"""Who may call, and what is kept for each of them."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import UniqueConstraint
+from sqlmodel import Field, SQLModel
+
+from shared.clock import now
+from shared.ids import new_id
+from shared.models.columns import Json, UtcDateTime
+
+
+class User(SQLModel, table=True):
+    """Somebody who owns sandboxes, conversations, settings and secrets."""
+
+    __tablename__ = "user"
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    name: str = Field(unique=True, max_length=100)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class ApiKey(SQLModel, table=True):
+    """A key, shown once when made: only its prefix and its keyed digest are kept."""
+
+    __tablename__ = "api_key"
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    user_id: str = Field(foreign_key="user.id", index=True, max_length=32)
+    name: str = Field(max_length=100)
+    prefix: str = Field(max_length=16, index=True)
+    digest: str = Field(unique=True, max_length=64)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    revoked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+class UserSettings(SQLModel, table=True):
+    """A user's settings: the open part as JSON, the secret part sealed as one encrypted JSON document."""
+
+    __tablename__ = "settings"
+
+    user_id: str = Field(foreign_key="user.id", primary_key=True, max_length=32)
+    document: dict[str, Any] = Field(sa_type=Json)
+    sealed: str
+    updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class Secret(SQLModel, table=True):
+    """A custom secret, given to the user's conversations."""
+
+    __tablename__ = "secret"
+    __table_args__ = (UniqueConstraint("user_id", "name"),)
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    user_id: str = Field(foreign_key="user.id", max_length=32)
+    name: str = Field(max_length=256)
+    description: str | None = None
+    ciphertext: str
+    updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class ProviderToken(SQLModel, table=True):
+    """A token for a git provider."""
+
+    __tablename__ = "provider_token"
+    __table_args__ = (UniqueConstraint("user_id", "provider"),)
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    user_id: str = Field(foreign_key="user.id", max_length=32)
+    provider: str = Field(max_length=32)
+    # Empty: a host is known, but no token yet.
+    ciphertext: str | None = None
+    # The user's id at the provider.
+    account_id: str | None = Field(default=None, max_length=256)
+    host: str | None = Field(default=None, max_length=256)
+    updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)

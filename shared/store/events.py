@@ -1,0 +1,77 @@
+"""Events: each stored once, read in the order of their time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlmodel import Session, col, select
+
+from shared.models import Conversation, Event
+from shared.store.pages import Order, Page, read_page
+
+
+@dataclass(frozen=True)
+class EventFilter:
+    """Which events are meant; a None filters nothing."""
+
+    kind: str | None = None
+    timestamp_from: datetime | None = None
+    timestamp_before: datetime | None = None
+
+
+def store(session: Session, events: Sequence[Event]) -> None:
+    """Store events; those that are stored already are left as they are."""
+    if not events:
+        return
+    dialect = session.get_bind().dialect.name
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    names = [name for name in Event.model_fields if name != "seq"]
+    # Rows apart from the statement: a batch may have more values than a statement can bind.
+    rows = [{name: getattr(event, name) for name in names} for event in events]
+    session.execute(insert(Event).on_conflict_do_nothing(index_elements=["conversation_id", "id"]), rows)
+
+
+def search(
+    session: Session,
+    conversation_id: str,
+    owner_id: str,
+    which: EventFilter,
+    *,
+    descending: bool,
+    page_id: str | None,
+    limit: int,
+) -> Page[Event]:
+    """A page of a conversation's events; of an unknown or another owner's one, an empty page (wire contract 1.3)."""
+    order = Order(col(Event.timestamp), col(Event.seq), descending)
+    statement = select(Event).where(*_conditions(conversation_id, owner_id, which))
+    return read_page(session, statement, order, page_id, limit)
+
+
+def count(session: Session, conversation_id: str, owner_id: str, which: EventFilter) -> int:
+    """How many events `search` would list with this filter."""
+    statement = select(func.count()).select_from(Event).where(*_conditions(conversation_id, owner_id, which))
+    return session.exec(statement).one()
+
+
+def get_many(session: Session, conversation_id: str, owner_id: str, ids: list[str]) -> list[Event | None]:
+    """The conversation's events of those ids in order, None for an unknown one."""
+    statement = select(Event).where(*_conditions(conversation_id, owner_id, EventFilter()), col(Event.id).in_(ids))
+    found = {event.id: event for event in session.exec(statement).all()}
+    return [found.get(event_id) for event_id in ids]
+
+
+def _conditions(conversation_id: str, owner_id: str, which: EventFilter) -> list[Any]:
+    owned = select(Conversation.id).where(
+        Conversation.id == conversation_id, Conversation.owner_id == owner_id, col(Conversation.listed)
+    )
+    conditions: list[Any] = [Event.conversation_id == conversation_id, owned.exists()]
+    if which.kind is not None:
+        conditions.append(Event.kind == which.kind)
+    if which.timestamp_from is not None:
+        conditions.append(col(Event.timestamp) >= which.timestamp_from)
+    if which.timestamp_before is not None:
+        conditions.append(col(Event.timestamp) < which.timestamp_before)
+    return conditions

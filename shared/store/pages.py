@@ -1,0 +1,98 @@
+"""Keyset paging: pages stay right while rows come and go, and cost the same however deep."""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import ColumnElement, Integer, Row, and_, or_
+from sqlmodel import Session
+
+from shared.errors import Invalid
+from shared.models.columns import UtcDateTime
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """Some rows, and the opaque id under which the next ones are found (None: that was all)."""
+
+    items: list[Item]
+    next_page_id: str | None
+
+
+@dataclass(frozen=True)
+class Order:
+    """A sort order: a column, the row id that breaks ties, and a direction."""
+
+    column: Any
+    tie: Any
+    descending: bool = False
+
+
+def read_page(session: Session, statement: Any, order: Order, page_id: str | None, limit: int) -> Page[Any]:
+    """One page of the statement's rows, whose last two columns or attributes are the order's.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    if page_id is not None:
+        statement = statement.where(_beyond(order, *_decode(page_id, order)))
+    directed = [c.desc() if order.descending else c.asc() for c in (order.column, order.tie)]
+    rows = list(session.exec(statement.order_by(*directed).limit(limit + 1)).all())
+    more = len(rows) > limit
+    return Page(rows[:limit], _encode(rows[limit - 1], order) if more else None)
+
+
+def _beyond(order: Order, value: Any, tie: Any) -> ColumnElement[bool]:
+    if order.descending:
+        return or_(order.column < value, and_(order.column == value, order.tie < tie))
+    return or_(order.column > value, and_(order.column == value, order.tie > tie))
+
+
+def _encode(row: Any, order: Order) -> str:
+    row = row[0] if isinstance(row, Row) else row
+    value, tie = getattr(row, order.column.key or ""), getattr(row, order.tie.key or "")
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    text = json.dumps([order.column.key, order.descending, value, tie])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _decode(page_id: str, order: Order) -> tuple[Any, Any]:
+    try:
+        text = base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4))
+        key, descending, value, tie = json.loads(text)
+        if (key, descending) != (order.column.key, order.descending):
+            raise ValueError("another list's page")
+        return _read(order.column, value), _read(order.tie, tie)
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, UnicodeError):
+        raise Invalid("page_id is not one that this list gave out") from None
+
+
+def _read(column: Any, value: Any) -> Any:
+    """A value of the column's type that every database can compare with."""
+    if isinstance(column.type, UtcDateTime):
+        return _read_time(value)
+    if isinstance(column.type, Integer):
+        return _read_integer(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError("no text of ours")
+    value.encode()  # half a surrogate pair is no text either
+    return value
+
+
+def _read_time(value: Any) -> datetime:
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
+        raise ValueError("a naive time")
+    return time.astimezone(UTC)
+
+
+def _read_integer(value: Any) -> int:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise ValueError("no integer of ours")
+    return value

@@ -1,0 +1,63 @@
+"""What sandboxes report: stored once, merged into their conversations, with a worker asked where one is needed."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlmodel import Session
+
+from shared import reports
+from shared.errors import NotFound
+from shared.jobs import RefreshConversation
+from shared.models import Conversation, Sandbox
+from shared.reports import ConversationReport, EventReport, Report
+from shared.store import conversations, events
+
+
+def record_conversation(session: Session, sandbox: Sandbox, told: ConversationReport) -> None:
+    """Take over what a sandbox says of one of its conversations.
+
+    Raises:
+        NotFound: the conversation is not that sandbox's.
+    """
+    conversation = _welcome(session, told.id, sandbox)
+    reports.merge(conversation, told.report)
+
+
+def record_events(
+    session: Session,
+    sandbox: Sandbox,
+    conversation_id: str,
+    told: Sequence[EventReport],
+    *,
+    due_at: datetime,
+) -> RefreshConversation | None:
+    """Store a sandbox's events and take over what they say of their conversation.
+
+    Returns:
+        The job to be published after the commit, if a worker must look at the conversation by `due_at`.
+
+    Raises:
+        NotFound: the conversation is not that sandbox's.
+    """
+    conversation = _welcome(session, conversation_id, sandbox)
+    events.store(session, [event.as_row(conversation_id) for event in told])
+    news = [event.report for event in told if event.report is not None]
+    return _take_over(conversation, news, sandbox, due_at)
+
+
+def _welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation:
+    conversation = conversations.welcome(session, conversation_id, sandbox)
+    if conversation is None:
+        raise NotFound("conversation", conversation_id)
+    return conversation
+
+
+def _take_over(
+    conversation: Conversation, news: list[Report], sandbox: Sandbox, due_at: datetime
+) -> RefreshConversation | None:
+    for report in news:
+        reports.merge(conversation, report)
+    if not reports.needs_worker(conversation, news):
+        return None
+    conversation.due_at = due_at
+    return RefreshConversation(conversation.id, sandbox.node_id)

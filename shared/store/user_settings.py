@@ -1,0 +1,82 @@
+"""Settings of users: the open part as it is, the secret part encrypted as one document."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlmodel import Session, select
+
+from shared.clock import now
+from shared.crypto import Vault
+from shared.errors import NotFound
+from shared.models import User, UserSettings
+from shared.user_settings import MASK, StoredSettings, unmask_servers
+
+KEYS = frozenset({"llm_api_key", "search_api_key", "sandbox_api_key"})
+SEALED = KEYS | {"mcp_config"}
+# For these null says nothing new (V0's rule, wire contract 5), so an empty text is what clears them. The sandbox key
+# is ours to add: it is shown as null, and whoever sends back what they read must not lose it.
+KEPT_ON_NULL = frozenset(
+    {"llm_api_key", "llm_model", "llm_base_url", "search_api_key", "sandbox_api_key", "user_consents_to_analytics"}
+)
+CLEARED_BY_EMPTY = KEYS | {"llm_model", "llm_base_url"}
+
+
+def load(session: Session, vault: Vault, user_id: str) -> StoredSettings | None:
+    """The user's settings in clear; None when none were ever saved: `StoredSettings()` is then what holds."""
+    row = session.get(UserSettings, user_id)
+    return None if row is None else StoredSettings(**row.document, **_unseal(vault, row.sealed))
+
+
+def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, Any]) -> None:
+    """Store the named settings and leave the others as they are.
+
+    Args:
+        session: of a transaction; the user is locked until it ends.
+        vault: encrypts the secret ones.
+        user_id: whose settings.
+        changes: checked values in clear. None is the default, or for `KEPT_ON_NULL` what is stored; an empty
+            text clears a secret; a mask keeps one.
+
+    Raises:
+        Invalid: a mask where nothing is stored.
+    """
+    lock(session, user_id)
+    row = session.get(UserSettings, user_id, populate_existing=True)
+    document, sealed = (dict(row.document), _unseal(vault, row.sealed)) if row else ({}, {})
+    for name, value in changes.items():
+        _set(sealed if name in SEALED else document, name, value)
+    row = row or UserSettings(user_id=user_id, document={}, sealed="")
+    row.document, row.sealed = document, vault.encrypt(json.dumps(sealed))
+    row.updated_at = now()
+    session.add(row)
+    session.flush()
+
+
+def lock(session: Session, user_id: str) -> None:
+    """Let nobody else write this user's settings, secrets or tokens until the transaction ends.
+
+    The user's row is what is locked: it is always there. SQLite's transaction is alone from its first word.
+
+    Raises:
+        NotFound: there is no such user.
+    """
+    # NO KEY: rows that refer to the user, their sandboxes say, may still be written.
+    statement = select(User.id).where(User.id == user_id).with_for_update(key_share=True)
+    if session.exec(statement).first() is None:
+        raise NotFound("user", user_id)
+
+
+def _set(part: dict[str, Any], name: str, value: Any) -> None:
+    keeps = (value is None and name in KEPT_ON_NULL) or (value == MASK and name in KEYS)
+    if keeps:
+        return
+    if value is None or (value == "" and name in CLEARED_BY_EMPTY):
+        part.pop(name, None)
+    else:
+        part[name] = unmask_servers(value, part.get(name)) if name == "mcp_config" else value
+
+
+def _unseal(vault: Vault, sealed: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(vault.decrypt(sealed))
+    return document

@@ -1,0 +1,62 @@
+"""Every operation of the application, for tests that sweep over all of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+OPEN = ("/alive", "/health", "/ready", "/server_info")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str
+    parameters: tuple[str, ...]
+    # Query parameters without which it is a 422.
+    required: tuple[str, ...]
+    has_body: bool
+
+    @property
+    def is_webhook(self) -> bool:
+        return "/webhooks/" in self.path
+
+    @property
+    def is_open(self) -> bool:
+        return self.path in OPEN
+
+    def url(self, **values: str) -> str:
+        """The path with its placeholders filled: all alike unless named."""
+        path = self.path
+        for name in ("sandbox_id", "conversation_id"):
+            path = path.replace(f"{{{name}}}", values.get(name, values.get("any", "0" * 32)))
+        assert "{" not in path, f"say how to fill {path}"
+        return path
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def all_operations(client: TestClient) -> list[Operation]:
+    """Every operation that the application's own description names."""
+    app = client.app
+    assert isinstance(app, FastAPI)
+    return [
+        _operation(method, path, details)
+        for path, methods in app.openapi()["paths"].items()
+        for method, details in methods.items()
+    ]
+
+
+def _operation(method: str, path: str, details: dict[str, Any]) -> Operation:
+    query = [parameter for parameter in details.get("parameters", []) if parameter["in"] == "query"]
+    return Operation(
+        method=method.upper(),
+        path=path,
+        parameters=tuple(parameter["name"] for parameter in query),
+        required=tuple(parameter["name"] for parameter in query if parameter["required"]),
+        has_body="requestBody" in details,
+    )

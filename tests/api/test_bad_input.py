@@ -1,0 +1,256 @@
+"""Bad input to every operation: a 4xx that says what is wrong, never a 5xx, never a repeated secret."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.database import Database
+from shared.ids import new_id
+from shared.models import Sandbox
+from tests.api.operations import Operation, all_operations
+from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
+
+JSON = {"Content-Type": "application/json"}
+DEEP = 100_000
+SECRET = "s3cr3t-value"
+
+BODIES: dict[str, bytes] = {
+    "no body": b"",
+    "malformed JSON": b'{"secrets": {"A": "s3cr3t-value"',
+    "not JSON": b"s3cr3t-value",
+    "invalid UTF-8": b'{"title": "\xff\xfe", "id": "\xff"}',
+    "too deep": b"[" * DEEP,
+    "too deep, and closed": b"[" * DEEP + b"]" * DEEP,
+    "too deep objects": b'{"a":' * DEEP,
+    "too deep, with an escaped NUL": b'["\\u0000",' * DEEP,
+    "a huge integer": b'{"pr_number": [' + b"9" * 5000 + b'], "max_iterations": ' + b"9" * 5000 + b"}",
+    "text": b'"text"',
+    "a number": b"3",
+    "null": b"null",
+    "true": b"true",
+    "a list of numbers": b"[1]",
+    "a list of nothing": b"[null]",
+    "NUL": b'{"title": "a\0b", "llm_model": "a\0b", "id": "a\0b"}',
+    "10 MB": b'{"title": "' + b"x" * 10_000_000 + b'"}',
+}
+
+
+@pytest.fixture
+def sandbox(database: Database, user: Person) -> Sandbox:
+    return make_sandbox(database, user)
+
+
+@pytest.fixture
+def conversation_id(database: Database, user: Person, sandbox: Sandbox) -> str:
+    conversation = make_conversation(database, user, sandbox)
+    for number in range(3):
+        make_event(database, conversation, id=f"e{number}")
+    make_conversation(database, user, sandbox)
+    make_sandbox(database, user)
+    return conversation.id
+
+
+def _headers(operation: Operation, user: Person, sandbox: Sandbox) -> dict[str, str]:
+    return {"X-Session-API-Key": session_key_of(sandbox)} if operation.is_webhook else user.headers
+
+
+def _complaint(answer: Any, sent: str) -> Iterator[str]:
+    if not 400 <= answer.status_code < 500:
+        yield f"{sent}: {answer.status_code}"
+        return
+    detail = answer.json().get("detail")
+    entries = detail if isinstance(detail, list) else [{"loc": [], "msg": detail, "type": ""}]
+    if not entries or not all(entry["msg"] and {"loc", "type"} <= entry.keys() for entry in entries):
+        yield f"{sent}: says nothing: {answer.text[:200]}"
+    if SECRET in answer.text:
+        yield f"{sent}: repeats a secret: {answer.text[:200]}"
+
+
+def test_bodies(client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str) -> None:
+    operations = [operation for operation in all_operations(client) if operation.has_body]
+    assert len(operations) >= 5
+    complaints: list[str] = []
+    for operation in operations:
+        url, headers = operation.url(any=conversation_id), _headers(operation, user, sandbox)
+        for name, body in BODIES.items():
+            answer = client.request(operation.method, url, content=body, headers=headers | JSON)
+            complaints += _complaint(answer, f"{operation} with {name}")
+        for content_type in ("text/plain", "application/x-www-form-urlencoded", "application/octet-stream", "x"):
+            answer = client.request(
+                operation.method, url, content=b"{}", headers=headers | {"Content-Type": content_type}
+            )
+            complaints += _complaint(answer, f"{operation} as {content_type}")
+    assert complaints == []
+
+
+def test_a_nul_behind_an_escape(client: TestClient, user: Person) -> None:
+    for path in ("/api/v1/app-conversations", "/api/settings"):
+        for body in (b'{"title": "a\\u0000b"}', b'{"secrets": {"a\\u0000": ""}}', b'{"x": [[{"y": "\\u0000"}]]}'):
+            answer = client.post(path, content=body, headers=user.headers | JSON)
+            assert answer.status_code == 422
+            assert "NUL" in answer.json()["detail"][0]["msg"]
+
+
+WRONG_FIELDS: dict[str, list[Any]] = {
+    "sandbox_id": [7, [], {}, "x" * 257],
+    "conversation_id": ["nonsense", 7, "", "0" * 31],
+    "initial_message": [
+        "hi",
+        {"role": "tyrant"},
+        {"content": "hi"},
+        {"content": [{"type": "video"}]},
+        {"content": [7]},
+    ],
+    "system_message_suffix": [7, [], "x" * 1_000_001],
+    "llm_model": [7, {}, "x" * 501],
+    "agent_profile_id": [7, "x" * 257],
+    "selected_repository": [7, "no-slash"],
+    "selected_branch": [7, "a..b", "x" * 256],
+    "git_provider": ["sourceforge", 7],
+    "suggested_task": [{}, "x", {"git_provider": "github", "task_type": "REST", "repo": "o/r", "issue_number": 1}],
+    "title": [7, [], "x" * 501, "\ud800"],
+    "trigger": ["whim", 7],
+    "pr_number": [7, ["x"], [1.5], [-1], [2**63], [1] * 1001],
+    "parent_conversation_id": ["nonsense", 7],
+    "agent_type": ["quick", 7],
+    "public": ["perhaps", 7, []],
+    "plugins": ["x", [{}], [{"source": 7}], [{"source": "s"}] * 101, [{"source": "s", "parameters": []}]],
+    "secrets": ["x", [], {"A": 7}, {"A": None}, {"A": "\ud800"}],
+}
+
+
+@pytest.mark.parametrize("field", WRONG_FIELDS)
+def test_wrong_fields_of_a_start(client: TestClient, user: Person, field: str) -> None:
+    for value in WRONG_FIELDS[field]:
+        content = json.dumps({field: value})
+        answer = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
+        assert answer.status_code == 422, f"{field}: {content[:200]}: {answer.text[:300]}"
+        assert any(field in entry["loc"] for entry in answer.json()["detail"])
+
+
+@pytest.mark.parametrize(
+    "parameters", ['{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', '{"a": ' + "[" * 150 + "]" * 150 + "}"]
+)
+def test_plugin_parameters_must_be_json(client: TestClient, user: Person, parameters: str) -> None:
+    content = f'{{"plugins": [{{"source": "s", "parameters": {parameters}}}]}}'
+    answer = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
+    assert answer.status_code == 422
+
+
+def _page_id(*parts: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+
+
+TIMES = ["yesterday", "", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "1e400", "9" * 40, "2026-13-01"]
+WRONG_PARAMETERS: dict[str, list[str]] = {
+    "limit": ["0", "101", "-1", "x", "1.5", "9" * 30, "9" * 5000],
+    "sort_order": ["RANDOM", ""],
+    "kind__eq": ["NoSuchEvent", "x" * 100],
+    "created_at__gte": TIMES,
+    "created_at__lt": TIMES,
+    "updated_at__gte": TIMES,
+    "updated_at__lt": TIMES,
+    "timestamp__gte": TIMES,
+    "timestamp__lt": TIMES,
+    "conversation_id__eq": ["nonsense", "", "0" * 33],
+    "include_sub_conversations": ["perhaps"],
+    "title__contains": ["x" * 501],
+    "sandbox_id__eq": ["x" * 257],
+    "sandbox_spec_id": ["unknown", "x" * 5000],
+    "ids": ["nonsense", "", "0" * 31],
+    "id": ["x" * 257],
+    "page_id": [
+        "!!!",
+        "x",
+        "é",
+        "W" * 10_000,
+        base64.urlsafe_b64encode(b"[" * 1200).decode(),
+        base64.urlsafe_b64encode(b"\xff\xfe").decode(),
+        _page_id(),
+        _page_id(1, 2, 3, 4),
+        _page_id("created_at", True, "2026-01-01T00:00:00", "x"),
+        _page_id("created_at", True, "9999-12-31T23:59:59-23:59", "x"),
+        _page_id("created_at", True, "2026-01-01T00:00:00+00:00", 7),
+        _page_id("created_at", True, "2026-01-01T00:00:00+00:00", "a\0b"),
+        _page_id("created_at", True, "2026-01-01T00:00:00+00:00", "\ud800"),
+        _page_id("created_at", True, {}, []),
+        _page_id("timestamp", False, "2026-01-01T00:00:00+00:00", 2**63),
+        _page_id("timestamp", False, "2026-01-01T00:00:00+00:00", "1"),
+        _page_id("timestamp", False, "2026-01-01T00:00:00+00:00", True),
+        _page_id("position", False, 2**70, "x"),
+        _page_id("position", False, "0", "x"),
+    ],
+}
+
+
+def test_parameters(client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str) -> None:
+    swept, complaints = set(), []
+    for operation in all_operations(client):
+        url, headers = operation.url(any=conversation_id), _headers(operation, user, sandbox)
+        for name in set(operation.parameters) & WRONG_PARAMETERS.keys():
+            swept.add(name)
+            for value in WRONG_PARAMETERS[name]:
+                params = {required: new_id() for required in operation.required} | {name: value}
+                answer = client.request(operation.method, url, params=params, headers=headers)
+                complaints += _complaint(answer, f"{operation} with {name}={value[:60]}")
+        for name in operation.parameters:
+            answer = client.request(operation.method, f"{url}?{name}=a%00b", headers=headers)
+            complaints += _complaint(answer, f"{operation} with a NUL in {name}")
+    assert complaints == []
+    assert swept == WRONG_PARAMETERS.keys()
+
+
+def test_over_long_lists(client: TestClient, user: Person, conversation_id: str) -> None:
+    batches = {"ids", "id"}
+    complaints: list[str] = []
+    for operation in all_operations(client):
+        for name in batches & set(operation.parameters):
+            params = {name: [new_id() for _ in range(101)]}
+            answer = client.get(operation.url(any=conversation_id), params=params, headers=user.headers)
+            if answer.status_code != 400 or "100" not in answer.json()["detail"]:
+                complaints.append(f"{operation}: {answer.status_code} {answer.text}")
+            if name in operation.required:
+                answer = client.get(operation.url(any=conversation_id), headers=user.headers)
+                complaints += _complaint(answer, f"{operation} without {name}")
+    assert complaints == []
+
+
+WRONG_IDS = ["nonsense", "x" * 5000, "a%00b", "%ff%fe", "%F0%9F%A6%8A", "0" * 31, "'%20OR%201=1", "%5Cud800", "..%2F.."]
+
+
+def test_ids_in_paths(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+    complaints: list[str] = []
+    for operation in all_operations(client):
+        if "{" not in operation.path:
+            continue
+        headers = _headers(operation, user, sandbox)
+        params = dict.fromkeys(operation.required, "x")
+        body = [] if operation.is_webhook else {} if operation.has_body else None
+        for wrong in WRONG_IDS:
+            answer = client.request(
+                operation.method, operation.url(any=wrong), params=params, json=body, headers=headers
+            )
+            complaints += _complaint(answer, f"{operation} with {wrong[:60]}")
+    assert complaints == []
+
+
+def test_unknown_paths_and_methods(client: TestClient, user: Person) -> None:
+    for method, path, status in (
+        ("GET", "/api/v1/nothing", 404),
+        ("PUT", "/api/v1/sandboxes", 405),
+        ("GET", "/api/v1/webhooks/conversations", 405),
+    ):
+        answer = client.request(method, path, headers=user.headers)
+        assert answer.status_code == status
+        assert answer.json()["detail"]
+
+
+def test_a_body_where_none_is_wanted(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+    # The TypeScript client sends `{}` and a content type with every request.
+    for content in (b"{}", b"junk", b"\xff"):
+        url = f"/api/v1/sandboxes/{sandbox.id}/resume"
+        assert client.post(url, content=content, headers=user.headers | JSON).status_code == 200

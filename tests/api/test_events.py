@@ -1,0 +1,115 @@
+"""Events of a conversation, read from the store."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.database import Database
+from shared.ids import new_id
+from shared.models import Conversation, Event
+from shared.states import Status
+from tests.factories import Person, make_conversation, make_event, make_sandbox
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def conversation(database: Database, user: Person) -> Conversation:
+    # Its sandbox is gone: what happened in it is not.
+    return make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
+
+
+@pytest.fixture
+def events(database: Database, conversation: Conversation) -> list[Event]:
+    kinds = ("SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "MessageEvent")
+    return [
+        make_event(database, conversation, kind=kind, timestamp=FIRST + timedelta(minutes=number))
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def _get(client: TestClient, person: Person, conversation_id: str, path: str = "", **params: Any) -> Any:
+    answer = client.get(f"/api/v1/conversation/{conversation_id}/events{path}", params=params, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_they_come_as_they_were_sent(
+    client: TestClient, user: Person, conversation: Conversation, database: Database
+) -> None:
+    body = {"id": "e1", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00", "text": "a\0b\ud83e \ud800 ü"}
+    make_event(database, conversation, id="e1", body=body)
+    assert _get(client, user, conversation.id, "/search") == {"items": [body], "next_page_id": None}
+    assert _get(client, user, conversation.id, id="e1") == [body]
+
+
+def test_both_orders_and_pages(
+    client: TestClient, user: Person, conversation: Conversation, events: list[Event]
+) -> None:
+    ids = [event.id for event in events]
+    for sort_order, expected in ((None, ids), ("TIMESTAMP", ids), ("TIMESTAMP_DESC", ids[::-1])):
+        params = {"sort_order": sort_order} if sort_order else {}
+        found: list[str] = []
+        page: dict[str, Any] = {"next_page_id": ""}
+        while page["next_page_id"] is not None:
+            next_page = {"page_id": page["next_page_id"]} if page["next_page_id"] else {}
+            page = _get(client, user, conversation.id, "/search", limit=2, **params, **next_page)
+            found += [item["id"] for item in page["items"]]
+        assert found == expected
+
+
+def test_equal_times_keep_the_order_of_arrival(
+    client: TestClient, user: Person, conversation: Conversation, database: Database
+) -> None:
+    ids = [make_event(database, conversation, timestamp=FIRST).id for _ in range(4)]
+    page = _get(client, user, conversation.id, "/search", limit=3)
+    rest = _get(client, user, conversation.id, "/search", limit=3, page_id=page["next_page_id"])
+    assert [item["id"] for item in page["items"] + rest["items"]] == ids
+
+
+def test_filters_agree_with_count(
+    client: TestClient, user: Person, conversation: Conversation, events: list[Event]
+) -> None:
+    ids = [event.id for event in events]
+    for params, expected in (
+        ({}, ids),
+        ({"kind__eq": "MessageEvent"}, [ids[1], ids[4]]),
+        ({"kind__eq": "PauseEvent"}, []),
+        # Aware or naive: the naive ones of the agent server are in UTC.
+        ({"timestamp__gte": "2026-01-01T00:01:00", "timestamp__lt": "2026-01-01T00:03:00"}, ids[1:3]),
+        ({"timestamp__gte": "2026-01-01T01:01:00+01:00", "timestamp__lt": "2026-01-01T00:03:00Z"}, ids[1:3]),
+    ):
+        found = _get(client, user, conversation.id, "/search", **params)["items"]
+        assert [item["id"] for item in found] == expected
+        assert _get(client, user, conversation.id, "/count", **params) == len(expected)
+
+
+def test_batch(client: TestClient, user: Person, conversation: Conversation, events: list[Event]) -> None:
+    ids = [events[2].id, "unknown", events[0].id]
+    found = _get(client, user, conversation.id, id=ids)
+    assert [item and item["id"] for item in found] == [events[2].id, None, events[0].id]
+    path = f"/api/v1/conversation/{conversation.id}/events"
+    for many, status in ((["x"] * 100, 200), (["x"] * 101, 400), ([], 422)):
+        assert client.get(path, params={"id": many}, headers=user.headers).status_code == status
+
+
+@pytest.mark.usefixtures("events")
+def test_of_nobody_elses_conversation(
+    client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
+) -> None:
+    hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
+    make_event(database, hidden, id="hidden")
+    for person, conversation_id in ((other_user, conversation.id), (user, new_id()), (user, hidden.id)):
+        assert _get(client, person, conversation_id, "/search") == {"items": [], "next_page_id": None}
+        assert _get(client, person, conversation_id, "/count") == 0
+        assert _get(client, person, conversation_id, id="hidden") == [None]
+
+
+@pytest.mark.parametrize("path", ["/search", "/count"])
+def test_unknown_kinds_are_refused(client: TestClient, user: Person, conversation: Conversation, path: str) -> None:
+    answer = client.get(
+        f"/api/v1/conversation/{conversation.id}/events{path}?kind__eq=NoSuchEvent", headers=user.headers
+    )
+    assert answer.status_code == 422

@@ -1,0 +1,182 @@
+"""Sandboxes over HTTP: each command writes a wish, hurries it and answers at once."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.database import Database
+from shared.ids import new_id
+from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox
+from shared.models import Node, Sandbox, SandboxSpec
+from shared.states import Desired, Reason, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import Person, make_sandbox, make_spec, session_key_of
+
+PATH = "/api/v1/sandboxes"
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _get(client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
+    answer = client.get(PATH + path, params=params, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _row(database: Database, sandbox_id: str) -> Sandbox:
+    with database.reading() as session:
+        return session.get_one(Sandbox, sandbox_id)
+
+
+class TestStart:
+    def test_the_default_spec(
+        self,
+        client: TestClient,
+        user: Person,
+        spec: SandboxSpec,
+        node: Node,
+        database: Database,
+        publisher: RecordingPublisher,
+    ) -> None:
+        shown = client.post(PATH, headers=user.headers).json()
+        assert (shown["status"], shown["desired_status"]) == ("STARTING", "RUNNING")
+        assert (shown["sandbox_spec_id"], shown["created_by_user_id"]) == (spec.id, user.id)
+        assert (shown["session_api_key"], shown["exposed_urls"]) == (None, None)
+        row = _row(database, shown["id"])
+        assert (row.node_id, row.due_at is not None) == (node.id, True)
+        assert publisher.jobs == [StartSandbox(shown["id"], node.id)]
+        [move] = _get(client, user, f"/{shown['id']}/transitions")
+        assert (move["from_status"], move["to_status"]) == (None, "STARTING")
+
+    @pytest.mark.usefixtures("spec", "node")
+    def test_a_named_spec(self, client: TestClient, user: Person, database: Database) -> None:
+        other = make_spec(database, "registry.example.com/other:1", position=1)
+        answer = client.post(PATH, params={"sandbox_spec_id": other.id}, headers=user.headers)
+        assert answer.json()["sandbox_spec_id"] == other.id
+        answer = client.post(PATH, params={"sandbox_spec_id": "unknown"}, headers=user.headers)
+        assert answer.status_code == 404
+        assert "unknown" in answer.json()["detail"]
+
+    @pytest.mark.usefixtures("spec")
+    def test_without_a_node_it_waits(self, client: TestClient, user: Person, database: Database) -> None:
+        shown = client.post(PATH, headers=user.headers).json()
+        row = _row(database, shown["id"])
+        assert (row.node_id, row.status) == (None, Status.STARTING)
+
+
+COMMANDS = [
+    ("POST", "/pause", Desired.PAUSED, PauseSandbox),
+    ("POST", "/resume", Desired.RUNNING, ResumeSandbox),
+    ("DELETE", "", Desired.DELETED, DeleteSandbox),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "desired", "job"), COMMANDS)
+@pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.ERROR])
+def test_commands_write_wishes(
+    client: TestClient,
+    user: Person,
+    database: Database,
+    publisher: RecordingPublisher,
+    method: str,
+    path: str,
+    desired: Desired,
+    job: type[Job],
+    status: Status,
+) -> None:
+    sandbox = make_sandbox(database, user, status=status)
+    answer = client.request(method, f"{PATH}/{sandbox.id}{path}", headers=user.headers)
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    row = _row(database, sandbox.id)
+    assert (row.desired, row.generation) == (desired, sandbox.generation + 1)
+    assert row.status == status  # the fact is the worker's to write
+    assert row.due_at is not None
+    assert publisher.jobs == [job(sandbox.id, sandbox.node_id)]
+
+
+@pytest.mark.parametrize(("method", "path", "desired", "job"), COMMANDS)
+def test_commands_on_what_is_not_there(
+    client: TestClient,
+    user: Person,
+    database: Database,
+    publisher: RecordingPublisher,
+    method: str,
+    path: str,
+    desired: Desired,
+    job: type[Job],
+) -> None:
+    deleted = make_sandbox(database, user, status=Status.DELETED)
+    leaving = make_sandbox(database, user, desired=Desired.DELETED)
+    for sandbox_id in (deleted.id, leaving.id, "unknown"):
+        answer = client.request(method, f"{PATH}/{sandbox_id}{path}", headers=user.headers)
+        assert answer.status_code == 404, (desired, job)
+        assert sandbox_id in answer.json()["detail"]
+    assert publisher.jobs == []
+
+
+def test_delete_as_clients_send_it(client: TestClient, user: Person, database: Database) -> None:
+    sandbox = make_sandbox(database, user)
+    url = f"{PATH}/{sandbox.id}?sandbox_id={sandbox.id}"
+    assert client.delete(url, headers=user.headers).json() == {"success": True}
+    assert _get(client, user, "/search")["items"] == []
+    assert _get(client, user, id=sandbox.id) == [None]
+
+
+class TestShow:
+    def test_running(self, client: TestClient, user: Person, database: Database) -> None:
+        sandbox = make_sandbox(database, user, created_at=FIRST)
+        shown = _get(client, user, f"/{sandbox.id}")
+        assert shown["session_api_key"] == session_key_of(sandbox)
+        assert shown["exposed_urls"] == [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18000", "port": 8000}]
+        assert shown["created_at"] == "2026-01-01T00:00:00.000000Z"
+        assert [shown] == _get(client, user, id=sandbox.id) == _get(client, user, "/search")["items"]
+
+    @pytest.mark.parametrize("status", [Status.STARTING, Status.PAUSED, Status.ERROR])
+    def test_not_running(self, client: TestClient, user: Person, database: Database, status: Status) -> None:
+        sandbox = make_sandbox(database, user, status=status)
+        shown = _get(client, user, f"/{sandbox.id}")
+        assert shown["status"] == status
+        assert (shown["session_api_key"], shown["exposed_urls"]) == (None, None)
+        assert shown["reason"] == (Reason.EXIT_CODE if status == Status.ERROR else None)
+        assert shown["pause_kind"] == ("FROZEN" if status == Status.PAUSED else None)
+
+    def test_the_key_is_nowhere_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
+        sandbox = make_sandbox(database, user)
+        assert session_key_of(sandbox) not in str(_row(database, sandbox.id))
+        assert session_key_of(sandbox) in str(_get(client, user, f"/{sandbox.id}"))
+
+
+class TestLists:
+    def test_newest_first_by_pages(
+        self, client: TestClient, user: Person, other_user: Person, database: Database
+    ) -> None:
+        ids = [make_sandbox(database, user, created_at=FIRST + timedelta(hours=number)).id for number in range(5)]
+        make_sandbox(database, other_user)
+        found: list[str] = []
+        page: dict[str, Any] = {"next_page_id": ""}
+        while page["next_page_id"] is not None:
+            params = {"page_id": page["next_page_id"]} if page["next_page_id"] else {}
+            page = _get(client, user, "/search", limit=2, **params)
+            found += [item["id"] for item in page["items"]]
+        assert found == ids[::-1]
+
+    def test_batch(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+        mine, theirs = make_sandbox(database, user).id, make_sandbox(database, other_user).id
+        found = _get(client, user, id=[theirs, mine, "unknown", mine])
+        assert [item and item["id"] for item in found] == [None, mine, None, mine]
+        for ids, status in (([new_id()] * 100, 200), ([new_id()] * 101, 400), ([], 422)):
+            assert client.get(PATH, params={"id": ids}, headers=user.headers).status_code == status
+
+    def test_specs(self, client: TestClient, user: Person, database: Database) -> None:
+        for position, spec_id in enumerate(("b:1", "a:1", "c:1")):
+            make_spec(database, spec_id, position=position, env={"A": "b"})
+        url = "/api/v1/sandbox-specs"
+        page = client.get(f"{url}/search", params={"limit": 2}, headers=user.headers).json()
+        assert [item["id"] for item in page["items"]] == ["b:1", "a:1"]
+        assert page["items"][0]["initial_env"] == {"A": "b"}
+        params = {"limit": 2, "page_id": page["next_page_id"]}
+        rest = client.get(f"{url}/search", params=params, headers=user.headers).json()
+        assert ([item["id"] for item in rest["items"]], rest["next_page_id"]) == (["c:1"], None)
+        found = client.get(url, params={"id": ["c:1", "x:1"]}, headers=user.headers).json()
+        assert [item and item["id"] for item in found] == ["c:1", None]

@@ -1,0 +1,155 @@
+"""Rows for tests, made straight in the store: each with sensible columns, any of which a test may name itself."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sqlmodel import SQLModel
+
+from shared.clock import now
+from shared.crypto import Vault, new_api_key, new_secret_key
+from shared.database import Database
+from shared.ids import new_id
+from shared.models import Conversation, Event, Node, Sandbox, SandboxSpec, StartTask
+from shared.states import Desired, NodeStatus, PauseKind, Reason, Stage, Status
+from shared.store import users
+
+SECRET_KEY = new_secret_key()
+VAULT = Vault([SECRET_KEY])
+SPEC_ID = "agent-workspace/sandbox:test"
+NODE_ID = "node-a"
+
+Columns = dict[str, Any]
+Row = TypeVar("Row", bound=SQLModel)
+Named = TypeVar("Named", SandboxSpec, Node)
+
+
+@dataclass(frozen=True)
+class Person:
+    """A user with a key."""
+
+    id: str
+    name: str
+    key: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What this person's client sends."""
+        return {"Authorization": f"Bearer {self.key}"}
+
+
+def make_person(database: Database, name: str) -> Person:
+    """A new user, and a key of theirs."""
+    with database.transaction() as session:
+        user = users.create_user(session, name)
+        return Person(user.id, user.name, users.create_key(session, VAULT, user, "tests"))
+
+
+def make_spec(database: Database, spec_id: str = SPEC_ID, **columns: Any) -> SandboxSpec:
+    """The spec of that id, made if it isn't there."""
+    defaults: Columns = {"id": spec_id, "position": 0}
+    return _get_or_add(database, SandboxSpec(**(defaults | columns)))
+
+
+def make_node(database: Database, node_id: str = NODE_ID, **columns: Any) -> Node:
+    """The node of that id, made READY with plenty of room if it isn't there."""
+    defaults: Columns = {"id": node_id, "status": NodeStatus.READY, "capacity": 100}
+    return _get_or_add(database, Node(**(defaults | columns)))
+
+
+def make_sandbox(
+    database: Database,
+    owner: Person,
+    *,
+    status: Status = Status.RUNNING,
+    spec_id: str = SPEC_ID,
+    node_id: str | None = NODE_ID,
+    **columns: Any,
+) -> Sandbox:
+    """A sandbox that has settled in a state, with its spec and node."""
+    make_spec(database, spec_id)
+    if node_id is not None:
+        make_node(database, node_id)
+    key = new_api_key()
+    settled: Columns = {
+        "owner_id": owner.id,
+        "spec_id": spec_id,
+        "node_id": node_id,
+        "session_key": VAULT.encrypt(key),
+        "session_key_digest": VAULT.digest(key),
+    }
+    return _add(database, Sandbox(**(settled | _settled(status) | columns)))
+
+
+def session_key_of(sandbox: Sandbox) -> str:
+    """The key that the sandbox's agent server holds."""
+    return VAULT.decrypt(sandbox.session_key)
+
+
+def make_conversation(database: Database, owner: Person, sandbox: Sandbox, **columns: Any) -> Conversation:
+    """A conversation in that sandbox."""
+    row_id = columns.pop("id", None) or new_id()
+    defaults: Columns = {"owner_id": owner.id, "sandbox_id": sandbox.id, "title": f"Conversation {row_id[:5]}"}
+    return _add(database, Conversation(id=row_id, **(defaults | columns)))
+
+
+def make_start_task(
+    database: Database,
+    owner: Person,
+    sandbox: Sandbox | None = None,
+    *,
+    stage: Stage = Stage.WORKING,
+    **columns: Any,
+) -> StartTask:
+    """A start task at that stage, its request empty."""
+    defaults: Columns = {
+        "owner_id": owner.id,
+        "conversation_id": new_id(),
+        "sandbox_id": sandbox.id if sandbox else None,
+        "stage": stage,
+        "request": {},
+        "due_at": None if stage.is_final else now(),
+    }
+    return _add(database, StartTask(**(defaults | columns)))
+
+
+def make_event(
+    database: Database, conversation: Conversation, *, timestamp: datetime | None = None, **columns: Any
+) -> Event:
+    """An event of that conversation, by default one that happened now."""
+    row_id, at = columns.pop("id", None) or new_id(), timestamp or now()
+    kind = columns.pop("kind", "MessageEvent")
+    body = {"id": row_id, "kind": kind, "timestamp": at.replace(tzinfo=None).isoformat(), "source": "agent"}
+    defaults: Columns = {"conversation_id": conversation.id, "id": row_id, "kind": kind, "timestamp": at, "body": body}
+    return _add(database, Event(**(defaults | columns)))
+
+
+def _settled(status: Status) -> Columns:
+    columns: Columns = {"status": status, "desired": Desired.RUNNING, "observed_generation": 1}
+    match status:
+        case Status.STARTING:
+            columns |= {"observed_generation": 0, "due_at": now()}
+        case Status.RUNNING:
+            urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18000", "port": 8000}]
+            columns |= {"ready_at": now(), "exposed_urls": urls}
+        case Status.PAUSED:
+            columns |= {"desired": Desired.PAUSED, "ready_at": now(), "pause_kind": PauseKind.FROZEN}
+        case Status.ERROR:
+            columns |= {"reason": Reason.EXIT_CODE, "detail": "exit code 1"}
+        case Status.DELETING | Status.DELETED:
+            columns |= {"desired": Desired.DELETED}
+    return columns
+
+
+def _add(database: Database, row: Row) -> Row:
+    with database.transaction() as session:
+        session.add(row)
+    return row
+
+
+def _get_or_add(database: Database, row: Named) -> Named:
+    with database.transaction() as session:
+        found = session.get(type(row), row.id)
+        if found is None:
+            session.add(row)
+    return found or row

@@ -1,0 +1,196 @@
+"""An engine in memory, with the agent servers of its containers; `tests/worker/test_engine.py` holds it to the real one."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import httpx
+
+from worker.containers import (
+    ContainerRequest,
+    ContainerState,
+    EngineRefused,
+    EngineUnavailable,
+    ImageMissing,
+    Listed,
+    Observed,
+)
+from worker.engine import INSTALLATION_LABEL
+
+IMAGE = "agent-workspace/sandbox:test"
+
+
+@dataclass
+class FakeContainer:
+    """One container, and how its agent server behaves."""
+
+    request: ContainerRequest
+    state: ContainerState = ContainerState.CREATED
+    exit_code: int = 0
+    oom_killed: bool = False
+    ports: dict[int, int] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def session_key(self) -> str | None:
+        """The key in its agent server's configuration."""
+        for content in self.files.values():
+            return str(json.loads(content)["session_api_keys"][0])
+        return None
+
+
+class FakeEngine:
+    """Speaks the protocol of `worker.containers.Engine`. Every call is written down in `calls`."""
+
+    def __init__(self) -> None:
+        self.containers: dict[str, FakeContainer] = {}
+        self.volumes: dict[str, dict[str, str]] = {}
+        self.images = {IMAGE}
+        self.pullable: set[str] = set()
+        self.calls: list[tuple[str, str]] = []
+        # Called before a verb is carried out, for forced interleavings: verb → function.
+        self.before: dict[str, Callable[[str], None]] = {}
+        # What containers do at start: None boots well, a number exits with it, "never" never gets healthy.
+        self.at_boot: int | str | None = None
+        self.refuse: dict[str, int] = {}
+        self.down = False
+        self._port = 20_000
+        self._lock = threading.RLock()
+
+    def ping(self) -> None:
+        self._enter("ping", "")
+
+    def observe(self, name: str) -> Observed:
+        self._enter("observe", name)
+        with self._lock:
+            found = self.containers.get(name)
+            if found is None:
+                return Observed(ContainerState.ABSENT, leftovers=name in self.volumes)
+            running = found.state in (ContainerState.RUNNING, ContainerState.FROZEN)
+            return Observed(
+                found.state,
+                exit_code=found.exit_code,
+                oom_killed=found.oom_killed,
+                ports=dict(found.ports) if running else {},
+                labels=dict(found.request.labels),
+            )
+
+    def create(self, request: ContainerRequest) -> None:
+        self._enter("create", request.name)
+        with self._lock:
+            if request.image not in self.images:
+                raise ImageMissing(f"No such image: {request.image}")
+            found = self.containers.get(request.name)
+            if found is not None and found.request.labels == request.labels:
+                return
+            self.volumes[request.name] = request.labels
+            self.containers[request.name] = FakeContainer(request)
+
+    def pull(self, image: str) -> None:
+        self._enter("pull", image)
+        if image not in self.pullable:
+            raise ImageMissing(f"pull access denied for {image}")
+        self.images.add(image)
+
+    def put_file(self, name: str, path: str, content: bytes) -> None:
+        self._enter("put_file", name)
+        self._get(name).files[path] = content
+
+    def start(self, name: str) -> None:
+        self._enter("start", name)
+        with self._lock:
+            found = self._get(name)
+            if found.state not in (ContainerState.CREATED, ContainerState.EXITED):
+                return
+            self._port += 1
+            found.ports = {port: self._port for port in found.request.ports}
+            found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
+            if isinstance(self.at_boot, int):
+                found.state, found.exit_code = ContainerState.EXITED, self.at_boot
+
+    def freeze(self, name: str) -> None:
+        self._enter("freeze", name)
+        self._change(name, ContainerState.RUNNING, ContainerState.FROZEN)
+
+    def unfreeze(self, name: str) -> None:
+        self._enter("unfreeze", name)
+        self._change(name, ContainerState.FROZEN, ContainerState.RUNNING)
+
+    def stop(self, name: str, seconds: int) -> None:
+        self._enter("stop", name)
+        self._change(name, ContainerState.RUNNING, ContainerState.EXITED)
+
+    def discard(self, name: str) -> None:
+        self._enter("discard", name)
+        with self._lock:
+            self.containers.pop(name, None)
+
+    def remove(self, name: str) -> None:
+        self._enter("remove", name)
+        with self._lock:
+            self.containers.pop(name, None)
+            self.volumes.pop(name, None)
+
+    def read_log(self, name: str, lines: int) -> str:
+        self._enter("read_log", name)
+        return "the last line\n" if name in self.containers else ""
+
+    def list_containers(self, installation: str) -> list[Listed]:
+        self._enter("list_containers", "")
+        with self._lock:
+            return [
+                Listed(name, found.state, found.request.labels)
+                for name, found in self.containers.items()
+                if found.request.labels.get(INSTALLATION_LABEL) == installation
+            ]
+
+    def list_volumes(self, installation: str) -> list[str]:
+        self._enter("list_volumes", "")
+        with self._lock:
+            return [name for name, labels in self.volumes.items() if labels.get(INSTALLATION_LABEL) == installation]
+
+    def follow(self, installation: str) -> Iterator[str]:
+        self._enter("follow", "")
+        return iter(())
+
+    def verbs(self, *, of: str = "") -> list[str]:
+        """The changing calls so far, in order."""
+        quiet = ("observe", "ping", "read_log", "list_containers", "list_volumes")
+        return [verb for verb, name in self.calls if verb not in quiet and of in name]
+
+    def agent_servers(self) -> httpx.Client:
+        """A client for which the containers' agent servers listen on their published ports."""
+        return httpx.Client(transport=httpx.MockTransport(self._answer))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        with self._lock:
+            found = next((c for c in self.containers.values() if request.url.port in c.ports.values()), None)
+        if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
+            raise httpx.ConnectError("refused", request=request)
+        if request.headers.get("X-Session-API-Key") != found.session_key:
+            return httpx.Response(401)
+        if request.url.path == "/api/conversations/count":
+            return httpx.Response(200, json=0)
+        return httpx.Response(200, json={"items": [], "next_page_id": None})
+
+    def _enter(self, verb: str, name: str) -> None:
+        self.calls.append((verb, name))
+        if verb in self.before:
+            self.before[verb](name)
+        if self.down:
+            raise EngineUnavailable("ConnectionError")
+        if self.refuse.get(verb, 0) > 0:
+            self.refuse[verb] -= 1
+            raise EngineRefused(f"{verb} refused")
+
+    def _get(self, name: str) -> FakeContainer:
+        if name not in self.containers:
+            raise EngineRefused(f"No such container: {name}")
+        return self.containers[name]
+
+    def _change(self, name: str, before: ContainerState, after: ContainerState) -> None:
+        with self._lock:
+            found = self.containers.get(name)
+            if found is not None and found.state == before:
+                self.containers[name] = replace(found, state=after)

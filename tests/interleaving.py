@@ -1,0 +1,39 @@
+"""Two transactions on one row at the same time: the second one is under way before the first one commits."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from sqlalchemy import text
+from sqlmodel import Session
+
+from shared.database import Database
+from tests.waiting import eventually
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+def overlap(
+    database: Database, first: Callable[[Session], First], second: Callable[[Session], Second]
+) -> tuple[First, Second]:
+    """Do `first`, let `second` run into it from another connection, commit `first`, and give what both returned."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        with database.transaction() as session:
+            done = first(session)
+            other = pool.submit(_in_transaction, database, second)
+            eventually(lambda: other.done() or _is_waiting(database, other))
+        return done, other.result(timeout=30)
+
+
+def _in_transaction(database: Database, act: Callable[[Session], Second]) -> Second:
+    with database.transaction() as session:
+        return act(session)
+
+
+def _is_waiting(database: Database, other: Future[Second]) -> bool:
+    if database.engine.dialect.name == "sqlite":
+        return other.running()  # at BEGIN IMMEDIATE, or on its way there
+    with database.reading() as session:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool(session.execute(waiting).scalar_one())

@@ -1,0 +1,1 @@
+"""The real servers that tests talk to; each dies with the process that started it."""

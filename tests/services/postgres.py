@@ -1,0 +1,110 @@
+"""A real PostgreSQL server for tests: a socket in a directory of its own, and no care for the disk."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
+
+import psycopg
+
+from tests.services import processes
+from tests.waiting import eventually
+
+USER = "aw"
+# Only what makes it quick: nothing here is kept.
+OPTIONS = (
+    "listen_addresses=",
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "autovacuum=off",
+    "max_connections=200",
+    "shared_buffers=32MB",
+    "max_wal_size=256MB",
+)
+
+
+class Postgres:
+    """A running server; databases come and go by name."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._user = processes.unprivileged()
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Make a cluster, start its server and wait until it answers."""
+        os.chown(self._directory, self._user.pw_uid, self._user.pw_gid)
+        data = str(self._directory / "data")
+        cluster = ["-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        processes.run([_binary("initdb"), *cluster], self._user)
+        options = [word for option in OPTIONS for word in ("-c", option)]
+        command = [_binary("postgres"), "-D", data, "-k", str(self._directory), *options]
+        self._server = processes.start(command, self._directory / "log", self._user)
+        eventually(self._answers)
+
+    def stop(self) -> None:
+        """Stop the server at once, clients or not."""
+        if self._server is not None:
+            processes.stop(self._server)
+
+    def url(self, name: str) -> str:
+        """SQLAlchemy's URL of a database."""
+        return f"postgresql+psycopg://{USER}@/{name}?host={quote(str(self._directory), safe='')}"
+
+    def create(self, template: str = "template1") -> str:
+        """A new database like the template (one that nobody is connected to); its name."""
+        name = f"test_{uuid4().hex}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        return name
+
+    def drop(self, name: str) -> None:
+        """Remove a database, whoever is still connected to it."""
+        self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _execute(self, statement: str) -> None:
+        with self._connect() as connection:
+            connection.execute(statement.encode())
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(host=str(self._directory), user=USER, dbname="postgres", autocommit=True)
+
+    def _answers(self) -> bool:
+        if self._server is not None and self._server.poll() is not None:
+            raise RuntimeError(f"PostgreSQL did not start: {(self._directory / 'log').read_text()}")
+        try:
+            self._connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+@contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """A server that is gone, files and all, at the end of the block."""
+    # Not below pytest's own directory: that is closed to the user the server runs as, and too long for a socket.
+    directory = Path(tempfile.mkdtemp(prefix="aw-pg-", dir="/tmp"))
+    server = Postgres(directory)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _binary(name: str) -> str:
+    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=_version)
+    found = str(installed[-1]) if installed else shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"PostgreSQL's {name} is not installed: apt-get install postgresql")
+    return found
+
+
+def _version(binary: Path) -> float:
+    return float(binary.parts[-3])

@@ -1,0 +1,94 @@
+"""A real broker for tests, which may be stopped, killed and started again with what it had written down."""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+from shared.embedded_broker import server_command
+from tests.services import processes
+from tests.waiting import eventually
+
+
+class Valkey:
+    """A server on a unix socket, as `agent-workspace broker` runs it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._socket = directory / "broker.sock"
+        self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Kombu's URL of the broker."""
+        return f"redis+socket://{self._socket}"
+
+    def client(self) -> redis.Redis:
+        """A new connection, for a look at the keys; close it."""
+        return redis.Redis(unix_socket_path=str(self._socket))
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; one that runs already is left alone."""
+        if self._server is not None and self._server.poll() is None:
+            return
+        command = server_command(self._socket, self._directory)
+        self._server = processes.start(command, self._directory / "log")
+        eventually(self._answers)
+
+    def stop(self) -> None:
+        """Stop it in an orderly way."""
+        if self._server is not None:
+            processes.stop(self._server)
+            self._server = None
+
+    def kill(self) -> None:
+        """Let it die in the middle of whatever it does."""
+        self._signal(signal.SIGKILL)
+        if self._server is not None:
+            self._server.wait()
+            self._server = None
+
+    def stall(self) -> None:
+        """Let it hold its connections and say nothing, until `wake`."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """End a stall."""
+        self._signal(signal.SIGCONT)
+
+    def flush(self) -> None:
+        """Forget every key."""
+        with self.client() as client:
+            client.flushall()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._server is not None:
+            self._server.send_signal(number)
+
+    def _answers(self) -> bool:
+        if self._server is not None and self._server.poll() is not None:
+            raise RuntimeError(f"the broker did not start: {(self._directory / 'log').read_text()}")
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
+
+@contextmanager
+def running_valkey() -> Iterator[Valkey]:
+    """A broker that is gone, files and all, at the end of the block."""
+    directory = Path(tempfile.mkdtemp(prefix="aw-mq-", dir="/tmp"))  # pytest's own are too long for a socket
+    server = Valkey(directory)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.wake()
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,170 @@
+"""Which node a sandbox goes to, and that none takes more than it has room for."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+
+import pytest
+from sqlmodel import Session
+
+from shared.clock import now
+from shared.database import Database
+from shared.models import Sandbox, SandboxSpec
+from shared.states import Desired, NodeStatus, Status
+from shared.store import nodes, sandboxes
+from tests.factories import VAULT, Person, make_node, make_sandbox
+from tests.interleaving import overlap
+
+
+def create(database: Database, owner: Person, spec: SandboxSpec) -> Sandbox:
+    with database.transaction() as session:
+        return create_in(session, owner, spec)
+
+
+def create_in(session: Session, owner: Person, spec: SandboxSpec) -> Sandbox:
+    return sandboxes.create(session, VAULT, owner_id=owner.id, spec=spec, due_at=now())
+
+
+def place(database: Database) -> str | None:
+    with database.transaction() as session:
+        return nodes.place(session)
+
+
+def place_waiting(database: Database) -> list[tuple[str, str]]:
+    with database.transaction() as session:
+        return sandboxes.place_waiting(session)
+
+
+def test_the_emptiest_node_is_chosen(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "small", capacity=2)
+    make_node(database, "large", capacity=4)
+    placed = [create(database, user, spec).node_id for _ in range(6)]
+    assert placed[:2] == ["large", "large"]
+    assert Counter(placed) == {"large": 4, "small": 2}
+
+
+def test_a_full_node_takes_no_more(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "a", capacity=1)
+    assert create(database, user, spec).node_id == "a"
+    assert create(database, user, spec).node_id is None
+
+
+@pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
+def test_a_sandbox_takes_its_place_in_every_state(database: Database, user: Person, status: Status) -> None:
+    make_node(database, "a", capacity=1)
+    make_sandbox(database, user, status=status, node_id="a")
+    assert place(database) is None
+
+
+def test_a_deleted_sandbox_takes_no_place(database: Database, user: Person) -> None:
+    make_node(database, "a", capacity=1)
+    make_sandbox(database, user, status=Status.DELETED, node_id="a")
+    assert place(database) == "a"
+
+
+@pytest.mark.parametrize("status", [NodeStatus.CORDONED, NodeStatus.LOST])
+def test_only_ready_nodes_take_sandboxes(database: Database, status: NodeStatus) -> None:
+    make_node(database, "a", status=status)
+    assert place(database) is None
+
+
+def test_a_silent_node_takes_no_sandboxes(database: Database) -> None:
+    make_node(database, "a", heartbeat_at=now() - nodes.HEARTBEAT_LIMIT - timedelta(seconds=1))
+    assert place(database) is None
+    with database.transaction() as session:
+        nodes.beat(session, "a", capacity=1, problem=None)
+    assert place(database) == "a"
+
+
+def test_two_at_once_don_t_share_the_last_place(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "a", capacity=1)
+    first, second = overlap(
+        database,
+        lambda session: create_in(session, user, spec).node_id,
+        lambda session: create_in(session, user, spec).node_id,
+    )
+    assert (first, second) == ("a", None)
+
+
+def test_many_at_once_never_exceed_the_capacity(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "a", capacity=2)
+    make_node(database, "b", capacity=1)
+    start = Barrier(6)
+
+    def attempt(_number: int) -> str | None:
+        start.wait(30)
+        return create(database, user, spec).node_id
+
+    with ThreadPoolExecutor(6) as pool:
+        placed = Counter(pool.map(attempt, range(6)))
+    assert placed == {"a": 2, "b": 1, None: 3}
+
+
+def test_waiting_sandboxes_are_placed_oldest_first(database: Database, user: Person) -> None:
+    first = make_sandbox(database, user, status=Status.STARTING, node_id=None, due_at=None)
+    second = make_sandbox(database, user, status=Status.STARTING, node_id=None, created_at=now() + timedelta(hours=1))
+    assert place_waiting(database) == []
+    make_node(database, "a", capacity=1)
+    assert place_waiting(database) == [(first.id, "a")]
+    assert place_waiting(database) == []
+    with database.reading() as session:
+        assert session.get_one(Sandbox, first.id).due_at is not None
+        assert session.get_one(Sandbox, second.id).node_id is None
+    make_node(database, "b", capacity=1)
+    assert place_waiting(database) == [(second.id, "b")]
+
+
+def test_waiting_sandboxes_get_the_place_that_a_deleted_one_left(database: Database, user: Person) -> None:
+    make_node(database, "a", capacity=1)
+    old = make_sandbox(database, user, status=Status.DELETING, node_id="a")
+    waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    assert place_waiting(database) == []
+    with database.transaction() as session:
+        sandboxes.move(session, old, sandboxes.Fact(Status.DELETED))
+    assert place_waiting(database) == [(waiting.id, "a")]
+
+
+def test_two_sweeps_at_once_place_a_sandbox_once(database: Database, user: Person) -> None:
+    make_node(database, "a", capacity=1)
+    make_node(database, "b", capacity=1)
+    waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    assert overlap(database, sandboxes.place_waiting, sandboxes.place_waiting) == ([(waiting.id, "a")], [])
+
+
+def test_a_tombstone_without_a_node_is_not_placed(database: Database, user: Person) -> None:
+    make_node(database, "a")
+    make_sandbox(database, user, status=Status.DELETED, node_id=None)
+    assert place_waiting(database) == []
+
+
+def test_a_beat_records_a_node_and_its_trouble(database: Database) -> None:
+    for problem, status in (("no engine", NodeStatus.LOST), (None, NodeStatus.READY)):
+        with database.transaction() as session:
+            nodes.beat(session, "a", capacity=3, problem=problem)
+        with database.reading() as session:
+            (node,) = nodes.list_nodes(session)
+        assert (node.status, node.capacity, node.detail) == (status, 3, problem)
+
+
+def test_a_beat_leaves_a_cordon_alone(database: Database) -> None:
+    make_node(database, "a", status=NodeStatus.CORDONED)
+    with database.transaction() as session:
+        nodes.beat(session, "a", capacity=3, problem=None)
+    with database.reading() as session:
+        assert nodes.list_nodes(session)[0].status == NodeStatus.CORDONED
+
+
+def test_the_installation_keeps_its_id(database: Database) -> None:
+    with database.transaction() as session:
+        first = nodes.installation_id(session)
+    with database.transaction() as session:
+        assert nodes.installation_id(session) == first
+
+
+def test_a_new_sandbox_wishes_to_run(database: Database, user: Person, spec: SandboxSpec) -> None:
+    sandbox = create(database, user, spec)
+    assert (sandbox.desired, sandbox.status, sandbox.generation) == (Desired.RUNNING, Status.STARTING, 1)
+    with database.reading() as session:
+        (born,) = sandboxes.transitions(session, sandbox.id)
+    assert (born.from_status, born.to_status) == (None, Status.STARTING)

@@ -1,0 +1,73 @@
+"""Secrets at rest, through the rotation of their keys."""
+
+import pytest
+
+from shared.crypto import KEY_PREFIX, Vault, new_api_key, new_secret_key
+
+OLD, NEW = new_secret_key(), new_secret_key()
+
+
+@pytest.mark.parametrize("text", ["", "secret", "ü\x00\n", "x" * 100_000])
+def test_a_text_comes_back(text: str) -> None:
+    vault = Vault([OLD])
+    token = vault.encrypt(text)
+    assert vault.decrypt(token) == text
+    assert not text or text not in token
+
+
+def test_the_same_text_looks_different_each_time() -> None:
+    vault = Vault([OLD])
+    assert vault.encrypt("secret") != vault.encrypt("secret")
+
+
+def test_after_a_rotation_the_new_key_writes_and_the_old_one_reads() -> None:
+    before, after = Vault([OLD]), Vault([NEW, OLD])
+    assert after.decrypt(before.encrypt("secret")) == "secret"
+    assert Vault([NEW]).decrypt(after.encrypt("secret")) == "secret"
+    with pytest.raises(ValueError, match="AW_SECRET_KEYS"):
+        before.decrypt(after.encrypt("secret"))
+
+
+def test_once_the_old_key_is_dropped_its_secrets_are_gone() -> None:
+    with pytest.raises(ValueError, match="AW_SECRET_KEYS"):
+        Vault([NEW]).decrypt(Vault([OLD]).encrypt("secret"))
+
+
+@pytest.mark.parametrize("token", ["", "x", "gAAAAA", "ü"])
+def test_a_damaged_token_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(ValueError, match="can't be decrypted") as caught:
+        Vault([OLD]).decrypt(token)
+    assert caught.value.__suppress_context__
+
+
+def test_a_changed_token_is_refused() -> None:
+    token = Vault([OLD]).encrypt("secret")
+    changed = token[:-5] + ("A" if token[-5] != "A" else "B") + token[-4:]
+    with pytest.raises(ValueError, match="can't be decrypted"):
+        Vault([OLD]).decrypt(changed)
+
+
+def test_digests_are_stable_keyed_and_of_one_length() -> None:
+    first, second = Vault([OLD]), Vault([NEW])
+    assert first.digest("key") == Vault([OLD]).digest("key")
+    assert first.digest("key") != second.digest("key")
+    assert first.digest("key") != first.digest("Key")
+    assert {len(first.digest(key)) for key in ("", "key", "k" * 1000)} == {64}
+
+
+def test_a_rotated_vault_knows_the_digests_of_both_keys() -> None:
+    rotated = Vault([NEW, OLD])
+    assert rotated.digests("key") == [Vault([NEW]).digest("key"), Vault([OLD]).digest("key")]
+    assert rotated.digest("key") == rotated.digests("key")[0]
+
+
+@pytest.mark.parametrize("keys", [[], [""], ["short"], [OLD, "short"]])
+def test_a_vault_needs_well_formed_keys(keys: list[str]) -> None:
+    with pytest.raises(ValueError, match="key"):
+        Vault(keys)
+
+
+def test_api_keys_are_long_and_never_the_same() -> None:
+    keys = {new_api_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert all(key.startswith(KEY_PREFIX) and len(key) == len(KEY_PREFIX) + 43 for key in keys)

@@ -1,0 +1,44 @@
+"""Ids: one form inside, either form from outside."""
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from shared.errors import Invalid
+from shared.ids import new_id, parse_id, parse_ids
+
+BAD = ["", "x", "0" * 31, "0" * 33, "g" * 32, "\x00" * 32, "1" * 10_000]
+
+
+def test_a_new_id_is_32_hex_digits() -> None:
+    row_id = new_id()
+    assert row_id == UUID(row_id).hex
+    assert row_id != new_id()
+
+
+def test_both_forms_of_a_uuid_are_one_id() -> None:
+    uuid = uuid4()
+    assert {parse_id(text) for text in (uuid.hex, str(uuid), str(uuid).upper())} == {uuid.hex}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_anything_else_is_refused_and_shown_in_part_only(text: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_id(text)
+    assert len(str(caught.value)) < 350
+
+
+def test_many_ids_keep_their_order() -> None:
+    uuids = [uuid4() for _ in range(5)]
+    assert parse_ids([str(uuid) for uuid in uuids], most=5) == [uuid.hex for uuid in uuids]
+    assert parse_ids([], most=5) == []
+
+
+def test_all_malformed_ids_are_named_at_once() -> None:
+    with pytest.raises(Invalid, match=r"'x'.*'y'"):
+        parse_ids(["x", new_id(), "y"], most=5)
+
+
+def test_too_many_ids_are_refused_before_they_are_read() -> None:
+    with pytest.raises(Invalid, match="at most 2 ids"):
+        parse_ids(["x", "y", "z"], most=2)

@@ -1,0 +1,89 @@
+"""The configuration: what is derived from it, and where it comes from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from shared.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def settings(**values: Any) -> Settings:
+    return Settings(**values)
+
+
+@pytest.mark.parametrize(
+    ("given", "in_force"),
+    [
+        ("postgres://u:p@h:5/d", "postgresql+psycopg://u:p@h:5/d"),
+        ("postgresql://u:p@h/d?x=postgres://", "postgresql+psycopg://u:p@h/d?x=postgres://"),
+        ("postgresql+psycopg://h/d", "postgresql+psycopg://h/d"),
+        ("sqlite:////data/x.db", "sqlite:////data/x.db"),
+    ],
+)
+def test_database_urls_are_normalised(given: str, in_force: str) -> None:
+    assert settings(database_url=given).database == in_force
+
+
+def test_the_defaults_are_in_the_var_directory(tmp_path: Path) -> None:
+    default = settings()
+    assert default.database == f"sqlite:///{tmp_path}/var/agent-workspace.db"
+    assert default.broker == f"redis+socket://{tmp_path}/var/run/broker.sock"
+
+
+def test_an_external_broker_is_taken_as_it_is() -> None:
+    assert settings(redis_url="redis://:pw@h:1/2").broker == "redis://:pw@h:1/2"
+
+
+@pytest.mark.parametrize(
+    ("values", "public", "webhooks"),
+    [
+        ({}, "http://127.0.0.1:3000", "http://host.docker.internal:3000/api/v1/webhooks"),
+        ({"port": 80, "host": "h"}, "http://h:80", "http://host.docker.internal:80/api/v1/webhooks"),
+        ({"web_url": "https://w/", "sandbox_api_url": "https://s/p/"}, "https://w", "https://s/p/api/v1/webhooks"),
+    ],
+)
+def test_urls_have_no_slash_at_their_end(values: dict[str, Any], public: str, webhooks: str) -> None:
+    made = settings(**values)
+    assert (made.public_url, made.webhook_url) == (public, webhooks)
+
+
+@pytest.mark.parametrize("text", ["a,b", " a , b ,", "a\nb\n", ",a,\n\nb"])
+def test_secret_keys_are_listed_in_order(text: str) -> None:
+    assert settings(secret_keys=SecretStr(text)).vault_keys == ["a", "b"]
+
+
+def test_secret_keys_come_from_the_file_where_none_are_configured(tmp_path: Path) -> None:
+    made = settings(var_dir=tmp_path)
+    with pytest.raises(FileNotFoundError):
+        _ = made.vault_keys
+    made.secret_key_file.write_text("k\n")
+    assert made.vault_keys == ["k"]
+
+
+def test_secret_keys_are_not_shown() -> None:
+    made = settings(secret_keys=SecretStr("hush"))
+    assert "hush" not in repr(made) + str(made) + made.model_dump_json()
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "env").write_text("AW_PORT=4001\nAW_HOST=filed\nOTHER=1\n")
+    monkeypatch.setenv("AW_PORT", "4002")
+    assert (settings().port, settings().host) == (4002, "filed")
+
+
+@pytest.mark.parametrize("values", [{"port": 0}, {"port": "x"}, {"log_format": "xml"}, {"republish_seconds": 0}])
+def test_a_value_that_can_t_be_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        settings(**values)
+
+
+def test_every_variable_says_what_it_is_for() -> None:
+    assert all(field.description for field in Settings.model_fields.values())

@@ -1,0 +1,383 @@
+"""The command line, as an operator uses it."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from shared.cli import main
+from shared.crypto import Vault, new_secret_key
+from shared.database import Database
+from shared.errors import Unauthenticated
+from shared.models import SandboxSpec, User
+from shared.store import nodes, specs, users
+from tests.factories import make_node, make_sandbox, Person
+from tests.services import processes
+from tests.waiting import eventually
+
+COMMAND = [sys.executable, "-c", "from shared.cli import main; main()"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Answer]
+
+
+@pytest.fixture
+def var(tmp_path: Path) -> Path:
+    """The var directory, which does not exist yet."""
+    return tmp_path / "var"
+
+
+@pytest.fixture
+def cli(
+    database_url: str, var: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Cli:
+    """Runs a command in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AW_DATABASE_URL", database_url)
+    monkeypatch.setenv("AW_VAR_DIR", str(var))
+    monkeypatch.setattr("shared.cli.configure_logs", lambda *_: None)  # they would outlive the test
+
+    def run(*arguments: str) -> Answer:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        status, (out, err) = ended.value.code, capsys.readouterr()
+        return Answer(1, out, err + status + "\n") if isinstance(status, str) else Answer(status or 0, out, err)
+
+    return run
+
+
+@pytest.fixture
+def migrated(cli: Cli) -> Cli:
+    """The same, after `migrate`."""
+    assert cli("migrate").status == 0
+    return cli
+
+
+def rows(answer: Answer) -> list[list[str]]:
+    assert answer.status == 0, answer
+    return [line.split("\t") for line in answer.out.splitlines()[1:]]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def vault_of(var: Path) -> Vault:
+    return Vault([(var / "secret.key").read_text().strip()])
+
+
+def owner(database: Database, var: Path, key: str) -> str:
+    with database.reading() as session:
+        return users.authenticate(session, vault_of(var), key)[0].name
+
+
+def assert_complains(answer: Answer, *words: str) -> None:
+    assert answer.status == 1
+    assert answer.out == ""
+    assert answer.err.count("\n") == 1, answer.err
+    assert "Traceback" not in answer.err
+    assert all(word in answer.err for word in words), answer.err
+
+
+# --- migrate --------------------------------------------------------------------------------------------------------
+
+
+def test_migrate_makes_what_everything_else_needs(migrated: Cli, var: Path, database: Database) -> None:
+    assert (mode(var), mode(var / "secret.key")) == (0o700, 0o600)
+    vault_of(var)
+    with database.reading() as session:
+        (spec,) = specs.list_specs(session)
+        assert (spec.id, spec.command, spec.env) == ("agent-workspace/sandbox:1.58.2", None, {})
+    assert [path.name for path in var.iterdir() if path.name.startswith(".")] == []
+
+
+def test_migrate_again_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:
+    key = (var / "secret.key").read_text()
+    with database.transaction() as session:
+        installation = nodes.installation_id(session)
+        specs.remove_spec(session, "agent-workspace/sandbox:1.58.2")
+        specs.add_spec(session, SandboxSpec(id="mine", position=0))
+    assert migrated("migrate").status == 0
+    assert (var / "secret.key").read_text() == key
+    with database.transaction() as session:
+        assert nodes.installation_id(session) == installation
+        assert [spec.id for spec in specs.list_specs(session)] == ["mine"]
+
+
+def test_migrate_seeds_the_configured_image(cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_DEFAULT_SANDBOX_IMAGE", "registry.test/agent:1")
+    assert cli("migrate").status == 0
+    with database.reading() as session:
+        assert specs.get_spec(session, None).id == "registry.test/agent:1"
+
+
+def test_migrate_makes_no_key_where_one_is_configured(cli: Cli, var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_SECRET_KEYS", new_secret_key())
+    assert cli("migrate").status == 0
+    assert not (var / "secret.key").exists()
+
+
+def test_migrate_refuses_a_malformed_key_without_showing_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_SECRET_KEYS", "hush-hush")
+    answer = cli("migrate")
+    assert_complains(answer, "AW_SECRET_KEYS")
+    assert "hush" not in answer.err
+
+
+def test_migrate_makes_no_new_key_while_the_old_one_is_missed(migrated: Cli, var: Path) -> None:
+    migrated("users", "create", "bob")
+    (var / "secret.key").unlink()
+    assert_complains(migrated("migrate"), "secret.key", "AW_SECRET_KEYS")
+    assert not (var / "secret.key").exists()
+
+
+def test_several_processes_may_prepare_a_new_installation_at_once(tmp_path: Path) -> None:
+    environment = os.environ | {"AW_VAR_DIR": str(tmp_path / "var"), "PYTHONPATH": str(Path(__file__).parent.parent)}
+    script = "from shared.cli import main\ntry: main(['migrate'])\nexcept SystemExit: main(['bootstrap'])"
+    command, pipe = [sys.executable, "-c", script], subprocess.PIPE
+    started = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        for _ in range(3)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], outputs
+    assert sum("made the user admin" in output for output in outputs) == 1
+    assert mode(tmp_path / "var" / "agent-workspace.db") == 0o600
+    database = Database(f"sqlite:///{tmp_path}/var/agent-workspace.db")
+    assert owner(database, tmp_path / "var", (tmp_path / "var" / "admin.key").read_text().strip()) == "admin"
+    database.close()
+
+
+# --- bootstrap ------------------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_keeps_the_first_user_s_key_in_a_file(migrated: Cli, var: Path, database: Database) -> None:
+    answer = migrated("bootstrap")
+    key = (var / "admin.key").read_text().strip()
+    assert answer.status == 0
+    assert "admin.key" in answer.out
+    assert key not in answer.out + answer.err
+    assert mode(var / "admin.key") == 0o600
+    assert owner(database, var, key) == "admin"
+
+
+def test_bootstrap_again_does_nothing_and_says_so(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("bootstrap")
+    key = (var / "admin.key").read_text()
+    answer = migrated("bootstrap")
+    assert answer.status == 0
+    assert "nothing to do" in answer.out
+    assert (var / "admin.key").read_text() == key
+    with database.reading() as session:
+        assert len(users.list_users(session)) == 1
+
+
+def test_bootstrap_says_how_to_make_another_key(migrated: Cli, var: Path) -> None:
+    migrated("bootstrap")
+    (var / "admin.key").unlink()
+    answer = migrated("bootstrap")
+    assert answer.status == 0
+    assert "keys create" in answer.out
+    assert not (var / "admin.key").exists()
+
+
+def test_bootstrap_replaces_the_key_of_a_database_that_is_gone(migrated: Cli, var: Path, database: Database) -> None:
+    (var / "admin.key").write_text("aw_old\n")
+    migrated("bootstrap")
+    assert owner(database, var, (var / "admin.key").read_text().strip()) == "admin"
+
+
+def test_bootstrap_whose_key_can_t_be_kept_makes_no_user(
+    migrated: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("shared.administration._replace", refuse)
+    assert_complains(migrated("bootstrap"), "no space left")
+    with database.reading() as session:
+        assert users.list_users(session) == []
+
+
+# --- users and keys -------------------------------------------------------------------------------------------------
+
+
+def test_users_are_created_once(migrated: Cli) -> None:
+    assert migrated("users", "create", "bob").status == 0
+    assert_complains(migrated("users", "create", "bob"), "bob")
+    assert migrated("users", "create", "bob", "--exist-ok").status == 0
+    assert [row[1] for row in rows(migrated("users", "list"))] == ["bob"]
+
+
+@pytest.mark.parametrize("name", ["", " ", " bob", "a\x00b", "a\nb", "\udcff", "x" * 101])
+def test_a_name_must_be_one(migrated: Cli, name: str) -> None:
+    assert_complains(migrated("users", "create", name), "name")
+    assert rows(migrated("users", "list")) == []
+
+
+def test_a_new_key_stands_alone_on_standard_output(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("users", "create", "bob")
+    answer = migrated("keys", "create", "bob", "--name", "laptop")
+    key = answer.out.removesuffix("\n")
+    assert answer.status == 0
+    assert owner(database, var, key) == "bob"
+    assert key not in answer.err
+    assert key[:11] in answer.err
+
+
+def test_keys_are_listed_without_themselves_and_revoked(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("users", "create", "bob")
+    key = migrated("keys", "create", "bob", "--name", "laptop").out.strip()
+    listed = migrated("keys", "list", "bob")
+    assert rows(listed)[0][:2] == [key[:11], "laptop"]
+    assert key not in listed.out
+    assert migrated("keys", "revoke", key[:11]).status == 0
+    with pytest.raises(Unauthenticated):
+        owner(database, var, key)
+    assert_complains(migrated("keys", "revoke", key[:11]), key[:11])
+
+
+def test_a_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("users", "create", "bob")
+    expired = migrated("keys", "create", "bob", "--name", "x", "--expires-in-days", "0").out.strip()
+    good = migrated("keys", "create", "bob", "--name", "y", "--expires-in-days", "0.5").out.strip()
+    assert owner(database, var, good) == "bob"
+    with pytest.raises(Unauthenticated):
+        owner(database, var, expired)
+
+
+@pytest.mark.parametrize("command", [("keys", "create", "bob", "--name", "x"), ("keys", "list", "bob")])
+def test_an_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> None:
+    assert_complains(migrated(*command), "user", "bob")
+
+
+# --- specs and nodes ------------------------------------------------------------------------------------------------
+
+
+def test_specs_are_added_listed_and_removed(migrated: Cli, database: Database) -> None:
+    options = "--memory-mb 512 --cpus 0.5 --pids 64 --working-dir /w --runtime runsc --env A=1 --env B=x=y".split()
+    assert migrated("specs", "add", "own:1", "--default", "--command", "serve --name 'a b'", *options).status == 0
+    with database.reading() as session:
+        spec = specs.get_spec(session, None)
+    assert (spec.id, spec.command, spec.env) == ("own:1", ["serve", "--name", "a b"], {"A": "1", "B": "x=y"})
+    assert (spec.memory_bytes, spec.cpus, spec.pids) == (512 * 1024**2, 0.5, 64)
+    assert (spec.working_dir, spec.runtime) == ("/w", "runsc")
+    listed = migrated("specs", "list")
+    assert [row[0] for row in rows(listed)] == ["own:1", "agent-workspace/sandbox:1.58.2"]
+    assert "x=y" not in listed.out
+    assert migrated("specs", "remove", "own:1").status == 0
+    assert [row[0] for row in rows(migrated("specs", "list"))] == ["agent-workspace/sandbox:1.58.2"]
+
+
+def test_a_plain_spec_is_the_image_s_own(migrated: Cli, database: Database) -> None:
+    assert migrated("specs", "add", "own:1").status == 0
+    with database.reading() as session:
+        spec = specs.get_spec(session, "own:1")
+        assert specs.get_spec(session, None).id != "own:1"
+    assert (spec.command, spec.env, spec.runtime) == (None, {}, None)
+
+
+def test_specs_that_can_t_be_are_refused(migrated: Cli, database: Database, user: Person) -> None:
+    make_sandbox(database, user, spec_id="used")
+    migrated("specs", "add", "own:1")
+    assert_complains(migrated("specs", "add", "own:1"), "own:1")
+    assert_complains(migrated("specs", "add", "a b"), "image")
+    assert_complains(migrated("specs", "remove", "unknown"), "unknown")
+    assert_complains(migrated("specs", "remove", "used"), "used")
+    assert migrated("specs", "add", "own:2", "--env", "novalue").status == 2
+
+
+def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
+    assert rows(migrated("nodes", "list")) == []
+    make_node(database, "a", capacity=3)
+    assert [row[:3] for row in rows(migrated("nodes", "list"))] == [["a", "READY", "3"]]
+
+
+# --- the configuration ----------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_is_shown_without_its_secrets(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_SECRET_KEYS", "hush-1")
+    monkeypatch.setenv("AW_REDIS_URL", "redis://u:hush-2@broker.test:1/0")
+    monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush-3@store.test/d")
+    answer = cli("settings", "show")
+    shown = {row[0]: row[1] for row in rows(answer)}
+    assert "hush" not in answer.out
+    assert shown["AW_PORT"] == "3000"
+    assert "store.test" in shown["database"]
+    assert "broker.test" in shown["broker"]
+
+
+def test_a_malformed_variable_is_named_and_its_value_is_not(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_PORT", "hush")
+    answer = cli("users", "list")
+    assert_complains(answer, "AW_PORT")
+    assert "hush" not in answer.err
+
+
+# --- complaints -----------------------------------------------------------------------------------------------------
+
+
+def test_a_database_that_is_not_there_is_a_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{tmp_path / 'none.db'}")
+    assert_complains(cli("users", "list"), "agent-workspace migrate")
+    assert not (tmp_path / "none.db").exists()
+    monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush@127.0.0.1:1/d")
+    answer = cli("users", "list")
+    assert_complains(answer)
+    assert "hush" not in answer.err
+
+
+def test_a_database_without_tables_is_a_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty.db").touch()
+    monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{tmp_path / 'empty.db'}")
+    assert_complains(cli("users", "list"), "agent-workspace migrate")
+
+
+def test_every_command_helps(cli: Cli) -> None:
+    for group in ((), ("users",), ("keys",), ("specs",), ("nodes",), ("settings",)):
+        answer = cli(*group, "--help")
+        assert answer.status == 0
+        assert "Usage" in answer.out
+
+
+# --- the broker -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(short_var: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The embedded broker, running."""
+    process = _start_broker(short_var)
+    yield process
+    processes.stop(process)
+
+
+def test_the_broker_listens_on_a_private_socket_only(broker: subprocess.Popen[bytes], short_var: Path) -> None:
+    socket = short_var / "run" / "broker.sock"
+    with redis.Redis(unix_socket_path=str(socket)) as client:
+        eventually(lambda: _answers(client))
+        settings = client.config_get("port", "appendonly", "appendfsync", "save", "maxmemory-policy")
+        assert client.info("server")["process_id"] == broker.pid
+    assert settings == {
+        "port": "0",
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+    }
+    assert (mode(short_var / "run"), mode(socket), mode(short_var / "broker")) == (0o700, 0o700, 0o700)

@@ -1,0 +1,44 @@
+"""A worker's parts around an engine in memory, on both databases."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.crypto import Vault
+from shared.database import Database
+from shared.settings import Settings
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, make_node, make_spec
+from tests.fakes.engine import IMAGE, FakeEngine
+from worker.keeper import LeaseKeeper
+from worker.parts import Parts
+from worker.settings import WorkerSettings
+
+INSTALLATION = "test-installation"
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    """An engine in memory that has the default image."""
+    return FakeEngine()
+
+
+@pytest.fixture
+def parts(
+    settings: Settings, database: Database, vault: Vault, publisher: RecordingPublisher, engine: FakeEngine
+) -> Iterator[Parts]:
+    """A worker on `node-a`; its health wait is short, its leases are not."""
+    make_spec(database, IMAGE)
+    make_node(database)
+    with engine.agent_servers() as http:
+        yield Parts(
+            shared=settings,
+            settings=WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=30),
+            database=database,
+            vault=vault,
+            engine=engine,
+            publisher=publisher,
+            keeper=LeaseKeeper(database, "worker-1", 30),
+            http=http,
+            installation=INSTALLATION,
+        )

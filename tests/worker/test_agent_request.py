@@ -1,0 +1,238 @@
+import json
+from typing import Any
+
+import pytest
+
+from worker.agent_request import AgentInputs, LlmNotConfigured, build_request, plan_path, secret_values
+from worker.agent_secrets import RESERVED_NAMES, GivenSecret, UnusableSecret, check_secrets
+
+CONVERSATION = "01234567-89ab-cdef-0123-456789abcdef"
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}
+
+
+def inputs(**change: Any) -> AgentInputs:
+    least: dict[str, Any] = {
+        "conversation_id": CONVERSATION,
+        "working_dir": "/workspace/project/app",
+        "llm_model": "openai/gpt",
+        "llm_api_key": "llm-key",
+    }
+    return AgentInputs(**{**least, **change})
+
+
+def test_the_least_request_reaches_for_nothing_outside_the_sandbox() -> None:
+    assert build_request(inputs()) == {
+        "conversation_id": CONVERSATION,
+        "workspace": {"kind": "LocalWorkspace", "working_dir": "/workspace/project/app"},
+        "agent_settings": {
+            "agent_kind": "openhands",
+            "llm": {"usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"},
+            "condenser": {"enabled": True},
+            "mcp_config": {},
+            "agent_context": {
+                "load_project_skills": True,
+                "load_user_skills": False,
+                "load_public_skills": False,
+            },
+        },
+        "confirmation_policy": {"kind": "NeverConfirm"},
+        "max_iterations": 500,
+        "secrets": {},
+        "tags": {},
+        "autotitle": True,
+    }
+
+
+def test_every_setting_finds_its_place() -> None:
+    body = build_request(
+        inputs(
+            llm_base_url="http://llm:4000/v1",
+            max_iterations=7,
+            confirmation_mode=True,
+            security_analyzer="llm",
+            enable_default_condenser=False,
+            condenser_max_size=80,
+            mcp_config={
+                "sse_servers": [{"url": "http://sse/", "api_key": "sse-key"}],
+                "shttp_servers": [{"url": "http://a/", "api_key": None}, {"url": "http://b/", "timeout": 9}],
+                "stdio_servers": [
+                    {"name": "files", "command": "npx", "args": ["-y"], "env": {"K": "stdio-key"}},
+                    {"name": "files", "command": "uvx", "args": [], "env": None},
+                ],
+            },
+            search_api_key="search-key",
+            secrets={"DEPLOY_KEY": GivenSecret("stored-value", "for deploys")},
+            provider_tokens={"github": "gh-token", "azure_devops": "az-token"},
+            user_id="u1",
+            requested_model="anthropic/opus",
+            requested_secrets={"ONCE": "requested-value"},
+            initial_message=MESSAGE,
+            system_message_suffix="Be brief.",
+            plugins=[
+                {"source": "github:a/b", "ref": "v1", "repo_path": None, "parameters": {"depth": 3}},
+                {"source": "github:c/d", "ref": None, "repo_path": "p", "parameters": None},
+            ],
+            title="A title",
+            tags={"team": "blue", "repo_name": "not for the agent server", "long": "x" * 257},
+        )
+    )
+    settings = body["agent_settings"]
+    assert settings["llm"] == {
+        "usage_id": "agent",
+        "model": "anthropic/opus",
+        "api_key": "llm-key",
+        "base_url": "http://llm:4000/v1",
+    }
+    assert settings["condenser"] == {"enabled": False, "max_size": 80}
+    assert settings["agent_context"]["system_message_suffix"] == "Be brief."
+    assert settings["mcp_config"] == {
+        "files": {"transport": "stdio", "command": "npx", "args": ["-y"], "env": {"K": "stdio-key"}},
+        "files_2": {"transport": "stdio", "command": "uvx", "args": []},
+        "sse": {"transport": "sse", "url": "http://sse/", "auth": {"strategy": "bearer", "value": "sse-key"}},
+        "shttp": {"transport": "http", "url": "http://a/"},
+        "shttp_2": {"transport": "http", "url": "http://b/", "timeout": 9},
+        "tavily": {
+            "transport": "http",
+            "url": "https://mcp.tavily.com/mcp/",
+            "auth": {"strategy": "bearer", "value": "search-key"},
+        },
+    }
+    assert body["secrets"] == {
+        "GITHUB_TOKEN": {"kind": "StaticSecret", "value": "gh-token", "description": "Token for github"},
+        "AZURE_DEVOPS_TOKEN": {
+            "kind": "StaticSecret",
+            "value": "az-token",
+            "description": "Token for azure_devops",
+        },
+        "DEPLOY_KEY": {"kind": "StaticSecret", "value": "stored-value", "description": "for deploys"},
+        "ONCE": {"kind": "StaticSecret", "value": "requested-value", "description": None},
+    }
+    assert body["initial_message"] == {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "fix the bug"},
+            {"type": "text", "text": "Parameters of the plugin github:a/b:\n- depth: 3"},
+        ],
+        "run": True,
+    }
+    assert body["plugins"] == [
+        {"source": "github:a/b", "ref": "v1"},
+        {"source": "github:c/d", "repo_path": "p"},
+    ]
+    assert body["max_iterations"] == 7
+    assert body["autotitle"] is False
+    assert body["tags"] == {"team": "blue"}
+    assert body["user_id"] == "u1"
+    json.dumps(body)
+
+
+@pytest.mark.parametrize(
+    ("confirmation_mode", "security_analyzer", "policy", "analyzer"),
+    [
+        (False, None, "NeverConfirm", None),
+        (False, "llm", "NeverConfirm", {"kind": "LLMSecurityAnalyzer"}),
+        (True, "llm", "ConfirmRisky", {"kind": "LLMSecurityAnalyzer"}),
+        (True, None, "AlwaysConfirm", None),
+        (True, "none", "AlwaysConfirm", None),
+        (True, "invariant", "AlwaysConfirm", None),
+    ],
+)
+def test_what_is_to_be_confirmed(
+    confirmation_mode: bool, security_analyzer: str | None, policy: str, analyzer: dict[str, str] | None
+) -> None:
+    body = build_request(inputs(confirmation_mode=confirmation_mode, security_analyzer=security_analyzer))
+    assert body["confirmation_policy"] == {"kind": policy}
+    assert body.get("security_analyzer") == analyzer
+
+
+def test_a_request_s_secret_wins_over_a_stored_one_and_that_over_a_token() -> None:
+    body = build_request(
+        inputs(
+            provider_tokens={"github": "token", "gitlab": "token"},
+            secrets={"GITHUB_TOKEN": GivenSecret("stored"), "GITLAB_TOKEN": GivenSecret("stored")},
+            requested_secrets={"GITHUB_TOKEN": "requested"},
+        )
+    )
+    values = {name: secret["value"] for name, secret in body["secrets"].items()}
+    assert values == {"GITHUB_TOKEN": "requested", "GITLAB_TOKEN": "stored"}
+
+
+def test_a_planning_agent_may_write_nothing_but_its_plan() -> None:
+    body = build_request(inputs(agent_type="plan", system_message_suffix="Be brief."))
+    path = "/workspace/project/app/.agents_tmp/PLAN.md"
+    assert body["agent_settings"]["tools"] == [
+        {"name": "glob"},
+        {"name": "grep"},
+        {"name": "planning_file_editor", "params": {"plan_path": path}},
+    ]
+    suffix = body["agent_settings"]["agent_context"]["system_message_suffix"]
+    assert suffix.startswith("Be brief.\n\n")
+    assert path in suffix
+
+
+@pytest.mark.parametrize("provider", ["gitlab", "azure_devops"])
+def test_where_a_plan_is_for_providers_without_dotted_folders(provider: str) -> None:
+    assert plan_path(inputs(git_provider=provider)) == "/workspace/project/app/agents-tmp-config/PLAN.md"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"llm_model": None}, "llm_model"),
+        ({"llm_model": ""}, "llm_model"),
+        ({"llm_api_key": None}, "llm_api_key"),
+        ({"llm_api_key": ""}, "llm_api_key"),
+    ],
+)
+def test_without_a_model_or_its_key_nothing_is_started(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(LlmNotConfigured, match=words) as failure:
+        build_request(inputs(**change))
+    assert failure.value.reason == "llm_not_configured"
+
+
+@pytest.mark.parametrize(
+    "change", [{"llm_base_url": "http://localhost:8080/v1"}, {"llm_model": "ollama/qwen"}, {"llm_model": "bedrock/x"}]
+)
+def test_some_models_need_no_key(change: dict[str, Any]) -> None:
+    assert "api_key" not in build_request(inputs(llm_api_key=None, **change))["agent_settings"]["llm"]
+
+
+@pytest.mark.parametrize("name", ["LLM_API_KEY", "OH_ALLOW_CORS_ORIGINS_3", "", "n" * 257, *sorted(RESERVED_NAMES)])
+def test_names_that_are_taken_or_too_long_are_refused(name: str) -> None:
+    for given in ({"requested_secrets": {name: "v"}}, {"secrets": {name: GivenSecret("v")}}):
+        with pytest.raises(UnusableSecret) as failure:
+            build_request(inputs(**given))
+        assert failure.value.reason == "unusable_secret"
+
+
+def test_the_limits_of_a_request_s_secrets() -> None:
+    check_secrets({f"NAME_{number}": "é" * (32 * 1024) for number in range(50)})
+    with pytest.raises(UnusableSecret, match="51 secrets"):
+        check_secrets({f"NAME_{number}": "v" for number in range(51)})
+    with pytest.raises(UnusableSecret, match="'BIG' is larger") as failure:
+        check_secrets({"BIG": "é" * (32 * 1024 + 1)})
+    assert "é" not in str(failure.value)
+
+
+def test_all_secrets_are_known_and_none_is_in_the_repr() -> None:
+    given = inputs(
+        search_api_key="search-key",
+        secrets={"A": GivenSecret("stored-value")},
+        provider_tokens={"github": "gh-token"},
+        requested_secrets={"B": "requested-value"},
+        mcp_config={
+            "sse_servers": [{"url": "http://sse/", "api_key": "sse-key"}],
+            "stdio_servers": [{"name": "s", "command": "c", "env": {"K": "stdio-key"}}],
+        },
+    )
+    known = set(secret_values(given))
+    assert known == {
+        "llm-key",
+        "search-key",
+        "stored-value",
+        "gh-token",
+        "requested-value",
+        "sse-key",
+        "stdio-key",
+    }
+    assert not [secret for secret in known if secret in repr(given)]

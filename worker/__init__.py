@@ -1,0 +1,1 @@
+"""The side beside a Docker Engine: carries wishes out and writes facts back."""

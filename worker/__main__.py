@@ -1,0 +1,93 @@
+"""`python -m worker`: the worker beside one Docker Engine."""
+
+import os
+import uuid
+
+import structlog
+from celery import Celery
+
+from shared.broker import Publisher
+from shared.crypto import Vault
+from shared.database import Database
+from shared.jobs import queue_of
+from shared.logs import configure_logs
+from shared.settings import Settings
+from shared.store import nodes
+from worker.agent_server import open_client
+from worker.app import app
+from worker.engine import DockerEngine
+from worker.events import follow_events
+from worker.keeper import LeaseKeeper
+from worker.node import beat
+from worker.parts import Parts
+from worker.resync import resync
+from worker.routines import Routine
+from worker.settings import WorkerSettings
+from worker.sweep import sweep
+from worker.tasks import register_tasks
+
+log = structlog.get_logger()
+
+# Between the end of an event stream and the next.
+RECONNECT_SECONDS = 1.0
+
+
+def main() -> None:
+    """Work until told to stop; jobs that run then are finished first."""
+    shared, settings = Settings(), WorkerSettings()
+    configure_logs(shared, "worker")
+    parts = make_parts(shared, settings, app)
+    register_tasks(app, parts)
+    routines = make_routines(parts)
+    for routine in routines:
+        routine.start()
+    log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
+    worker = app.Worker(
+        pool="threads",
+        concurrency=settings.concurrency,
+        queues=[queue_of(settings.node)],
+        hostname=f"{settings.node}@{os.uname().nodename}",
+        without_mingle=True,
+        without_gossip=True,
+        task_events=True,
+        loglevel=shared.log_level,
+    )
+    worker.start()
+    for routine in routines:
+        routine.stop()
+    raise SystemExit(worker.exitcode)
+
+
+def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Parts:
+    """The parts of a worker of this configuration."""
+    database = Database(shared.database, pool_size=max(5, settings.concurrency // 2))
+    with database.transaction() as session:
+        installation = nodes.installation_id(session)
+    owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    return Parts(
+        shared=shared,
+        settings=settings,
+        database=database,
+        vault=Vault(shared.vault_keys),
+        engine=DockerEngine(settings.docker_host),
+        publisher=Publisher(celery),
+        keeper=LeaseKeeper(database, owner, settings.lease_seconds),
+        http=open_client(),
+        installation=installation,
+    )
+
+
+def make_routines(parts: Parts) -> list[Routine]:
+    """What this worker does beside its jobs."""
+    settings = parts.settings
+    return [
+        Routine("heartbeat", settings.heartbeat_seconds, lambda: beat(parts)),
+        Routine("leases", settings.lease_seconds / 3, parts.keeper.renew_all),
+        Routine("sweep", settings.sweep_seconds, lambda: sweep(parts)),
+        Routine("resync", settings.resync_seconds, lambda: resync(parts)),
+        Routine("events", RECONNECT_SECONDS, lambda: follow_events(parts)),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""The agent server of a sandbox, over HTTP: the few of its routes that a worker calls.
+
+AgentServerError
+├── AgentServerUnreachable   no answer, or "not now" (5xx, 429): worth another try
+├── AgentServerRefused       it understood and said no: the same request will be refused again
+└── WrongServer              not this sandbox's agent server, or one that lets anybody in
+
+The texts of these errors are safe to show: the server's own words pass through `redact`, and the values it
+quotes from a request are cut out first. Bodies are never logged.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import httpx
+
+from shared.errors import WorkspaceError
+
+Redact = Callable[[str], str]
+
+# Seconds.
+PROBE_SECONDS = 3.0
+CONTROL_SECONDS = 20.0
+UPLOAD_SECONDS = 60.0
+CREATE_SECONDS = 120.0
+# What a command may take beyond its own limit: the server's way of ending it takes 2 s.
+COMMAND_GRACE_SECONDS = 15.0
+# The server drops a connection that was idle for 5 s: a request must not meet it doing so.
+KEEPALIVE_SECONDS = 4.0
+
+EVENTS_A_PAGE = 100
+LONGEST_DETAIL = 2000
+# Anything shorter is found in ordinary words, too.
+SHORTEST_SECRET = 4
+
+
+class AgentServerError(WorkspaceError):
+    """The root of the tree; `reason` is for machines, `str(error)` for people."""
+
+    reason: ClassVar[str]
+
+
+class AgentServerUnreachable(AgentServerError):
+    """Nothing answered, or the answer was that it can't now. The request may have been carried out."""
+
+    reason = "agent_server_unreachable"
+
+
+class AgentServerRefused(AgentServerError):
+    """The server refused the request for what it says."""
+
+    reason = "agent_server_refused"
+
+    def __init__(self, aim: str, status: int, detail: str) -> None:
+        super().__init__(f"the agent server would not {aim}: {status} {detail}".rstrip())
+        self.status = status
+
+
+class WrongServer(AgentServerError):
+    """Something answers at the address, but not this sandbox's agent server behind this sandbox's key."""
+
+    reason = "wrong_agent_server"
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What became of a shell command. `exit_code` -1: it ran out of time or never started."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        """Both streams, standard output first."""
+        return self.stdout + self.stderr
+
+
+def open_client() -> httpx.Client:
+    """A client for any number of agent servers and threads; it keeps connections for reuse.
+
+    The environment's proxies are ignored: sandboxes are neighbours, not the internet.
+    """
+    limits = httpx.Limits(keepalive_expiry=KEEPALIVE_SECONDS)
+    return httpx.Client(trust_env=False, timeout=CONTROL_SECONDS, limits=limits)
+
+
+def redacting(secrets: Iterable[str]) -> Redact:
+    """A function that replaces each of the secrets in a text with asterisks, the longest first."""
+    known = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
+
+    def redact(text: str) -> str:
+        for secret in known:
+            text = text.replace(secret, "******")
+        return text
+
+    return redact
+
+
+class AgentServer:
+    """One sandbox's agent server. All methods raise the tree above; ids may be dashed or not.
+
+    Args:
+        base_url: where its port 8000 is reachable, without a path.
+        session_key: the sandbox's key.
+        client: see `open_client`.
+        redact: hides the secrets that a refusal might quote; the session key is hidden in any case.
+    """
+
+    def __init__(
+        self, base_url: str, session_key: str, client: httpx.Client, redact: Redact = lambda text: text
+    ) -> None:
+        self._api = base_url.rstrip("/") + "/api"
+        self._headers = {"X-Session-API-Key": session_key}
+        self._client = client
+        self._redact = redact
+        self._hide_key = redacting([session_key])
+
+    def is_ready(self) -> bool:
+        """Whether the server takes this sandbox's key, and only that. False: not yet, or not any more.
+
+        The second probe finds a server that lost its configuration: without keys it lets everybody in.
+
+        Raises:
+            WrongServer: something else listens there.
+        """
+        status = self._probe(self._headers)
+        if status is None or status >= 500 or status == 429:
+            return False
+        if status != 200:
+            raise WrongServer(f"the address answered {status} to the sandbox's key")
+        if self._probe({}) == 200:
+            raise WrongServer("the agent server answers without a key")
+        return True
+
+    def run_command(self, command: str, cwd: str | None = None, timeout: float = 30.0) -> CommandResult:
+        """Run a shell command (`/bin/sh`) and wait for it, `timeout` seconds at most.
+
+        The server writes the command's text and output to files in the sandbox: no secret may be in them.
+        Giving up here does not end the command there.
+        """
+        body = {"command": command, "cwd": cwd, "timeout": max(1, round(timeout))}
+        answer = self._json(
+            "run a command",
+            "POST",
+            "/bash/execute_bash_command",
+            json=body,
+            timeout=timeout + COMMAND_GRACE_SECONDS,
+        )
+        return CommandResult(answer["exit_code"], answer["stdout"] or "", answer["stderr"] or "")
+
+    def upload(self, path: str, content: bytes) -> None:
+        """Write a file in the sandbox, with its folders; it is readable by all who can enter the folder."""
+        self._call(
+            "take a file",
+            "POST",
+            "/file/upload",
+            params={"path": path},
+            files={"file": ("file", content)},
+            timeout=UPLOAD_SECONDS,
+        )
+
+    def create_conversation(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Create the conversation of `agent_request.build_request`, or return it if its id exists already.
+
+        An existing one is returned as it is: the rest of the body, its initial message too, is ignored.
+        """
+        aim = "start the conversation"
+        return self._json(aim, "POST", "/conversations", json=body, timeout=CREATE_SECONDS)
+
+    def get_conversation(self, conversation_id: str) -> dict[str, Any] | None:
+        """The conversation as the server knows it (title, execution_status, stats, …); None if it doesn't."""
+        return self._json_if_known("show the conversation", "GET", f"/conversations/{conversation_id}")
+
+    def rename_conversation(self, conversation_id: str, title: str) -> bool:
+        """Set the title. False: no such conversation."""
+        aim, path = "rename the conversation", f"/conversations/{conversation_id}"
+        return self._json_if_known(aim, "PATCH", path, json={"title": title}) is not None
+
+    def interrupt(self, conversation_id: str) -> bool:
+        """Stop the agent in the middle of its work; a message makes it go on. False: no such conversation."""
+        path = f"/conversations/{conversation_id}/interrupt"
+        return self._json_if_known("interrupt the conversation", "POST", path) is not None
+
+    def delete_conversation(self, conversation_id: str) -> bool:
+        """Delete the conversation, not its files. False: no such conversation."""
+        path = f"/conversations/{conversation_id}"
+        return self._json_if_known("delete the conversation", "DELETE", path) is not None
+
+    def find_running(self) -> list[str]:
+        """The dashed ids of up to 100 conversations whose agent is at work."""
+        page = self._json(
+            "list conversations", "GET", "/conversations/search", params={"status": "running", "limit": 100}
+        )
+        return [item["id"] for item in page["items"]]
+
+    def list_events(self, conversation_id: str) -> Iterator[dict[str, Any]]:
+        """The conversation's stored events, oldest first: for what a webhook could not deliver."""
+        path = f"/conversations/{conversation_id}/events/search"
+        params: dict[str, str | int] = {"limit": EVENTS_A_PAGE, "sort_order": "TIMESTAMP"}
+        while True:
+            page = self._json("list events", "GET", path, params=params)
+            yield from page["items"]
+            if not page.get("next_page_id"):
+                return
+            params["page_id"] = page["next_page_id"]
+
+    def _probe(self, headers: dict[str, str]) -> int | None:
+        try:
+            url = self._api + "/conversations/count"
+            return self._client.get(url, headers=headers, timeout=PROBE_SECONDS).status_code
+        except httpx.TransportError:
+            return None
+
+    def _json(self, aim: str, method: str, path: str, **options: Any) -> dict[str, Any]:
+        response = self._call(aim, method, path, **options)
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if isinstance(answer, dict):
+            return answer
+        raise WrongServer(f"what answers when asked to {aim} is not an agent server")
+
+    def _json_if_known(self, aim: str, method: str, path: str, **options: Any) -> dict[str, Any] | None:
+        try:
+            return self._json(aim, method, path, **options)
+        except AgentServerRefused as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+
+    def _call(self, aim: str, method: str, path: str, **options: Any) -> httpx.Response:
+        with _transport_errors(aim):
+            response = self._client.request(method, self._api + path, headers=self._headers, **options)
+        if response.is_success:
+            return response
+        if response.status_code == 401:
+            raise WrongServer("the agent server does not take the sandbox's key")
+        detail = self._hide_key(self._redact(_detail(response)))[:LONGEST_DETAIL]
+        if response.status_code >= 500 or response.status_code == 429:
+            raise AgentServerUnreachable(f"the agent server could not {aim}: {response.status_code} {detail}")
+        raise AgentServerRefused(aim, response.status_code, detail)
+
+
+@contextmanager
+def _transport_errors(aim: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TransportError as error:
+        # Only the kind of the error: its text and its request may quote what was sent.
+        raise AgentServerUnreachable(f"no answer when asked to {aim}: {type(error).__name__}") from None
+
+
+def _detail(response: httpx.Response) -> str:
+    try:
+        body = response.json()
+    except ValueError:
+        return ""
+    if not isinstance(body, dict):
+        return ""
+    parts = [_problems(body.get("detail")), _words(body.get("exception"))]
+    return "; ".join(part for part in parts if part)
+
+
+def _problems(detail: object) -> str:
+    """FastAPI's list of problems as one line, or the plain text other errors carry."""
+    if not isinstance(detail, list):
+        return _words(detail)
+    return "; ".join(_problem(entry) for entry in detail if isinstance(entry, dict))
+
+
+def _problem(entry: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in entry.get("loc", ()) if part != "body")
+    return f"{place}: {_words(entry.get('msg'))}" if place else _words(entry.get("msg"))
+
+
+def _words(text: object) -> str:
+    """A text on one line, without the shortened values that pydantic quotes: redaction can't find those."""
+    if not isinstance(text, str):
+        return ""
+    text = re.sub(r"\[type=[^,\]]*, input_value=.*", "", text)
+    text = re.sub(r"For further information visit \S+", "", text)
+    return " ".join(text.split())

@@ -1,0 +1,142 @@
+"""What an engine does for us, in our own words: no Docker type leaves `worker.engine`.
+
+EngineError
+├── EngineUnavailable   it does not answer: nothing can be said or done now
+├── ImageMissing        it has no such image
+└── EngineRefused       it said no; its words say why
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+class ContainerState(StrEnum):
+    """A container as its engine sees it."""
+
+    ABSENT = "absent"
+    CREATED = "created"
+    RUNNING = "running"
+    FROZEN = "paused"
+    EXITED = "exited"
+    REMOVING = "removing"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is there of one sandbox."""
+
+    state: ContainerState
+    # Only asked when there is no container: whether its volume is still there.
+    leftovers: bool = False
+    exit_code: int = 0
+    oom_killed: bool = False
+    # Port inside the container → published port.
+    ports: dict[int, int] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ContainerRequest:
+    """All that a container is made from. Nothing in it is secret: `docker inspect` shows it."""
+
+    name: str
+    image: str
+    command: list[str] | None
+    env: dict[str, str]
+    labels: dict[str, str]
+    working_dir: str
+    ports: list[int]
+    address: str
+    memory_bytes: int
+    cpus: float
+    pids: int
+    capabilities: list[str]
+    runtime: str | None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One of our containers in a listing."""
+
+    name: str
+    state: ContainerState
+    labels: dict[str, str]
+
+
+class EngineError(Exception):
+    """The root of the tree."""
+
+
+class EngineUnavailable(EngineError):
+    """The engine does not answer."""
+
+
+class ImageMissing(EngineError):
+    """The engine has no such image."""
+
+
+class EngineRefused(EngineError):
+    """The engine answered that it will not or can not."""
+
+
+class Engine(Protocol):
+    """One engine. Done twice is done once: "already so" and "not there" are successes (law 5).
+
+    All methods raise EngineUnavailable and EngineRefused.
+    """
+
+    def ping(self) -> None:
+        """Return if the engine answers."""
+
+    def observe(self, name: str) -> Observed:
+        """What is there of the sandbox whose container and volume have this name."""
+
+    def create(self, request: ContainerRequest) -> None:
+        """Create the container and its volume; adopt one of that name with our labels, replace any other.
+
+        Raises:
+            ImageMissing: pull it first.
+        """
+
+    def pull(self, image: str) -> None:
+        """Fetch an image, however long it takes.
+
+        Raises:
+            ImageMissing: no registry that can be reached has it.
+        """
+
+    def put_file(self, name: str, path: str, content: bytes) -> None:
+        """Write a read-only file into a container, running or not."""
+
+    def start(self, name: str) -> None:
+        """Start a created or exited container."""
+
+    def freeze(self, name: str) -> None:
+        """Freeze a running container's processes."""
+
+    def unfreeze(self, name: str) -> None:
+        """Let a frozen container's processes go on."""
+
+    def stop(self, name: str, seconds: int) -> None:
+        """Ask a container to end and kill it after so many seconds."""
+
+    def discard(self, name: str) -> None:
+        """Remove the container and keep its volume."""
+
+    def remove(self, name: str) -> None:
+        """Remove the container and its volume."""
+
+    def read_log(self, name: str, lines: int) -> str:
+        """The container's last lines, both streams; empty when there is no container."""
+
+    def list_containers(self, installation: str) -> list[Listed]:
+        """Every container of this installation, in any state."""
+
+    def list_volumes(self, installation: str) -> list[str]:
+        """The names of every volume of this installation."""
+
+    def follow(self, installation: str) -> Iterator[str]:
+        """Subscribe now; the names of this installation's containers as they change from now on, until `close`."""

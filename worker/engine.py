@@ -1,0 +1,296 @@
+"""The Docker Engine. The only file that imports `docker`; each thread has a client of its own."""
+
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import requests
+from docker import APIClient
+from docker.errors import APIError, DockerException, NotFound
+from docker.types import LogConfig
+
+from worker.containers import (
+    ContainerRequest,
+    ContainerState,
+    EngineRefused,
+    EngineUnavailable,
+    ImageMissing,
+    Listed,
+    Observed,
+)
+
+INSTALLATION_LABEL = "agent-workspace.installation"
+SANDBOX_LABEL = "agent-workspace.sandbox"
+# The sandbox's files: everything below it outlives the container.
+WORKSPACE = "/workspace"
+
+CALL_SECONDS = 60
+PULL_SECONDS = 1800
+NOT_MODIFIED, CONFLICT = 304, 409
+SERVER_ERROR = 500
+
+STATES = {
+    "created": ContainerState.CREATED,
+    "running": ContainerState.RUNNING,
+    "restarting": ContainerState.RUNNING,
+    "paused": ContainerState.FROZEN,
+    "exited": ContainerState.EXITED,
+    "removing": ContainerState.REMOVING,
+    "dead": ContainerState.DEAD,
+}
+# What happens to a container that may change what we know of it.
+EVENTS = ["start", "die", "oom", "pause", "unpause", "destroy"]
+
+
+class DockerEngine:
+    """The engine at one address; see `worker.containers.Engine` for its promises."""
+
+    def __init__(self, base_url: str) -> None:
+        """Connect lazily to `base_url`, for example unix:///var/run/docker.sock."""
+        self._base_url = base_url
+        self._version: str | None = None
+        self._local = threading.local()
+        self._clients: list[APIClient] = []
+        self._stream: Any = None
+
+    def ping(self) -> None:
+        """Return if the engine answers."""
+        with _translated():
+            self._api().ping()
+
+    def observe(self, name: str) -> Observed:
+        """What is there of one sandbox."""
+        with _translated():
+            try:
+                found = self._api().inspect_container(name)
+            except NotFound:
+                return Observed(ContainerState.ABSENT, leftovers=self._has_volume(name))
+        return _observed(found)
+
+    def create(self, request: ContainerRequest) -> None:
+        """Create, adopt or replace the container."""
+        with _translated():
+            try:
+                self._create(request)
+            except APIError as error:
+                if error.status_code != CONFLICT:
+                    raise
+                self._adopt_or_replace(request)
+
+    def pull(self, image: str) -> None:
+        """Fetch an image."""
+        repository, _, tag = image.partition("@") if "@" in image else image.rpartition(":")
+        if not repository or "/" in tag:
+            repository, tag = image, "latest"
+        client = self._connect(timeout=PULL_SECONDS)
+        try:
+            with _translated():
+                client.pull(repository, tag=tag)
+        except EngineRefused as error:
+            raise ImageMissing(str(error)) from None
+        finally:
+            client.close()
+
+    def put_file(self, name: str, path: str, content: bytes) -> None:
+        """Write a read-only file into the container."""
+        with _translated():
+            self._api().put_archive(name, "/", _archive(path.lstrip("/"), content))
+
+    def start(self, name: str) -> None:
+        """Start the container."""
+        with _translated(), _already():
+            self._api().start(name)
+
+    def freeze(self, name: str) -> None:
+        """Freeze the container."""
+        with _translated(), _already():
+            self._api().pause(name)
+
+    def unfreeze(self, name: str) -> None:
+        """Unfreeze the container."""
+        try:
+            with _translated(), _already():
+                self._api().unpause(name)
+        except EngineRefused:
+            # "Not paused" is a 500, told apart from a real one by its words only, or by looking.
+            if self.observe(name).state == ContainerState.FROZEN:
+                raise
+
+    def stop(self, name: str, seconds: int) -> None:
+        """Stop the container."""
+        with _translated(), _already():
+            self._api().stop(name, timeout=seconds)
+
+    def discard(self, name: str) -> None:
+        """Remove the container."""
+        with _translated(), _already():
+            self._api().remove_container(name, force=True, v=True)
+
+    def remove(self, name: str) -> None:
+        """Remove the container and its volume."""
+        self.discard(name)
+        with _translated(), _already():
+            self._api().remove_volume(name)
+
+    def read_log(self, name: str, lines: int) -> str:
+        """The container's last lines."""
+        with _translated():
+            try:
+                text: bytes = self._api().logs(name, tail=lines)
+            except NotFound:
+                return ""
+        return text.decode(errors="replace").replace("\0", "")
+
+    def list_containers(self, installation: str) -> list[Listed]:
+        """Every container of this installation."""
+        wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
+        with _translated():
+            found = self._api().containers(all=True, filters=wanted)
+        return [
+            Listed(item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"])
+            for item in found
+            if item["Names"]
+        ]
+
+    def list_volumes(self, installation: str) -> list[str]:
+        """Every volume of this installation."""
+        wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
+        with _translated():
+            found = self._api().volumes(filters=wanted)
+        return [item["Name"] for item in found.get("Volumes") or []]
+
+    def follow(self, installation: str) -> Iterator[str]:
+        """The names of containers as they change."""
+        wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
+        client = self._connect(timeout=CALL_SECONDS)
+        with _translated():
+            self._stream = client.events(decode=True, filters=wanted)
+        return self._names(self._stream)
+
+    def close(self) -> None:
+        """End `follow` and every connection, from any thread."""
+        if self._stream is not None:
+            self._stream.close()
+        for client in self._clients:
+            client.close()
+
+    def _names(self, stream: Any) -> Iterator[str]:
+        with _translated():
+            for event in stream:
+                yield event["Actor"]["Attributes"]["name"]
+
+    def _api(self) -> APIClient:
+        client: APIClient | None = getattr(self._local, "client", None)
+        if client is None:
+            client = self._local.client = self._connect(timeout=CALL_SECONDS)
+        return client
+
+    def _connect(self, timeout: int) -> APIClient:
+        with _translated():
+            client = APIClient(self._base_url, version=self._version or "auto", timeout=timeout)
+        self._version = client.api_version
+        self._clients.append(client)
+        return client
+
+    def _has_volume(self, name: str) -> bool:
+        try:
+            self._api().inspect_volume(name)
+        except NotFound:
+            return False
+        return True
+
+    def _create(self, request: ContainerRequest) -> None:
+        api = self._api()
+        api.create_volume(request.name, labels=request.labels)
+        api.create_container(
+            request.image,
+            request.command,
+            name=request.name,
+            environment=request.env,
+            labels=request.labels,
+            working_dir=request.working_dir,
+            ports=request.ports,
+            host_config=_host_config(api, request),
+        )
+
+    def _adopt_or_replace(self, request: ContainerRequest) -> None:
+        found = self.observe(request.name)
+        if all(found.labels.get(key) == value for key, value in request.labels.items()):
+            return
+        self.discard(request.name)
+        self._create(request)
+
+
+def _host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
+    """Least privilege, and a limit to everything a container can use up."""
+    config: dict[str, Any] = api.create_host_config(
+        binds={request.name: {"bind": WORKSPACE, "mode": "rw"}},
+        # None: the engine picks a free port, so that no two starts can race for one.
+        port_bindings=dict.fromkeys(request.ports, (request.address, None)),
+        extra_hosts={"host.docker.internal": "host-gateway"},
+        cap_drop=["ALL"],
+        cap_add=request.capabilities,
+        security_opt=["no-new-privileges:true"],
+        mem_limit=request.memory_bytes,
+        memswap_limit=request.memory_bytes,
+        nano_cpus=int(request.cpus * 1_000_000_000),
+        pids_limit=request.pids,
+        init=True,
+        log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": "10m", "max-file": "3"}),
+        runtime=request.runtime,
+    )
+    return config
+
+
+def _observed(found: dict[str, Any]) -> Observed:
+    state = found["State"]
+    published = found["NetworkSettings"].get("Ports") or {}
+    return Observed(
+        STATES[state["Status"]],
+        exit_code=state["ExitCode"],
+        oom_killed=state["OOMKilled"],
+        ports={int(port.split("/")[0]): int(to[0]["HostPort"]) for port, to in published.items() if to},
+        labels=found["Config"]["Labels"] or {},
+    )
+
+
+def _archive(path: str, content: bytes) -> bytes:
+    """A tar of one file that its container's user can read and nobody there can change."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        info = tarfile.TarInfo(path)
+        info.size, info.mode = len(content), 0o444
+        tar.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        raise (ImageMissing if "image" in str(error.explanation).lower() else EngineRefused)(_words(error)) from None
+    except APIError as error:
+        raise EngineRefused(_words(error)) from None
+    except (DockerException, requests.exceptions.RequestException, OSError) as error:
+        raise EngineUnavailable(type(error).__name__) from None
+
+
+@contextmanager
+def _already() -> Iterator[None]:
+    """Let "not there" and "already so" pass as the successes they are.
+
+    What a conflict means is seen at the next look: no step believes its own success.
+    """
+    try:
+        yield
+    except APIError as error:
+        if error.status_code not in (NOT_MODIFIED, CONFLICT) and not isinstance(error, NotFound):
+            raise
+
+
+def _words(error: APIError) -> str:
+    return str(error.explanation or error)[:500]

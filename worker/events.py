@@ -1,0 +1,22 @@
+"""Engine events: a change behind our back has its row looked at; an event itself is never believed."""
+
+import structlog
+
+from worker.parts import Parts
+from worker.resync import check, resync
+from worker.sandbox_container import NAME_PREFIX
+
+log = structlog.get_logger()
+
+
+def follow_events(parts: Parts) -> None:
+    """Subscribe, compare everything once, then follow, until the stream ends.
+
+    Raises:
+        EngineUnavailable: the engine went away; call again.
+    """
+    changes = parts.engine.follow(parts.installation)
+    resync(parts)
+    log.info("following_events", node=parts.settings.node)
+    for name in changes:
+        check(parts, name.removeprefix(NAME_PREFIX))

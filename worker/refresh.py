@@ -1,0 +1,55 @@
+"""What no webhook does for a conversation: fetching the title the agent server made, and stopping at the budget."""
+
+from typing import Any
+
+import structlog
+
+from shared import leases
+from shared.clock import now
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+from worker.agent_server import AgentServer
+from worker.parts import Parts
+from worker.turns import TryAgain, take_turns
+
+log = structlog.get_logger()
+
+# The title is made by a model call beside the agent's own: it may come late, or never.
+TITLE_SECONDS = 2.0
+MOST_TITLE_TRIES = 30
+LONGEST_TITLE = 500
+
+
+def refresh_conversation(parts: Parts, conversation_id: str) -> None:
+    """Look after one conversation, if its sandbox runs."""
+    take_turns(parts, Conversation, conversation_id, _refresh)
+
+
+def _refresh(parts: Parts, conversation: Conversation) -> None:
+    with parts.database.reading() as session:
+        sandbox = session.get(Sandbox, conversation.sandbox_id)
+    server = parts.agent_server(sandbox) if sandbox and sandbox.status == Status.RUNNING else None
+    if server is None:
+        return
+    _hold_to_budget(server, conversation)
+    if not conversation.title_settled:
+        _settle_title(parts, server, conversation)
+
+
+def _hold_to_budget(server: AgentServer, conversation: Conversation) -> None:
+    spent = (conversation.metrics or {}).get("accumulated_cost") or 0
+    over = conversation.max_budget is not None and spent >= conversation.max_budget
+    if over and conversation.execution_status == "running":
+        log.info("budget_spent", conversation=conversation.id, spent=spent, budget=conversation.max_budget)
+        server.interrupt(conversation.id)
+
+
+def _settle_title(parts: Parts, server: AgentServer, conversation: Conversation) -> None:
+    known: dict[str, Any] | None = server.get_conversation(conversation.id)
+    title = known and known.get("title")
+    if title:
+        values = {"title": str(title)[:LONGEST_TITLE], "title_settled": True, "updated_at": now(), "attempt": 0}
+        with parts.database.transaction() as session:
+            leases.write(session, Conversation, conversation.id, conversation.fence, **values)
+    elif known is not None and conversation.attempt < MOST_TITLE_TRIES:
+        raise TryAgain("no title yet", seconds=TITLE_SECONDS)

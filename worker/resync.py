@@ -1,0 +1,66 @@
+"""Store against engine: what differs is looked at again, what no row owns is removed."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from shared import leases
+from shared.clock import after, now
+from shared.jobs import CheckSandbox
+from shared.models import Sandbox
+from shared.states import Desired, Status
+from shared.store import sandboxes
+from worker.containers import ContainerState, Listed
+from worker.engine import SANDBOX_LABEL
+from worker.parts import Parts
+from worker.sandbox_container import NAME_PREFIX, container_name
+
+log = structlog.get_logger()
+
+AT_REST = {ContainerState.FROZEN, ContainerState.EXITED, ContainerState.CREATED}
+EXPECTED = {
+    Status.RUNNING: {ContainerState.RUNNING},
+    Status.PAUSED: AT_REST,
+    Status.ERROR: {*AT_REST, ContainerState.ABSENT, ContainerState.DEAD},
+}
+
+
+def resync(parts: Parts) -> None:
+    """Compare once. The engine is listed first: a container's row is always older than the container."""
+    listed = {item.name: item for item in parts.engine.list_containers(parts.installation)}
+    volumes = parts.engine.list_volumes(parts.installation)
+    with parts.database.reading() as session:
+        rows = sandboxes.on_node(session, parts.settings.node)
+    for row in rows:
+        if _differs(row, listed.get(container_name(row.id))):
+            check(parts, row.id)
+    _reap(parts, {container_name(row.id) for row in rows}, {*listed, *volumes})
+
+
+def check(parts: Parts, sandbox_id: str) -> None:
+    """Have a sandbox looked at soon."""
+    with parts.database.transaction() as session:
+        leases.mark_due(session, Sandbox, sandbox_id, after(parts.shared.republish_seconds))
+    parts.publisher.publish(CheckSandbox(sandbox_id, parts.settings.node))
+
+
+def sandbox_of(item: Listed) -> str:
+    """The id of the sandbox a container was made for."""
+    return item.labels.get(SANDBOX_LABEL) or item.name.removeprefix(NAME_PREFIX)
+
+
+def _differs(row: Sandbox, item: Listed | None) -> bool:
+    if row.due_at is not None or (row.lease_until is not None and row.lease_until > now()):
+        return False  # somebody is at it, or will be
+    if row.desired == Desired.DELETED or row.generation != row.observed_generation:
+        return True
+    state = item.state if item else ContainerState.ABSENT
+    never_was = row.status == Status.ERROR and row.ready_at is None
+    return state not in EXPECTED.get(Status(row.status), set()) or (never_was and item is not None)
+
+
+def _reap(parts: Parts, owned: set[str], found: Iterable[str]) -> None:
+    for name in found:
+        if name not in owned and name.startswith(NAME_PREFIX):
+            log.warning("reaping", name=name)
+            parts.engine.remove(name)

@@ -1,0 +1,36 @@
+"""What a worker does beside its jobs, over and over, each in a thread of its own."""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+log = structlog.get_logger()
+
+
+class Routine:
+    """Calls a function again and again until stopped; what it raises is logged, and tried again."""
+
+    def __init__(self, name: str, pause_seconds: float, function: Callable[[], None]) -> None:
+        """Prepare the thread; `pause_seconds` pass between two calls."""
+        self._pause = pause_seconds
+        self._function = function
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin, with a first call at once."""
+        self._thread.start()
+
+    def stop(self, wait_seconds: float = 5.0) -> None:
+        """Ask for the end, and wait so long for a call that is under way."""
+        self._stopped.set()
+        self._thread.join(wait_seconds)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._function()
+            except Exception as error:
+                log.warning("routine_failed", routine=self._thread.name, error=type(error).__name__, exc_info=True)
+            self._stopped.wait(self._pause)

@@ -1,0 +1,31 @@
+"""The configuration that only workers read."""
+
+import socket
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class WorkerSettings(BaseSettings):
+    """Every variable begins with `AW_`."""
+
+    model_config = SettingsConfigDict(env_prefix="AW_", env_file="var/env", extra="ignore", frozen=True)
+
+    node: str = Field(default_factory=socket.gethostname, max_length=64, description="Name of this worker's node")
+    docker_host: str = Field("unix:///var/run/docker.sock", description="The engine beside this worker")
+    node_capacity: int = Field(200, ge=1, description="Sandboxes this node takes, whatever their state")
+    node_address: str = Field("127.0.0.1", description="Private address that sandbox ports are published on")
+    advertised_host: str = Field("", description="Host name in sandbox URLs; empty: the node's address")
+    concurrency: int = Field(32, ge=1, description="Jobs carried out at a time")
+    lease_seconds: float = Field(30.0, gt=0, description="A worker silent for this long loses its rows")
+    health_timeout: float = Field(120.0, gt=0, description="Longest wait for an agent server to answer, seconds")
+    sweep_seconds: float = Field(1.0, gt=0, description="Pause between two looks for unfinished wishes")
+    resync_seconds: float = Field(30.0, gt=0, description="Pause between two comparisons of store and engine")
+    heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two signs of life of the node")
+    stop_seconds: int = Field(5, ge=0, description="Grace that a container gets before it is killed")
+    most_attempts: int = Field(5, ge=1, description="Failed tries after which a wish ends in ERROR")
+
+    @property
+    def host_in_urls(self) -> str:
+        """The host under which clients reach sandboxes on this node."""
+        return self.advertised_host or self.node_address

@@ -1,0 +1,90 @@
+"""The shell scripts that `workspace_setup` runs in a sandbox, for any POSIX shell.
+
+Their variables are set by `with_variables`: no value is ever part of the code.
+"""
+
+import shlex
+
+
+def with_variables(script: str, **variables: str) -> str:
+    """The script with its variables set first."""
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()) + script
+
+
+CONFIGURE = """\
+# Two conversations of one sandbox may meet at git's lock on its configuration.
+again() { "$@" || { sleep 1; "$@"; }; }
+mkdir -p -- "$folder" || exit
+[ -z "$author" ] || again git config --global user.name "$author" || exit
+[ -z "$address" ] || again git config --global user.email "$address"
+"""
+
+INIT = """\
+git -C "$folder" rev-parse --git-dir >/dev/null 2>&1 || git init --quiet -- "$folder"
+"""
+
+LOOK = """\
+[ -n "$(ls -A -- "$folder" 2>/dev/null)" ] || exit 0
+[ "$(git -C "$folder" config --local remote.origin.url)" = "$url" ] && echo cloned
+"""
+
+HIDE = """\
+hide() {
+    for root; do rm -rf -- "$root/$prefix"*; done
+    for root; do mkdir -m 700 -- "$root/$name" && echo "$root/$name" && return; done
+}
+"""
+
+CLONE = """\
+work=$unfinished-$attempt
+trap 'rm -rf -- "$private" "$work"' EXIT
+trap 'exit 143' HUP INT TERM
+# An attempt that still runs, though nobody waits for it, fails by this: the newest one is in charge.
+rm -rf -- "$unfinished"-*
+export GIT_TERMINAL_PROMPT=0 GIT_ASKPASS= SSH_ASKPASS=
+# No background upkeep: it would hold this command's output open.
+make() {
+    timeout -k 5 "$seconds" git \\
+        -c credential.helper= -c credential.helper="store --file=$private/credential" -c core.askPass= \\
+        -c protocol.allow=never -c protocol.http.allow=always -c protocol.https.allow=always \\
+        -c gc.auto=0 -c maintenance.auto=false \\
+        clone --quiet ${depth:+--depth "$depth"} ${branch:+--branch "$branch"} -- "$url" "$work" || return
+    [ -n "$branch" ] || git -C "$work" checkout --quiet -b "$new_branch" || return
+    mv -T -- "$work" "$project"
+}
+make
+code=$?
+# Another attempt may have been the first.
+[ -e "$project/.git" ] || exit "$code"
+"""
+
+SETUP = """\
+cd -- "$folder" || exit
+[ -f .openhands/setup.sh ] || exit 0
+# To a file: a service that the script leaves running would hold this command's output open.
+log=$(mktemp) || exit
+trap 'rm -f -- "$log"' EXIT
+timeout -k 5 "$seconds" bash .openhands/setup.sh >"$log" 2>&1 </dev/null
+code=$?
+tail -c "$most" -- "$log"
+exit "$code"
+"""
+
+HOOKS = """\
+cd -- "$folder" || exit
+[ -f .openhands/pre-commit.sh ] || exit 0
+hooks=$(git rev-parse --git-path hooks) && mkdir -p -- "$hooks" || exit
+if [ -e "$hooks/pre-commit" ] && ! grep -q 'Agent Workspace' "$hooks/pre-commit"; then
+    mv -- "$hooks/pre-commit" "$hooks/pre-commit.local" || exit
+fi
+printf '%s' "$hook" >"$hooks/pre-commit.new" && chmod 755 "$hooks/pre-commit.new" || exit
+mv -- "$hooks/pre-commit.new" "$hooks/pre-commit"
+"""
+
+PRE_COMMIT = """\
+#!/bin/sh
+# Installed by Agent Workspace: the project's own check, then the hook that was here before.
+if [ -f .openhands/pre-commit.sh ]; then bash .openhands/pre-commit.sh || exit; fi
+before=${0%/*}/pre-commit.local
+if [ -x "$before" ]; then exec "$before" "$@"; fi
+"""

@@ -1,0 +1,139 @@
+"""What a conversation is started with: the owner's settings, secrets and tokens, the request, and the sandbox."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlmodel import Session
+
+from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
+from shared.store import conversations, secrets, user_settings
+from shared.store.secrets import ProviderCredential
+from shared.user_settings import StoredSettings
+from worker.agent_request import AgentInputs, secret_values
+from worker.agent_secrets import GivenSecret
+from worker.agent_server import Redact, redacting
+from worker.git_remotes import Repository
+from worker.parts import Parts
+from worker.workspace_setup import GitIdentity
+
+Request = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StartInputs:
+    """All of it, in clear; a repr shows no secret."""
+
+    agent: AgentInputs
+    # Where the repository is cloned into; without a repository it is the agent's own folder.
+    working_dir: str
+    repository: Repository | None
+    identity: GitIdentity
+    redact: Redact
+    max_budget: float | None
+    sandbox_id: str
+
+    def conversation(self, task: StartTask) -> Conversation:
+        """The conversation's row, not listed yet."""
+        request, title = task.request, self.agent.title
+        return Conversation(
+            id=task.conversation_id,
+            owner_id=task.owner_id,
+            sandbox_id=self.sandbox_id,
+            parent_id=request.get("parent_conversation_id"),
+            listed=False,
+            title=title or conversations.default_title(task.conversation_id),
+            title_settled=title is not None,
+            public=request.get("public"),
+            selected_repository=request.get("selected_repository"),
+            selected_branch=request.get("selected_branch"),
+            git_provider=request.get("git_provider"),
+            trigger=request.get("trigger"),
+            pr_number=request.get("pr_number") or [],
+            llm_model=self.agent.requested_model or self.agent.llm_model,
+            max_budget=self.max_budget,
+            working_dir=self.agent.working_dir,
+        )
+
+
+def load_inputs(parts: Parts, task: StartTask, sandbox: Sandbox) -> StartInputs:
+    """Read everything a start needs in one look at the store."""
+    with parts.database.reading() as session:
+        settings = user_settings.load(session, parts.vault, task.owner_id) or StoredSettings()
+        tokens = secrets.provider_tokens(session, parts.vault, task.owner_id)
+        custom = _custom_secrets(session, parts, task)
+        working_dir = session.get_one(SandboxSpec, sandbox.spec_id).working_dir
+    repository = _repository(task.request, tokens)
+    project = f"{working_dir.rstrip('/')}/{repository.folder}" if repository else working_dir
+    agent = _agent_inputs(parts, task, settings, custom, tokens, project)
+    return StartInputs(
+        agent=agent,
+        working_dir=working_dir,
+        repository=repository,
+        identity=GitIdentity(settings.git_user_name, settings.git_user_email),
+        redact=redacting(secret_values(agent)),
+        max_budget=settings.max_budget_per_task,
+        sandbox_id=sandbox.id,
+    )
+
+
+def _agent_inputs(
+    parts: Parts,
+    task: StartTask,
+    settings: StoredSettings,
+    custom: dict[str, GivenSecret],
+    tokens: dict[str, ProviderCredential],
+    working_dir: str,
+) -> AgentInputs:
+    request = task.request
+    requested = json.loads(parts.vault.decrypt(task.secrets)) if task.secrets else {}
+    return AgentInputs(
+        conversation_id=task.conversation_id,
+        working_dir=working_dir,
+        llm_model=settings.llm_model,
+        llm_api_key=settings.llm_api_key,
+        llm_base_url=settings.llm_base_url,
+        max_iterations=settings.max_iterations,
+        confirmation_mode=bool(settings.confirmation_mode),
+        security_analyzer=settings.security_analyzer,
+        enable_default_condenser=settings.enable_default_condenser,
+        condenser_max_size=settings.condenser_max_size,
+        mcp_config=settings.mcp_config,
+        search_api_key=settings.search_api_key,
+        secrets=custom,
+        provider_tokens={provider: known.token for provider, known in tokens.items() if known.token},
+        user_id=task.owner_id,
+        requested_model=request.get("llm_model"),
+        requested_secrets=requested,
+        initial_message=request.get("initial_message"),
+        system_message_suffix=request.get("system_message_suffix"),
+        plugins=request.get("plugins") or (),
+        title=request.get("title"),
+        agent_type=request.get("agent_type") or "default",
+        git_provider=request.get("git_provider"),
+    )
+
+
+def _custom_secrets(session: Session, parts: Parts, task: StartTask) -> dict[str, GivenSecret]:
+    stored = secrets.custom_secrets(session, parts.vault, task.owner_id)
+    return {name: GivenSecret(secret.value, secret.description) for name, secret in stored.items()}
+
+
+def _repository(request: Request, tokens: dict[str, ProviderCredential]) -> Repository | None:
+    name = request.get("selected_repository")
+    if not name:
+        return None
+    provider = request.get("git_provider") or _only_provider(tokens) or "github"
+    known = tokens.get(provider)
+    return Repository(
+        name=name,
+        provider=provider,
+        token=known.token if known else None,
+        host=known.host if known else None,
+        branch=request.get("selected_branch"),
+    )
+
+
+def _only_provider(tokens: dict[str, ProviderCredential]) -> str | None:
+    """The provider that a request which names none must mean."""
+    return next(iter(tokens)) if len(tokens) == 1 else None

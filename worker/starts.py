@@ -1,0 +1,183 @@
+"""Starting a conversation: the stages of a start task (design, section 5).
+
+Each stage is recorded before it is begun and is safe to repeat: a worker that dies in the middle is followed by one
+that begins the same stage again. SETTING_UP_SKILLS is passed over: the agent server loads a project's skills itself.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from shared.clock import now
+from shared.jobs import DeleteSandbox
+from shared.models import Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from shared.store import conversations, start_tasks
+from worker.agent_request import LlmNotConfigured, build_request
+from worker.agent_secrets import UnusableSecret
+from worker.agent_server import AgentServer, AgentServerError, AgentServerRefused, AgentServerUnreachable, WrongServer
+from worker.parts import Parts
+from worker.start_inputs import StartInputs, load_inputs
+from worker.turns import TryAgain, take_turns
+from worker.workspace_setup import (
+    WorkspaceSetupFailed,
+    install_git_hooks,
+    prepare_repository,
+    run_setup_script,
+)
+
+log = structlog.get_logger()
+
+
+class StartFailed(Exception):
+    """The start can't succeed any more."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        """Say why, for machines and for people."""
+        super().__init__(detail)
+        self.reason = reason
+
+
+def start_conversation(parts: Parts, task_id: str) -> None:
+    """Walk a start task as far as it goes now."""
+    take_turns(parts, StartTask, task_id, lambda parts, task: ConversationStart(parts, task).run())
+
+
+class ConversationStart:
+    """One worker's turn on one start task."""
+
+    def __init__(self, parts: Parts, task: StartTask) -> None:
+        """Take the row as claimed; its fence is shown with every write."""
+        self._parts = parts
+        self._task = task
+        # Whether the worker before us may have sent the conversation off already.
+        self._sent_before = task.stage == Stage.STARTING_CONVERSATION
+
+    def run(self) -> None:
+        """Walk on from the recorded stage.
+
+        Raises:
+            TryAgain: the agent server did not answer; the next attempt may fare better.
+            LeaseLost: another worker owns the task now.
+        """
+        if Stage(self._task.stage).is_final:
+            return
+        try:
+            self._walk()
+        except StartFailed as failure:
+            self._fail(failure.reason, str(failure))
+        except (WorkspaceSetupFailed, LlmNotConfigured, UnusableSecret, AgentServerRefused, WrongServer) as error:
+            self._fail(Reason(error.reason), str(error))
+        except AgentServerUnreachable as error:
+            self._tolerate(error)
+
+    def _walk(self) -> None:
+        sandbox = self._await_sandbox()
+        if sandbox is None:
+            return  # published again when the sandbox settles
+        inputs = load_inputs(self._parts, self._task, sandbox)
+        server = self._parts.agent_server(sandbox, redact=inputs.redact)
+        if server is None:
+            raise AgentServerUnreachable("the sandbox has no agent server's address yet")
+        steps: tuple[tuple[Stage, Callable[[AgentServer, StartInputs], None]], ...] = (
+            (Stage.PREPARING_REPOSITORY, _prepare_repository),
+            (Stage.RUNNING_SETUP_SCRIPT, _run_setup_script),
+            (Stage.SETTING_UP_GIT_HOOKS, _install_git_hooks),
+            (Stage.STARTING_CONVERSATION, self._create_conversation),
+        )
+        order = list(Stage)
+        for stage, step in steps:
+            if order.index(stage) >= order.index(Stage(self._task.stage)):
+                self._enter(stage)
+                step(server, inputs)
+        self._finish()
+
+    def _await_sandbox(self) -> Sandbox | None:
+        """The sandbox once it runs; None while it is on its way."""
+        if self._task.stage == Stage.WORKING:
+            self._enter(Stage.WAITING_FOR_SANDBOX)
+        with self._parts.database.reading() as session:
+            sandbox = session.get(Sandbox, self._task.sandbox_id)
+        if sandbox is None or sandbox.desired == Desired.DELETED:
+            raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
+        settled = sandbox.generation == sandbox.observed_generation
+        if settled and sandbox.status == Status.ERROR:
+            raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
+        if sandbox.desired == Desired.PAUSED or (settled and sandbox.status == Status.PAUSED):
+            raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
+        return sandbox if sandbox.status == Status.RUNNING else None
+
+    def _create_conversation(self, server: AgentServer, inputs: StartInputs) -> None:
+        body = build_request(inputs.agent)
+        with self._parts.database.transaction() as session:
+            if conversations.find(session, self._task.conversation_id) is None:
+                # Unlisted: its webhooks are welcome from now on, its owner sees it once it is READY.
+                session.add(inputs.conversation(self._task))
+        server.create_conversation(body)
+        if self._sent_before and inputs.agent.initial_message:
+            self._send_lost_message(server, body)
+        if inputs.agent.title:
+            server.rename_conversation(self._task.conversation_id, inputs.agent.title)
+
+    def _send_lost_message(self, server: AgentServer, body: dict[str, object]) -> None:
+        """A create that broke off may have left a conversation without its message, and a repeat sends none."""
+        known = server.get_conversation(self._task.conversation_id)
+        if known is not None and known.get("last_user_message_id") is None:
+            server.send_message(self._task.conversation_id, body["initial_message"])
+
+    def _enter(self, stage: Stage) -> None:
+        log.info("stage", task=self._task.id, stage=stage.value, sandbox=self._task.sandbox_id)
+        with self._parts.database.transaction() as session:
+            start_tasks.advance(session, self._task, stage)
+
+    def _finish(self) -> None:
+        with self._parts.database.transaction() as session:
+            start_tasks.advance(session, self._task, Stage.READY)
+            conversations.publish(session, self._task.conversation_id)
+        log.info("conversation_ready", task=self._task.id, conversation=self._task.conversation_id)
+
+    def _tolerate(self, error: AgentServerUnreachable) -> None:
+        if self._task.attempt + 1 < self._parts.settings.most_attempts:
+            raise TryAgain(str(error)) from None
+        self._fail(Reason.AGENT_SERVER_UNREACHABLE, str(error))
+
+    def _fail(self, reason: Reason, detail: str) -> None:
+        """End in ERROR and leave nothing behind: no half a conversation, no sandbox that nobody asked for."""
+        log.warning("start_failed", task=self._task.id, reason=reason.value)
+        self._forget_in_sandbox()
+        with self._parts.database.transaction() as session:
+            start_tasks.advance(session, self._task, Stage.ERROR, reason=reason, detail=detail)
+            conversations.discard_unlisted(session, self._task.conversation_id)
+            node_id = start_tasks.discard_sandbox(session, self._task, now())
+        if node_id is not None:
+            self._parts.publisher.publish(DeleteSandbox(str(self._task.sandbox_id), node_id))
+
+    def _forget_in_sandbox(self) -> None:
+        """A sandbox that stays must not keep a conversation that nobody sees: best effort."""
+        if self._task.made_sandbox or self._task.stage != Stage.STARTING_CONVERSATION:
+            return
+        with self._parts.database.reading() as session:
+            sandbox = session.get(Sandbox, self._task.sandbox_id)
+        server = sandbox and self._parts.agent_server(sandbox)
+        try:
+            _ = server and server.delete_conversation(self._task.conversation_id)
+        except AgentServerError as error:
+            log.info("conversation_not_forgotten", task=self._task.id, why=type(error).__name__)
+
+
+def _prepare_repository(server: AgentServer, inputs: StartInputs) -> None:
+    prepare_repository(
+        server,
+        working_dir=inputs.working_dir,
+        conversation_id=inputs.agent.conversation_id,
+        repository=inputs.repository,
+        identity=inputs.identity,
+    )
+
+
+def _run_setup_script(server: AgentServer, inputs: StartInputs) -> None:
+    run_setup_script(server, inputs.agent.working_dir, redact=inputs.redact)
+
+
+def _install_git_hooks(server: AgentServer, inputs: StartInputs) -> None:
+    install_git_hooks(server, inputs.agent.working_dir)

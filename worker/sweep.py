@@ -1,0 +1,38 @@
+"""The sweep: publishes what the store says is unfinished, whatever became of the messages (law 1)."""
+
+from sqlmodel import col, select
+
+from shared import leases
+from shared.clock import after
+from shared.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
+from shared.models import Conversation, Sandbox, StartTask
+from shared.store import sandboxes
+from worker.parts import Parts
+
+
+def sweep(parts: Parts) -> None:
+    """Place what waits for a node, and hand out what this node has to do."""
+    parts.publisher.publish(*_place(parts), *_take_due(parts))
+
+
+def _place(parts: Parts) -> list[Job]:
+    with parts.database.reading() as session:
+        if session.exec(select(Sandbox.id).where(*sandboxes.waiting_for_node()).limit(1)).first() is None:
+            return []
+    with parts.database.transaction() as session:
+        return [StartSandbox(sandbox_id, node_id) for sandbox_id, node_id in sandboxes.place_waiting(session)]
+
+
+def _take_due(parts: Parts) -> list[Job]:
+    node_id = parts.settings.node
+    here = select(Sandbox.id).where(Sandbox.node_id == node_id)
+    again_at = after(parts.shared.republish_seconds)
+    with parts.database.transaction() as session:
+        due = leases.take_due(session, Sandbox, col(Sandbox.node_id) == node_id, again_at=again_at)
+        starts = leases.take_due(session, StartTask, col(StartTask.sandbox_id).in_(here), again_at=again_at)
+        talks = leases.take_due(session, Conversation, col(Conversation.sandbox_id).in_(here), again_at=again_at)
+    return [
+        *(CheckSandbox(row_id, node_id) for row_id in due),
+        *(StartConversation(row_id, node_id) for row_id in starts),
+        *(RefreshConversation(row_id, node_id) for row_id in talks),
+    ]

@@ -1,0 +1,43 @@
+"""The Celery tasks: named for what people ask, so that Flower reads well; one line each."""
+
+from collections.abc import Callable
+
+from celery import Celery
+
+from shared.jobs import (
+    CheckSandbox,
+    DeleteSandbox,
+    Job,
+    PauseSandbox,
+    RefreshConversation,
+    ResumeSandbox,
+    StartConversation,
+    StartSandbox,
+)
+from worker.converge import converge
+from worker.parts import Parts
+from worker.refresh import refresh_conversation
+from worker.starts import start_conversation
+
+WORK: dict[type[Job], Callable[[Parts, str], None]] = {
+    StartSandbox: converge,
+    PauseSandbox: converge,
+    ResumeSandbox: converge,
+    DeleteSandbox: converge,
+    CheckSandbox: converge,
+    StartConversation: start_conversation,
+    RefreshConversation: refresh_conversation,
+}
+
+
+def register_tasks(app: Celery, parts: Parts) -> None:
+    """Give the application a task for each job."""
+    for job, work in WORK.items():
+        app.task(name=job.task)(_task(work, parts))
+
+
+def _task(work: Callable[[Parts, str], None], parts: Parts) -> Callable[[str], None]:
+    def carry_out(subject: str) -> None:
+        work(parts, subject)
+
+    return carry_out

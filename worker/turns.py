@@ -1,0 +1,93 @@
+"""Taking turns on a row: claim it, work, let go; the same for every kind of job."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from shared import leases
+from shared.clock import after
+from shared.errors import LeaseLost
+from shared.leases import Row
+from worker.agent_server import AgentServerUnreachable
+from worker.containers import EngineUnavailable
+from worker.parts import Parts
+
+log = structlog.get_logger()
+
+LONGEST_BACKOFF_SECONDS = 30.0
+UNAVAILABLE_SECONDS = 2.0
+
+
+class TryAgain(Exception):
+    """The work could not be finished now; the row asks for another turn.
+
+    Args:
+        seconds: how long to wait; None: longer with every failed attempt.
+        counts: whether this was a failed attempt.
+    """
+
+    def __init__(self, why: str, *, seconds: float | None = None, counts: bool = True) -> None:
+        """Say why, for the log; no secret may be in it."""
+        super().__init__(why)
+        self.seconds = seconds
+        self.counts = counts
+
+
+def take_turns(parts: Parts, table: type[Row], row_id: str, work: Callable[[Parts, Row], None]) -> None:
+    """Work on a row until it wants nothing more, or must wait, or is somebody else's.
+
+    `work` raises TryAgain to ask for another turn. Whatever else it raises costs an attempt: the row is never lost.
+    """
+    while (row := _claim(parts, table, row_id)) is not None:
+        try:
+            with parts.keeper.holding(table, row):
+                retry = _work(parts, row, work)
+                _release(parts, table, row, retry)
+        except LeaseLost:
+            log.warning("turn_lost", table=table.__tablename__, row=row_id)
+            return
+        if retry is not None:
+            return
+
+
+def backoff(attempt: int) -> float:
+    """Seconds to wait after so many failed attempts: half a second, doubling."""
+    return float(min(0.5 * 2**attempt, LONGEST_BACKOFF_SECONDS))
+
+
+def _claim(parts: Parts, table: type[Row], row_id: str) -> Row | None:
+    with parts.database.transaction() as session:
+        return leases.claim(session, table, row_id, parts.keeper.owner, parts.keeper.seconds)
+
+
+def _work(parts: Parts, row: Any, work: Callable[[Parts, Any], None]) -> TryAgain | None:
+    try:
+        work(parts, row)
+    except LeaseLost:
+        raise
+    except TryAgain as again:
+        log.info("try_again", row=row.id, attempt=row.attempt, why=str(again))
+        return again
+    except (EngineUnavailable, AgentServerUnreachable) as error:
+        log.warning("unavailable", row=row.id, error=str(error))
+        return TryAgain(str(error), seconds=UNAVAILABLE_SECONDS, counts=False)
+    except Exception as error:
+        # A defect of ours: the trace shows code, not values, and the sweep brings the row back.
+        log.exception("turn_failed", row=row.id, attempt=row.attempt, error=type(error).__name__)
+        return TryAgain(type(error).__name__)
+    return None
+
+
+def _release(parts: Parts, table: type[Row], row: Any, retry: TryAgain | None) -> None:
+    with parts.database.transaction() as session:
+        if retry is not None and retry.counts:
+            leases.write(session, table, row.id, row.fence, attempt=row.attempt + 1)
+        leases.release(session, table, row.id, row.fence, _retry_at(row, retry))
+
+
+def _retry_at(row: Any, retry: TryAgain | None) -> datetime | None:
+    if retry is None:
+        return None
+    return after(backoff(row.attempt) if retry.seconds is None else retry.seconds)

@@ -1,0 +1,229 @@
+"""A conversation's project folder, made ready by the agent server's shell: clone, setup script, git hooks.
+
+WorkspaceSetupFailed            the folder could not be made, or git would not run
+├── RepositoryCloneFailed       git's last words say why
+├── SetupScriptFailed           .openhands/setup.sh ended badly
+└── GitHooksFailed              the pre-commit hook could not be installed
+
+Everything here is safe to repeat: what is complete is kept, what is half done is removed and done again.
+
+A token must not be found in the sandbox afterwards, and the agent server keeps every command's text in a
+file. So it travels as a file of its own, into a folder only the sandbox's user can enter, in memory where
+there is /dev/shm; git reads it from there, and the command that runs git removes it, however that ends.
+"""
+
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+from urllib.parse import quote
+
+from shared.errors import WorkspaceError
+from worker.agent_server import CommandResult, Redact, redacting
+from worker.git_remotes import Repository, UnusableRemote
+from worker.setup_scripts import CLONE, CONFIGURE, HIDE, HOOKS, INIT, LOOK, PRE_COMMIT, SETUP, with_variables
+
+CLONE_SECONDS = 120.0
+SETUP_SCRIPT_SECONDS = 600.0
+# How long the shell may take after the program it limits was told to end.
+GRACE_SECONDS = 15.0
+PRIVATE_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108 (a folder of mode 0700 is made there)
+MOST_LINES = 20
+LONGEST_TAIL = 4000
+# What coreutils' `timeout` answers when it had to end the program, and the agent server when it had to.
+TIMED_OUT = (124, 137, -1)
+
+
+class WorkspaceSetupFailed(WorkspaceError):
+    """The root of the tree; `reason` is for machines, `str(error)` for people and free of secrets."""
+
+    reason: ClassVar[str] = "workspace_setup_failed"
+
+
+class RepositoryCloneFailed(WorkspaceSetupFailed):
+    """The repository could not be cloned, or its branch could not be checked out."""
+
+    reason = "clone_failed"
+
+
+class SetupScriptFailed(WorkspaceSetupFailed):
+    """The project's setup script ended with an error or not in time; `tail` is the end of its output."""
+
+    reason = "setup_script_failed"
+
+    def __init__(self, problem: str, exit_code: int, tail: str) -> None:
+        super().__init__(f".openhands/setup.sh {problem}: {tail}" if tail else f".openhands/setup.sh {problem}")
+        self.exit_code = exit_code
+        self.tail = tail
+
+
+class GitHooksFailed(WorkspaceSetupFailed):
+    """The project has a .openhands/pre-commit.sh that could not be made a hook."""
+
+    reason = "git_hooks_failed"
+
+
+class Shell(Protocol):
+    """What this module needs of an agent server."""
+
+    def run_command(self, command: str, cwd: str | None = None, timeout: float = 30.0) -> CommandResult:
+        """Run a shell command and wait for it."""
+
+    def upload(self, path: str, content: bytes) -> None:
+        """Write a file."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """What a conversation works on, and where.
+
+    Args:
+        working_dir: the folder itself, or the one a clone is put into.
+        author, address: for commits; None: as the image has it.
+        clone_seconds: how long the clone may take.
+        private_roots: where to try to make the folder for the credential.
+    """
+
+    conversation_id: str
+    working_dir: str
+    repository: Repository | None = None
+    author: str | None = None
+    address: str | None = None
+    clone_seconds: float = CLONE_SECONDS
+    private_roots: Sequence[str] = PRIVATE_ROOTS
+
+    @property
+    def folder(self) -> str:
+        """The project's own folder."""
+        if self.repository is None:
+            return self.working_dir
+        return f"{self.working_dir.rstrip('/')}/{self.repository.folder}"
+
+    @property
+    def mark(self) -> str:
+        """The conversation's part of the names of temporary files."""
+        return self.conversation_id.replace("-", "")
+
+
+def prepare_repository(shell: Shell, project: Project) -> None:
+    """Make `project.folder` a git repository, cloned or new.
+
+    Without a branch of its own a clone is on a new one, `openhands-workspace-<8 of the conversation id>`.
+    A clone that is there already is kept, whatever branch it is on.
+
+    Raises:
+        WorkspaceSetupFailed, RepositoryCloneFailed: see above.
+        AgentServerError: the server could not be asked.
+    """
+    _configure_git(shell, project)
+    if project.repository is None:
+        command = with_variables(INIT, folder=project.folder)
+        _run(shell, command, WorkspaceSetupFailed("the working folder could not be made a repository"))
+    else:
+        _clone(shell, project, project.repository)
+
+
+def run_setup_script(
+    shell: Shell,
+    project_dir: str,
+    *,
+    seconds: float = SETUP_SCRIPT_SECONDS,
+    redact: Redact = lambda text: text,
+) -> None:
+    """Run the project's .openhands/setup.sh with bash, from the project's folder, if there is one.
+
+    Raises:
+        SetupScriptFailed: it ended with an error, or not within `seconds`.
+    """
+    command = with_variables(SETUP, folder=project_dir, seconds=f"{seconds:g}", most=str(LONGEST_TAIL))
+    result = shell.run_command(command, timeout=seconds + GRACE_SECONDS)
+    if result.exit_code == 0:
+        return
+    problem = f"did not end within {seconds:g} s" if _is_late(result) else f"ended with {result.exit_code}"
+    raise SetupScriptFailed(problem, result.exit_code, redact(_tail(result.output)))
+
+
+def install_git_hooks(shell: Shell, project_dir: str) -> None:
+    """Make the project's .openhands/pre-commit.sh a git hook, if it has one; a hook found there runs after it.
+
+    Raises:
+        GitHooksFailed: the hook could not be written.
+    """
+    command = with_variables(HOOKS, folder=project_dir, hook=PRE_COMMIT)
+    _run(shell, command, GitHooksFailed("the pre-commit hook could not be installed"))
+
+
+def _configure_git(shell: Shell, project: Project) -> None:
+    author, address = project.author or "", project.address or ""
+    command = with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
+    _run(shell, command, WorkspaceSetupFailed("the working folder could not be made"))
+
+
+def _clone(shell: Shell, project: Project, repository: Repository) -> None:
+    try:
+        url, credential = repository.url, repository.credential
+    except UnusableRemote as error:
+        raise RepositoryCloneFailed(str(error)) from error
+    if _is_cloned(shell, project.folder, url):
+        return
+    private = _store_credential(shell, project, credential)
+    command = _clone_script(project, repository, url, private)
+    result = shell.run_command(command, timeout=project.clone_seconds + GRACE_SECONDS)
+    if _is_late(result):
+        raise RepositoryCloneFailed(f"cloning {repository.name} did not end within {project.clone_seconds:g} s")
+    if result.exit_code != 0:
+        token = repository.token or ""
+        words = redacting([token, quote(token, safe="")])(_tail(result.output))
+        raise RepositoryCloneFailed(f"cloning {repository.name} failed: {words}")
+
+
+def _is_cloned(shell: Shell, folder: str, url: str) -> bool:
+    """Whether the clone is there; it appears under its name only when it is complete."""
+    result = shell.run_command(with_variables(LOOK, folder=folder, url=url))
+    if result.exit_code == 0:
+        return result.stdout.strip() == "cloned"
+    raise RepositoryCloneFailed(f"{folder} is there already and holds something else")
+
+
+def _store_credential(shell: Shell, project: Project, credential: str) -> str:
+    """Make a private folder with the credential in it, and remove what an attempt that broke off has left."""
+    prefix = f"aw-git-{project.mark}-"
+    command = with_variables(HIDE, prefix=prefix, name=prefix + secrets.token_hex(4))
+    command += shlex.join(["hide", *project.private_roots])
+    failure = WorkspaceSetupFailed("no private folder could be made for the credential")
+    folder = _run(shell, command, failure).stdout.strip()
+    if credential:
+        shell.upload(f"{folder}/credential", credential.encode())
+    return folder
+
+
+def _clone_script(project: Project, repository: Repository, url: str, private: str) -> str:
+    parent, _, name = project.folder.rpartition("/")
+    return with_variables(
+        CLONE,
+        private=private,
+        url=url,
+        project=project.folder,
+        unfinished=f"{parent}/.{name}.clone-{project.mark}",
+        attempt=secrets.token_hex(4),
+        branch=repository.branch or "",
+        new_branch=f"openhands-workspace-{project.mark[:8]}",
+        depth="" if repository.full else "1",
+        seconds=f"{project.clone_seconds:g}",
+    )
+
+
+def _run(shell: Shell, command: str, failure: WorkspaceSetupFailed) -> CommandResult:
+    result = shell.run_command(command)
+    if result.exit_code != 0:
+        raise type(failure)(f"{failure}: {_tail(result.output)}")
+    return result
+
+
+def _is_late(result: CommandResult) -> bool:
+    return result.exit_code in TIMED_OUT
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.strip().splitlines()[-MOST_LINES:])[-LONGEST_TAIL:]
