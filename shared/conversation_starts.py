@@ -52,7 +52,7 @@ def accept(session: Session, vault: Vault, wish: Wish) -> Start:
     """
     earlier = _find_earlier(session, wish)
     if earlier is not None:
-        return Start(earlier)
+        return _repeat(session, earlier)
     try:
         # Everything or nothing of it: somebody may take the conversation id at this very moment.
         with session.begin_nested():
@@ -61,7 +61,7 @@ def accept(session: Session, vault: Vault, wish: Wish) -> Start:
         earlier = _find_earlier(session, wish)
         if earlier is None:
             raise
-        return Start(earlier)
+        return _repeat(session, earlier)
 
 
 def _find_earlier(session: Session, wish: Wish) -> StartTask | None:
@@ -73,6 +73,11 @@ def _find_earlier(session: Session, wish: Wish) -> StartTask | None:
     if taken if task is None else task.owner_id != wish.owner_id:
         raise Conflict(f"there is a conversation with id {conversation_id} already")
     return task
+
+
+def _repeat(session: Session, task: StartTask) -> Start:
+    sandbox = session.get(Sandbox, task.sandbox_id) if task.sandbox_id else None
+    return Start(task, sandbox)
 
 
 def _begin(session: Session, vault: Vault, wish: Wish) -> Start:

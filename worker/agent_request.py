@@ -28,7 +28,7 @@ LONGEST_TAG = 256
 class LlmNotConfigured(WorkspaceError):
     """There is no model, or no key for the one there is."""
 
-    reason: ClassVar[str] = "llm_not_configured"
+    reason: ClassVar[str] = "llm_key_missing"
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,10 @@ class AgentServer:
         """The conversation as the server knows it (title, execution_status, stats, …); None if it doesn't."""
         return self._json_if_known("show the conversation", "GET", f"/conversations/{conversation_id}")
 
+    def send_message(self, conversation_id: str, message: dict[str, Any]) -> None:
+        """Give the conversation a message, {role, content, run}."""
+        self._call("take a message", "POST", f"/conversations/{conversation_id}/events", json=message)
+
     def rename_conversation(self, conversation_id: str, title: str) -> bool:
         """Set the title. False: no such conversation."""
         aim, path = "rename the conversation", f"/conversations/{conversation_id}"

@@ -15,7 +15,7 @@ from worker.agent_secrets import GivenSecret
 from worker.agent_server import Redact, redacting
 from worker.git_remotes import Repository
 from worker.parts import Parts
-from worker.workspace_setup import GitIdentity
+from worker.workspace_setup import Project
 
 Request = dict[str, Any]
 
@@ -25,10 +25,7 @@ class StartInputs:
     """All of it, in clear; a repr shows no secret."""
 
     agent: AgentInputs
-    # Where the repository is cloned into; without a repository it is the agent's own folder.
-    working_dir: str
-    repository: Repository | None
-    identity: GitIdentity
+    project: Project
     redact: Redact
     max_budget: float | None
     sandbox_id: str
@@ -63,14 +60,17 @@ def load_inputs(parts: Parts, task: StartTask, sandbox: Sandbox) -> StartInputs:
         tokens = secrets.provider_tokens(session, parts.vault, task.owner_id)
         custom = _custom_secrets(session, parts, task)
         working_dir = session.get_one(SandboxSpec, sandbox.spec_id).working_dir
-    repository = _repository(task.request, tokens)
-    project = f"{working_dir.rstrip('/')}/{repository.folder}" if repository else working_dir
-    agent = _agent_inputs(parts, task, settings, custom, tokens, project)
+    project = Project(
+        conversation_id=task.conversation_id,
+        working_dir=working_dir,
+        repository=_repository(task.request, tokens),
+        author=settings.git_user_name,
+        address=settings.git_user_email,
+    )
+    agent = _agent_inputs(parts, task, settings, custom, tokens, project.folder)
     return StartInputs(
         agent=agent,
-        working_dir=working_dir,
-        repository=repository,
-        identity=GitIdentity(settings.git_user_name, settings.git_user_email),
+        project=project,
         redact=redacting(secret_values(agent)),
         max_budget=settings.max_budget_per_task,
         sandbox_id=sandbox.id,

@@ -5,6 +5,7 @@ that begins the same stage again. SETTING_UP_SKILLS is passed over: the agent se
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -119,7 +120,7 @@ class ConversationStart:
         if inputs.agent.title:
             server.rename_conversation(self._task.conversation_id, inputs.agent.title)
 
-    def _send_lost_message(self, server: AgentServer, body: dict[str, object]) -> None:
+    def _send_lost_message(self, server: AgentServer, body: dict[str, Any]) -> None:
         """A create that broke off may have left a conversation without its message, and a repeat sends none."""
         known = server.get_conversation(self._task.conversation_id)
         if known is not None and known.get("last_user_message_id") is None:
@@ -166,18 +167,12 @@ class ConversationStart:
 
 
 def _prepare_repository(server: AgentServer, inputs: StartInputs) -> None:
-    prepare_repository(
-        server,
-        working_dir=inputs.working_dir,
-        conversation_id=inputs.agent.conversation_id,
-        repository=inputs.repository,
-        identity=inputs.identity,
-    )
+    prepare_repository(server, inputs.project)
 
 
 def _run_setup_script(server: AgentServer, inputs: StartInputs) -> None:
-    run_setup_script(server, inputs.agent.working_dir, redact=inputs.redact)
+    run_setup_script(server, inputs.project.folder, redact=inputs.redact)
 
 
 def _install_git_hooks(server: AgentServer, inputs: StartInputs) -> None:
-    install_git_hooks(server, inputs.agent.working_dir)
+    install_git_hooks(server, inputs.project.folder)

@@ -45,7 +45,7 @@ def test_every_operation_wants_a_users_key(client: TestClient, user: Person, dat
     let_in = []
     for operation in closed:
         for who, headers in strangers.items():
-            body = {} if operation.has_body else None
+            body: dict[str, str] | None = {} if operation.has_body else None
             answer = client.request(operation.method, operation.url(any=sandbox.id), json=body, headers=headers)
             if answer.status_code != 401 or not answer.json()["detail"]:
                 let_in.append(f"{operation} with {who}: {answer.status_code}")

@@ -145,6 +145,7 @@ def _page_id(*parts: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
 
 
+NEWEST, OLDEST = True, False
 TIMES = ["yesterday", "", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "1e400", "9" * 40, "2026-13-01"]
 WRONG_PARAMETERS: dict[str, list[str]] = {
     "limit": ["0", "101", "-1", "x", "1.5", "9" * 30, "9" * 5000],
@@ -172,23 +173,24 @@ WRONG_PARAMETERS: dict[str, list[str]] = {
         base64.urlsafe_b64encode(b"\xff\xfe").decode(),
         _page_id(),
         _page_id(1, 2, 3, 4),
-        _page_id("created_at", True, "2026-01-01T00:00:00", "x"),
-        _page_id("created_at", True, "9999-12-31T23:59:59-23:59", "x"),
-        _page_id("created_at", True, "2026-01-01T00:00:00+00:00", 7),
-        _page_id("created_at", True, "2026-01-01T00:00:00+00:00", "a\0b"),
-        _page_id("created_at", True, "2026-01-01T00:00:00+00:00", "\ud800"),
-        _page_id("created_at", True, {}, []),
-        _page_id("timestamp", False, "2026-01-01T00:00:00+00:00", 2**63),
-        _page_id("timestamp", False, "2026-01-01T00:00:00+00:00", "1"),
-        _page_id("timestamp", False, "2026-01-01T00:00:00+00:00", True),
-        _page_id("position", False, 2**70, "x"),
-        _page_id("position", False, "0", "x"),
+        _page_id("created_at", NEWEST, "2026-01-01T00:00:00", "x"),
+        _page_id("created_at", NEWEST, "9999-12-31T23:59:59-23:59", "x"),
+        _page_id("created_at", NEWEST, "2026-01-01T00:00:00+00:00", 7),
+        _page_id("created_at", NEWEST, "2026-01-01T00:00:00+00:00", "a\0b"),
+        _page_id("created_at", NEWEST, "2026-01-01T00:00:00+00:00", "\ud800"),
+        _page_id("created_at", NEWEST, {}, []),
+        _page_id("timestamp", OLDEST, "2026-01-01T00:00:00+00:00", 2**63),
+        _page_id("timestamp", OLDEST, "2026-01-01T00:00:00+00:00", "1"),
+        _page_id("timestamp", OLDEST, "2026-01-01T00:00:00+00:00", NEWEST),
+        _page_id("position", OLDEST, 2**70, "x"),
+        _page_id("position", OLDEST, "0", "x"),
     ],
 }
 
 
 def test_parameters(client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str) -> None:
-    swept, complaints = set(), []
+    swept: set[str] = set()
+    complaints: list[str] = []
     for operation in all_operations(client):
         url, headers = operation.url(any=conversation_id), _headers(operation, user, sandbox)
         for name in set(operation.parameters) & WRONG_PARAMETERS.keys():
@@ -229,7 +231,7 @@ def test_ids_in_paths(client: TestClient, user: Person, sandbox: Sandbox) -> Non
             continue
         headers = _headers(operation, user, sandbox)
         params = dict.fromkeys(operation.required, "x")
-        body = [] if operation.is_webhook else {} if operation.has_body else None
+        body: Any = [] if operation.is_webhook else {} if operation.has_body else None
         for wrong in WRONG_IDS:
             answer = client.request(
                 operation.method, operation.url(any=wrong), params=params, json=body, headers=headers

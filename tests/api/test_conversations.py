@@ -1,5 +1,6 @@
 """Conversations: starting them, and the lists."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from shared.database import Database
 from shared.ids import new_id
 from shared.jobs import ResumeSandbox, StartConversation, StartSandbox
 from shared.models import Node, Sandbox, SandboxSpec, StartTask
-from shared.states import Desired, Status
+from shared.states import Desired, Stage, Status
 from shared.store import user_settings
 from tests.doubles import RecordingPublisher
 from tests.factories import (
@@ -43,7 +44,7 @@ def _start(client: TestClient, person: Person, **request: Any) -> Any:
 
 
 def _status(client: TestClient, person: Person, **request: Any) -> int:
-    return client.post(PATH, json=request, headers=person.headers).status_code
+    return int(client.post(PATH, json=request, headers=person.headers).status_code)
 
 
 def _get(client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
@@ -312,6 +313,19 @@ class TestChosenId:
         assert len(_all_sandboxes(database)) == 1
         assert publisher.jobs == jobs
         assert _task(database, first["id"]).conversation_id == conversation_id
+
+    def test_asking_at_once_is_asking_once(self, client: TestClient, user: Person, database: Database) -> None:
+        conversation_id = new_id()
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(_start, client, user, conversation_id=conversation_id) for _ in range(4)]
+            ids = {future.result()["id"] for future in asked}
+        assert len(ids) == len(_all_sandboxes(database)) == 1
+
+    def test_a_started_one_shows_its_server(self, client: TestClient, user: Person, database: Database) -> None:
+        task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
+        shown = _start(client, user, conversation_id=task.conversation_id)
+        assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
+        assert shown["agent_server_url"] == "http://127.0.0.1:18000"
 
     def test_somebody_was_faster(
         self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch

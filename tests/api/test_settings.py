@@ -191,7 +191,6 @@ def test_an_empty_text_clears_the_model_and_its_url(client: TestClient, user: Pe
 def test_what_was_read_can_be_sent_back(client: TestClient, database: Database, user: Person) -> None:
     store(client, user, FULL)
     before, shown = load(database, user), read(client, user)
-    # A null here is the key's default, by V0's rule: a client that echoes leaves the field out.
     store(client, user, shown)
     assert load(database, user) == before
     assert read(client, user).items() >= shown.items()

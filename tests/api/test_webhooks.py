@@ -1,4 +1,4 @@
-"""Webhooks: what agent servers report is stored once, merged whatever its order, and only for their own conversations."""
+"""Webhooks: reports are stored once, merged whatever their order, and only for the sandbox's own conversations."""
 
 import itertools
 import json
@@ -43,7 +43,7 @@ def tell(client: TestClient, sandbox: Sandbox) -> Callable[..., int]:
         headers = {"X-Session-API-Key": key or session_key_of(sandbox)} | JSON
         # In ASCII: half a surrogate pair can't be sent otherwise.
         content = json.dumps(body)
-        return client.post(f"/api/v1/webhooks{path}", content=content, headers=headers).status_code
+        return int(client.post(f"/api/v1/webhooks{path}", content=content, headers=headers).status_code)
 
     return tell
 

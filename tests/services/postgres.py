@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from uuid import uuid4
 import psycopg
 
 from tests.services import processes
+from tests.services.directories import short_directory
 from tests.waiting import eventually
 
 USER = "aw"
@@ -87,15 +87,13 @@ class Postgres:
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
     """A server that is gone, files and all, at the end of the block."""
-    # Not below pytest's own directory: that is closed to the user the server runs as, and too long for a socket.
-    directory = Path(tempfile.mkdtemp(prefix="aw-pg-", dir="/tmp"))
-    server = Postgres(directory)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    with short_directory("pg") as directory:
+        server = Postgres(directory)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
 
 
 def _binary(name: str) -> str:

@@ -1,9 +1,7 @@
 """A real broker for tests, which may be stopped, killed and started again with what it had written down."""
 
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ import redis
 
 from shared.embedded_broker import server_command
 from tests.services import processes
+from tests.services.directories import short_directory
 from tests.waiting import eventually
 
 
@@ -83,12 +82,11 @@ class Valkey:
 @contextmanager
 def running_valkey() -> Iterator[Valkey]:
     """A broker that is gone, files and all, at the end of the block."""
-    directory = Path(tempfile.mkdtemp(prefix="aw-mq-", dir="/tmp"))  # pytest's own are too long for a socket
-    server = Valkey(directory)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.wake()
-        server.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    with short_directory("mq") as directory:
+        server = Valkey(directory)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.wake()
+            server.stop()

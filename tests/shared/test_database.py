@@ -25,10 +25,13 @@ def test_a_transaction_commits_at_its_end(database: Database) -> None:
 
 
 def test_an_error_undoes_the_transaction(database: Database) -> None:
-    with pytest.raises(RuntimeError), database.transaction() as session:
+    def fail(session: Session) -> None:
         session.add(User(name="a"))
         session.flush()
         raise RuntimeError
+
+    with pytest.raises(RuntimeError), database.transaction() as session:
+        fail(session)
     assert names(database) == []
 
 

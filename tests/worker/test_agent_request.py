@@ -187,7 +187,7 @@ def test_where_a_plan_is_for_providers_without_dotted_folders(provider: str) -> 
 def test_without_a_model_or_its_key_nothing_is_started(change: dict[str, Any], words: str) -> None:
     with pytest.raises(LlmNotConfigured, match=words) as failure:
         build_request(inputs(**change))
-    assert failure.value.reason == "llm_not_configured"
+    assert failure.value.reason == "llm_key_missing"
 
 
 @pytest.mark.parametrize(
