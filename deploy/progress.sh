@@ -21,9 +21,9 @@ run_logged() {
 
 show_progress() {
     local line shown=-2
-    while IFS= read -r line; do
+    sed -u 's/\x1b\[[0-9;]*m//g' | while IFS= read -r line; do
         [[ $line == Step* || $((SECONDS - shown)) -ge 2 ]] || continue
         shown=$SECONDS
-        say "  $(tr -d '\033' <<<"${line:0:110}")"
+        say "  ${line:0:110}"
     done
 }

@@ -273,7 +273,8 @@ class Convergence:
             return
         woken: list[Job] = []
         with self._parts.database.transaction() as session:
-            if sandboxes.move(session, self._sandbox, fact, observed_generation=generation):
+            moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation)
+            if moved or answered:
                 ids = start_tasks.wake(session, self._sandbox.id, now())
                 woken = [StartConversation(task_id, self._sandbox.node_id) for task_id in ids]
         log.info("sandbox", sandbox=self._sandbox.id, status=fact.status.value, reason=fact.reason)

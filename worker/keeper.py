@@ -35,8 +35,7 @@ class LeaseKeeper:
         try:
             yield
         finally:
-            with self._lock:
-                self._held.pop(key, None)
+            self._drop(key, row.fence)
 
     def renew_all(self) -> None:
         """Renew what is held. A lost lease is dropped: its holder finds out at its next write."""
@@ -51,7 +50,12 @@ class LeaseKeeper:
                 leases.renew(session, table, row_id, fence, self.seconds)
         except LeaseLost:
             log.warning("lease_lost", table=table.__tablename__, row=row_id, fence=fence)
-            with self._lock:
-                self._held.pop((table, row_id), None)
+            self._drop((table, row_id), fence)
         except SQLAlchemyError as error:
             log.warning("lease_not_renewed", row=row_id, error=type(error).__name__)
+
+    def _drop(self, key: tuple[type[Any], str], fence: int) -> None:
+        """Let go of this claim: another thread may have claimed the row since, and holds it under its own fence."""
+        with self._lock:
+            if self._held.get(key) == fence:
+                del self._held[key]

@@ -8,6 +8,7 @@ from shared import leases
 from shared.clock import now
 from shared.models import Conversation, Sandbox
 from shared.states import Status
+from shared.store import conversations
 from worker.agent_server import AgentServer
 from worker.parts import Parts
 from worker.turns import TryAgain, take_turns
@@ -48,8 +49,15 @@ def _settle_title(parts: Parts, server: AgentServer, conversation: Conversation)
     known: dict[str, Any] | None = server.get_conversation(conversation.id)
     title = known and known.get("title")
     if title:
-        values = {"title": str(title)[:LONGEST_TITLE], "title_settled": True, "updated_at": now(), "attempt": 0}
-        with parts.database.transaction() as session:
-            leases.write(session, Conversation, conversation.id, conversation.fence, **values)
+        _write_title(parts, conversation, str(title)[:LONGEST_TITLE])
     elif known is not None and conversation.attempt < MOST_TITLE_TRIES:
         raise TryAgain("no title yet", seconds=TITLE_SECONDS)
+
+
+def _write_title(parts: Parts, conversation: Conversation, title: str) -> None:
+    with parts.database.transaction() as session:
+        row = conversations.find(session, conversation.id, lock=True)
+        if row is None or row.title_settled:
+            return  # somebody named it while we asked: theirs is newer
+        values = {"title": title, "title_settled": True, "updated_at": now(), "attempt": 0}
+        leases.write(session, Conversation, conversation.id, conversation.fence, **values)

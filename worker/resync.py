@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import structlog
+from sqlmodel import col, select
 
 from shared import leases
 from shared.clock import after, now
@@ -60,7 +61,14 @@ def _differs(row: Sandbox, item: Listed | None) -> bool:
 
 
 def _reap(parts: Parts, owned: set[str], found: Iterable[str]) -> None:
-    for name in found:
-        if name not in owned and name.startswith(NAME_PREFIX):
-            log.warning("reaping", name=name)
-            parts.engine.remove(name)
+    unknown = {name.removeprefix(NAME_PREFIX) for name in found if name not in owned and name.startswith(NAME_PREFIX)}
+    for sandbox_id in unknown - _elsewhere(parts, unknown):
+        log.warning("reaping", sandbox=sandbox_id)
+        parts.engine.remove(container_name(sandbox_id))
+
+
+def _elsewhere(parts: Parts, ids: set[str]) -> set[str]:
+    """Those that another node's rows own: the worker of this engine may have been given another name."""
+    alive = select(Sandbox.id).where(col(Sandbox.id).in_(ids), Sandbox.status != Status.DELETED)
+    with parts.database.reading() as session:
+        return set(session.exec(alive).all()) if ids else set()

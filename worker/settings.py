@@ -17,7 +17,7 @@ class WorkerSettings(BaseSettings):
     node_address: str = Field("127.0.0.1", description="Private address that sandbox ports are published on")
     advertised_host: str = Field("", description="Host name in sandbox URLs; empty: the node's address")
     concurrency: int = Field(32, ge=1, description="Jobs carried out at a time")
-    lease_seconds: float = Field(30.0, gt=0, description="A worker silent for this long loses its rows")
+    lease_seconds: float = Field(15.0, gt=0, description="A worker silent for this long loses its rows")
     health_timeout: float = Field(120.0, gt=0, description="Longest wait for an agent server to answer, seconds")
     sweep_seconds: float = Field(1.0, gt=0, description="Pause between two looks for unfinished wishes")
     resync_seconds: float = Field(30.0, gt=0, description="Pause between two comparisons of store and engine")

@@ -145,17 +145,21 @@ class ConversationStart:
     def _fail(self, reason: Reason, detail: str) -> None:
         """End in ERROR and leave nothing behind: no half a conversation, no sandbox that nobody asked for."""
         log.warning("start_failed", task=self._task.id, reason=reason.value)
-        self._forget_in_sandbox()
+        begun = self._task.stage == Stage.STARTING_CONVERSATION
         with self._parts.database.transaction() as session:
+            # The sandbox first, as in `Convergence._write`: two that lock in opposite orders would wait for each other.
+            node_id = start_tasks.discard_sandbox(session, self._task, now())
             start_tasks.advance(session, self._task, Stage.ERROR, reason=reason, detail=detail)
             conversations.discard_unlisted(session, self._task.conversation_id)
-            node_id = start_tasks.discard_sandbox(session, self._task, now())
+        if begun:
+            # Only now: had we lost the lease, the conversation would be its new holder's.
+            self._forget_in_sandbox()
         if node_id is not None:
             self._parts.publisher.publish(DeleteSandbox(str(self._task.sandbox_id), node_id))
 
     def _forget_in_sandbox(self) -> None:
         """A sandbox that stays must not keep a conversation that nobody sees: best effort."""
-        if self._task.made_sandbox or self._task.stage != Stage.STARTING_CONVERSATION:
+        if self._task.made_sandbox:
             return
         with self._parts.database.reading() as session:
             sandbox = session.get(Sandbox, self._task.sandbox_id)

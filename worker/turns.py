@@ -54,7 +54,8 @@ def take_turns(parts: Parts, table: type[Row], row_id: str, work: Callable[[Part
 
 def backoff(attempt: int) -> float:
     """Seconds to wait after so many failed attempts: half a second, doubling."""
-    return float(min(0.5 * 2**attempt, LONGEST_BACKOFF_SECONDS))
+    # The exponent is bounded too: an engine may refuse for days, and a float holds no power of two that large.
+    return float(min(0.5 * 2 ** min(attempt, 16), LONGEST_BACKOFF_SECONDS))
 
 
 def _claim(parts: Parts, table: type[Row], row_id: str) -> Row | None:

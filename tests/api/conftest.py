@@ -1,13 +1,20 @@
 """What tests of routes share."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from sqlalchemy import event
 
 from shared.database import Database
+from shared.models import Conversation, Sandbox
+from tests.api.agent_reports import FIRST
+from tests.factories import Person, make_conversation, make_sandbox, session_key_of
+
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -29,3 +36,28 @@ def count_queries(database: Database) -> Callable[[], AbstractContextManager[lis
             event.remove(database.engine, "before_cursor_execute", note)
 
     return counting
+
+
+@pytest.fixture
+def sandbox(database: Database, user: Person) -> Sandbox:
+    """A running sandbox of the user."""
+    return make_sandbox(database, user)
+
+
+@pytest.fixture
+def conversation(database: Database, user: Person, sandbox: Sandbox) -> Conversation:
+    """A conversation in it that nothing was heard of yet."""
+    return make_conversation(database, user, sandbox, created_at=FIRST, updated_at=FIRST)
+
+
+@pytest.fixture
+def tell(client: TestClient, sandbox: Sandbox) -> Callable[..., int]:
+    """Sends a webhook as the sandbox does, and gives the status of the answer."""
+
+    def tell(path: str, body: Any, key: str | None = None) -> int:
+        headers = {"X-Session-API-Key": key or session_key_of(sandbox)} | JSON
+        # In ASCII: half a surrogate pair can't be sent otherwise.
+        content = json.dumps(body)
+        return int(client.post(f"/api/v1/webhooks{path}", content=content, headers=headers).status_code)
+
+    return tell

@@ -40,11 +40,6 @@ BODIES: dict[str, bytes] = {
 
 
 @pytest.fixture
-def sandbox(database: Database, user: Person) -> Sandbox:
-    return make_sandbox(database, user)
-
-
-@pytest.fixture
 def conversation_id(database: Database, user: Person, sandbox: Sandbox) -> str:
     conversation = make_conversation(database, user, sandbox)
     for number in range(3):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import httpx
 
+from tests.fakes.agent_server import FakeAgentServer
 from worker.containers import (
     ContainerRequest,
     ContainerState,
@@ -55,6 +56,8 @@ class FakeEngine:
         self.at_boot: int | str | None = None
         self.refuse: dict[str, int] = {}
         self.down = False
+        # The agent servers by container; what they keep is on the volume.
+        self.servers: dict[str, FakeAgentServer] = {}
         self._port = 20_000
         self._lock = threading.RLock()
 
@@ -85,6 +88,7 @@ class FakeEngine:
             if found is not None and found.request.labels == request.labels:
                 return
             self.volumes[request.name] = request.labels
+            self.servers.setdefault(request.name, FakeAgentServer())
             self.containers[request.name] = FakeContainer(request)
 
     def pull(self, image: str) -> None:
@@ -104,7 +108,7 @@ class FakeEngine:
             if found.state not in (ContainerState.CREATED, ContainerState.EXITED):
                 return
             self._port += 1
-            found.ports = {port: self._port for port in found.request.ports}
+            found.ports = dict.fromkeys(found.request.ports, self._port)
             found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
             if isinstance(self.at_boot, int):
                 found.state, found.exit_code = ContainerState.EXITED, self.at_boot
@@ -131,6 +135,7 @@ class FakeEngine:
         with self._lock:
             self.containers.pop(name, None)
             self.volumes.pop(name, None)
+            self.servers.pop(name, None)
 
     def read_log(self, name: str, lines: int) -> str:
         self._enter("read_log", name)
@@ -166,13 +171,11 @@ class FakeEngine:
     def _answer(self, request: httpx.Request) -> httpx.Response:
         with self._lock:
             found = next((c for c in self.containers.values() if request.url.port in c.ports.values()), None)
-        if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
+            server = found and self.servers.setdefault(found.request.name, FakeAgentServer())
+        if found is None or server is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
             raise httpx.ConnectError("refused", request=request)
-        if request.headers.get("X-Session-API-Key") != found.session_key:
-            return httpx.Response(401)
-        if request.url.path == "/api/conversations/count":
-            return httpx.Response(200, json=0)
-        return httpx.Response(200, json={"items": [], "next_page_id": None})
+        server.session_key = found.session_key
+        return server.answer(request)
 
     def _enter(self, verb: str, name: str) -> None:
         self.calls.append((verb, name))

@@ -1,0 +1,357 @@
+"""Starting conversations: what is refused, what is accepted, and what is left for the workers."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlmodel import select
+
+from shared import conversation_starts
+from shared.crypto import Vault
+from shared.database import Database
+from shared.ids import new_id
+from shared.jobs import ResumeSandbox, StartConversation, StartSandbox
+from shared.models import Node, Sandbox, SandboxSpec, StartTask
+from shared.states import Desired, Stage, Status
+from shared.store import user_settings
+from tests.doubles import RecordingPublisher
+from tests.factories import (
+    VAULT,
+    Person,
+    make_conversation,
+    make_sandbox,
+    make_start_task,
+)
+
+PATH = "/api/v1/app-conversations"
+
+
+UNUSABLE_SECRETS: list[Any] = [
+    {f"S{number}": "x" for number in range(51)},
+    {"N" * 257: "x"},
+    {"no-dashes": "x"},
+    {"1ST": "x"},
+    {"": "x"},
+    {"AGENT_SERVER": "x"},
+    {"VSCODE": "x"},
+    {"LLM_API_KEY": "x"},
+    {"OH_WEBHOOKS_0_BASE_URL": "x"},
+    {"BIG": "x" * (64 * 1024 + 1)},
+    {"NUMBER": 1},
+    ["LIST"],
+]
+UNSAFE_REPOSITORIES: list[Any] = [
+    "owner",
+    "owner/",
+    "/repo",
+    "owner//repo",
+    "owner/../repo",
+    "owner/repo;id",
+    "owner/repo&id",
+    "owner/repo|id",
+    "owner/$(id)",
+    "owner/`id`",
+    "owner/repo\n",
+    "owner/re po",
+    "-owner/repo",
+    "owner/-repo",
+    "https://github.com/owner/repo",
+    "owner/" + "r" * 500,
+]
+BAD_BRANCHES: list[Any] = [
+    "a b",
+    "a..b",
+    "-a",
+    "/a",
+    "a/",
+    "a//b",
+    ".a",
+    "a/.b",
+    "a.lock",
+    "a.",
+    "@",
+    "a@{1}",
+    "a~",
+    "a\\b",
+    "a\n",
+]
+GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/repo", "a/b/c/d"]
+
+
+@pytest.fixture(autouse=True)
+def _model(database: Database, user: Person) -> None:
+    with database.transaction() as session:
+        user_settings.change(session, VAULT, user.id, {"llm_api_key": "sk-test", "llm_model": "openai/test"})
+
+
+def _start(client: TestClient, person: Person, **request: Any) -> Any:
+    answer = client.post(PATH, json=request, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _status(client: TestClient, person: Person, **request: Any) -> int:
+    return int(client.post(PATH, json=request, headers=person.headers).status_code)
+
+
+def _get(client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
+    answer = client.get(PATH + path, params=params, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _task(database: Database, task_id: str) -> StartTask:
+    with database.reading() as session:
+        return session.get_one(StartTask, task_id)
+
+
+def _all_sandboxes(database: Database) -> list[Sandbox]:
+    with database.reading() as session:
+        return list(session.exec(select(Sandbox)).all())
+
+
+@pytest.mark.usefixtures("spec")
+class TestStart:
+    def test_nothing_asked_for_is_enough(
+        self,
+        client: TestClient,
+        user: Person,
+        node: Node,
+        spec: SandboxSpec,
+        database: Database,
+        publisher: RecordingPublisher,
+    ) -> None:
+        shown = _start(client, user)
+        assert shown["status"] == "WORKING"
+        assert shown["created_by_user_id"] == user.id
+        for name in ("detail", "reason", "app_conversation_id", "sandbox_id", "agent_server_url"):
+            assert shown[name] is None
+        task, [sandbox] = _task(database, shown["id"]), _all_sandboxes(database)
+        assert (task.sandbox_id, task.made_sandbox) == (sandbox.id, True)
+        assert (sandbox.spec_id, sandbox.owner_id, sandbox.node_id) == (spec.id, user.id, node.id)
+        assert task.due_at is not None
+        assert publisher.jobs == [StartSandbox(sandbox.id, node.id), StartConversation(task.id, node.id)]
+
+    def test_all_fields_are_echoed(self, client: TestClient, user: Person) -> None:
+        conversation_id = "11111111-2222-4333-8444-555555555555"
+        asked = {
+            "conversation_id": conversation_id,
+            "initial_message": {"role": "user", "content": [{"type": "text", "text": "Hi"}], "run": True},
+            "system_message_suffix": "Be brief.",
+            "llm_model": "openai/other",
+            "agent_profile_id": "default",
+            "selected_repository": "group/sub.group/project",
+            "selected_branch": "feature/x-1",
+            "git_provider": "gitlab",
+            "title": "A title",
+            "trigger": "gui",
+            "pr_number": [7],
+            "agent_type": "plan",
+            "public": True,
+            "plugins": [{"source": "github:o/p", "ref": "v1", "repo_path": None, "parameters": {"a": [1, "b"]}}],
+        }
+        request = _start(client, user, **asked, unknown="ignored")["request"]
+        message = {"role": "user", "run": True, "content": [{"type": "text", "text": "Hi", "cache_prompt": False}]}
+        nothing = ("sandbox_id", "processors", "suggested_task", "parent_conversation_id", "secrets")
+        assert request == asked | {"initial_message": message} | dict.fromkeys(nothing)
+
+    def test_blank_is_unset(self, client: TestClient, user: Person) -> None:
+        blank = dict.fromkeys(("sandbox_id", "llm_model", "selected_repository", "selected_branch", "title"), "")
+        request = _start(client, user, **blank, processors=[{"kind": "whatever"}])["request"]
+        assert all(request[name] is None for name in (*blank, "processors"))
+
+    def test_secrets_are_masked_and_encrypted(
+        self, client: TestClient, user: Person, database: Database, vault: Vault
+    ) -> None:
+        shown = _start(client, user, secrets={"DEPLOY_KEY": "s3cr3t-value"})
+        assert shown["request"]["secrets"] == {"DEPLOY_KEY": "*" * 10}
+        task = _task(database, shown["id"])
+        assert "s3cr3t" not in str(task.request)
+        assert task.secrets is not None
+        assert vault.decrypt(task.secrets) == '{"DEPLOY_KEY": "s3cr3t-value"}'
+        assert "s3cr3t" not in str(_get(client, user, "/start-tasks", ids=shown["id"]))
+
+    def test_unusable_secrets_are_refused(self, client: TestClient, user: Person) -> None:
+        for secrets in UNUSABLE_SECRETS:
+            assert _status(client, user, secrets=secrets) == 422, str(secrets)[:60]
+
+    def test_largest_secrets_are_accepted(self, client: TestClient, user: Person) -> None:
+        secrets = {f"{'N' * 253}_{number:02}": "x" for number in range(49)} | {"BIG": "x" * 64 * 1024}
+        assert len(_start(client, user, secrets=secrets)["request"]["secrets"]) == 50
+
+    def test_a_refusal_does_not_repeat_a_secret(self, client: TestClient, user: Person) -> None:
+        asked = {"secrets": {"LLM_API_KEY": "s3cr3t-value", "pasted-s3cr3t": "x"}, "title": ["s3cr3t"]}
+        answer = client.post(PATH, json=asked, headers=user.headers)
+        assert answer.status_code == 422
+        assert "s3cr3t" not in answer.text
+
+    def test_unsafe_repositories_are_refused(self, client: TestClient, user: Person) -> None:
+        for repository in UNSAFE_REPOSITORIES:
+            assert _status(client, user, selected_repository=repository) == 422, repository
+
+    def test_bad_branches_are_refused(self, client: TestClient, user: Person) -> None:
+        for branch in BAD_BRANCHES:
+            assert _status(client, user, selected_repository="o/r", selected_branch=branch) == 422, branch
+
+    def test_good_repositories_are_accepted(self, client: TestClient, user: Person) -> None:
+        for name in GOOD_REPOSITORIES:
+            assert _start(client, user, selected_repository=name, selected_branch="a/b_c.d#1")["status"] == "WORKING"
+
+    def test_without_a_model_it_fails_at_once(
+        self, client: TestClient, other_user: Person, database: Database, publisher: RecordingPublisher
+    ) -> None:
+        shown = _start(client, other_user, secrets={"A": "b"})
+        assert (shown["status"], shown["reason"]) == ("ERROR", "llm_key_missing")
+        assert "/api/settings" in shown["detail"]
+        assert _all_sandboxes(database) == []
+        assert publisher.jobs == []
+        task = _task(database, shown["id"])
+        assert (task.due_at, task.secrets) == (None, None)
+
+    def test_a_model_that_needs_no_key_will_do(
+        self, client: TestClient, other_user: Person, database: Database
+    ) -> None:
+        with database.transaction() as session:
+            user_settings.change(session, VAULT, other_user.id, {"llm_base_url": "http://localhost:1/v1"})
+        assert _start(client, other_user)["status"] == "WORKING"
+
+    def test_a_suggested_task_becomes_a_message(self, client: TestClient, user: Person) -> None:
+        task = {
+            "git_provider": "github",
+            "task_type": "FAILING_CHECKS",
+            "repo": "o/r",
+            "issue_number": 12,
+            "title": "It fails",
+        }
+        request = _start(client, user, suggested_task=task)["request"]
+        text = request["initial_message"]["content"][0]["text"]
+        assert "#12" in text
+        assert "It fails" in text
+        expected = {"trigger": "suggested_task", "selected_repository": "o/r", "git_provider": "github"}
+        assert expected.items() <= request.items()
+        message = {"content": [{"text": "Hi"}]}
+        assert _status(client, user, suggested_task=task, initial_message=message) == 422
+
+
+class TestStartInASandbox:
+    def test_running(self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher) -> None:
+        sandbox = make_sandbox(database, user)
+        task = _task(database, _start(client, user, sandbox_id=sandbox.id)["id"])
+        assert (task.sandbox_id, task.made_sandbox) == (sandbox.id, False)
+        assert publisher.jobs == [StartConversation(task.id, sandbox.node_id)]
+        [kept] = _all_sandboxes(database)
+        assert kept.generation == sandbox.generation
+
+    @pytest.mark.parametrize(("status", "desired"), [(Status.PAUSED, Desired.PAUSED), (Status.RUNNING, Desired.PAUSED)])
+    def test_paused_is_resumed(
+        self,
+        client: TestClient,
+        user: Person,
+        database: Database,
+        publisher: RecordingPublisher,
+        status: Status,
+        desired: Desired,
+    ) -> None:
+        sandbox = make_sandbox(database, user, status=status, desired=desired)
+        shown = _start(client, user, sandbox_id=sandbox.id)
+        [woken] = _all_sandboxes(database)
+        assert (woken.desired, woken.generation) == (Desired.RUNNING, sandbox.generation + 1)
+        assert woken.due_at is not None
+        assert publisher.jobs == [
+            ResumeSandbox(sandbox.id, sandbox.node_id),
+            StartConversation(shown["id"], sandbox.node_id),
+        ]
+
+    def test_unusable(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+        failed = make_sandbox(database, user, status=Status.ERROR)
+        deleted = make_sandbox(database, user, status=Status.DELETED)
+        theirs = make_sandbox(database, other_user)
+        assert _status(client, user, sandbox_id=failed.id) == 400
+        for sandbox_id in (deleted.id, theirs.id, "unknown"):
+            assert _status(client, user, sandbox_id=sandbox_id) == 404
+        with database.reading() as session:
+            assert session.exec(select(StartTask)).all() == []
+
+
+class TestParent:
+    def test_what_is_unset_is_inherited(self, client: TestClient, user: Person, database: Database) -> None:
+        sandbox = make_sandbox(database, user)
+        parent = make_conversation(
+            database,
+            user,
+            sandbox,
+            selected_repository="o/r",
+            selected_branch="main",
+            git_provider="github",
+            llm_model="openai/parent",
+        )
+        inherited = {
+            "sandbox_id": sandbox.id,
+            "selected_repository": "o/r",
+            "selected_branch": "main",
+            "git_provider": "github",
+            "llm_model": "openai/parent",
+            "parent_conversation_id": parent.id,
+        }
+        request = _start(client, user, parent_conversation_id=parent.id)["request"]
+        assert inherited.items() <= request.items()
+        request = _start(
+            client, user, parent_conversation_id=parent.id, selected_repository="o/other", llm_model="openai/mine"
+        )["request"]
+        assert request["selected_branch"] is None  # that was a branch of another repository
+        assert request["llm_model"] == "openai/mine"
+
+    def test_unknown(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+        theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
+        for parent_id in (new_id(), theirs.id):
+            assert _status(client, user, parent_conversation_id=parent_id) == 404
+        assert _status(client, user, parent_conversation_id="nonsense") == 422
+
+
+@pytest.mark.usefixtures("spec")
+class TestChosenId:
+    def test_asking_twice_is_asking_once(
+        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    ) -> None:
+        conversation_id = new_id()
+        first = _start(client, user, conversation_id=conversation_id)
+        jobs = list(publisher.jobs)
+        assert _start(client, user, conversation_id=conversation_id) == first
+        assert len(_all_sandboxes(database)) == 1
+        assert publisher.jobs == jobs
+        assert _task(database, first["id"]).conversation_id == conversation_id
+
+    def test_asking_at_once_is_asking_once(self, client: TestClient, user: Person, database: Database) -> None:
+        conversation_id = new_id()
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(_start, client, user, conversation_id=conversation_id) for _ in range(4)]
+            ids = {future.result()["id"] for future in asked}
+        assert len(ids) == len(_all_sandboxes(database)) == 1
+
+    def test_a_started_one_shows_its_server(self, client: TestClient, user: Person, database: Database) -> None:
+        task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
+        shown = _start(client, user, conversation_id=task.conversation_id)
+        assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
+        assert shown["agent_server_url"] == "http://127.0.0.1:18000"
+
+    def test_somebody_was_faster(
+        self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conversation_id = new_id()
+        first = _start(client, user, conversation_id=conversation_id)
+        look, looks = conversation_starts._find_earlier, [0]
+
+        def look_too_early(*args: Any) -> StartTask | None:
+            looks[0] += 1
+            return None if looks[0] == 1 else look(*args)
+
+        monkeypatch.setattr(conversation_starts, "_find_earlier", look_too_early)
+        assert _start(client, user, conversation_id=conversation_id)["id"] == first["id"]
+        assert len(_all_sandboxes(database)) == 1
+
+    def test_taken(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+        theirs = make_start_task(database, other_user)
+        mine = make_conversation(database, user, make_sandbox(database, user))
+        for conversation_id in (theirs.conversation_id, mine.id):
+            assert _status(client, user, conversation_id=conversation_id) == 409

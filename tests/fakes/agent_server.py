@@ -1,0 +1,211 @@
+"""An agent server in memory; `tests/worker/test_agent_server_contract.py` holds it to the real one.
+
+Commands are not run: they are written down, and answered as `replies` says.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+
+Body = dict[str, Any]
+
+TAG_NAME = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a command comes to, as the server words it: an empty stream is null."""
+
+    exit_code: int = 0
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as it was asked for."""
+
+    text: str
+    cwd: str | None
+    timeout: int
+
+
+@dataclass
+class FakeConversation:
+    """One conversation. Tests set what its agent would bring about."""
+
+    id: str  # dashed
+    body: Body = field(default_factory=dict)
+    title: str | None = None
+    execution_status: str = "idle"
+    messages: list[Body] = field(default_factory=list)
+    events: list[Body] = field(default_factory=list)
+
+    def shown(self) -> Body:
+        """What GET answers, as far as we read it."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "execution_status": self.execution_status,
+            "last_user_message_id": self.events[-1]["id"] if self.messages else None,
+        }
+
+    def take(self, message: Body) -> None:
+        """Keep a message, and run on it if it says so."""
+        self.messages.append(message)
+        self.events.append({"id": str(uuid4()), "kind": "MessageEvent", "source": "user", "llm_message": message})
+        if message.get("run"):
+            self.execution_status = "running"
+
+
+class FakeAgentServer:
+    """Answers httpx requests. Every request is written down in `calls`, by the name of the client's method."""
+
+    def __init__(self, session_key: str | None = None) -> None:
+        self.session_key = session_key
+        self.conversations: dict[str, FakeConversation] = {}
+        self.commands: list[Command] = []
+        self.files: dict[str, bytes] = {}
+        self.calls: list[str] = []
+        # The first entry whose text is part of a command answers it; without one it succeeds in silence.
+        self.replies: dict[str, Reply] = {}
+        # Answers given instead of carrying a method out.
+        self.refuse: dict[str, httpx.Response] = {}
+        # Called with the method's name, before and after it is carried out; what they raise the client gets.
+        self.before: Callable[[str], None] = lambda _method: None
+        self.after: Callable[[str], None] = lambda _method: None
+        # A create that breaks off half-way leaves a conversation without its message.
+        self.loses_messages = False
+
+    def add(self, conversation_id: str, **columns: Any) -> FakeConversation:
+        """A conversation that is there already."""
+        made = FakeConversation(str(UUID(conversation_id)), **columns)
+        self.conversations[UUID(conversation_id).hex] = made
+        return made
+
+    def get(self, conversation_id: str) -> FakeConversation:
+        """The conversation of that id."""
+        return self.conversations[UUID(conversation_id).hex]
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """One request and its answer."""
+        if request.headers.get("X-Session-API-Key") != self.session_key:
+            return httpx.Response(401, json={"detail": "Unauthorized"})
+        method, conversation_id = _route(request)
+        if method == "count":
+            return httpx.Response(200, json=len(self.conversations))
+        self.calls.append(method)
+        self.before(method)
+        response = self.refuse.get(method) or self._carry_out(method, conversation_id, request)
+        self.after(method)
+        return response
+
+    def _carry_out(self, method: str, conversation_id: str, request: httpx.Request) -> httpx.Response:
+        match method:
+            case "run_command":
+                return self._run(_json(request))
+            case "upload":
+                return self._upload(request)
+            case "create_conversation":
+                return self._create(_json(request))
+            case "find_running":
+                found = [talk.shown() for talk in self.conversations.values() if talk.execution_status == "running"]
+                return httpx.Response(200, json={"items": found, "next_page_id": None})
+        talk = self.conversations.get(conversation_id)
+        if talk is None:
+            return httpx.Response(404, json={"detail": "Not Found"})
+        return httpx.Response(200, json=self._talk(method, talk, request))
+
+    def _talk(self, method: str, talk: FakeConversation, request: httpx.Request) -> Body:
+        match method:
+            case "get_conversation":
+                return talk.shown()
+            case "list_events":
+                return {"items": talk.events, "next_page_id": None}
+            case "rename_conversation":
+                talk.title = _json(request)["title"]
+            case "send_message":
+                talk.take(_json(request))
+            case "interrupt":
+                talk.execution_status = "paused" if talk.execution_status == "running" else talk.execution_status
+            case "delete_conversation":
+                del self.conversations[UUID(talk.id).hex]
+        return {"success": True}
+
+    def _create(self, body: Body) -> httpx.Response:
+        problems = _problems(body)
+        if problems:
+            return httpx.Response(422, json={"detail": problems})
+        known = self.conversations.get(UUID(body["conversation_id"]).hex)
+        if known is not None:
+            return httpx.Response(200, json=known.shown())
+        made = self.add(body["conversation_id"], body=body)
+        if body.get("initial_message") and not self.loses_messages:
+            made.take(body["initial_message"])
+        return httpx.Response(201, json=made.shown())
+
+    def _run(self, body: Body) -> httpx.Response:
+        self.commands.append(Command(body["command"], body["cwd"], body["timeout"]))
+        reply = next((reply for text, reply in self.replies.items() if text in body["command"]), Reply())
+        return httpx.Response(200, json=vars(reply))
+
+    def _upload(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.params["path"]
+        if not path.startswith("/"):
+            return httpx.Response(400, json={"detail": "Path must be absolute"})
+        self.files[path] = _part(request)
+        return httpx.Response(200, json={"success": True})
+
+
+def _route(request: httpx.Request) -> tuple[str, str]:
+    """The name of the client's method, and the conversation's id as hexadecimal digits."""
+    match [request.method, *request.url.path.removeprefix("/api/").split("/")]:
+        case ["GET", "conversations", "count"]:
+            return "count", ""
+        case ["GET", "conversations", "search"]:
+            return "find_running", ""
+        case ["POST", "conversations"]:
+            return "create_conversation", ""
+        case ["POST", "bash", "execute_bash_command"]:
+            return "run_command", ""
+        case ["POST", "file", "upload"]:
+            return "upload", ""
+        case [verb, "conversations", conversation_id, *rest]:
+            return METHODS[verb, *rest], UUID(conversation_id).hex
+    raise AssertionError(f"no such route: {request.method} {request.url.path}")
+
+
+METHODS = {
+    ("GET",): "get_conversation",
+    ("PATCH",): "rename_conversation",
+    ("DELETE",): "delete_conversation",
+    ("POST", "interrupt"): "interrupt",
+    ("POST", "events"): "send_message",
+    ("GET", "events", "search"): "list_events",
+}
+
+
+def _problems(body: Body) -> list[Body]:
+    """What the real server refuses of what our tests send."""
+    problems = []
+    if not body["agent_settings"]["llm"].get("model"):
+        problems.append({"loc": ["body", "agent_settings"], "msg": "model must be specified", "input": body})
+    bad = [name for name in body.get("tags", {}) if not TAG_NAME.fullmatch(name)]
+    problems += [{"loc": ["body", "tags"], "msg": f"{name} is no tag", "input": body} for name in bad]
+    return problems
+
+
+def _json(request: httpx.Request) -> Body:
+    body: Body = json.loads(request.read())
+    return body
+
+
+def _part(request: httpx.Request) -> bytes:
+    """The content of the only part of a multipart body."""
+    boundary = request.headers["Content-Type"].partition("boundary=")[2].encode()
+    return request.read().partition(b"\r\n\r\n")[2].partition(b"\r\n--" + boundary)[0]

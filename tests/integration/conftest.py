@@ -1,0 +1,83 @@
+"""Real parts: an engine of our own, a real broker, both databases, the service's processes, a scripted model."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
+from tests.services.private_engine import PrivateEngine, running_private_engine
+from tests.services.service import Client, Service
+from tests.services.valkey import Valkey
+
+MODEL_KEY = "model-key-that-must-not-leak"
+GREETING = "hello from the sandbox"
+SCRIPTS = {
+    "openai/greeter": Script(
+        [RunCommand(f"echo '{GREETING}' > greeting.txt; cat greeting.txt", "write a greeting"), Finish("It is written.")],
+        title="A greeting",
+    ),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process runs all of these: they share one engine."""
+    for item in items:
+        if "/integration/" in str(item.path):
+            item.add_marker(pytest.mark.xdist_group("engine"))
+
+
+@pytest.fixture(scope="session")
+def engine_of_our_own() -> Iterator[PrivateEngine]:
+    """The engine, with the real image and the tiny one."""
+    with running_private_engine([SANDBOX_IMAGE, TINY_IMAGE]) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(engine_of_our_own: PrivateEngine) -> Iterator[PrivateEngine]:
+    """The engine, running, and empty after the test."""
+    yield engine_of_our_own
+    engine_of_our_own.clear()
+
+
+@pytest.fixture(scope="session")
+def model(engine_of_our_own: PrivateEngine) -> Iterator[ScriptedModel]:
+    """A model that sandboxes can reach."""
+    with ScriptedModel(SCRIPTS, engine_of_our_own.gateway, api_key=MODEL_KEY) as model:
+        yield model
+
+
+@pytest.fixture
+def installed(database_url: str, valkey: Valkey, engine: PrivateEngine) -> Iterator[Service]:
+    """The service, not started yet."""
+    directory = Path(tempfile.mkdtemp(prefix="aw-"))
+    service = Service(
+        directory,
+        database_url=database_url,
+        broker_url=valkey.url,
+        docker_host=engine.host,
+        gateway=engine.gateway,
+    )
+    yield service
+    service.stop()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def service(installed: Service) -> Service:
+    """The service, running, with the tiny image as its default."""
+    installed.prepare(SANDBOX_IMAGE, TINY_IMAGE)
+    installed.start_api()
+    installed.start_worker()
+    return installed
+
+
+@pytest.fixture
+def alice(service: Service) -> Iterator[Client]:
+    """A user."""
+    with service.user("alice") as client:
+        yield client

@@ -1,0 +1,225 @@
+"""Bad luck on real parts: what was acknowledged is carried out, and what fails says why and leaves nothing behind."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import MODEL_KEY, ScriptedModel
+from tests.integration.test_main_job import REQUEST, store_settings
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Client, Service
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+SLOW_IMAGE, BROKEN_IMAGE, DEAF_IMAGE = "agent-workspace/tiny:slow", "agent-workspace/tiny:broken", "agent-workspace/tiny:deaf"
+VARIANTS = {
+    SLOW_IMAGE: {"TINY_BOOT_SECONDS": "4"},
+    BROKEN_IMAGE: {"TINY_EXIT_CODE": "3"},
+    DEAF_IMAGE: {"TINY_NEVER_HEALTHY": "1"},
+}
+MISSING_IMAGE = "agent-workspace/tiny:missing"
+
+
+@pytest.fixture
+def tiny(installed: Service, engine: PrivateEngine) -> Service:
+    """The service, not started, with the tiny image and its ill-behaved variants."""
+    installed.prepare(TINY_IMAGE, MISSING_IMAGE)
+    for image, env in VARIANTS.items():
+        engine.docker("tag", TINY_IMAGE, image)
+        installed.add_spec(image, env)
+    installed.environment["AW_HEALTH_TIMEOUT"] = "8"
+    return installed
+
+
+@pytest.fixture
+def started(tiny: Service) -> Service:
+    tiny.start_api()
+    tiny.start_worker()
+    return tiny
+
+
+@pytest.fixture
+def alice(tiny: Service) -> Iterator[Client]:
+    with tiny.user("alice") as client:
+        yield client
+
+
+class TestKilledWorker:
+    def test_start_completes_after_a_restart(self, started: Service, alice: Client, engine: PrivateEngine) -> None:
+        sandbox_id = alice.start_sandbox(SLOW_IMAGE)
+        eventually(lambda: engine.containers() == [f"aw-{sandbox_id}"])
+        started.kill("worker")
+        found = alice.sandbox(sandbox_id)
+        assert found is not None
+        assert found["status"] == "STARTING"
+        started.start_worker()
+        alice.await_sandbox(sandbox_id, "RUNNING")
+        assert engine.containers() == engine.volumes() == [f"aw-{sandbox_id}"]
+
+    def test_delete_completes_after_a_restart(self, started: Service, alice: Client, engine: PrivateEngine) -> None:
+        sandbox_id = alice.start_sandbox()
+        alice.await_sandbox(sandbox_id, "RUNNING")
+        assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+        started.kill("worker")
+        assert alice.sandbox(sandbox_id) is None
+        started.start_worker()
+        eventually(lambda: engine.containers() == engine.volumes() == [], deadline_seconds=60)
+
+
+class TestKilledWorkerOfAConversation:
+    """The same with the real agent server."""
+
+    @pytest.mark.parametrize("stage", ["WAITING_FOR_SANDBOX", "STARTING_CONVERSATION"])
+    def test_conversation_starts_after_a_restart(
+        self, installed: Service, engine: PrivateEngine, model: ScriptedModel, stage: str
+    ) -> None:
+        installed.prepare(SANDBOX_IMAGE)
+        installed.start_api()
+        installed.start_worker()
+        with installed.user("alice") as alice:
+            store_settings(alice, model)
+            task_id = alice.start_conversation(**REQUEST)
+            eventually(lambda: alice.start_task(task_id)["status"] in (stage, "READY"), deadline_seconds=90)
+            eventually(lambda: len(engine.containers()) == 1)
+            installed.kill("worker")
+            installed.start_worker()
+            task = alice.await_start(task_id)
+            assert engine.containers() == engine.volumes() == [f"aw-{task['sandbox_id']}"]
+            finished = eventually(lambda: self.finished(alice, str(task["app_conversation_id"])))
+            assert finished["title"] == "A greeting"
+            assert self.user_messages(alice, str(task["app_conversation_id"])) == 1
+
+    def finished(self, alice: Client, conversation_id: str) -> dict[str, Any]:
+        found: Any = alice.read("/api/v1/app-conversations", ids=conversation_id)
+        done = found[0]["execution_status"] == "finished" and found[0]["title"] == "A greeting"
+        return found[0] if done else {}
+
+    def user_messages(self, alice: Client, conversation_id: str) -> int:
+        path = f"/api/v1/conversation/{conversation_id}/events/search"
+        page: Any = alice.read(path, kind__eq="MessageEvent")
+        return len([event for event in page["items"] if event["source"] == "user"])
+
+
+class TestBrokerDown:
+    def test_writes_are_accepted_and_carried_out_later(
+        self, started: Service, alice: Client, engine: PrivateEngine, valkey: Valkey
+    ) -> None:
+        kept = alice.start_sandbox()
+        alice.await_sandbox(kept, "RUNNING")
+        valkey.kill()
+        new = alice.start_sandbox()
+        assert alice.post(f"/api/v1/sandboxes/{kept}/pause").status_code == 200
+        page: Any = alice.read("/api/v1/sandboxes/search")
+        assert [item["id"] for item in page["items"]] == [new, kept]
+        valkey.start()
+        alice.await_sandbox(new, "RUNNING")
+        alice.await_sandbox(kept, "PAUSED")
+        assert sorted(engine.containers()) == sorted([f"aw-{new}", f"aw-{kept}"])
+
+    def test_forgotten_messages_are_sent_again(
+        self, tiny: Service, alice: Client, valkey: Valkey
+    ) -> None:
+        tiny.start_api()
+        sandbox_id = alice.start_sandbox()
+        valkey.flush()
+        tiny.start_worker()
+        alice.await_sandbox(sandbox_id, "RUNNING")
+
+
+class TestEngineDown:
+    def test_lists_answer_and_starts_are_carried_out_later(
+        self, started: Service, alice: Client, engine: PrivateEngine
+    ) -> None:
+        before = alice.start_sandbox()
+        alice.await_sandbox(before, "RUNNING")
+        engine.stop()
+        try:
+            during = alice.start_sandbox()
+            page: Any = alice.read("/api/v1/sandboxes/search")
+            assert [item["id"] for item in page["items"]] == [during, before]
+        finally:
+            engine.start()
+        alice.await_sandbox(during, "RUNNING")
+        lost = eventually(lambda: self.in_error(alice, before))
+        assert lost["reason"] == "exit_code"
+        assert alice.post(f"/api/v1/sandboxes/{before}/resume").status_code == 200
+        eventually(lambda: (alice.sandbox(before) or {}).get("status") == "RUNNING")
+
+    def in_error(self, alice: Client, sandbox_id: str) -> dict[str, Any]:
+        found: Any = alice.sandbox(sandbox_id)
+        return found if found["status"] == "ERROR" else {}
+
+
+class TestReasons:
+    @pytest.mark.parametrize(
+        ("image", "reason", "words"),
+        [
+            (MISSING_IMAGE, "image_pull_failed", "missing"),
+            (BROKEN_IMAGE, "exit_code", "exit code 3\n"),
+            (DEAF_IMAGE, "health_timeout", "no answer"),
+        ],
+    )
+    def test_sandbox_that_can_not_start(
+        self, started: Service, alice: Client, engine: PrivateEngine, image: str, reason: str, words: str
+    ) -> None:
+        sandbox_id = alice.start_sandbox(image)
+        failed: Any = eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == "ERROR") and alice.sandbox(
+            sandbox_id
+        )
+        assert failed["reason"] == reason
+        assert words in failed["detail"]
+        eventually(lambda: engine.containers() == engine.volumes() == [])
+        assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+
+    def test_no_key_for_the_model(self, started: Service, alice: Client, engine: PrivateEngine) -> None:
+        task = alice.await_start(alice.start_conversation(**REQUEST), status="ERROR")
+        assert task["reason"] == "llm_key_missing"
+        assert "llm_api_key" in str(task["detail"])
+        assert (task["sandbox_id"], engine.containers()) == (None, [])
+
+    @pytest.mark.parametrize("image", [TINY_IMAGE, BROKEN_IMAGE])
+    def test_conversation_that_can_not_start(
+        self, started: Service, alice: Client, engine: PrivateEngine, model: ScriptedModel, image: str
+    ) -> None:
+        """The tiny image refuses what only a real agent server can do; the broken one never gets that far."""
+        started.make_default(image)
+        store_settings(alice, model)
+        task = alice.await_start(alice.start_conversation(**REQUEST), status="ERROR")
+        assert task["reason"] == ("agent_server_refused" if image == TINY_IMAGE else "sandbox_failed")
+        assert MODEL_KEY not in str(task)
+        eventually(lambda: engine.containers() == engine.volumes() == [])
+        page: Any = alice.read("/api/v1/app-conversations")
+        assert page["items"] == []
+
+
+class TestBehindOurBack:
+    @pytest.mark.parametrize(
+        ("command", "status", "reason"),
+        [
+            (("kill",), "ERROR", "exit_code"),
+            (("rm", "--force"), "ERROR", "container_missing"),
+            (("pause",), "PAUSED", "paused_outside"),
+        ],
+    )
+    def test_change_is_seen(
+        self,
+        started: Service,
+        alice: Client,
+        engine: PrivateEngine,
+        command: tuple[str, ...],
+        status: str,
+        reason: str,
+    ) -> None:
+        sandbox_id = alice.start_sandbox()
+        alice.await_sandbox(sandbox_id, "RUNNING")
+        engine.docker(*command, f"aw-{sandbox_id}")
+        eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == status)
+        assert (alice.sandbox(sandbox_id) or {})["reason"] == reason
+
+    def test_container_that_no_row_owns_is_removed(self, started: Service, engine: PrivateEngine) -> None:
+        labels = ("--label", "agent-workspace.installation=test-service")
+        engine.docker("create", "--name", "aw-nobody", *labels, TINY_IMAGE)
+        engine.docker("create", "--name", "aw-somebody-else", TINY_IMAGE)
+        eventually(lambda: engine.containers() == ["aw-somebody-else"])

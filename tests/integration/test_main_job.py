@@ -1,0 +1,127 @@
+"""The main job on real parts: a conversation is asked for over HTTP, and everything it did can be listed afterwards."""
+
+import json
+from typing import Any
+
+import httpx
+from sqlmodel import select
+
+from shared.models import Event, Sandbox
+from tests.integration.conftest import GREETING, MODEL_KEY, ScriptedModel
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Client, Service
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+SECRET = "custom-secret-that-must-not-leak"
+REQUEST = {"initial_message": {"role": "user", "content": [{"type": "text", "text": "Write a greeting."}]}}
+
+
+def test_the_main_job(
+    service: Service, alice: Client, engine: PrivateEngine, model: ScriptedModel, valkey: Valkey
+) -> None:
+    store_settings(alice, model)
+    task = alice.await_start(alice.start_conversation(**REQUEST))
+    conversation_id, sandbox_id = str(task["app_conversation_id"]), str(task["sandbox_id"])
+
+    finished = eventually(lambda: listed(alice, execution_status="finished", title="A greeting"))
+    assert finished["id"] == conversation_id
+    assert finished["sandbox_status"] == "RUNNING"
+    container = f"aw-{sandbox_id}"
+    assert engine.docker("exec", container, "cat", "/workspace/project/greeting.txt").strip() == GREETING
+
+    told = eventually(lambda: events_of_the_agent_server(finished, at_least="finished"))
+    stored = stored_events(alice, conversation_id)
+    assert [event for event in stored if event in told] == told
+    assert len(set(stored)) == len(stored) == rows_of(service, conversation_id)
+    assert_no_secret_is_anywhere(service, alice, engine, valkey, container)
+
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
+    alice.await_sandbox(sandbox_id, "PAUSED")
+    assert_still_listed(alice, conversation_id, stored, sandbox_status="PAUSED")
+
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    engine.stop()
+    try:
+        assert_still_listed(alice, conversation_id, stored)
+    finally:
+        engine.start()
+
+    assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+    eventually(lambda: engine.containers() == [] and engine.volumes() == [], deadline_seconds=60)
+    assert_still_listed(alice, conversation_id, stored, sandbox_status="MISSING")
+
+
+def store_settings(alice: Client, model: ScriptedModel) -> None:
+    settings = {
+        "llm_model": "openai/greeter",
+        "llm_api_key": MODEL_KEY,
+        "llm_base_url": model.base_url,
+        "git_user_name": "Alice",
+        "git_user_email": "alice@example.com",
+        "secrets_store": {"custom_secrets": {"DEPLOY_KEY": {"secret": SECRET, "description": "for deploys"}}},
+    }
+    assert alice.post("/api/settings", json=settings).status_code == 200
+
+
+def listed(alice: Client, **fields: object) -> dict[str, Any]:
+    """The only conversation of the list, once it has these fields."""
+    page: Any = alice.read("/api/v1/app-conversations")
+    [conversation] = page["items"]
+    return conversation if conversation.items() >= fields.items() else {}
+
+
+def events_of_the_agent_server(conversation: dict[str, Any], *, at_least: str) -> list[str]:
+    """The ids of the events as their agent server has them, once the run's end is among them."""
+    url, headers = conversation["conversation_url"], {"X-Session-API-Key": conversation["session_api_key"]}
+    answer = httpx.get(f"{url}/events/search", params={"limit": 100}, headers=headers)
+    items = answer.json()["items"]
+    ended = any(item.get("key") == "execution_status" and item.get("value") == at_least for item in items)
+    return [item["id"] for item in items] if ended else []
+
+
+def stored_events(alice: Client, conversation_id: str) -> list[str]:
+    """The ids of the stored events, page by page."""
+    ids: list[str] = []
+    page_id: str | None = None
+    while True:
+        params = {"limit": 5} | ({"page_id": page_id} if page_id else {})
+        page: Any = alice.read(f"/api/v1/conversation/{conversation_id}/events/search", **params)
+        ids += [event["id"] for event in page["items"]]
+        page_id = page["next_page_id"]
+        if page_id is None:
+            return ids
+
+
+def rows_of(service: Service, conversation_id: str) -> int:
+    with service.database.reading() as session:
+        return len(session.exec(select(Event.seq).where(Event.conversation_id == conversation_id)).all())
+
+
+def assert_still_listed(
+    alice: Client, conversation_id: str, stored: list[str], *, sandbox_status: str | None = None
+) -> None:
+    conversation = listed(alice, id=conversation_id, title="A greeting")
+    assert conversation
+    if sandbox_status is not None:
+        assert (conversation["sandbox_status"], conversation["execution_status"]) == (sandbox_status, None)
+    assert stored_events(alice, conversation_id)[: len(stored)] == stored
+    assert alice.read(f"/api/v1/conversation/{conversation_id}/events/count") >= len(stored)  # type: ignore[operator]
+
+
+def assert_no_secret_is_anywhere(
+    service: Service, alice: Client, engine: PrivateEngine, valkey: Valkey, container: str
+) -> None:
+    """Not in a log, a message of the queue, or what the engine tells about the container."""
+    with service.database.reading() as session:
+        sandbox = session.exec(select(Sandbox)).one()
+    secrets = [MODEL_KEY, SECRET, alice.person.key, service.vault.decrypt(sandbox.session_key)]
+    inspected = engine.docker("inspect", container)
+    logged = service.log() + engine.docker("logs", container)
+    with valkey.client() as client:
+        queued = json.dumps([str(client.dump(key)) for key in client.keys()])
+    for secret in secrets:
+        assert secret not in inspected
+        assert secret not in logged
+        assert secret not in queued

@@ -1,0 +1,118 @@
+"""A Docker Engine of the tests' own: stopping it hurts nobody, and nothing of it outlives the tests."""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.services import processes
+from tests.waiting import eventually
+
+BRIDGE = "aw-test"
+GATEWAY = "172.30.0.1"
+SUBNET = "172.30.0.0/16"
+
+
+class PrivateEngine:
+    """A second dockerd with its own socket, data, bridge and images."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._daemon: subprocess.Popen[bytes] | None = None
+        self.host = f"unix://{directory}/docker.sock"
+        # Where sandboxes find this machine.
+        self.gateway = GATEWAY
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        for leftover in ("docker.pid", "docker.sock"):
+            (self._directory / leftover).unlink(missing_ok=True)
+        self._daemon = processes.start(self._command(), self._directory / "log")
+        eventually(self._answers, deadline_seconds=60)
+
+    def stop(self) -> None:
+        """Stop it in an orderly way; its containers end with it."""
+        if self._daemon is not None:
+            self._daemon.send_signal(signal.SIGTERM)
+            self._daemon.wait(60)
+            self._daemon = None
+
+    def load(self, image: str) -> None:
+        """Bring an image over from the machine's own engine."""
+        save = subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE)
+        self.docker("load", stdin=save.stdout)
+        if save.stdout is not None:
+            save.stdout.close()
+        assert save.wait() == 0
+
+    def docker(self, *arguments: str, stdin: object = None) -> str:
+        """The output of a docker command on this engine.
+
+        Raises:
+            CalledProcessError: it failed.
+        """
+        command = ["docker", "--host", self.host, *arguments]
+        return subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=True).stdout  # type: ignore[call-overload, no-any-return]
+
+    def containers(self) -> list[str]:
+        """The names of all its containers."""
+        return self.docker("ps", "--all", "--format", "{{.Names}}").split()
+
+    def volumes(self) -> list[str]:
+        """The names of all its volumes."""
+        return self.docker("volume", "ls", "--quiet").split()
+
+    def clear(self) -> None:
+        """Remove every container and volume."""
+        if names := self.containers():
+            self.docker("rm", "--force", "--volumes", *names)
+        if names := self.volumes():
+            self.docker("volume", "rm", "--force", *names)
+
+    def _command(self) -> Sequence[str]:
+        return [
+            "dockerd",
+            f"--host={self.host}",
+            f"--data-root={self._directory}/data",
+            f"--exec-root={self._directory}/exec",
+            f"--pidfile={self._directory}/docker.pid",
+            f"--bridge={BRIDGE}",
+            f"--fixed-cidr={SUBNET}",
+        ]
+
+    def _answers(self) -> bool:
+        if self._daemon is not None and self._daemon.poll() is not None:
+            raise RuntimeError(f"the engine did not start: {(self._directory / 'log').read_text()[-2000:]}")
+        command = ["docker", "--host", self.host, "version"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
+    """An engine with those images, for the length of the block."""
+    directory = Path(tempfile.mkdtemp(prefix="aw-engine-", dir="/var/tmp"))
+    _make_bridge()
+    engine = PrivateEngine(directory)
+    try:
+        engine.start()
+        for image in images:
+            engine.load(image)
+        yield engine
+        engine.clear()
+    finally:
+        engine.stop()
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _make_bridge() -> None:
+    subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
+    for command in (
+        ["ip", "link", "add", BRIDGE, "type", "bridge"],
+        ["ip", "address", "add", f"{GATEWAY}/16", "dev", BRIDGE],
+        ["ip", "link", "set", BRIDGE, "up"],
+    ):
+        subprocess.run(command, check=True, capture_output=True)

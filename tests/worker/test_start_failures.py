@@ -1,0 +1,242 @@
+"""Starts that end in ERROR: with a reason, without a trace, and without a word of a secret."""
+
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.crypto import Vault
+from shared.jobs import DeleteSandbox
+from shared.models import Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from shared.store import user_settings
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_event
+from tests.fakes.agent_server import FakeAgentServer, Reply
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    SECRETS,
+    TOKEN,
+    another,
+    ask,
+    assert_failed,
+    change,
+    configure,
+    conversation_of,
+    deliver,
+    row,
+    running,
+    server_of,
+    task_of,
+)
+from worker.converge import converge
+from worker.parts import Parts
+from worker.sandbox_container import container_name
+from worker.starts import start_conversation
+
+
+@pytest.fixture(autouse=True)
+def _settings(parts: Parts, user: Person) -> None:
+    configure(parts, user)
+
+
+@pytest.fixture
+def sandbox_id(parts: Parts, user: Person) -> str:
+    return running(parts, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
+    """The agent server of a sandbox that runs already."""
+    return server_of(engine, sandbox_id)
+
+
+class TestFailure:
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("init --quiet", Reason.WORKSPACE_SETUP_FAILED),
+            (".openhands/setup.sh", Reason.SETUP_SCRIPT_FAILED),
+            (".openhands/pre-commit.sh", Reason.GIT_HOOKS_FAILED),
+        ],
+    )
+    def test_command_that_fails(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, text: str, reason: Reason
+    ) -> None:
+        server.replies = {text: Reply(2, None, "no such luck")}
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        assert_failed(parts, task_id, reason, "no such luck")
+
+    def test_clone_that_fails(self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> None:
+        server.replies = {"clone --quiet": Reply(128, None, f"fatal: repository not found, {TOKEN}\n")}
+        task_id = ask(parts, user, sandbox_id, selected_repository="acme/app")
+        start_conversation(parts, task_id)
+        task = assert_failed(parts, task_id, Reason.CLONE_FAILED, "repository not found")
+        assert TOKEN not in (task.detail or "")
+
+    def test_model_without_a_key(self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> None:
+        task_id = ask(parts, user, sandbox_id)
+        with parts.database.transaction() as session:
+            user_settings.change(session, parts.vault, user.id, {"llm_api_key": ""})
+        start_conversation(parts, task_id)
+        assert_failed(parts, task_id, Reason.LLM_KEY_MISSING)
+        assert server.conversations == {}
+
+    def test_conversation_that_is_refused(
+        self,
+        parts: Parts,
+        user: Person,
+        sandbox_id: str,
+        server: FakeAgentServer,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        problem = {"loc": ["body", "secrets"], "msg": f"no good: {' '.join(SECRETS)}", "input": list(SECRETS)}
+        server.refuse = {"create_conversation": httpx.Response(422, json={"detail": [problem]})}
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        task = assert_failed(parts, task_id, Reason.AGENT_SERVER_REFUSED, "no good")
+        assert_no_secret((task.detail or "") + repr(task.request) + logged(caplog))
+
+    def test_server_that_does_not_answer(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        server.before = unreachable
+        task_id = ask(parts, user, sandbox_id)
+        for attempt in range(1, parts.settings.most_attempts):
+            start_conversation(parts, task_id)
+            waiting = task_of(parts, task_id)
+            assert (waiting.stage, waiting.attempt) == (Stage.PREPARING_REPOSITORY, attempt)
+            assert waiting.due_at
+            assert waiting.due_at > waiting.updated_at
+            assert waiting.lease_owner is None
+        start_conversation(parts, task_id)
+        assert_failed(parts, task_id, Reason.AGENT_SERVER_UNREACHABLE, "ConnectError")
+
+    def test_server_that_answers_after_a_while(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id)
+        server.before = unreachable
+        start_conversation(parts, task_id)
+        server.before = lambda _method: None
+        start_conversation(parts, task_id)
+        assert task_of(parts, task_id).stage == Stage.READY
+
+    def test_wrong_server(self, parts: Parts, user: Person, sandbox_id: str, vault: Vault) -> None:
+        change(parts, Sandbox, sandbox_id, session_key=vault.encrypt("another key"))
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        assert_failed(parts, task_id, Reason.WRONG_SERVER)
+
+    def test_what_was_stored_meanwhile_is_gone_and_the_given_sandbox_stays(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, publisher: RecordingPublisher
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id, title="refused below")
+
+        def report(_method: str) -> None:
+            if (found := conversation_of(parts, task_id)) is not None:
+                make_event(parts.database, found)
+
+        server.before = report
+        server.refuse = {"rename_conversation": httpx.Response(422, json={"detail": "no such title"})}
+        start_conversation(parts, task_id)
+        assert_failed(parts, task_id, Reason.AGENT_SERVER_REFUSED, "no such title")
+        assert server.conversations == {}
+        assert row(parts, Sandbox, sandbox_id).desired == Desired.RUNNING
+        assert publisher.jobs == []
+
+    @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
+    def test_sandbox_of_its_own_goes_with_it(
+        self, parts: Parts, user: Person, engine: FakeEngine, publisher: RecordingPublisher, method: str
+    ) -> None:
+        task_id = ask(parts, user)
+        sandbox_id = str(task_of(parts, task_id).sandbox_id)
+        converge(parts, sandbox_id)
+        server_of(engine, sandbox_id).refuse = {method: httpx.Response(422, json={"detail": "no"})}
+        publisher.jobs.clear()
+        start_conversation(parts, task_id)
+        assert_failed(parts, task_id, Reason.AGENT_SERVER_REFUSED)
+        assert row(parts, Sandbox, sandbox_id).desired == Desired.DELETED
+        assert publisher.jobs == [DeleteSandbox(sandbox_id, NODE_ID)]
+        deliver(parts)
+        assert row(parts, Sandbox, sandbox_id).status == Status.DELETED
+        assert container_name(sandbox_id) not in engine.containers
+
+    def test_worker_that_lost_its_lease_does_not_forget_the_conversation_of_the_next(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id)
+
+        def be_overtaken(method: str) -> None:
+            if method == "create_conversation":
+                server.before = lambda _method: None
+                change(parts, StartTask, task_id, lease_until=now())
+                start_conversation(another(parts), task_id)
+                server.refuse = {method: httpx.Response(422, json={"detail": "too late"})}
+
+        server.before = be_overtaken
+        start_conversation(parts, task_id)
+        task = task_of(parts, task_id)
+        assert task.stage == Stage.READY
+        assert list(server.conversations) == [task.conversation_id]
+
+
+class TestSecrets:
+    def test_are_in_no_log_line_and_no_row(
+        self,
+        parts: Parts,
+        user: Person,
+        sandbox_id: str,
+        server: FakeAgentServer,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        task_id = ask(parts, user, sandbox_id, selected_repository="acme/app")
+        server.before = unreachable
+        start_conversation(parts, task_id)
+        server.before = lambda _method: None
+        start_conversation(parts, task_id)
+        task = task_of(parts, task_id)
+        assert task.stage == Stage.READY
+        assert "conversation_ready" in logged(caplog)
+        assert_no_secret(logged(caplog) + repr(task) + repr(conversation_of(parts, task_id)))
+        assert_no_secret("".join(command.text for command in server.commands))
+
+    def test_defect_of_ours_shows_none(
+        self,
+        parts: Parts,
+        user: Person,
+        sandbox_id: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+
+        def fail(_inputs: Any) -> None:
+            raise RuntimeError(" ".join(SECRETS))
+
+        monkeypatch.setattr("worker.starts.build_request", fail)
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        task = task_of(parts, task_id)
+        assert (task.stage, task.attempt) == (Stage.STARTING_CONVERSATION, 1)
+        assert task.due_at
+        assert "RuntimeError" in logged(caplog)
+        assert_no_secret(logged(caplog))
+
+
+def assert_no_secret(text: str) -> None:
+    assert [secret for secret in SECRETS if secret in text] == []
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> str:
+    """Every record with all it carries, before it is formatted."""
+    return "\n".join(repr(vars(record)) for record in caplog.records)
+
+
+def unreachable(_method: str) -> None:
+    raise httpx.ConnectError("refused")

@@ -1,0 +1,253 @@
+"""From the wish for a conversation to READY: on both databases, around an engine and agent servers in memory."""
+
+import pytest
+
+from shared.clock import now
+from shared.jobs import StartConversation
+from shared.models import Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    ASKED,
+    LLM_KEY,
+    MESSAGE,
+    STORED,
+    TOKEN,
+    another,
+    ask,
+    assert_at_rest,
+    assert_failed,
+    change,
+    configure,
+    conversation_of,
+    deliver,
+    row,
+    running,
+    server_of,
+    task_of,
+    wish,
+)
+from worker.containers import ContainerState
+from worker.converge import converge
+from worker.parts import Parts
+from worker.starts import start_conversation
+
+
+@pytest.fixture(autouse=True)
+def _settings(parts: Parts, user: Person) -> None:
+    configure(parts, user)
+
+
+@pytest.fixture
+def sandbox_id(parts: Parts, user: Person) -> str:
+    return running(parts, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
+    """The agent server of a sandbox that runs already."""
+    return server_of(engine, sandbox_id)
+
+
+class TestReady:
+    def test_over_a_sandbox_that_runs(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        seen: list[str] = []
+        task_id = ask(parts, user, sandbox_id, selected_repository="acme/app")
+        server.before = lambda _method: seen.append(task_of(parts, task_id).stage)
+        assert task_of(parts, task_id).stage == Stage.WORKING
+        start_conversation(parts, task_id)
+        assert list(dict.fromkeys(seen)) == [
+            Stage.PREPARING_REPOSITORY,
+            Stage.RUNNING_SETUP_SCRIPT,
+            Stage.SETTING_UP_GIT_HOOKS,
+            Stage.STARTING_CONVERSATION,
+        ]
+        task = task_of(parts, task_id)
+        assert (task.stage, task.reason, task.detail, task.secrets) == (Stage.READY, None, None, None)
+        assert_at_rest(task)
+
+    def test_over_a_sandbox_of_its_own(
+        self, parts: Parts, user: Person, engine: FakeEngine, publisher: RecordingPublisher
+    ) -> None:
+        task_id = ask(parts, user)
+        start_conversation(parts, task_id)
+        waiting = task_of(parts, task_id)
+        assert waiting.stage == Stage.WAITING_FOR_SANDBOX
+        assert_at_rest(waiting)
+        assert waiting.sandbox_id
+        converge(parts, waiting.sandbox_id)
+        assert StartConversation(task_id, NODE_ID) in publisher.jobs
+        deliver(parts)
+        assert task_of(parts, task_id).stage == Stage.READY
+        assert list(server_of(engine, waiting.sandbox_id).conversations) == [waiting.conversation_id]
+
+    def test_unknown_task_is_dropped(self, parts: Parts) -> None:
+        start_conversation(parts, "0" * 32)
+
+    @pytest.mark.parametrize("stage", [Stage.READY, Stage.ERROR])
+    def test_late_message_changes_nothing(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, stage: Stage
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id)
+        change(parts, StartTask, task_id, stage=stage, due_at=now())
+        start_conversation(parts, task_id)
+        assert task_of(parts, task_id).stage == stage
+        assert server.calls == []
+
+    def test_twin_at_every_request_changes_nothing(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id)
+        twin = another(parts)
+        server.before = lambda _method: start_conversation(twin, task_id)
+        start_conversation(parts, task_id)
+        assert task_of(parts, task_id).stage == Stage.READY
+        assert server.calls.count("create_conversation") == 1
+
+    def test_row_of_the_conversation(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        listed: list[bool] = []
+        task_id = ask(
+            parts,
+            user,
+            sandbox_id,
+            selected_repository="acme/app",
+            selected_branch="main",
+            git_provider="github",
+            trigger="resolver",
+            pr_number=[7],
+            public=True,
+            llm_model="openai/another",
+        )
+
+        def look(method: str) -> None:
+            if method == "create_conversation":
+                listed.append(conversation_of(parts, task_id).listed)  # type: ignore[union-attr]
+
+        server.before = look
+        start_conversation(parts, task_id)
+        found = conversation_of(parts, task_id)
+        assert found
+        assert listed == [False]
+        assert (found.listed, found.owner_id, found.sandbox_id) == (True, user.id, sandbox_id)
+        assert (found.selected_repository, found.selected_branch) == ("acme/app", "main")
+        assert (found.git_provider, found.trigger, found.pr_number) == ("github", "resolver", [7])
+        assert (found.public, found.llm_model, found.max_budget) == (True, "openai/another", 2.5)
+        assert found.working_dir == "/workspace/project/app"
+        assert (found.title, found.title_settled) == (f"Conversation {found.id[:5]}", False)
+        assert_at_rest(found)
+
+    def test_child_is_linked_to_its_parent_and_works_in_its_sandbox(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        parent_task = ask(parts, user, sandbox_id, llm_model="openai/another")
+        start_conversation(parts, parent_task)
+        parent_id = task_of(parts, parent_task).conversation_id
+        child_task = ask(parts, user, None, parent_conversation_id=parent_id)
+        start_conversation(parts, child_task)
+        child = conversation_of(parts, child_task)
+        assert child
+        assert (child.parent_id, child.sandbox_id, child.llm_model) == (parent_id, sandbox_id, "openai/another")
+        assert len(server.conversations) == 2
+
+    def test_given_title_is_set_and_kept(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id, title="My title")
+        start_conversation(parts, task_id)
+        talk = server.get(task_of(parts, task_id).conversation_id)
+        found = conversation_of(parts, task_id)
+        assert (talk.title, talk.body["autotitle"]) == ("My title", False)
+        assert found
+        assert (found.title, found.title_settled) == ("My title", True)
+
+    def test_body_carries_settings_and_secrets(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        body = server.get(task_of(parts, task_id).conversation_id).body
+        assert body["agent_settings"]["llm"]["api_key"] == LLM_KEY
+        assert body["agent_settings"]["llm"]["model"] == "openai/demo"
+        given = {name: secret["value"] for name, secret in body["secrets"].items()}
+        assert given == {"GITHUB_TOKEN": TOKEN, "STORED": STORED, "ASKED": ASKED}
+        assert body["autotitle"] is True
+        assert body["initial_message"]["content"] == MESSAGE["content"]
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("wished", [Desired.DELETED, Desired.PAUSED])
+    def test_wish_that_is_not_carried_out_yet_ends_it(
+        self, parts: Parts, user: Person, sandbox_id: str, wished: Desired
+    ) -> None:
+        task_id = ask(parts, user, sandbox_id)
+        wish(parts, sandbox_id, wished)
+        start_conversation(parts, task_id)
+        reason = Reason.SANDBOX_DELETED if wished == Desired.DELETED else Reason.SANDBOX_PAUSED
+        assert_failed(parts, task_id, reason)
+
+    def test_sandbox_that_fails(
+        self, parts: Parts, user: Person, engine: FakeEngine, publisher: RecordingPublisher
+    ) -> None:
+        engine.at_boot = 3
+        task_id = ask(parts, user)
+        start_conversation(parts, task_id)
+        sandbox_id = str(task_of(parts, task_id).sandbox_id)
+        converge(parts, sandbox_id)
+        deliver(parts)
+        task = assert_failed(parts, task_id, Reason.SANDBOX_FAILED, "exit_code")
+        assert "exit code 3" in (task.detail or "")
+        assert "the last line" in (task.detail or "")
+        assert row(parts, Sandbox, sandbox_id).status == Status.DELETED
+
+    def test_sandbox_that_is_deleted(self, parts: Parts, user: Person) -> None:
+        task_id = ask(parts, user)
+        start_conversation(parts, task_id)
+        sandbox_id = str(task_of(parts, task_id).sandbox_id)
+        wish(parts, sandbox_id, Desired.DELETED)
+        converge(parts, sandbox_id)
+        deliver(parts)
+        assert_failed(parts, task_id, Reason.SANDBOX_DELETED)
+
+    def test_sandbox_that_is_paused(self, parts: Parts, user: Person) -> None:
+        task_id = ask(parts, user)
+        start_conversation(parts, task_id)
+        sandbox_id = str(task_of(parts, task_id).sandbox_id)
+        wish(parts, sandbox_id, Desired.PAUSED)
+        converge(parts, sandbox_id)
+        deliver(parts)
+        assert_failed(parts, task_id, Reason.SANDBOX_PAUSED)
+
+    def test_paused_sandbox_is_resumed_first(self, parts: Parts, user: Person, sandbox_id: str) -> None:
+        wish(parts, sandbox_id, Desired.PAUSED)
+        converge(parts, sandbox_id)
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        assert task_of(parts, task_id).stage == Stage.WAITING_FOR_SANDBOX
+        converge(parts, sandbox_id)
+        deliver(parts)
+        assert task_of(parts, task_id).stage == Stage.READY
+
+    def test_sandbox_that_an_operator_paused_again_while_it_was_resumed(
+        self, parts: Parts, user: Person, engine: FakeEngine, sandbox_id: str
+    ) -> None:
+        # PAUSED before and after: no move tells the task that the wish was answered.
+        wish(parts, sandbox_id, Desired.PAUSED)
+        converge(parts, sandbox_id)
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        engine.before["unfreeze"] = lambda _name: engine.before.update(observe=freeze)
+
+        def freeze(name: str) -> None:
+            engine.containers[name].state = ContainerState.FROZEN
+
+        converge(parts, sandbox_id)
+        assert row(parts, Sandbox, sandbox_id).status == Status.PAUSED
+        deliver(parts)
+        assert_failed(parts, task_id, Reason.SANDBOX_PAUSED)
