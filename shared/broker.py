@@ -6,6 +6,7 @@ from typing import Any
 import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
+from kombu.transport.redis import QoS
 
 from shared.jobs import Job, queue_of
 from shared.settings import Settings
@@ -20,11 +21,16 @@ BREAKER_SECONDS = 1.0
 
 def make_app(settings: Settings) -> Celery:
     """The Celery application of this installation."""
+    # Putting unfinished messages back needs the broker, and fails for good where that is what was lost (kombu 5.7.0):
+    # the worker would end. The sweep brings them back instead.
+    QoS.restore_at_shutdown = False
     app = Celery("agent-workspace", broker=settings.broker, set_as_current=True)
     app.conf.update(
         task_ignore_result=True,
         result_backend=None,
-        task_acks_late=True,
+        # A late acknowledgement that meets a lost connection ends the worker (docs/decisions/0003). An early one costs
+        # nothing here: a job that dies with its worker is found by its expired lease.
+        task_acks_late=False,
         worker_prefetch_multiplier=1,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,

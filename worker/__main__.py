@@ -2,9 +2,11 @@
 
 import os
 import uuid
+import warnings
 
 import structlog
 from celery import Celery
+from celery.platforms import SecurityWarning
 
 from shared.broker import Publisher
 from shared.crypto import Vault
@@ -36,6 +38,8 @@ def main() -> None:
     """Work until told to stop; jobs that run then are finished first."""
     shared, settings = Settings(), WorkerSettings()
     configure_logs(shared, "worker")
+    # Root or the docker group: whoever speaks to the engine is as good as root anyway.
+    warnings.simplefilter("ignore", SecurityWarning)
     parts = make_parts(shared, settings, app)
     register_tasks(app, parts)
     routines = make_routines(parts)
@@ -51,8 +55,10 @@ def main() -> None:
         without_gossip=True,
         task_events=True,
         loglevel=shared.log_level,
+        quiet=True,  # its banner says what our own line has said
     )
     worker.start()
+    parts.engine.close()  # or the routine that follows its events would not hear of the end
     for routine in routines:
         routine.stop()
     raise SystemExit(worker.exitcode)

@@ -140,3 +140,6 @@ class Engine(Protocol):
 
     def follow(self, installation: str) -> Iterator[str]:
         """Subscribe now; the names of this installation's containers as they change from now on, until `close`."""
+
+    def close(self) -> None:
+        """End `follow` and every connection, from any thread."""

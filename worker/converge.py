@@ -126,7 +126,7 @@ class Convergence:
         try:
             self._perform(step, observed)
         except ImageMissing as error:
-            self._fail(Reason.IMAGE_PULL_FAILED, str(error), observed)
+            self._fail(Reason.IMAGE_PULL_FAILED, f"the image {self._sandbox.spec_id}: {error}", observed)
             return False
         except EngineRefused as error:
             return self._tolerate(step, str(error), observed)

@@ -33,7 +33,8 @@ WORK: dict[type[Job], Callable[[Parts, str], None]] = {
 def register_tasks(app: Celery, parts: Parts) -> None:
     """Give the application a task for each job."""
     for job, work in WORK.items():
-        app.task(name=job.task)(_task(work, parts))
+        # Not shared: another application of this process has other parts.
+        app.task(name=job.task, shared=False)(_task(work, parts))
 
 
 def _task(work: Callable[[Parts, str], None], parts: Parts) -> Callable[[str], None]:

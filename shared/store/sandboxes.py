@@ -69,8 +69,10 @@ def wish(session: Session, sandbox: Sandbox, desired: Desired, *, due_at: dateti
     session.refresh(sandbox)
 
 
-def place_waiting(session: Session, limit: int = 100) -> list[tuple[str, str]]:
+def place_waiting(session: Session, here: str, limit: int = 100) -> list[tuple[str, str]]:
     """Give nodes to sandboxes that have none yet, oldest first.
+
+    One that is wished away already needs no room, only a hand: it goes to the node `here`, whatever that has.
 
     Returns:
         The ids of the sandboxes placed now, with their nodes'.
@@ -80,9 +82,9 @@ def place_waiting(session: Session, limit: int = 100) -> list[tuple[str, str]]:
     for sandbox in session.exec(
         statement.order_by(col(Sandbox.created_at)).limit(limit).with_for_update()
     ).all():
-        node_id = nodes.place(session)
+        node_id = here if sandbox.desired == Desired.DELETED else nodes.place(session)
         if node_id is None:
-            break
+            continue
         sandbox.node_id, sandbox.due_at = node_id, now()
         session.flush()
         placed.append((sandbox.id, node_id))

@@ -159,6 +159,9 @@ class FakeEngine:
         self._enter("follow", "")
         return iter(())
 
+    def close(self) -> None:
+        self._enter("close", "")
+
     def verbs(self, *, of: str = "") -> list[str]:
         """The changing calls so far, in order."""
         quiet = ("observe", "ping", "read_log", "list_containers", "list_volumes")

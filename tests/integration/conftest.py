@@ -1,6 +1,7 @@
 """Real parts: an engine of our own, a real broker, both databases, the service's processes, a scripted model."""
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,7 @@ def installed(database_url: str, valkey: Valkey, engine: PrivateEngine) -> Itera
     )
     yield service
     service.stop()
+    sys.stdout.write(service.log())  # shown with a failure
     shutil.rmtree(directory)
 
 

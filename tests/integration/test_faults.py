@@ -108,15 +108,18 @@ class TestBrokerDown:
     ) -> None:
         kept = alice.start_sandbox()
         alice.await_sandbox(kept, "RUNNING")
+        under_way = alice.start_sandbox(SLOW_IMAGE)
+        eventually(lambda: f"aw-{under_way}" in engine.containers())
         valkey.kill()
         new = alice.start_sandbox()
         assert alice.post(f"/api/v1/sandboxes/{kept}/pause").status_code == 200
         page: Any = alice.read("/api/v1/sandboxes/search")
-        assert [item["id"] for item in page["items"]] == [new, kept]
+        assert [item["id"] for item in page["items"]] == [new, under_way, kept]
+        alice.await_sandbox(under_way, "RUNNING")  # its job ends while there is no broker
         valkey.start()
         alice.await_sandbox(new, "RUNNING")
         alice.await_sandbox(kept, "PAUSED")
-        assert sorted(engine.containers()) == sorted([f"aw-{new}", f"aw-{kept}"])
+        assert sorted(engine.containers()) == sorted(f"aw-{name}" for name in (new, under_way, kept))
 
     def test_forgotten_messages_are_sent_again(
         self, tiny: Service, alice: Client, valkey: Valkey

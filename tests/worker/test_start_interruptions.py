@@ -1,4 +1,4 @@
-"""Starts that are interrupted at every point: a worker that dies, a sandbox that settles or goes, a message that is lost.
+"""Starts that are interrupted at every point: the worker dies, the sandbox settles or goes, a message is lost.
 
 Points are the edges of each transaction and look, and of each request to the agent server. No test names them: each
 goes on to the next one until a whole start has passed without it.

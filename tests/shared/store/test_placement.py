@@ -33,7 +33,7 @@ def place(database: Database) -> str | None:
 
 def place_waiting(database: Database) -> list[tuple[str, str]]:
     with database.transaction() as session:
-        return sandboxes.place_waiting(session)
+        return sandboxes.place_waiting(session, "a")
 
 
 def test_the_emptiest_node_is_chosen(database: Database, user: Person, spec: SandboxSpec) -> None:

@@ -1,0 +1,88 @@
+"""Engine events: each has its sandbox looked at, and none is believed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shared.jobs import CheckSandbox
+from shared.models import Sandbox
+from shared.states import Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import assert_at_rest, deliver, row, running
+from worker.containers import ContainerState, EngineUnavailable
+from worker.events import follow_events
+from worker.parts import Parts
+from worker.sandbox_container import container_name
+
+
+class TellingEngine(FakeEngine):
+    """An engine that tells of these containers, and goes away then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: list[str] = []
+
+    def follow(self, installation: str) -> Iterator[str]:
+        super().follow(installation)
+        return self._tell()
+
+    def _tell(self) -> Iterator[str]:
+        yield from self.changed
+        raise EngineUnavailable("ConnectionError")
+
+
+@pytest.fixture
+def engine() -> TellingEngine:
+    return TellingEngine()
+
+
+def follow(parts: Parts) -> None:
+    with pytest.raises(EngineUnavailable):
+        follow_events(parts)
+
+
+def test_change_has_its_sandbox_looked_at(
+    parts: Parts, user: Person, engine: TellingEngine, publisher: RecordingPublisher
+) -> None:
+    sandbox_id = running(parts, user)
+    publisher.jobs.clear()
+    engine.changed = [container_name(sandbox_id)]
+    follow(parts)
+    assert publisher.jobs == [CheckSandbox(sandbox_id, NODE_ID)]
+    assert row(parts, Sandbox, sandbox_id).due_at is not None
+    deliver(parts)
+    found = row(parts, Sandbox, sandbox_id)
+    assert found.status == Status.RUNNING
+    assert_at_rest(found)
+
+
+def test_nothing_is_missed_between_looking_and_following(parts: Parts, engine: TellingEngine) -> None:
+    follow(parts)
+    verbs = [verb for verb, _ in engine.calls]
+    assert verbs.index("follow") < verbs.index("list_containers")
+
+
+def test_what_changed_while_nobody_followed_is_found(
+    parts: Parts, user: Person, engine: TellingEngine, publisher: RecordingPublisher
+) -> None:
+    sandbox_id = running(parts, user)
+    engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
+    publisher.jobs.clear()
+    follow(parts)
+    deliver(parts)
+    assert row(parts, Sandbox, sandbox_id).status == Status.ERROR
+
+
+def test_event_of_nobody_is_harmless(parts: Parts, engine: TellingEngine) -> None:
+    engine.changed = [container_name("0" * 32), "something-else"]
+    follow(parts)
+    deliver(parts)
+
+
+def test_engine_that_is_away_says_so(parts: Parts, engine: TellingEngine) -> None:
+    engine.down = True
+    follow(parts)
+    follow(replace(parts))

@@ -1,0 +1,147 @@
+"""What no webhook does for a conversation: its title, and the stop at its budget."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation, Sandbox
+from shared.states import Desired, Status
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer, FakeConversation
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
+from worker.converge import converge
+from worker.parts import Parts
+from worker.refresh import LONGEST_TITLE, MOST_TITLE_TRIES, refresh_conversation
+
+
+@pytest.fixture
+def sandbox(parts: Parts, user: Person) -> Sandbox:
+    return row(parts, Sandbox, running(parts, user))
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
+    return server_of(engine, sandbox.id)
+
+
+@pytest.fixture
+def conversation(parts: Parts, user: Person, sandbox: Sandbox) -> Conversation:
+    return make_conversation(parts.database, user, sandbox, due_at=now(), title="For now")
+
+
+@pytest.fixture
+def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
+    """The same conversation, as its agent server has it."""
+    return server.add(conversation.id)
+
+
+def refreshed(parts: Parts, conversation: Conversation) -> Conversation:
+    refresh_conversation(parts, conversation.id)
+    return row(parts, Conversation, conversation.id)
+
+
+class TestTitle:
+    def test_is_taken_over_once_it_is_there(
+        self, parts: Parts, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        found = refreshed(parts, conversation)
+        assert (found.title, found.title_settled, found.attempt) == ("For now", False, 1)
+        assert found.due_at
+        assert found.due_at > found.updated_at
+        talk.title = "A better one"
+        found = refreshed(parts, conversation)
+        assert (found.title, found.title_settled, found.attempt) == ("A better one", True, 0)
+        assert found.updated_at > conversation.updated_at
+        assert_at_rest(found)
+
+    def test_that_never_comes_is_given_up(
+        self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        change(parts, Conversation, conversation.id, attempt=MOST_TITLE_TRIES - 1)
+        assert refreshed(parts, conversation).due_at is not None
+        assert_at_rest(refreshed(parts, conversation))
+        assert server.calls == ["get_conversation"] * 2
+
+    def test_of_a_person_is_not_asked_for(
+        self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        talk.title = "The server's"
+        change(parts, Conversation, conversation.id, title="A person's", title_settled=True)
+        assert refreshed(parts, conversation).title == "A person's"
+        assert server.calls == []
+
+    def test_of_a_person_who_was_quicker_is_kept(
+        self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        talk.title = "The server's"
+        server.after = lambda _method: change(
+            parts, Conversation, conversation.id, title="A person's", title_settled=True
+        )
+        found = refreshed(parts, conversation)
+        assert found.title == "A person's"
+        assert_at_rest(found)
+
+    def test_is_cut_to_what_fits(self, parts: Parts, conversation: Conversation, talk: FakeConversation) -> None:
+        talk.title = "long " * LONGEST_TITLE
+        assert refreshed(parts, conversation).title == talk.title[:LONGEST_TITLE]
+
+    @pytest.mark.usefixtures("server")
+    def test_of_a_conversation_that_its_server_does_not_know(self, parts: Parts, conversation: Conversation) -> None:
+        assert_at_rest(refreshed(parts, conversation))
+
+    def test_waits_for_a_server_that_does_not_answer(
+        self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        def refuse(_method: str) -> None:
+            raise httpx.ConnectError("refused")
+
+        server.before = refuse
+        found = refreshed(parts, conversation)
+        assert (found.attempt, found.lease_until) == (0, None)
+        assert found.due_at
+
+
+class TestBudget:
+    @pytest.mark.parametrize(
+        ("columns", "interrupted"),
+        [
+            ({"max_budget": 1.0, "metrics": {"accumulated_cost": 1.0}, "execution_status": "running"}, True),
+            ({"max_budget": 1.0, "metrics": {"accumulated_cost": 0.9}, "execution_status": "running"}, False),
+            ({"max_budget": 1.0, "metrics": {"accumulated_cost": 2.0}, "execution_status": "finished"}, False),
+            ({"max_budget": None, "metrics": {"accumulated_cost": 9.0}, "execution_status": "running"}, False),
+            ({"max_budget": 1.0, "metrics": None, "execution_status": "running"}, False),
+        ],
+    )
+    def test_is_held(
+        self,
+        parts: Parts,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        columns: dict[str, Any],
+        interrupted: bool,
+    ) -> None:
+        talk.execution_status = "running"
+        change(parts, Conversation, conversation.id, title_settled=True, **columns)
+        assert_at_rest(refreshed(parts, conversation))
+        assert server.calls == (["interrupt"] if interrupted else [])
+        assert (talk.execution_status == "paused") is interrupted
+
+
+@pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
+def test_nothing_is_asked_of_a_sandbox_that_does_not_run(
+    parts: Parts, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer, desired: Desired
+) -> None:
+    wish(parts, sandbox.id, desired)
+    converge(parts, sandbox.id)
+    assert row(parts, Sandbox, sandbox.id).status in (Status.PAUSED, Status.DELETED)
+    server.calls.clear()
+    assert_at_rest(refreshed(parts, conversation))
+    assert server.calls == []
+
+
+def test_unknown_conversation_is_dropped(parts: Parts) -> None:
+    refresh_conversation(parts, "0" * 32)

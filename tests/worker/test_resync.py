@@ -1,0 +1,186 @@
+"""Store against engine: what differs is looked at, what no row owns is removed."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shared.clock import after, now
+from shared.jobs import CheckSandbox
+from shared.models import Sandbox, SandboxSpec
+from shared.states import Desired, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_node, make_sandbox
+from tests.fakes.engine import IMAGE, FakeContainer, FakeEngine
+from tests.worker.conftest import INSTALLATION
+from tests.worker.scenes import assert_at_rest, deliver, punctuated, row, running
+from worker.containers import ContainerState
+from worker.parts import Parts
+from worker.resync import check, resync
+from worker.sandbox_container import container_name, container_request
+
+FROZEN, EXITED, CREATED = ContainerState.FROZEN, ContainerState.EXITED, ContainerState.CREATED
+# The containers that a row which wants nothing may have; ERROR before and after it was ever ready.
+AS_TOLD: dict[tuple[Status, bool], set[ContainerState]] = {
+    (Status.RUNNING, True): {ContainerState.RUNNING},
+    (Status.PAUSED, True): {FROZEN, EXITED, CREATED},
+    (Status.ERROR, True): {FROZEN, EXITED, CREATED, ContainerState.ABSENT, ContainerState.DEAD},
+    (Status.ERROR, False): {ContainerState.ABSENT},
+    # A wish that is still being carried out, and nobody is at it.
+    (Status.STARTING, False): set(),
+    (Status.DELETING, True): set(),
+}
+
+
+def put(
+    engine: FakeEngine,
+    sandbox: Sandbox,
+    state: ContainerState = ContainerState.RUNNING,
+    installation: str = INSTALLATION,
+) -> str:
+    """Give a sandbox a container in some state, and its volume."""
+    request = container_request(
+        sandbox, SandboxSpec(id=IMAGE, position=0), installation=installation, address="127.0.0.1"
+    )
+    engine.volumes[request.name] = request.labels
+    if state != ContainerState.ABSENT:
+        engine.containers[request.name] = FakeContainer(request, state)
+    return request.name
+
+
+def quiet_row(parts: Parts, user: Person, status: Status, *, ready: bool = True, **columns: Any) -> Sandbox:
+    """A row that wants nothing."""
+    columns = {"spec_id": IMAGE, "due_at": None, "ready_at": now() if ready else None, **columns}
+    return make_sandbox(parts.database, user, status=status, **columns)
+
+
+def checked(parts: Parts) -> set[str]:
+    """What one comparison has looked at."""
+    assert isinstance(parts.publisher, RecordingPublisher)
+    parts.publisher.jobs.clear()
+    resync(parts)
+    assert all(isinstance(job, CheckSandbox) and job.node_id == NODE_ID for job in parts.publisher.jobs)
+    return {job.subject for job in parts.publisher.jobs}
+
+
+def cases() -> Iterator[tuple[Status, bool, ContainerState]]:
+    for (status, ready), state in product(AS_TOLD, ContainerState):
+        yield status, ready, state
+
+
+def test_rows_are_held_against_their_containers(parts: Parts, user: Person, engine: FakeEngine) -> None:
+    made = {case: quiet_row(parts, user, case[0], ready=case[1]) for case in cases()}
+    for (_, _, state), sandbox in made.items():
+        put(engine, sandbox, state)
+    names = set(engine.volumes)
+    seen = checked(parts)
+    assert {case for case, sandbox in made.items() if sandbox.id in seen} == {
+        (status, ready, state) for status, ready, state in made if state not in AS_TOLD[status, ready]
+    }
+    assert set(engine.volumes) == names
+    assert checked(parts) == set(), "those are due now"
+    for sandbox in made.values():
+        assert (row(parts, Sandbox, sandbox.id).due_at is not None) == (sandbox.id in seen)
+
+
+def test_unanswered_wish_is_looked_at(parts: Parts, user: Person, engine: FakeEngine) -> None:
+    sandbox = quiet_row(parts, user, Status.RUNNING, generation=2)
+    put(engine, sandbox)
+    assert checked(parts) == {sandbox.id}
+
+
+@pytest.mark.parametrize(
+    "columns", [{"lease_owner": "worker-2", "lease_until": after(60)}, {"due_at": after(60)}], ids=["lease", "due"]
+)
+def test_row_that_somebody_is_at_is_left_alone(
+    parts: Parts, user: Person, engine: FakeEngine, columns: dict[str, Any]
+) -> None:
+    gone = quiet_row(parts, user, Status.RUNNING, **columns)
+    leaving = quiet_row(parts, user, Status.DELETING, **columns)
+    name = put(engine, leaving)
+    assert checked(parts) == set()
+    assert name in engine.containers
+    assert row(parts, Sandbox, gone.id).due_at == columns.get("due_at")
+
+
+def test_lease_that_ran_out_protects_nothing(parts: Parts, user: Person) -> None:
+    sandbox = quiet_row(parts, user, Status.RUNNING, lease_owner="worker-2", lease_until=after(-1))
+    assert checked(parts) == {sandbox.id}
+
+
+def test_looking_at_a_difference_ends_it(parts: Parts, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(parts, user)
+    engine.containers[container_name(sandbox_id)].state = EXITED
+    assert checked(parts) == {sandbox_id}
+    deliver(parts)
+    found = row(parts, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.ERROR, "exit_code")
+    assert_at_rest(found)
+    assert checked(parts) == set()
+
+
+class TestReaping:
+    def test_of_what_no_row_owns(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        kept = put(engine, quiet_row(parts, user, Status.RUNNING))
+        put(engine, quiet_row(parts, user, Status.DELETED))
+        put(engine, quiet_row(parts, user, Status.DELETED), ContainerState.ABSENT)
+        put(engine, Sandbox(id="f" * 32, owner_id=user.id))
+        put(engine, Sandbox(id="e" * 32, owner_id=user.id), ContainerState.ABSENT)
+        assert checked(parts) == set()
+        assert list(engine.containers) == [kept]
+        assert list(engine.volumes) == [kept]
+
+    def test_leaves_another_installation_alone(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        theirs = put(engine, Sandbox(id="f" * 32, owner_id=user.id), installation="another")
+        resync(parts)
+        assert theirs in engine.containers
+        assert theirs in engine.volumes
+
+    def test_leaves_names_that_are_not_ours_alone(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        name = put(engine, Sandbox(id="f" * 32, owner_id=user.id))
+        engine.volumes["backup"] = engine.volumes[name]
+        resync(parts)
+        assert list(engine.volumes) == ["backup"]
+
+    def test_leaves_the_sandboxes_of_another_node_alone(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        # A worker that was given another name, or two workers on one engine.
+        make_node(parts.database, "node-b")
+        theirs = put(engine, quiet_row(parts, user, Status.RUNNING, node_id="node-b"))
+        assert checked(parts) == set()
+        assert theirs in engine.containers
+
+    @pytest.mark.parametrize("at", range(6))
+    def test_leaves_what_appears_in_the_middle_of_it(
+        self, parts: Parts, user: Person, engine: FakeEngine, at: int
+    ) -> None:
+        def appear(_name: str = "") -> None:
+            engine.before.clear()
+            running(parts, user)
+
+        if at < 2:
+            engine.before = {("list_containers", "list_volumes")[at]: appear}
+            resync(parts)
+        else:
+            working, database = punctuated(parts, at - 2, partial(appear))
+            put(engine, Sandbox(id="f" * 32, owner_id=user.id))  # so that there is something to reap
+            resync(working)
+            assert database.passed > at - 2
+        deliver(parts)
+        assert [found.state for found in engine.containers.values()] == [ContainerState.RUNNING]
+        assert len(engine.volumes) == 1
+
+
+def test_check_of_an_unknown_sandbox_is_harmless(parts: Parts) -> None:
+    check(parts, "0" * 32)
+    deliver(parts)
+
+
+def test_check_of_a_deleted_sandbox_leads_nowhere(parts: Parts, user: Person) -> None:
+    sandbox = quiet_row(parts, user, Status.DELETED)
+    check(parts, sandbox.id)
+    deliver(parts)
+    found = row(parts, Sandbox, sandbox.id)
+    assert (found.status, found.desired) == (Status.DELETED, Desired.DELETED)
+    assert_at_rest(found)

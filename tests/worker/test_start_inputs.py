@@ -1,0 +1,136 @@
+"""What a start is begun with: settings, secrets, tokens and the request, read in one look."""
+
+from typing import Any
+
+import pytest
+
+from shared.crypto import Vault
+from shared.database import Database
+from shared.models import Sandbox, SandboxSpec
+from shared.store import secrets
+from tests.factories import Person, make_sandbox
+from tests.fakes.engine import IMAGE
+from tests.worker.scenes import (
+    ASKED,
+    LLM_KEY,
+    MESSAGE,
+    SEARCH_KEY,
+    SECRETS,
+    SETTINGS,
+    STORED,
+    TOKEN,
+    ask,
+    change,
+    configure,
+    task_of,
+)
+from worker.parts import Parts
+from worker.start_inputs import StartInputs, load_inputs
+
+
+@pytest.fixture
+def sandbox(parts: Parts, user: Person) -> Sandbox:
+    configure(parts, user)
+    return make_sandbox(parts.database, user, spec_id=IMAGE)
+
+
+def loaded(parts: Parts, user: Person, sandbox: Sandbox, **request: Any) -> StartInputs:
+    task_id = ask(parts, user, sandbox.id, **request)
+    return load_inputs(parts, task_of(parts, task_id), sandbox)
+
+
+def store_tokens(database: Database, vault: Vault, user: Person, entries: dict[str, dict[str, Any]]) -> None:
+    with database.transaction() as session:
+        secrets.put_provider_tokens(session, vault, user.id, entries)
+
+
+def test_settings(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    found = loaded(parts, user, sandbox)
+    assert (found.agent.llm_model, found.agent.llm_api_key) == ("openai/demo", LLM_KEY)
+    assert (found.agent.search_api_key, found.max_budget) == (SEARCH_KEY, 2.5)
+    assert found.agent.mcp_config
+    assert found.agent.mcp_config["shttp_servers"] == SETTINGS["mcp_config"]["shttp_servers"]
+    assert (found.project.author, found.project.address) == ("Alice", "alice@example.org")
+    assert found.agent.user_id == user.id
+
+
+def test_secrets_of_each_kind(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    found = loaded(parts, user, sandbox)
+    assert {name: secret.value for name, secret in found.agent.secrets.items()} == {"STORED": STORED}
+    assert found.agent.provider_tokens == {"github": TOKEN}
+    assert found.agent.requested_secrets == {"ASKED": ASKED}
+
+
+def test_secrets_are_shown_by_no_repr_and_hidden_in_any_text(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    found = loaded(parts, user, sandbox, selected_repository="acme/app")
+    shown = repr(found) + found.redact(" ".join(SECRETS))
+    assert [secret for secret in SECRETS if secret in shown] == []
+
+
+def test_request(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    plugins = [{"source": "github:acme/plugin"}]
+    found = loaded(
+        parts,
+        user,
+        sandbox,
+        llm_model="openai/another",
+        system_message_suffix="Be brief.",
+        agent_type="plan",
+        title="A title",
+        plugins=plugins,
+    )
+    assert (found.agent.requested_model, found.agent.system_message_suffix) == ("openai/another", "Be brief.")
+    assert (found.agent.agent_type, found.agent.title, found.agent.plugins) == ("plan", "A title", plugins)
+    assert found.agent.initial_message == MESSAGE
+
+
+def test_users_do_not_share(parts: Parts, other_user: Person, sandbox: Sandbox, user: Person) -> None:
+    task = task_of(parts, ask(parts, user, sandbox.id))
+    task.owner_id = other_user.id
+    found = load_inputs(parts, task, sandbox)
+    assert (found.agent.llm_api_key, found.agent.secrets, found.agent.provider_tokens) == (None, {}, {})
+
+
+def test_working_dir_is_the_spec_s_or_the_clone_in_it(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    change(parts, SandboxSpec, IMAGE, working_dir="/workspace/elsewhere")
+    plain, cloned = loaded(parts, user, sandbox), loaded(parts, user, sandbox, selected_repository="acme/app")
+    assert plain.agent.working_dir == plain.project.folder == "/workspace/elsewhere"
+    assert cloned.agent.working_dir == cloned.project.folder == "/workspace/elsewhere/app"
+    assert plain.project.repository is None
+
+
+class TestRepository:
+    def test_of_the_provider_that_is_named(self, parts: Parts, user: Person, sandbox: Sandbox, vault: Vault) -> None:
+        store_tokens(parts.database, vault, user, {"gitlab": {"token": "glpat-1", "host": "git.example.org"}})
+        asked = {"selected_repository": "acme/app", "git_provider": "gitlab", "selected_branch": "next"}
+        found = loaded(parts, user, sandbox, **asked).project.repository
+        assert found
+        assert (found.provider, found.token, found.host, found.branch) == (
+            "gitlab",
+            "glpat-1",
+            "git.example.org",
+            "next",
+        )
+
+    def test_of_the_only_provider(self, parts: Parts, other_user: Person, sandbox: Sandbox, vault: Vault) -> None:
+        configure(parts, other_user)
+        mine = make_sandbox(parts.database, other_user, spec_id=IMAGE)
+        with parts.database.transaction() as session:
+            for token in secrets._tokens(session, other_user.id):
+                session.delete(token)
+        store_tokens(parts.database, vault, other_user, {"forgejo": {"token": "f-1"}})
+        found = loaded(parts, other_user, mine, selected_repository="acme/app").project.repository
+        assert found
+        assert (found.provider, found.token) == ("forgejo", "f-1")
+
+    def test_of_github_when_nothing_tells(self, parts: Parts, user: Person, sandbox: Sandbox, vault: Vault) -> None:
+        store_tokens(parts.database, vault, user, {"gitlab": {"token": "glpat-1"}})
+        found = loaded(parts, user, sandbox, selected_repository="acme/app").project.repository
+        assert found
+        assert (found.provider, found.token) == ("github", TOKEN)
+
+    def test_of_a_provider_without_a_token(self, parts: Parts, user: Person, sandbox: Sandbox) -> None:
+        asked = {"selected_repository": "acme/app", "git_provider": "bitbucket"}
+        found = loaded(parts, user, sandbox, **asked).project.repository
+        assert found
+        assert (found.provider, found.token, found.host) == ("bitbucket", None, None)

@@ -1,0 +1,123 @@
+"""The sweep hands out what is unfinished, once in a while, to the worker of its node alone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+
+from shared.clock import after, now
+from shared.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
+from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.states import NodeStatus, Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.worker.scenes import change, deliver, row, start
+from worker.parts import Parts
+from worker.sweep import sweep
+
+
+def swept(parts: Parts) -> list[Job]:
+    """What one sweep publishes; all of it is lost."""
+    assert isinstance(parts.publisher, RecordingPublisher)
+    parts.publisher.jobs.clear()
+    sweep(parts)
+    return list(parts.publisher.jobs)
+
+
+@pytest.fixture
+def sandbox(parts: Parts, user: Person) -> Sandbox:
+    return make_sandbox(parts.database, user)
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_nothing_is_due(parts: Parts) -> None:
+    assert swept(parts) == []
+
+
+def test_each_kind_of_row_is_handed_out(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    change(parts, Sandbox, sandbox.id, due_at=now())
+    task = make_start_task(parts.database, user, sandbox)
+    talk = make_conversation(parts.database, user, sandbox, due_at=now())
+    assert swept(parts) == [
+        CheckSandbox(sandbox.id, NODE_ID),
+        StartConversation(task.id, NODE_ID),
+        RefreshConversation(talk.id, NODE_ID),
+    ]
+
+
+def test_once_in_each_window_until_somebody_takes_it(parts: Parts, sandbox: Sandbox) -> None:
+    change(parts, Sandbox, sandbox.id, due_at=now())
+    window = timedelta(seconds=parts.shared.republish_seconds)
+    for _ in range(3):
+        assert swept(parts) == [CheckSandbox(sandbox.id, NODE_ID)]
+        assert swept(parts) == []
+        change(parts, Sandbox, sandbox.id, due_at=row(parts, Sandbox, sandbox.id).due_at - window)  # type: ignore[operator]
+
+
+def test_by_the_clock(parts: Parts, sandbox: Sandbox) -> None:
+    change(parts, Sandbox, sandbox.id, due_at=after(10))
+    with time_machine.travel(after(9.5), tick=False) as clock:
+        assert swept(parts) == []
+        clock.shift(1)
+        assert len(swept(parts)) == 1
+        clock.shift(parts.shared.republish_seconds - 0.1)
+        assert swept(parts) == []
+        clock.shift(0.2)
+        assert len(swept(parts)) == 1
+
+
+def test_final_tasks_and_rows_of_other_nodes_are_left_alone(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    make_node(parts.database, "node-b")
+    there = make_sandbox(parts.database, user, node_id="node-b", due_at=now())
+    make_start_task(parts.database, user, there)
+    make_conversation(parts.database, user, there, due_at=now())
+    make_start_task(parts.database, user, sandbox, stage=Stage.READY)
+    assert swept(parts) == []
+
+
+@pytest.mark.parametrize("table", [Sandbox, StartTask, Conversation])
+def test_abandoned_lease_is_found_and_a_held_one_respected(
+    parts: Parts, user: Person, sandbox: Sandbox, table: Any
+) -> None:
+    lease: dict[str, Any] = {"lease_owner": "worker-0", "lease_until": after(10), "due_at": None}
+    made = {
+        Sandbox: lambda: sandbox,
+        StartTask: lambda: make_start_task(parts.database, user, sandbox),
+        Conversation: lambda: make_conversation(parts.database, user, sandbox),
+    }[table]()
+    change(parts, table, made.id, **lease)
+    assert swept(parts) == []
+    change(parts, table, made.id, due_at=now())  # a wish on top of the work: its holder will see it
+    assert swept(parts) == []
+    change(parts, table, made.id, lease_until=after(-0.1), due_at=None)
+    assert [job.subject for job in swept(parts)] == [made.id]
+    assert swept(parts) == []
+
+
+class TestPlacement:
+    @pytest.fixture
+    def sandbox_id(self, parts: Parts, user: Person) -> str:
+        """A sandbox that no node had room for."""
+        change(parts, Node, NODE_ID, capacity=0)
+        sandbox_id = start(parts, user)
+        assert row(parts, Sandbox, sandbox_id).node_id is None
+        return sandbox_id
+
+    def test_waits_for_room(self, parts: Parts, sandbox_id: str) -> None:
+        assert swept(parts) == []
+        change(parts, Node, NODE_ID, capacity=1)
+        assert StartSandbox(sandbox_id, NODE_ID) in swept(parts)
+        assert row(parts, Sandbox, sandbox_id).node_id == NODE_ID
+
+    @pytest.mark.parametrize("status", [NodeStatus.LOST, NodeStatus.CORDONED])
+    def test_waits_for_a_node_that_takes_it(self, parts: Parts, sandbox_id: str, status: NodeStatus) -> None:
+        change(parts, Node, NODE_ID, capacity=1, status=status)
+        assert swept(parts) == []
+        assert row(parts, Sandbox, sandbox_id).node_id is None
+
+    def test_goes_on_from_there(self, parts: Parts, sandbox_id: str) -> None:
+        change(parts, Node, NODE_ID, capacity=1)
+        sweep(parts)
+        deliver(parts)
+        assert row(parts, Sandbox, sandbox_id).status == Status.RUNNING
