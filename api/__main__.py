@@ -25,9 +25,7 @@ def main() -> None:
     settings = Settings()
     configure_logs(settings, "web")
     app = create_app(make_context(settings))
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=10, server_header=False
-    )
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=10, server_header=False)
     hosts = dict.fromkeys(host for host in (settings.host, _gateway(settings)) if host)
     sockets = [_listen(host, settings.port) for host in hosts]
     log.info("listening", addresses=[f"http://{host}:{settings.port}" for host in hosts])

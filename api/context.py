@@ -58,9 +58,7 @@ def authenticate(
     """
     key = _bearer(authorization) or x_session_api_key
     if not key:
-        raise Unauthenticated(
-            "an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>"
-        )
+        raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
     with here.database.reading() as session:
         user, row = users.authenticate(session, here.vault, key)
     if users.is_use_stale(row):

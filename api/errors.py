@@ -41,9 +41,7 @@ async def _answer_workspace_error(request: Request, error: Exception) -> JSONRes
 async def _answer_validation_error(_request: Request, error: Exception) -> JSONResponse:
     # Pydantic's `input` and `ctx` repeat what was sent, secrets included: they are left out.
     entries = error.errors() if isinstance(error, RequestValidationError) else []
-    detail = [
-        validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries
-    ]
+    detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
     return JSONResponse({"detail": detail}, 422)
 
 

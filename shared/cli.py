@@ -1,5 +1,6 @@
 """`agent-workspace`: what an operator types. Nothing slow is imported before a command needs it."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from shared.administration import Administration
 
 NAME = "agent-workspace"
+CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
+PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 app = typer.Typer(
     help="The self-hosted control plane for software agents. `make run` does the first steps by itself.",
     no_args_is_help=True,
@@ -157,11 +160,14 @@ def list_specs() -> None:
             spec.pids,
             spec.working_dir,
             spec.runtime or "the engine's default",
+            " ".join(f"{name}={number}" for name, number in spec.ports.items()),
+            " ".join(spec.capabilities),
             " ".join(sorted(spec.env)),  # the names only: a value may be a secret
         )
         for spec in _administration().list_specs()
     ]
-    _print_table(("image", "command", "memory MB", "cpus", "pids", "working dir", "runtime", "environment"), rows)
+    limits = ("memory MB", "cpus", "pids")
+    _print_table(("image", "command", *limits, "working dir", "runtime", "ports", "capabilities", "environment"), rows)
 
 
 @specs.command("add")
@@ -175,18 +181,33 @@ def add_spec(
     pids: Annotated[int, typer.Option(min=16, help="Processes and threads.")] = 2048,
     working_dir: Annotated[str, typer.Option(help="Where agents work.")] = "/workspace/project",
     runtime: Annotated[str | None, typer.Option(help="One the engine knows, such as runsc.")] = None,
+    capability: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="One to add back, such as CHOWN; all are dropped. May be given several times."
+        ),
+    ] = None,
+    port: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="One to expose beside AGENT_SERVER=8000, or to move it. May be given several times.",
+        ),
+    ] = None,
 ) -> None:
     """Add a spec."""
     _administration().add_spec(
         image,
         default=default,
         command=shlex.split(command) if command else None,
-        env=dict(map(_pair, env or [])),
+        env=_pairs(env, "--env"),
         memory_bytes=memory_mb * 1024**2,
         cpus=cpus,
         pids=pids,
         working_dir=working_dir,
         runtime=runtime,
+        capabilities=_capabilities(capability),
+        ports=_ports(port),
     )
     typer.echo(f"added {image}")
 
@@ -217,11 +238,35 @@ def _administration() -> "Administration":
     return Administration(Settings())
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise typer.BadParameter(f"KEY=VALUE is needed, not {text!r}", param_hint="--env")
-    return key, value
+def _pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise typer.BadParameter(f"two words with = between them are needed, not {text!r}", param_hint=option)
+        pairs[key] = value
+    return pairs
+
+
+def _capabilities(names: Sequence[str] | None) -> list[str]:
+    for name in names or ():
+        if not CAPABILITY.fullmatch(name):
+            raise typer.BadParameter(
+                f"a name such as NET_BIND_SERVICE is needed, not {name!r}", param_hint="--capability"
+            )
+    return list(dict.fromkeys(names or ()))
+
+
+def _ports(texts: Sequence[str] | None) -> dict[str, int]:
+    ports = {"AGENT_SERVER": 8000}
+    for name, number in _pairs(texts, "--port").items():
+        # The name becomes a variable in the sandbox.
+        if not PORT_NAME.fullmatch(name) or not number.isdecimal() or not 0 < int(number) < 65536:
+            raise typer.BadParameter(f"NAME=NUMBER is needed, not '{name}={number}'", param_hint="--port")
+        ports[name] = int(number)
+    if len(set(ports.values())) < len(ports):
+        raise typer.BadParameter("each needs a number of its own", param_hint="--port")
+    return ports
 
 
 def _time(at: datetime | None) -> str:

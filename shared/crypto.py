@@ -37,9 +37,7 @@ class Vault:
         try:
             return self._fernet.decrypt(token.encode()).decode()
         except InvalidToken:
-            raise ValueError(
-                "a stored secret can't be decrypted: is AW_SECRET_KEYS the one that wrote it?"
-            ) from None
+            raise ValueError("a stored secret can't be decrypted: is AW_SECRET_KEYS the one that wrote it?") from None
 
     def digest(self, key: str) -> str:
         """The keyed digest under which a presented key is stored."""

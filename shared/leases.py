@@ -1,8 +1,8 @@
 """Leases: one hand on a row at a time (law 4).
 
 A row whose `due_at` is set wants a worker. Claiming clears `due_at`, so that whoever sets it again meanwhile (a new
-wish, an engine event) is seen by the holder when it lets go. A holder that dies leaves `lease_until` behind, and the sweep
-takes an expired lease for a wish of its own.
+wish, an engine event) is seen by the holder when it lets go. A holder that dies leaves `lease_until` behind, and the
+sweep takes an expired lease for a wish of its own.
 """
 
 from collections.abc import Sequence
@@ -58,9 +58,7 @@ def write(session: Session, table: type[Row], row_id: str, fence: int, **values:
         raise LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
 
 
-def release(
-    session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None
-) -> None:
+def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> None:
     """Let the row go, and ask for another look at `retry_at` unless somebody has asked for one already.
 
     Raises:
@@ -86,7 +84,7 @@ def take_due(
     waiting = and_(col(table.lease_until).is_(None), col(table.due_at) <= now())
     not_handed_out = or_(col(table.due_at).is_(None), col(table.due_at) <= now())
     abandoned = and_(col(table.lease_until) < now(), not_handed_out)
-    due = select(table.id, table.due_at, table.fence).where(where, or_(waiting, abandoned)).limit(limit)
+    due = select(table.id, table.due_at, table.fence).where(where, or_(waiting, abandoned)).order_by(col(table.id)).limit(limit)
     rows: Sequence[Any] = session.exec(due).all()
     return [row.id for row in rows if _postpone(session, table, row, again_at)]
 

@@ -17,9 +17,7 @@ def configure_logs(settings: Settings, process: str) -> None:
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(
-            fmt="iso" if settings.log_format == "json" else "%H:%M:%S", utc=True
-        ),
+        structlog.processors.TimeStamper(fmt="iso" if settings.log_format == "json" else "%H:%M:%S", utc=True),
         _naming(name),
         _add_trace,
     ]

@@ -14,9 +14,7 @@ class Settings(BaseSettings):
 
     var_dir: Path = Field(Path("var"), description="Run-time state of the single-machine default")
     database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in the var directory")
-    redis_url: str = Field(
-        "", description="Broker URL; empty: the embedded broker's socket in the var directory"
-    )
+    redis_url: str = Field("", description="Broker URL; empty: the embedded broker's socket in the var directory")
     secret_keys: SecretStr = Field(
         SecretStr(""),
         description="Fernet keys, comma-separated: the first writes, all read; empty: var/secret.key",
@@ -30,14 +28,10 @@ class Settings(BaseSettings):
     sandbox_api_url: str = Field(
         "", description="The API's URL as sandboxes see it; empty: http://host.docker.internal:<port>"
     )
-    default_sandbox_image: str = Field(
-        "agent-workspace/sandbox:1.58.2", description="Image of the first spec"
-    )
+    default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest request body, bytes")
     max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Largest webhook body, bytes")
-    republish_seconds: float = Field(
-        5.0, gt=0, description="How long a published job may take to be picked up"
-    )
+    republish_seconds: float = Field(5.0, gt=0, description="How long a published job may take to be picked up")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 

@@ -108,5 +108,5 @@ class Reason(StrEnum):
     WORKSPACE_SETUP_FAILED = "workspace_setup_failed"
     AGENT_SERVER_REFUSED = "agent_server_refused"
     AGENT_SERVER_UNREACHABLE = "agent_server_unreachable"
-    UNUSABLE_SECRET = "unusable_secret"
+    UNUSABLE_SECRET = "unusable_secret"  # noqa: S105 - the name of a reason
     INTERNAL_ERROR = "internal_error"

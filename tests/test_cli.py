@@ -291,6 +291,46 @@ def test_a_plain_spec_is_the_image_s_own(migrated: Cli, database: Database) -> N
         spec = specs.get_spec(session, "own:1")
         assert specs.get_spec(session, None).id != "own:1"
     assert (spec.command, spec.env, spec.runtime) == (None, {}, None)
+    assert (spec.ports, spec.capabilities) == ({"AGENT_SERVER": 8000}, [])
+
+
+def test_ports_and_capabilities_of_a_spec(migrated: Cli, database: Database) -> None:
+    options = ["--capability", "CHOWN", "--capability", "SETUID", "--port", "VSCODE=8001", "--port", "WORKER_1=8011"]
+    assert migrated("specs", "add", "own:1", *options).status == 0
+    assert migrated("specs", "add", "own:2", "--port", "AGENT_SERVER=9000").status == 0
+    with database.reading() as session:
+        first, second = specs.get_spec(session, "own:1"), specs.get_spec(session, "own:2")
+    assert first.capabilities == ["CHOWN", "SETUID"]
+    assert first.ports == {"AGENT_SERVER": 8000, "VSCODE": 8001, "WORKER_1": 8011}
+    assert (second.capabilities, second.ports) == ([], {"AGENT_SERVER": 9000})
+    assert "AGENT_SERVER=8000 VSCODE=8001 WORKER_1=8011\tCHOWN SETUID" in migrated("specs", "list").out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--port", "VSCODE"),
+        ("--port", "=8001"),
+        ("--port", "VSCODE="),
+        ("--port", "VSCODE=http"),
+        ("--port", "VSCODE=0"),
+        ("--port", "VSCODE=65536"),
+        ("--port", "VSCODE=-1"),
+        ("--port", "vs-code=8001"),
+        ("--port", "VSCODE=8000"),
+        ("--capability", ""),
+        ("--capability", "net bind"),
+        ("--env", "=value"),
+    ],
+)
+def test_options_of_a_spec_that_can_t_be_are_refused(
+    migrated: Cli, database: Database, option: tuple[str, str]
+) -> None:
+    answer = migrated("specs", "add", "own:1", *option)
+    assert answer.status == 2
+    assert option[0] in answer.err
+    with database.reading() as session:
+        assert len(specs.list_specs(session)) == 1
 
 
 def test_specs_that_can_t_be_are_refused(migrated: Cli, database: Database, user: Person) -> None:

@@ -6,7 +6,6 @@ import warnings
 
 import structlog
 from celery import Celery
-from celery.platforms import SecurityWarning
 
 from shared.broker import Publisher
 from shared.crypto import Vault
@@ -39,7 +38,7 @@ def main() -> None:
     shared, settings = Settings(), WorkerSettings()
     configure_logs(shared, "worker")
     # Root or the docker group: whoever speaks to the engine is as good as root anyway.
-    warnings.simplefilter("ignore", SecurityWarning)
+    warnings.filterwarnings("ignore", message=".*superuser privileges")
     parts = make_parts(shared, settings, app)
     register_tasks(app, parts)
     routines = make_routines(parts)

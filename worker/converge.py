@@ -41,7 +41,7 @@ STEP_REASONS = {Step.CREATE: Reason.CREATE_FAILED, Step.START: Reason.START_FAIL
 
 def converge(parts: Parts, sandbox_id: str) -> None:
     """Bring a sandbox to what its owner wishes, or to the truth about why not."""
-    take_turns(parts, Sandbox, sandbox_id, lambda parts, sandbox: Convergence(parts, sandbox).run())
+    take_turns(parts, Sandbox, sandbox_id, _converge, _give_up)
 
 
 class Convergence:
@@ -79,6 +79,16 @@ class Convergence:
                 return
             if not self._take(step, observed):
                 return
+
+    def give_up(self) -> None:
+        """Say that a defect of ours is in the way. A delete is tried for ever.
+
+        Raises:
+            TryAgain: the sandbox is to be deleted.
+        """
+        if self._sandbox.desired == Desired.DELETED:
+            raise TryAgain("a delete never gives up")
+        self._write(Fact(Status.ERROR, Reason.INTERNAL_ERROR, "the worker failed at it again and again; its log says how"))
 
     def _is_overtaken(self) -> bool:
         """Look at the row once more before acting: a delete overtakes a start, and a lost lease ends everything."""
@@ -300,6 +310,14 @@ class Convergence:
     def _config(self) -> bytes:
         key = self._parts.vault.decrypt(self._sandbox.session_key)
         return server_config(key, webhook_url=self._parts.shared.webhook_url, origins=[self._parts.shared.public_url])
+
+
+def _converge(parts: Parts, sandbox: Sandbox) -> None:
+    Convergence(parts, sandbox).run()
+
+
+def _give_up(parts: Parts, sandbox: Sandbox) -> None:
+    Convergence(parts, sandbox).give_up()
 
 
 def _told(row: Sandbox) -> tuple[Reason | None, str | None, PauseKind | None]:

@@ -23,7 +23,7 @@ LONGEST_TITLE = 500
 
 def refresh_conversation(parts: Parts, conversation_id: str) -> None:
     """Look after one conversation, if its sandbox runs."""
-    take_turns(parts, Conversation, conversation_id, _refresh)
+    take_turns(parts, Conversation, conversation_id, _refresh, _leave_as_it_is)
 
 
 def _refresh(parts: Parts, conversation: Conversation) -> None:
@@ -35,6 +35,10 @@ def _refresh(parts: Parts, conversation: Conversation) -> None:
     _hold_to_budget(server, conversation)
     if not conversation.title_settled:
         _settle_title(parts, server, conversation)
+
+
+def _leave_as_it_is(_parts: Parts, conversation: Conversation) -> None:
+    log.warning("not_refreshed", conversation=conversation.id)
 
 
 def _hold_to_budget(server: AgentServer, conversation: Conversation) -> None:

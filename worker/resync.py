@@ -29,11 +29,12 @@ EXPECTED = {
 def resync(parts: Parts) -> None:
     """Compare once. The engine is listed first: a container's row is always older than the container."""
     listed = {item.name: item for item in parts.engine.list_containers(parts.installation)}
-    volumes = parts.engine.list_volumes(parts.installation)
+    volumes = set(parts.engine.list_volumes(parts.installation))
     with parts.database.reading() as session:
         rows = sandboxes.on_node(session, parts.settings.node)
     for row in rows:
-        if _differs(row, listed.get(container_name(row.id))):
+        name = container_name(row.id)
+        if _differs(row, listed.get(name), has_volume=name in volumes):
             check(parts, row.id)
     _reap(parts, {container_name(row.id) for row in rows}, {*listed, *volumes})
 
@@ -50,14 +51,14 @@ def sandbox_of(item: Listed) -> str:
     return item.labels.get(SANDBOX_LABEL) or item.name.removeprefix(NAME_PREFIX)
 
 
-def _differs(row: Sandbox, item: Listed | None) -> bool:
+def _differs(row: Sandbox, item: Listed | None, *, has_volume: bool) -> bool:
     if row.due_at is not None or (row.lease_until is not None and row.lease_until > now()):
         return False  # somebody is at it, or will be
     if row.desired == Desired.DELETED or row.generation != row.observed_generation:
         return True
     state = item.state if item else ContainerState.ABSENT
     never_was = row.status == Status.ERROR and row.ready_at is None
-    return state not in EXPECTED.get(Status(row.status), set()) or (never_was and item is not None)
+    return state not in EXPECTED.get(Status(row.status), set()) or (never_was and (item is not None or has_volume))
 
 
 def _reap(parts: Parts, owned: set[str], found: Iterable[str]) -> None:

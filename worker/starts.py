@@ -41,7 +41,7 @@ class StartFailed(Exception):
 
 def start_conversation(parts: Parts, task_id: str) -> None:
     """Walk a start task as far as it goes now."""
-    take_turns(parts, StartTask, task_id, lambda parts, task: ConversationStart(parts, task).run())
+    take_turns(parts, StartTask, task_id, _start, _give_up)
 
 
 class ConversationStart:
@@ -71,6 +71,11 @@ class ConversationStart:
             self._fail(Reason(error.reason), str(error))
         except AgentServerUnreachable as error:
             self._tolerate(error)
+
+    def give_up(self) -> None:
+        """Say that a defect of ours is in the way."""
+        if not Stage(self._task.stage).is_final:
+            self._fail(Reason.INTERNAL_ERROR, "the worker failed at it again and again; its log says how")
 
     def _walk(self) -> None:
         sandbox = self._await_sandbox()
@@ -168,6 +173,14 @@ class ConversationStart:
             _ = server and server.delete_conversation(self._task.conversation_id)
         except AgentServerError as error:
             log.info("conversation_not_forgotten", task=self._task.id, why=type(error).__name__)
+
+
+def _start(parts: Parts, task: StartTask) -> None:
+    ConversationStart(parts, task).run()
+
+
+def _give_up(parts: Parts, task: StartTask) -> None:
+    ConversationStart(parts, task).give_up()
 
 
 def _prepare_repository(server: AgentServer, inputs: StartInputs) -> None:

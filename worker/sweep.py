@@ -19,9 +19,9 @@ def _place(parts: Parts) -> list[Job]:
     with parts.database.reading() as session:
         if session.exec(select(Sandbox.id).where(*sandboxes.waiting_for_node()).limit(1)).first() is None:
             return []
-    here = parts.settings.node
+    here, due_at = parts.settings.node, after(parts.shared.republish_seconds)
     with parts.database.transaction() as session:
-        return [StartSandbox(sandbox_id, node_id) for sandbox_id, node_id in sandboxes.place_waiting(session, here)]
+        return [StartSandbox(sandbox_id, node_id) for sandbox_id, node_id in sandboxes.place_waiting(session, here, due_at=due_at)]
 
 
 def _take_due(parts: Parts) -> list[Job]:

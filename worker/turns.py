@@ -35,15 +35,22 @@ class TryAgain(Exception):
         self.counts = counts
 
 
-def take_turns(parts: Parts, table: type[Row], row_id: str, work: Callable[[Parts, Row], None]) -> None:
+def take_turns(
+    parts: Parts,
+    table: type[Row],
+    row_id: str,
+    work: Callable[[Parts, Row], None],
+    give_up: Callable[[Parts, Row], None],
+) -> None:
     """Work on a row until it wants nothing more, or must wait, or is somebody else's.
 
-    `work` raises TryAgain to ask for another turn. Whatever else it raises costs an attempt: the row is never lost.
+    `work` raises TryAgain to ask for another turn. Whatever else it raises is a defect and costs an attempt: the row is
+    never lost. After the last attempt `give_up` says so in the row; it may raise TryAgain where giving up is no choice.
     """
     while (row := _claim(parts, table, row_id)) is not None:
         try:
             with parts.keeper.holding(table, row):
-                retry = _work(parts, row, work)
+                retry = _work(parts, row, work, give_up)
                 _release(parts, table, row, retry)
         except LeaseLost:
             log.warning("turn_lost", table=table.__tablename__, row=row_id)
@@ -63,7 +70,9 @@ def _claim(parts: Parts, table: type[Row], row_id: str) -> Row | None:
         return leases.claim(session, table, row_id, parts.keeper.owner, parts.keeper.seconds)
 
 
-def _work(parts: Parts, row: Any, work: Callable[[Parts, Any], None]) -> TryAgain | None:
+def _work(
+    parts: Parts, row: Any, work: Callable[[Parts, Any], None], give_up: Callable[[Parts, Any], None] | None
+) -> TryAgain | None:
     try:
         work(parts, row)
     except LeaseLost:
@@ -77,7 +86,8 @@ def _work(parts: Parts, row: Any, work: Callable[[Parts, Any], None]) -> TryAgai
     except Exception as error:
         # A defect of ours: the trace shows code, not values, and the sweep brings the row back.
         log.exception("turn_failed", row=row.id, attempt=row.attempt, error=type(error).__name__)
-        return TryAgain(type(error).__name__)
+        last = row.attempt + 1 >= parts.settings.most_attempts
+        return _work(parts, row, give_up, None) if last and give_up else TryAgain(type(error).__name__)
     return None
 
 

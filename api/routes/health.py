@@ -34,8 +34,8 @@ def get_ready(here: Here) -> str:
 
 
 @router.get("/server_info")
-def get_server_info(here: Here) -> dict[str, Any]:
-    """How long this process has been up, in seconds, and which version it is."""
+def get_server_info() -> dict[str, Any]:
+    """How long this process has been up, in seconds."""
     return {
         "uptime": time.monotonic() - STARTED,
         "idle_time": 0.0,

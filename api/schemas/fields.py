@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from shared.secret_names import LARGEST_VALUE_BYTES, check_form
+
 LARGEST_KEY_BYTES = 20_000
-LARGEST_SECRET_BYTES = 64 * 1024
 LONGEST_TEXT = 10_000
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -22,8 +22,8 @@ class Strict(BaseModel):
 def check_names(named: Any) -> Any:
     """Refuse a mapping with names that no variable could have."""
     # Here and not in the keys' type: there the location of the error would repeat the name, which may be a value.
-    if isinstance(named, dict) and not all(isinstance(name, str) and NAME.fullmatch(name) for name in named):
-        raise ValueError("a name is letters, digits and _, begins with no digit, and is no longer than 256")
+    if isinstance(named, dict):
+        check_form(named)
     return named
 
 
@@ -36,7 +36,7 @@ def _check_key(secret: SecretStr) -> SecretStr:
 
 
 def _check_secret(secret: SecretStr) -> SecretStr:
-    return _check_size(secret, LARGEST_SECRET_BYTES)
+    return _check_size(secret, LARGEST_VALUE_BYTES)
 
 
 def _check_size(secret: SecretStr, most: int) -> SecretStr:

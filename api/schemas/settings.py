@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
 from api.schemas.fields import Count, Host, Key, Line, Strict, Text, Value, check_names
 from api.schemas.mcp import McpConfig, McpConfigInfo
+from shared.secret_names import check_free
 from shared.store.secrets import MOST_SECRETS
 from shared.user_settings import MASK, OpenSettings, Provider, StoredSettings, mask_servers
 
@@ -42,6 +43,13 @@ class SecretEntry(Strict):
     description: Text | None = None
 
 
+def _check_new(secrets: dict[str, SecretEntry]) -> dict[str, SecretEntry]:
+    # An entry that sets no value makes no secret: a client that sends back what it was shown must not be stopped
+    # by a name that became reserved after it was stored.
+    check_free(name for name, entry in secrets.items() if entry.secret and entry.secret.get_secret_value() != MASK)
+    return secrets
+
+
 ProviderTokens = Annotated[
     dict[str, Annotated[ProviderTokenEntry, BeforeValidator(_token_entry)]], BeforeValidator(_check_providers)
 ]
@@ -49,6 +57,7 @@ CustomSecrets = Annotated[
     dict[str, Annotated[SecretEntry, BeforeValidator(_secret_entry)]],
     Field(max_length=MOST_SECRETS),
     BeforeValidator(check_names),
+    AfterValidator(_check_new),
 ]
 
 

@@ -58,7 +58,7 @@ Id = Annotated[str, Field(max_length=256)]
 Line = Annotated[str, Field(max_length=500)]
 Repository = Annotated[str, Field(max_length=500), AfterValidator(check_repository)]
 Branch = Annotated[str, Field(max_length=255), AfterValidator(check_branch)]
-Secrets = Annotated[dict[str, Value], AfterValidator(check_secret_names)]
+Secrets = Annotated[dict[str, Value], BeforeValidator(check_secret_names)]
 Parameters = Annotated[dict[str, Any], BeforeValidator(_checked)]
 # V1 writes this id without dashes, and `conversation_id` with them (wire contract, section 0).
 HexId = Annotated[UUID, PlainSerializer(lambda value: value.hex, return_type=str)]

@@ -1,34 +1,14 @@
 """Texts that end up in shells, URLs and environments: what they may look like."""
 
 import re
+from typing import Any
 
-from pydantic import SecretStr
-
-from api.schemas.fields import NAME
-
-MOST_SECRETS = 50
+from shared.secret_names import check_requested
 
 # owner/name, with any number of groups between them.
 REPOSITORY = re.compile(r"[A-Za-z0-9_.~][A-Za-z0-9_.~-]*(?:/[A-Za-z0-9_.~][A-Za-z0-9_.~-]*)+")
 # git-check-ref-format(1), and no leading dash, which a command would read as an option.
 BAD_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|^@$|(?:^|/)\.|\.lock(?:/|$)")
-# What the sandbox's own processes read from their environment (wire contract 3.1).
-RESERVED_NAMES = frozenset(
-    {
-        "AGENT_SERVER",
-        "VSCODE",
-        "WORKER_1",
-        "WORKER_2",
-        "OPENVSCODE_SERVER_ROOT",
-        "OH_ENABLE_VNC",
-        "LOG_JSON",
-        "OH_CONVERSATIONS_PATH",
-        "OH_BASH_EVENTS_DIR",
-        "PYTHONUNBUFFERED",
-        "ENV_LOG_LEVEL",
-    }
-)
-RESERVED_PREFIXES = ("LLM_", "OH_WEBHOOKS_", "OH_ALLOW_CORS_ORIGINS_")
 
 
 def check_repository(name: str) -> str:
@@ -53,21 +33,12 @@ def check_branch(name: str) -> str:
     return name
 
 
-def check_secret_names(secrets: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    """The secrets of one conversation, which become its environment.
+def check_secret_names(secrets: Any) -> Any:
+    """The names of one conversation's secrets, before their values are looked at.
 
     Raises:
         ValueError: too many, or badly named. A name that can't be one is not quoted: it may be a value.
     """
-    if len(secrets) > MOST_SECRETS:
-        raise ValueError(f"at most {MOST_SECRETS} secrets, got {len(secrets)}")
-    if not all(NAME.fullmatch(name) for name in secrets):
-        raise ValueError("a secret's name is letters, digits and _, begins with no digit, and is no longer than 256")
-    reserved = [name for name in secrets if _is_reserved(name.upper())]
-    if reserved:
-        raise ValueError(f"reserved names: {', '.join(reserved)}")
+    if isinstance(secrets, dict):
+        check_requested(secrets)
     return secrets
-
-
-def _is_reserved(name: str) -> bool:
-    return name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES)

@@ -37,9 +37,7 @@ def run(*arguments: str) -> str:
     """Run the service's command line, in this environment, and give what it printed."""
     command = [str(COMMAND), *arguments]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=60, env=os.environ
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=os.environ)
     except FileNotFoundError:
         raise DemoError(f"{COMMAND} is missing; start the service with `make run` first") from None
     if done.returncode != 0:

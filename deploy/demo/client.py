@@ -18,16 +18,16 @@ class Service:
         self.url = url.rstrip("/")
         headers = {"X-Session-API-Key": key}
         # Proxy variables are for the outside: a service on this machine is reached directly.
-        self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=30, transport=transport, trust_env=False
-        )
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=30, transport=transport, trust_env=False)
 
     def __enter__(self) -> Self:
+        """Nothing is sent yet."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close the connections."""
         self._http.close()
 
     def check_alive(self) -> None:

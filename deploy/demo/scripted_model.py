@@ -104,11 +104,13 @@ class ScriptedModel:
         self._thread.join()
 
     def __enter__(self) -> Self:
+        """Start serving."""
         return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Stop serving."""
         self.stop()
 
     def admits(self, authorization: str | None) -> bool:

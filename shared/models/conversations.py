@@ -93,9 +93,7 @@ class Event(SQLModel, table=True):
     )
 
     # Order of arrival: breaks ties between equal timestamps.
-    seq: int | None = Field(
-        default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite")
-    )
+    seq: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
     conversation_id: str = Field(foreign_key="conversation.id", max_length=32)
     id: str = Field(max_length=64)
     kind: str = Field(max_length=64)

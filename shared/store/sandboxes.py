@@ -69,7 +69,7 @@ def wish(session: Session, sandbox: Sandbox, desired: Desired, *, due_at: dateti
     session.refresh(sandbox)
 
 
-def place_waiting(session: Session, here: str, limit: int = 100) -> list[tuple[str, str]]:
+def place_waiting(session: Session, here: str, *, due_at: datetime, limit: int = 100) -> list[tuple[str, str]]:
     """Give nodes to sandboxes that have none yet, oldest first.
 
     One that is wished away already needs no room, only a hand: it goes to the node `here`, whatever that has.
@@ -85,7 +85,7 @@ def place_waiting(session: Session, here: str, limit: int = 100) -> list[tuple[s
         node_id = here if sandbox.desired == Desired.DELETED else nodes.place(session)
         if node_id is None:
             continue
-        sandbox.node_id, sandbox.due_at = node_id, now()
+        sandbox.node_id, sandbox.due_at = node_id, due_at
         session.flush()
         placed.append((sandbox.id, node_id))
     return placed

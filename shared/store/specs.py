@@ -10,9 +10,7 @@ from shared.store.pages import Order, Page, read_page
 
 def list_specs(session: Session) -> list[SandboxSpec]:
     """Every spec, the default first."""
-    return list(
-        session.exec(select(SandboxSpec).order_by(col(SandboxSpec.position), col(SandboxSpec.id))).all()
-    )
+    return list(session.exec(select(SandboxSpec).order_by(col(SandboxSpec.position), col(SandboxSpec.id))).all())
 
 
 def search_specs(session: Session, page_id: str | None, limit: int) -> Page[SandboxSpec]:
@@ -35,9 +33,7 @@ def get_spec(session: Session, spec_id: str | None) -> SandboxSpec:
 
 def get_specs(session: Session, ids: list[str]) -> list[SandboxSpec | None]:
     """The specs of those ids in order, None for an unknown one."""
-    found = {
-        spec.id: spec for spec in session.exec(select(SandboxSpec).where(col(SandboxSpec.id).in_(ids))).all()
-    }
+    found = {spec.id: spec for spec in session.exec(select(SandboxSpec).where(col(SandboxSpec.id).in_(ids))).all()}
     return [found.get(spec_id) for spec_id in ids]
 
 

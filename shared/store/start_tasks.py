@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 from shared import leases
 from shared.clock import now
 from shared.errors import IllegalMove
-from shared.models import Sandbox, StartTask
+from shared.models import Conversation, Sandbox, StartTask
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, stage_moves
 from shared.store.pages import Order, Page, read_page
 
@@ -64,7 +64,7 @@ def wake(session: Session, sandbox_id: str, at: datetime) -> Sequence[str]:
 
 
 def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | None:
-    """Wish the sandbox away that was made for a task that failed.
+    """Wish the sandbox away that was made for a task that failed, unless somebody else uses it by now.
 
     Returns:
         Its node's id, to hurry the deletion, if there is something to delete.
@@ -72,14 +72,20 @@ def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | No
     if not task.made_sandbox or task.sandbox_id is None:
         return None
     values = {"desired": Desired.DELETED, "generation": col(Sandbox.generation) + 1, "due_at": at}
-    alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED)
+    alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_used_by_nobody_else(task))
     session.execute(update(Sandbox).where(*alive).values(**values))
     return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
 
 
-def get_many(
-    session: Session, ids: list[str], owner_id: str
-) -> list[tuple[StartTask, Sandbox | None] | None]:
+def _used_by_nobody_else(task: StartTask) -> tuple[Any, Any]:
+    other = select(StartTask.id).where(
+        StartTask.sandbox_id == task.sandbox_id, StartTask.id != task.id, StartTask.stage != Stage.ERROR
+    )
+    listed = select(Conversation.id).where(Conversation.sandbox_id == task.sandbox_id, col(Conversation.listed))
+    return ~other.exists(), ~listed.exists()
+
+
+def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[StartTask, Sandbox | None] | None]:
     """The owner's tasks of those ids in order with their sandboxes, None for an unknown one."""
     statement = _with_sandbox().where(col(StartTask.id).in_(ids), StartTask.owner_id == owner_id)
     found = {task.id: (task, sandbox) for task, sandbox in session.exec(statement).all()}
@@ -103,9 +109,7 @@ def search(
     return read_page(session, statement, order, page_id, limit)
 
 
-def count(
-    session: Session, owner_id: str, *, conversation_id: str | None, created_from: datetime | None
-) -> int:
+def count(session: Session, owner_id: str, *, conversation_id: str | None, created_from: datetime | None) -> int:
     """How many of the owner's tasks `search` would list with these filters."""
     statement = select(func.count()).select_from(StartTask)
     return session.exec(statement.where(*_filters(owner_id, conversation_id, created_from))).one()

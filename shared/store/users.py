@@ -51,9 +51,7 @@ def list_users(session: Session) -> list[User]:
     return list(session.exec(select(User).order_by(col(User.created_at), col(User.id))).all())
 
 
-def create_key(
-    session: Session, vault: Vault, user: User, name: str, expires_at: datetime | None = None
-) -> str:
+def create_key(session: Session, vault: Vault, user: User, name: str, expires_at: datetime | None = None) -> str:
     """A new key for the user: the only time it can be read."""
     key = new_api_key()
     row = ApiKey(
@@ -69,9 +67,7 @@ def create_key(
 
 def list_keys(session: Session, user: User) -> list[ApiKey]:
     """The user's keys, oldest first."""
-    return list(
-        session.exec(select(ApiKey).where(ApiKey.user_id == user.id).order_by(col(ApiKey.created_at))).all()
-    )
+    return list(session.exec(select(ApiKey).where(ApiKey.user_id == user.id).order_by(col(ApiKey.created_at))).all())
 
 
 def revoke_key(session: Session, prefix: str) -> int:
@@ -80,9 +76,7 @@ def revoke_key(session: Session, prefix: str) -> int:
     Returns:
         How many were revoked now.
     """
-    keys = session.exec(
-        select(ApiKey).where(ApiKey.prefix == prefix[:PREFIX_LENGTH], col(ApiKey.revoked_at).is_(None))
-    )
+    keys = session.exec(select(ApiKey).where(ApiKey.prefix == prefix[:PREFIX_LENGTH], col(ApiKey.revoked_at).is_(None)))
     revoked = list(keys.all())
     for key in revoked:
         key.revoked_at = now()

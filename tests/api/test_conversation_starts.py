@@ -1,6 +1,7 @@
 """Starting conversations: what is refused, what is accepted, and what is left for the workers."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from shared.jobs import ResumeSandbox, StartConversation, StartSandbox
 from shared.models import Node, Sandbox, SandboxSpec, StartTask
 from shared.states import Desired, Stage, Status
 from shared.store import user_settings
+from tests.api.answers import get_json
 from tests.doubles import RecordingPublisher
 from tests.factories import (
     VAULT,
@@ -25,6 +27,7 @@ from tests.factories import (
 )
 
 PATH = "/api/v1/app-conversations"
+_get = partial(get_json, PATH)
 
 
 UNUSABLE_SECRETS: list[Any] = [
@@ -93,12 +96,6 @@ def _start(client: TestClient, person: Person, **request: Any) -> Any:
 
 def _status(client: TestClient, person: Person, **request: Any) -> int:
     return int(client.post(PATH, json=request, headers=person.headers).status_code)
-
-
-def _get(client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
-    answer = client.get(PATH + path, params=params, headers=person.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 def _task(database: Database, task_id: str) -> StartTask:
@@ -181,10 +178,11 @@ class TestStart:
         assert len(_start(client, user, secrets=secrets)["request"]["secrets"]) == 50
 
     def test_a_refusal_does_not_repeat_a_secret(self, client: TestClient, user: Person) -> None:
-        asked = {"secrets": {"LLM_API_KEY": "s3cr3t-value", "pasted-s3cr3t": "x"}, "title": ["s3cr3t"]}
-        answer = client.post(PATH, json=asked, headers=user.headers)
-        assert answer.status_code == 422
-        assert "s3cr3t" not in answer.text
+        for secrets in ({"LLM_API_KEY": "s3cr3t-value", "pasted-s3cr3t": "x"}, {"pasted-s3cr3t": 1}):
+            asked = {"secrets": secrets, "title": ["s3cr3t"]}
+            answer = client.post(PATH, json=asked, headers=user.headers)
+            assert answer.status_code == 422
+            assert "s3cr3t" not in answer.text
 
     def test_unsafe_repositories_are_refused(self, client: TestClient, user: Person) -> None:
         for repository in UNSAFE_REPOSITORIES:

@@ -1,6 +1,7 @@
 """Conversations: batch, search, count, and what is shown of each."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from shared.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox
 from shared.states import Desired, Status
+from tests.api.answers import get_json
 from tests.factories import (
     Person,
     make_conversation,
@@ -20,12 +22,7 @@ from tests.factories import (
 )
 
 PATH = "/api/v1/app-conversations"
-
-
-def _get(client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
-    answer = client.get(PATH + path, params=params, headers=person.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+_get = partial(get_json, PATH)
 
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -53,7 +53,8 @@ def test_a_bare_token_will_do(client: TestClient, database: Database, user: Pers
 def test_providers_that_are_not_named_stay(client: TestClient, database: Database, user: Person) -> None:
     add(client, user, {"provider_tokens": {"github": TOKEN}})
     add(client, user, {"provider_tokens": {"gitlab": "other"}})
-    for body in ({}, {"provider_tokens": {}}, {"provider_tokens": None, "mcp_config": None}, {"unknown": 1}):
+    empty: list[dict[str, Any]] = [{}, {"provider_tokens": {}}, {"provider_tokens": None, "mcp_config": None}]
+    for body in [*empty, {"unknown": 1}]:
         add(client, user, body)
     assert {name: entry.token for name, entry in tokens(database, user).items()} == {
         "github": TOKEN,

@@ -1,6 +1,7 @@
 """Sandboxes over HTTP: each command writes a wish, hurries it and answers at once."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,17 +12,13 @@ from shared.ids import new_id
 from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.states import Desired, Reason, Status
+from tests.api.answers import get_json
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_sandbox, make_spec, session_key_of
 
 PATH = "/api/v1/sandboxes"
+_get = partial(get_json, PATH)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def _get(client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
-    answer = client.get(PATH + path, params=params, headers=person.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 def _row(database: Database, sandbox_id: str) -> Sandbox:

@@ -11,7 +11,7 @@ from sqlmodel import text
 
 from api.schemas.settings import SettingsUpdate
 from shared.database import Database
-from shared.store import user_settings
+from shared.store import secrets, user_settings
 from shared.user_settings import StoredSettings
 from tests.factories import VAULT, Person
 
@@ -21,7 +21,7 @@ SSE_KEY, SHTTP_KEY, ENV_VALUE, URL_VALUE = "sse-plain", "shttp-plain", "env-plai
 TOKEN, SECRET = "ghp-token-plain", "custom-plain"
 SECRETS = [LLM_KEY, SEARCH_KEY, SANDBOX_KEY, SSE_KEY, SHTTP_KEY, ENV_VALUE, URL_VALUE, TOKEN, SECRET]
 
-OPEN = {
+OPEN: dict[str, Any] = {
     "language": "en",
     "agent": "CodeActAgent",
     "max_iterations": 42,
@@ -262,6 +262,29 @@ def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: 
     }
 
 
+def test_only_what_can_be_a_secret_s_name_is_repeated(client: TestClient, user: Person) -> None:
+    sent: tuple[dict[str, Any], ...] = ({"LLM_API_KEY": SECRET}, {f"{SECRET}-": 1, "LLM_API_KEY": SECRET})
+    taken, pasted = (
+        client.post("/api/settings", json={"secrets_store": {"custom_secrets": named}}, headers=user.headers)
+        for named in sent
+    )
+    assert (taken.status_code, pasted.status_code) == (422, 422)
+    assert "LLM_API_KEY" in taken.text
+    assert SECRET not in taken.text + pasted.text
+
+
+def test_a_secret_whose_name_became_reserved_does_not_stop_settings_from_being_sent_back(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    with database.transaction() as session:
+        secrets.put_custom_secrets(session, VAULT, user.id, {"LLM_OLD": {"secret": "old"}})
+    store(client, user, {"language": "fr"})
+    shown = read(client, user)["secrets_store"]
+    assert shown["custom_secrets"] == {"LLM_OLD": {"secret": MASK, "description": None}}
+    store(client, user, {"secrets_store": shown})
+    assert refused(client, user, {"secrets_store": {"custom_secrets": {"LLM_OLD": "new"}}})
+
+
 def test_more_secrets_than_are_kept_change_nothing(client: TestClient, user: Person) -> None:
     store(client, user, {"secrets_store": {"custom_secrets": {f"S{number}": "x" for number in range(200)}}})
     body = {"language": "fr", "secrets_store": {"custom_secrets": {"ONE_MORE": "x"}}}
@@ -310,17 +333,24 @@ def test_no_key_is_a_401(client: TestClient, user: Person) -> None:
 LONG = "x" * 10_001
 TEXTS = [name for name, value in OPEN.items() if isinstance(value, str)]
 FLAGS = [name for name, value in OPEN.items() if isinstance(value, bool)]
+BAD_TEXTS: list[Any] = [1, True, {"a": 1}, ["x"], LONG, "\ud800"]
+BAD_FLAGS: list[Any] = [0, "true", "yes", [], {}]
+BAD_COUNTS: list[Any] = [0, -1, True, 1.5, "5", 2**31, []]
+BAD_KEYS: list[Any] = [1, True, {}, ["x"], "x" * 20_001, "a\nb", "\ud800"]
+BAD_OBJECTS: list[Any] = [1, "x", [], True]
+BAD_ARGS: list[Any] = ["'open", {}, ["x"] * 101, LONG]
+BAD_ENVS: list[Any] = ["A", "A=1,B", {"a b": "x"}, {"": "x"}, [], {f"E{number}": "x" for number in range(101)}]
 BAD_FIELDS: list[tuple[str, Any]] = [
-    *((name, value) for name in TEXTS for value in (1, True, {"a": 1}, ["x"], LONG, "\ud800")),
-    *((name, value) for name in FLAGS for value in (0, "true", "yes", [], {})),
-    *(("max_iterations", value) for value in (0, -1, True, 1.5, "5", 2**31, [])),
+    *((name, value) for name in TEXTS for value in BAD_TEXTS),
+    *((name, value) for name in FLAGS for value in BAD_FLAGS),
+    *(("max_iterations", value) for value in BAD_COUNTS),
     *(("remote_runtime_resource_factor", value) for value in (0, True, 1.5, "1", 2**70)),
     *(("condenser_max_size", value) for value in (19, True, "20")),
     *(("max_budget_per_task", value) for value in (-0.1, True, "1", float("nan"), float("inf"), 10**400)),
-    *((name, value) for name in KEYS for value in (1, True, {}, ["x"], "x" * 20_001, "a\nb", "\ud800")),
+    *((name, value) for name in KEYS for value in BAD_KEYS),
     *((name, "two\nlines") for name in ("email", "git_user_name", "git_user_email", "language")),
     ("email", "x" * 321),
-    *((name, value) for name in ("mcp_config", "secrets_store") for value in (1, "x", [], True)),
+    *((name, value) for name in ("mcp_config", "secrets_store") for value in BAD_OBJECTS),
 ]
 
 
@@ -372,12 +402,9 @@ BAD_SERVERS: list[tuple[dict[str, Any], list[Any]]] = [
     ({"stdio_servers": [{"name": "a", "command": "b"}] * 2}, ["stdio_servers"]),
     *((process(name=name), ["stdio_servers", "0", "name"]) for name in ("", "a b", "a/b", "a\n", 1)),
     *((process(command=command), ["stdio_servers", "0", "command"]) for command in ("", "a b", "a\n", 1)),
-    *((process(args=args), ["stdio_servers", "0", "args"]) for args in ("'open", {}, ["x"] * 101, LONG)),
+    *((process(args=args), ["stdio_servers", "0", "args"]) for args in BAD_ARGS),
     (process(args=["x", 1]), ["stdio_servers", "0", "args", "1"]),
-    *(
-        (process(env=env), ["stdio_servers", "0", "env"])
-        for env in ("A", "A=1,B", {"a b": "x"}, {"": "x"}, [], {f"E{number}": "x" for number in range(101)})
-    ),
+    *((process(env=env), ["stdio_servers", "0", "env"]) for env in BAD_ENVS),
     (process(env={"A": 1}), ["stdio_servers", "0", "env", "A"]),
 ]
 
@@ -390,6 +417,10 @@ def test_wrong_servers_are_named(client: TestClient, user: Person) -> None:
 BAD_STORES: list[tuple[dict[str, Any], list[Any]]] = [
     ({"custom_secrets": []}, ["custom_secrets"]),
     *(({"custom_secrets": {name: "x"}}, ["custom_secrets"]) for name in ("", "1A", "A-B", "A B", "A" * 257, "\ud800")),
+    *(
+        ({"custom_secrets": {"A": "x", name: "x"}}, ["custom_secrets"])
+        for name in ("VSCODE", "worker_1", "LLM_API_KEY")
+    ),
     ({"custom_secrets": {"A": 1}}, ["custom_secrets", "A"]),
     ({"custom_secrets": {"A": {"secret": 1}}}, ["custom_secrets", "A", "secret"]),
     ({"custom_secrets": {"A": "é" * (32 * 1024 + 1)}}, ["custom_secrets", "A", "secret"]),

@@ -1,7 +1,7 @@
 """Start tasks: batch, search, count, and which field appears at which stage."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
 
 import pytest
 from fastapi.testclient import TestClient
@@ -9,16 +9,12 @@ from fastapi.testclient import TestClient
 from shared.database import Database
 from shared.ids import new_id
 from shared.states import Reason, Stage
+from tests.api.answers import get_json
 from tests.factories import Person, make_sandbox, make_start_task
 
 PATH = "/api/v1/app-conversations/start-tasks"
+_get = partial(get_json, PATH)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def _get(client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
-    answer = client.get(PATH + path, params=params, headers=person.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 @pytest.mark.parametrize("stage", list(Stage))

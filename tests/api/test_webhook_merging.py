@@ -14,14 +14,10 @@ from shared.models import Conversation, Sandbox
 from tests.api.agent_reports import FIRST, told_conversation, told_event, told_stats, told_update, told_usage
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
+from tests.rows import as_stored
 
 JSON = {"Content-Type": "application/json"}
 Tell = Callable[..., int]
-
-
-def _now(database: Database, conversation: Conversation) -> Conversation:
-    with database.reading() as session:
-        return session.get_one(Conversation, conversation.id)
 
 
 class TestStatus:
@@ -43,7 +39,7 @@ class TestStatus:
                     else [dict(e, id=new_id()) for e in body]
                 )
                 assert tell(path.format(each.id), sent) == 200
-            row = _now(database, each)
+            row = as_stored(database, each)
             assert row.execution_status == "finished"
             assert row.execution_status_at == FIRST + timedelta(seconds=4)
             assert row.updated_at > FIRST
@@ -53,7 +49,7 @@ class TestStatus:
         for status in ("deleting", "dancing", 7, None, ["idle"]):
             assert tell(f"/events/{conversation.id}", [told_update("execution_status", status, 2)]) == 200
             assert tell("/conversations", told_conversation(conversation.id, 3, execution_status=status)) == 200
-        assert _now(database, conversation).execution_status == "running"
+        assert as_stored(database, conversation).execution_status == "running"
 
 
 class TestConversationReports:
@@ -63,7 +59,7 @@ class TestConversationReports:
             conversation.id, tags={"a": "b"}, stats=stats, execution_status="running", extra={"x": 1}
         )
         assert tell("/conversations", info) == 200
-        row = _now(database, conversation)
+        row = as_stored(database, conversation)
         assert (row.llm_model, row.agent_kind, row.working_dir) == (
             "openai/scripted",
             "openhands",
@@ -79,7 +75,7 @@ class TestConversationReports:
 
     def test_nothing_is_needed_but_an_id(self, tell: Tell, conversation: Conversation, database: Database) -> None:
         assert tell("/conversations", {"id": conversation.id}) == 200
-        row = _now(database, conversation)
+        row = as_stored(database, conversation)
         assert (row.title, row.updated_at) == (conversation.title, FIRST)
 
     def test_without_an_id_it_is_refused(self, tell: Tell) -> None:
@@ -98,7 +94,7 @@ class TestConversationReports:
             told_stats(agent={"accumulated_token_usage": []}),
         ):
             assert tell(f"/events/{conversation.id}", [told_update("stats", stats)]) == 200
-        row = _now(database, conversation)
+        row = as_stored(database, conversation)
         assert row.tags == {}
         assert row.parent_id is None
 
@@ -115,18 +111,18 @@ class TestConversationReports:
     def test_tags_are_merged(self, tell: Tell, conversation: Conversation, database: Database) -> None:
         for tags in ({"a": "1", "b": "1"}, {"b": "2", "c": "2"}):
             assert tell("/conversations", told_conversation(conversation.id, tags=tags)) == 200
-        assert _now(database, conversation).tags == {"a": "1", "b": "2", "c": "2"}
+        assert as_stored(database, conversation).tags == {"a": "1", "b": "2", "c": "2"}
 
     def test_a_title_settles_once(self, tell: Tell, conversation: Conversation, database: Database) -> None:
         for title in (None, "", "The agent's", "Another"):
             assert tell("/conversations", told_conversation(conversation.id, title=title)) == 200
-        row = _now(database, conversation)
+        row = as_stored(database, conversation)
         assert (row.title, row.title_settled) == ("The agent's", True)
 
     def test_a_persons_title_stays(self, tell: Tell, user: Person, sandbox: Sandbox, database: Database) -> None:
         mine = make_conversation(database, user, sandbox, title="Mine", title_settled=True)
         assert tell("/conversations", told_conversation(mine.id, title="The agent's")) == 200
-        assert _now(database, mine).title == "Mine"
+        assert as_stored(database, mine).title == "Mine"
 
     def test_an_agent_switches_its_model(self, tell: Tell, conversation: Conversation, database: Database) -> None:
         for kind, model, failed in (
@@ -137,7 +133,7 @@ class TestConversationReports:
             observation = {"kind": kind, "active_model": model, "is_error": failed}
             event = told_event("ObservationEvent", observation=observation)
             assert tell(f"/events/{conversation.id}", [event]) == 200
-        assert _now(database, conversation).llm_model == "openai/second"
+        assert as_stored(database, conversation).llm_model == "openai/second"
 
 
 class TestMetrics:
@@ -146,7 +142,7 @@ class TestMetrics:
         for cost, prompt in snapshots:
             event = told_update("stats", told_stats(agent=told_usage(cost, prompt)))
             assert tell(f"/events/{conversation.id}", [event]) == 200
-        metrics = _now(database, conversation).metrics
+        metrics = as_stored(database, conversation).metrics
         assert metrics is not None
         assert (metrics["accumulated_cost"], metrics["accumulated_token_usage"]["prompt_tokens"]) == (0.2, 33)
 
@@ -183,7 +179,7 @@ class TestAskingAWorker:
         assert publisher.jobs == []
         assert tell(f"/events/{conversation.id}", [told_update("execution_status", "running")]) == 200
         assert publisher.jobs == [RefreshConversation(conversation.id, sandbox.node_id)]
-        assert _now(database, conversation).due_at is not None
+        assert as_stored(database, conversation).due_at is not None
 
     def test_not_for_a_settled_one(
         self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
@@ -191,7 +187,7 @@ class TestAskingAWorker:
         titled = make_conversation(database, user, sandbox, title_settled=True)
         assert tell(f"/events/{titled.id}", [told_update("execution_status", "running")]) == 200
         assert publisher.jobs == []
-        assert _now(database, titled).due_at is None
+        assert as_stored(database, titled).due_at is None
 
     def test_to_stop_at_the_budget(
         self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database

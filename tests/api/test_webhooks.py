@@ -17,6 +17,7 @@ from shared.states import Stage
 from shared.store import conversations
 from tests.api.agent_reports import FIRST, told_conversation, told_event
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
+from tests.rows import as_stored
 
 JSON = {"Content-Type": "application/json"}
 Tell = Callable[..., int]
@@ -36,11 +37,6 @@ MALFORMED: list[Any] = [
     {"timestamp": 1767225600},
     {"timestamp": "0001-01-01T00:00:00+14:00"},
 ]
-
-
-def _now(database: Database, conversation: Conversation) -> Conversation:
-    with database.reading() as session:
-        return session.get_one(Conversation, conversation.id)
 
 
 def _stored(database: Database, conversation_id: str) -> list[Event]:
@@ -63,7 +59,7 @@ class TestWho:
         assert tell(f"/events/{conversation.id}", [told_event()], key) == 404
         assert tell("/conversations", told_conversation(conversation.id, title="Mine now"), key) == 404
         assert _stored(database, conversation.id) == []
-        assert _now(database, conversation) == conversation
+        assert as_stored(database, conversation) == conversation
 
     def test_it_can_not_claim_what_is_being_started_elsewhere(
         self, tell: Tell, user: Person, database: Database

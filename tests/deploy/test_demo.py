@@ -268,9 +268,7 @@ def test_the_bridges_gateway_is_found_even_where_the_engine_leaves_it_out() -> N
         gateway([])
 
 
-@pytest.mark.parametrize(
-    ("kind", "field"), [("AgentErrorEvent", "error"), ("ConversationErrorEvent", "detail")]
-)
+@pytest.mark.parametrize(("kind", "field"), [("AgentErrorEvent", "error"), ("ConversationErrorEvent", "detail")])
 def test_errors_of_the_agent_are_shown(kind: str, field: str) -> None:
     assert "no money" in str(render(event(0, kind, **{field: "no money"})))
 

@@ -195,9 +195,7 @@ def test_a_scripted_failure_is_answered_each_time(client: httpx.Client) -> None:
         assert (reply.status_code, reply.json()["error"]["message"]) == (429, "slow down")
 
 
-def test_a_gate_holds_the_agent_until_it_is_opened(
-    client: httpx.Client, model: ScriptedModel, gate: Gate
-) -> None:
+def test_a_gate_holds_the_agent_until_it_is_opened(client: httpx.Client, model: ScriptedModel, gate: Gate) -> None:
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(ask, client, USER, model="held")
         assert gate.reached.wait(30)

@@ -1,4 +1,4 @@
-"""An engine in memory, with the agent servers of its containers; `tests/worker/test_engine.py` holds it to the real one."""
+"""An engine in memory, with its containers' agent servers; `tests/worker/test_engine.py` holds it to the real one."""
 
 import json
 import threading
@@ -174,9 +174,9 @@ class FakeEngine:
     def _answer(self, request: httpx.Request) -> httpx.Response:
         with self._lock:
             found = next((c for c in self.containers.values() if request.url.port in c.ports.values()), None)
-            server = found and self.servers.setdefault(found.request.name, FakeAgentServer())
-        if found is None or server is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
+        if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
             raise httpx.ConnectError("refused", request=request)
+        server = self.servers.setdefault(found.request.name, FakeAgentServer())
         server.session_key = found.session_key
         return server.answer(request)
 

@@ -33,6 +33,7 @@ MCP_KEY = "the-mcp-key-0005"
 SEARCH_KEY = "tvly-the-search-key-0006"
 SECRETS = (LLM_KEY, TOKEN, STORED, ASKED, MCP_KEY, SEARCH_KEY)
 
+MCP = {"shttp_servers": [{"url": "https://mcp.example.org", "api_key": MCP_KEY}]}
 SETTINGS = {
     "llm_model": "openai/demo",
     "llm_api_key": LLM_KEY,
@@ -40,7 +41,7 @@ SETTINGS = {
     "max_budget_per_task": 2.5,
     "git_user_name": "Alice",
     "git_user_email": "alice@example.org",
-    "mcp_config": {"shttp_servers": [{"url": "https://mcp.example.org", "api_key": MCP_KEY}]},
+    "mcp_config": MCP,
 }
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 

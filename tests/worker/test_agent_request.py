@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
+from shared.secret_names import RESERVED_NAMES
 from worker.agent_request import AgentInputs, LlmNotConfigured, build_request, plan_path, secret_values
-from worker.agent_secrets import RESERVED_NAMES, GivenSecret, UnusableSecret, check_secrets
+from worker.agent_secrets import GivenSecret, UnusableSecret, check_secrets
 
 CONVERSATION = "01234567-89ab-cdef-0123-456789abcdef"
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}
@@ -197,17 +198,34 @@ def test_some_models_need_no_key(change: dict[str, Any]) -> None:
     assert "api_key" not in build_request(inputs(llm_api_key=None, **change))["agent_settings"]["llm"]
 
 
-@pytest.mark.parametrize("name", ["LLM_API_KEY", "OH_ALLOW_CORS_ORIGINS_3", "", "n" * 257, *sorted(RESERVED_NAMES)])
-def test_names_that_are_taken_or_too_long_are_refused(name: str) -> None:
-    for given in ({"requested_secrets": {name: "v"}}, {"secrets": {name: GivenSecret("v")}}):
-        with pytest.raises(UnusableSecret) as failure:
-            build_request(inputs(**given))
-        assert failure.value.reason == "unusable_secret"
+UNUSABLE_NAMES = [
+    "LLM_API_KEY",
+    "OH_ALLOW_CORS_ORIGINS_3",
+    "OH_WEBHOOKS_0_BASE_URL",
+    "vscode",
+    "",
+    "no-dashes",
+    "n" * 257,
+    *sorted(RESERVED_NAMES),
+]
+
+
+@pytest.mark.parametrize("name", UNUSABLE_NAMES)
+def test_a_request_s_secrets_with_unusable_names_are_refused(name: str) -> None:
+    with pytest.raises(UnusableSecret) as failure:
+        build_request(inputs(requested_secrets={"FINE": "v", name: "v"}))
+    assert failure.value.reason == "unusable_secret"
+
+
+@pytest.mark.parametrize("name", UNUSABLE_NAMES)
+def test_stored_secrets_with_unusable_names_are_left_out(name: str) -> None:
+    body = build_request(inputs(secrets={"FINE": GivenSecret("v"), name: GivenSecret("v")}))
+    assert set(body["secrets"]) == {"FINE"}
 
 
 def test_the_limits_of_a_request_s_secrets() -> None:
     check_secrets({f"NAME_{number}": "é" * (32 * 1024) for number in range(50)})
-    with pytest.raises(UnusableSecret, match="51 secrets"):
+    with pytest.raises(UnusableSecret, match="got 51"):
         check_secrets({f"NAME_{number}": "v" for number in range(51)})
     with pytest.raises(UnusableSecret, match="'BIG' is larger") as failure:
         check_secrets({"BIG": "é" * (32 * 1024 + 1)})

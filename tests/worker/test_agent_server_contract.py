@@ -47,7 +47,8 @@ def model(gate: Gate) -> Iterator[ScriptedModel]:
 def sandbox_url() -> Iterator[str]:
     """A real sandbox, as the worker makes it."""
     installation = f"test-{new_id()[:12]}"
-    sandbox = Sandbox(id=new_id(), owner_id=new_id())
+    columns: dict[str, Any] = {"id": new_id(), "owner_id": new_id()}
+    sandbox = Sandbox(**columns)
     spec = SandboxSpec(id=SANDBOX_IMAGE, position=0)
     request = container_request(sandbox, spec, installation=installation, address="127.0.0.1")
     config = server_config(KEY, webhook_url="http://127.0.0.1:9/nobody", origins=[])

@@ -398,3 +398,18 @@ def assert_legal(parts: Parts, sandbox_id: str) -> None:
     with parts.database.reading() as session:
         moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
     assert all(move.from_status is None or move.to_status in MOVES[Status(move.from_status)] for move in moves)
+
+
+def test_defect_of_ours_ends_in_an_error_that_says_so(parts: Parts, user: Person, engine: FakeEngine) -> None:
+    """A session key that can't be decrypted: no turn will ever succeed."""
+    sandbox_id = start(parts, user)
+    with parts.database.transaction() as session:
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(session_key="damaged"))
+    for _ in range(parts.settings.most_attempts):
+        assert row(parts, sandbox_id).status == Status.STARTING
+        converge(parts, sandbox_id)
+    assert (row(parts, sandbox_id).status, row(parts, sandbox_id).reason) == (Status.ERROR, "internal_error")
+    wish(parts, sandbox_id, Desired.DELETED)
+    converge(parts, sandbox_id)
+    assert row(parts, sandbox_id).status == Status.DELETED
+    assert engine.containers == {}

@@ -27,7 +27,8 @@ AS_TOLD: dict[tuple[Status, bool], set[ContainerState]] = {
     (Status.RUNNING, True): {ContainerState.RUNNING},
     (Status.PAUSED, True): {FROZEN, EXITED, CREATED},
     (Status.ERROR, True): {FROZEN, EXITED, CREATED, ContainerState.ABSENT, ContainerState.DEAD},
-    (Status.ERROR, False): {ContainerState.ABSENT},
+    # Nothing is left of one that never was, not even the volume that each has here.
+    (Status.ERROR, False): set(),
     # A wish that is still being carried out, and nobody is at it.
     (Status.STARTING, False): set(),
     (Status.DELETING, True): set(),
@@ -48,6 +49,12 @@ def put(
     if state != ContainerState.ABSENT:
         engine.containers[request.name] = FakeContainer(request, state)
     return request.name
+
+
+def stray(user: Person, digit: str = "f") -> Sandbox:
+    """A sandbox that no row tells of."""
+    columns: dict[str, Any] = {"id": digit * 32, "owner_id": user.id}
+    return Sandbox(**columns)
 
 
 def quiet_row(parts: Parts, user: Person, status: Status, *, ready: bool = True, **columns: Any) -> Sandbox:
@@ -85,18 +92,20 @@ def test_rows_are_held_against_their_containers(parts: Parts, user: Person, engi
         assert (row(parts, Sandbox, sandbox.id).due_at is not None) == (sandbox.id in seen)
 
 
+def test_sandbox_that_never_was_and_left_nothing_is_as_told(parts: Parts, user: Person) -> None:
+    quiet_row(parts, user, Status.ERROR, ready=False)
+    assert checked(parts) == set()
+
+
 def test_unanswered_wish_is_looked_at(parts: Parts, user: Person, engine: FakeEngine) -> None:
     sandbox = quiet_row(parts, user, Status.RUNNING, generation=2)
     put(engine, sandbox)
     assert checked(parts) == {sandbox.id}
 
 
-@pytest.mark.parametrize(
-    "columns", [{"lease_owner": "worker-2", "lease_until": after(60)}, {"due_at": after(60)}], ids=["lease", "due"]
-)
-def test_row_that_somebody_is_at_is_left_alone(
-    parts: Parts, user: Person, engine: FakeEngine, columns: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("held", [True, False])
+def test_row_that_somebody_is_at_is_left_alone(parts: Parts, user: Person, engine: FakeEngine, held: bool) -> None:
+    columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(60)} if held else {"due_at": after(60)}
     gone = quiet_row(parts, user, Status.RUNNING, **columns)
     leaving = quiet_row(parts, user, Status.DELETING, **columns)
     name = put(engine, leaving)
@@ -126,20 +135,20 @@ class TestReaping:
         kept = put(engine, quiet_row(parts, user, Status.RUNNING))
         put(engine, quiet_row(parts, user, Status.DELETED))
         put(engine, quiet_row(parts, user, Status.DELETED), ContainerState.ABSENT)
-        put(engine, Sandbox(id="f" * 32, owner_id=user.id))
-        put(engine, Sandbox(id="e" * 32, owner_id=user.id), ContainerState.ABSENT)
+        put(engine, stray(user))
+        put(engine, stray(user, "e"), ContainerState.ABSENT)
         assert checked(parts) == set()
         assert list(engine.containers) == [kept]
         assert list(engine.volumes) == [kept]
 
     def test_leaves_another_installation_alone(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
-        theirs = put(engine, Sandbox(id="f" * 32, owner_id=user.id), installation="another")
+        theirs = put(engine, stray(user), installation="another")
         resync(parts)
         assert theirs in engine.containers
         assert theirs in engine.volumes
 
     def test_leaves_names_that_are_not_ours_alone(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
-        name = put(engine, Sandbox(id="f" * 32, owner_id=user.id))
+        name = put(engine, stray(user))
         engine.volumes["backup"] = engine.volumes[name]
         resync(parts)
         assert list(engine.volumes) == ["backup"]
@@ -164,7 +173,7 @@ class TestReaping:
             resync(parts)
         else:
             working, database = punctuated(parts, at - 2, partial(appear))
-            put(engine, Sandbox(id="f" * 32, owner_id=user.id))  # so that there is something to reap
+            put(engine, stray(user))  # so that there is something to reap
             resync(working)
             assert database.passed > at - 2
         deliver(parts)

@@ -16,9 +16,13 @@ from worker.sandbox_container import (
 )
 
 KEY = "aw_the-session-key"
-SANDBOX = Sandbox(
-    id="a" * 32, owner_id="b" * 32, spec_id="image:1", session_key="its ciphertext", session_key_digest="its digest"
-)
+COLUMNS: dict[str, Any] = {
+    "id": "a" * 32,
+    "owner_id": "b" * 32,
+    "session_key": "its ciphertext",
+    "session_key_digest": "its digest",
+}
+SANDBOX = Sandbox(**COLUMNS)
 
 
 def request(**columns: Any) -> ContainerRequest:
@@ -41,7 +45,7 @@ class TestRequest:
         assert SANDBOX.owner_id in made.labels.values()
 
     def test_of_a_sandbox_without_an_owner(self) -> None:
-        pooled = Sandbox(id="a" * 32, owner_id=None)
+        pooled = Sandbox(**COLUMNS | {"owner_id": None})
         made = container_request(pooled, SandboxSpec(id="i", position=0), installation="home", address="::1")
         assert all(isinstance(value, str) for value in made.labels.values())
 

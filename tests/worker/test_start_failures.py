@@ -1,21 +1,27 @@
 """Starts that end in ERROR: with a reason, without a trace, and without a word of a secret."""
 
 import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+from sqlmodel import Session, col, update
 
 from shared.clock import now
 from shared.crypto import Vault
+from shared.database import Database
 from shared.jobs import DeleteSandbox
 from shared.models import Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import user_settings
+from shared.store import start_tasks, user_settings
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_event
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
+from tests.interleaving import _is_waiting
+from tests.waiting import eventually
 from tests.worker.scenes import (
     SECRETS,
     TOKEN,
@@ -185,6 +191,24 @@ class TestFailure:
         assert list(server.conversations) == [task.conversation_id]
 
 
+def test_worker_that_settles_the_sandbox_is_not_waited_for_in_a_circle(
+    parts: Parts, user: Person, engine: FakeEngine, database: Database
+) -> None:
+    task_id = ask(parts, user)
+    sandbox_id = str(task_of(parts, task_id).sandbox_id)
+    converge(parts, sandbox_id)
+    server_of(engine, sandbox_id).refuse = {"run_command": httpx.Response(422, json={"detail": "no"})}
+
+    def settle(session: Session) -> None:
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(updated_at=now()))
+
+    def wake(session: Session) -> None:
+        start_tasks.wake(session, sandbox_id, now())
+
+    overlap_in_the_middle(database, settle, lambda: start_conversation(parts, task_id), wake)
+    assert assert_failed(parts, task_id, Reason.AGENT_SERVER_REFUSED).attempt == 0
+
+
 class TestSecrets:
     def test_are_in_no_log_line_and_no_row(
         self,
@@ -229,6 +253,19 @@ class TestSecrets:
         assert_no_secret(logged(caplog))
 
 
+def overlap_in_the_middle(
+    database: Database, first: Callable[[Session], None], other: Callable[[], None], then: Callable[[Session], None]
+) -> None:
+    """In one transaction do `first`, and do `then` once `other` waits for it."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        with database.transaction() as session:
+            first(session)
+            waiting = pool.submit(other)
+            eventually(lambda: waiting.done() or _is_waiting(database, waiting))
+            then(session)
+        waiting.result(timeout=30)
+
+
 def assert_no_secret(text: str) -> None:
     assert [secret for secret in SECRETS if secret in text] == []
 
@@ -240,3 +277,27 @@ def logged(caplog: pytest.LogCaptureFixture) -> str:
 
 def unreachable(_method: str) -> None:
     raise httpx.ConnectError("refused")
+
+
+def test_defect_of_ours_ends_in_an_error_that_says_so(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = ask(parts, user, sandbox_id)
+    change(parts, StartTask, task_id, secrets="damaged")
+    for _ in range(parts.settings.most_attempts):
+        assert task_of(parts, task_id).stage != Stage.ERROR
+        start_conversation(parts, task_id)
+    assert_failed(parts, task_id, Reason.INTERNAL_ERROR)
+
+
+def test_sandbox_that_others_use_by_now_outlives_the_start_it_was_made_for(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    first = ask(parts, user, sandbox_id)
+    change(parts, StartTask, first, made_sandbox=True)
+    second = ask(parts, user, sandbox_id)
+    start_conversation(parts, second)
+    server.replies = {"init --quiet": Reply(2, None, "no such luck")}
+    start_conversation(parts, first)
+    assert_failed(parts, first, Reason.WORKSPACE_SETUP_FAILED)
+    assert row(parts, Sandbox, sandbox_id).desired == Desired.RUNNING

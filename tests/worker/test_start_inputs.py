@@ -13,10 +13,10 @@ from tests.fakes.engine import IMAGE
 from tests.worker.scenes import (
     ASKED,
     LLM_KEY,
+    MCP,
     MESSAGE,
     SEARCH_KEY,
     SECRETS,
-    SETTINGS,
     STORED,
     TOKEN,
     ask,
@@ -49,7 +49,7 @@ def test_settings(parts: Parts, user: Person, sandbox: Sandbox) -> None:
     assert (found.agent.llm_model, found.agent.llm_api_key) == ("openai/demo", LLM_KEY)
     assert (found.agent.search_api_key, found.max_budget) == (SEARCH_KEY, 2.5)
     assert found.agent.mcp_config
-    assert found.agent.mcp_config["shttp_servers"] == SETTINGS["mcp_config"]["shttp_servers"]
+    assert found.agent.mcp_config["shttp_servers"] == MCP["shttp_servers"]
     assert (found.project.author, found.project.address) == ("Alice", "alice@example.org")
     assert found.agent.user_id == user.id
 

@@ -81,17 +81,15 @@ def test_abandoned_lease_is_found_and_a_held_one_respected(
     parts: Parts, user: Person, sandbox: Sandbox, table: Any
 ) -> None:
     lease: dict[str, Any] = {"lease_owner": "worker-0", "lease_until": after(10), "due_at": None}
-    made = {
-        Sandbox: lambda: sandbox,
-        StartTask: lambda: make_start_task(parts.database, user, sandbox),
-        Conversation: lambda: make_conversation(parts.database, user, sandbox),
-    }[table]()
-    change(parts, table, made.id, **lease)
+    rows = (sandbox, make_start_task(parts.database, user, sandbox), make_conversation(parts.database, user, sandbox))
+    made = next(row.id for row in rows if isinstance(row, table))
+    change(parts, StartTask, rows[1].id, due_at=None)
+    change(parts, table, made, **lease)
     assert swept(parts) == []
-    change(parts, table, made.id, due_at=now())  # a wish on top of the work: its holder will see it
+    change(parts, table, made, due_at=now())  # a wish on top of the work: its holder will see it
     assert swept(parts) == []
-    change(parts, table, made.id, lease_until=after(-0.1), due_at=None)
-    assert [job.subject for job in swept(parts)] == [made.id]
+    change(parts, table, made, lease_until=after(-0.1), due_at=None)
+    assert [job.subject for job in swept(parts)] == [made]
     assert swept(parts) == []
 
 

@@ -26,8 +26,12 @@ def task_id(parts: Parts, user: Person) -> str:
 
 def turn(parts: Parts, task_id: str, work: Callable[[StartTask], object] = lambda _task: None) -> StartTask:
     """Take turns on the task and show its row."""
-    take_turns(parts, StartTask, task_id, lambda _parts, task: (work(task), None)[1])
+    take_turns(parts, StartTask, task_id, lambda _parts, task: (work(task), None)[1], _refuse_to_give_up)
     return row(parts, StartTask, task_id)
+
+
+def _refuse_to_give_up(_parts: Parts, _task: StartTask) -> None:
+    raise TryAgain("never")
 
 
 def raising(error: BaseException) -> Callable[[StartTask], None]:
@@ -143,3 +147,18 @@ def test_worker_that_dies_leaves_its_lease_to_run_out(parts: Parts, task_id: str
     change(parts, StartTask, task_id, lease_until=now())
     assert_at_rest(turn(another(parts), task_id, seen.append))
     assert len(seen) == 1
+
+
+def test_last_attempt_is_followed_by_giving_up(parts: Parts, task_id: str) -> None:
+    given_up: list[str] = []
+    for _ in range(parts.settings.most_attempts):
+        assert given_up == []
+        take_turns(
+            parts,
+            StartTask,
+            task_id,
+            lambda _parts, _task: raising(ValueError())(_task),
+            lambda _parts, task: given_up.append(task.id),
+        )
+    assert given_up == [task_id]
+    assert_at_rest(row(parts, StartTask, task_id))

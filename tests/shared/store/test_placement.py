@@ -31,9 +31,13 @@ def place(database: Database) -> str | None:
         return nodes.place(session)
 
 
+def place_waiting_in(session: Session) -> list[tuple[str, str]]:
+    return sandboxes.place_waiting(session, "here", due_at=now())
+
+
 def place_waiting(database: Database) -> list[tuple[str, str]]:
     with database.transaction() as session:
-        return sandboxes.place_waiting(session, "a")
+        return place_waiting_in(session)
 
 
 def test_the_emptiest_node_is_chosen(database: Database, user: Person, spec: SandboxSpec) -> None:
@@ -129,7 +133,11 @@ def test_two_sweeps_at_once_place_a_sandbox_once(database: Database, user: Perso
     make_node(database, "a", capacity=1)
     make_node(database, "b", capacity=1)
     waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
-    assert overlap(database, sandboxes.place_waiting, sandboxes.place_waiting) == ([(waiting.id, "a")], [])
+
+    def place_all(session: Session) -> list[tuple[str, str]]:
+        return place_waiting_in(session)
+
+    assert overlap(database, place_all, place_all) == ([(waiting.id, "a")], [])
 
 
 def test_a_tombstone_without_a_node_is_not_placed(database: Database, user: Person) -> None:
@@ -168,3 +176,11 @@ def test_a_new_sandbox_wishes_to_run(database: Database, user: Person, spec: San
     with database.reading() as session:
         (born,) = sandboxes.transitions(session, sandbox.id)
     assert (born.from_status, born.to_status) == (None, Status.STARTING)
+
+
+def test_a_waiting_sandbox_that_is_wished_away_needs_no_room(database: Database, user: Person) -> None:
+    make_node(database, "here", capacity=1)
+    make_sandbox(database, user, node_id="here")
+    gone = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
+    make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    assert place_waiting(database) == [(gone.id, "here")]

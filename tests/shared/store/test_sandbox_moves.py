@@ -10,13 +10,9 @@ from shared.states import MOVES, PauseKind, Reason, Status
 from shared.store import sandboxes
 from shared.store.sandboxes import Fact
 from tests.factories import Person, make_sandbox
+from tests.rows import as_stored
 
 URLS = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18001", "port": 8000}]
-
-
-def load(database: Database, sandbox: Sandbox) -> Sandbox:
-    with database.reading() as session:
-        return session.get_one(Sandbox, sandbox.id)
 
 
 def history(database: Database, sandbox: Sandbox) -> list[SandboxTransition]:
@@ -34,7 +30,7 @@ def test_every_legal_move_writes_the_row_and_its_history(database: Database, use
     for after in MOVES[before]:
         sandbox = make_sandbox(database, user, status=before)
         assert move(database, sandbox, Fact(after, Reason.EXIT_CODE, "why"))
-        stored = load(database, sandbox)
+        stored = as_stored(database, sandbox)
         assert (stored.status, stored.reason, stored.detail) == (after, Reason.EXIT_CODE, "why")
         assert [(row.from_status, row.to_status, row.reason) for row in history(database, sandbox)] == [
             (before, after, Reason.EXIT_CODE)
@@ -45,10 +41,10 @@ def test_every_legal_move_writes_the_row_and_its_history(database: Database, use
 def test_every_illegal_move_is_refused_and_writes_nothing(database: Database, user: Person, before: Status) -> None:
     for after in set(Status) - MOVES[before] - {before}:
         sandbox = make_sandbox(database, user, status=before)
-        stored = load(database, sandbox).model_dump()
+        stored = as_stored(database, sandbox).model_dump()
         with pytest.raises(IllegalMove, match=f"{before} → {after}"):
             move(database, sandbox, Fact(after))
-        assert load(database, sandbox).model_dump() == stored
+        assert as_stored(database, sandbox).model_dump() == stored
         assert sandbox.status == before
         assert history(database, sandbox) == []
 
@@ -59,7 +55,7 @@ def test_a_new_fact_about_the_same_state_is_written_without_history(
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
     assert not move(database, sandbox, Fact(status, detail="still so"))
-    assert load(database, sandbox).detail == "still so"
+    assert as_stored(database, sandbox).detail == "still so"
     assert history(database, sandbox) == []
 
 
@@ -81,7 +77,7 @@ def test_a_move_under_an_old_fence_writes_nothing(database: Database, user: Pers
     sandbox.fence = 6
     with pytest.raises(LeaseLost):
         move(database, sandbox, Fact(Status.RUNNING))
-    assert load(database, sandbox).status == Status.STARTING
+    assert as_stored(database, sandbox).status == Status.STARTING
     assert sandbox.status == Status.STARTING
     assert history(database, sandbox) == []
 
@@ -95,26 +91,26 @@ def test_a_move_and_its_history_are_one_write(database: Database, user: Person) 
 
     with pytest.raises(RuntimeError), database.transaction() as session:
         fail(session)
-    assert load(database, sandbox).status == Status.STARTING
+    assert as_stored(database, sandbox).status == Status.STARTING
     assert history(database, sandbox) == []
 
 
 def test_the_first_time_it_runs_is_kept(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
-    assert load(database, sandbox).ready_at is None
+    assert as_stored(database, sandbox).ready_at is None
     move(database, sandbox, Fact(Status.RUNNING, exposed_urls=URLS))
-    first = load(database, sandbox)
+    first = as_stored(database, sandbox)
     assert first.ready_at is not None
     assert first.exposed_urls == URLS
     move(database, sandbox, Fact(Status.PAUSED, pause_kind=PauseKind.STOPPED))
     move(database, sandbox, Fact(Status.RUNNING))
-    assert load(database, sandbox).ready_at == first.ready_at
+    assert as_stored(database, sandbox).ready_at == first.ready_at
 
 
 def test_a_fact_replaces_the_one_before_it_whole(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.ERROR, exposed_urls=URLS)
     move(database, sandbox, Fact(Status.PAUSED, pause_kind=PauseKind.FROZEN))
-    stored = load(database, sandbox)
+    stored = as_stored(database, sandbox)
     assert (stored.reason, stored.detail, stored.exposed_urls) == (None, None, None)
     assert stored.pause_kind == PauseKind.FROZEN
 
@@ -122,7 +118,7 @@ def test_a_fact_replaces_the_one_before_it_whole(database: Database, user: Perso
 def test_only_an_answered_wish_is_observed(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, generation=3, attempt=2)
     move(database, sandbox, Fact(Status.STARTING, detail="pulling the image"))
-    assert (load(database, sandbox).observed_generation, load(database, sandbox).attempt) == (0, 2)
+    assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (0, 2)
     move(database, sandbox, Fact(Status.RUNNING), observed_generation=3)
-    assert (load(database, sandbox).observed_generation, load(database, sandbox).attempt) == (3, 0)
+    assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (3, 0)
     assert sandbox.observed_generation == 3

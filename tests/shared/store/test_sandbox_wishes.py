@@ -13,11 +13,7 @@ from shared.store import sandboxes
 from shared.store.sandboxes import Fact
 from tests.factories import VAULT, Person, make_sandbox, session_key_of
 from tests.interleaving import overlap
-
-
-def load(database: Database, sandbox: Sandbox) -> Sandbox:
-    with database.reading() as session:
-        return session.get_one(Sandbox, sandbox.id)
+from tests.rows import as_stored
 
 
 def wish(session: Session, sandbox: Sandbox, desired: Desired) -> None:
@@ -32,7 +28,7 @@ def test_a_wish_changes_no_fact(database: Database, user: Person, status: Status
         mine = session.get_one(Sandbox, sandbox.id)
         sandboxes.wish(session, mine, desired, due_at=due_at)
         assert (mine.desired, mine.generation) == (desired, 2)
-    stored = load(database, sandbox)
+    stored = as_stored(database, sandbox)
     assert (stored.desired, stored.generation, stored.due_at) == (desired, 2, due_at)
     assert (stored.status, stored.observed_generation) == (status, sandbox.observed_generation)
 
@@ -42,7 +38,7 @@ def test_nothing_can_be_wished_of_a_deleted_sandbox(database: Database, user: Pe
     sandbox = make_sandbox(database, user, desired=Desired.DELETED)
     with pytest.raises(NotFound), database.transaction() as session:
         wish(session, sandbox, desired)
-    assert load(database, sandbox).generation == 1
+    assert as_stored(database, sandbox).generation == 1
 
 
 def test_a_pause_that_meets_a_deletion_loses(database: Database, user: Person) -> None:
@@ -57,7 +53,7 @@ def test_a_pause_that_meets_a_deletion_loses(database: Database, user: Person) -
         return "refused"
 
     assert overlap(database, delete, pause)[1] == "refused"
-    assert load(database, sandbox).desired == Desired.DELETED
+    assert as_stored(database, sandbox).desired == Desired.DELETED
 
 
 def test_two_wishes_at_once_both_count(database: Database, user: Person) -> None:
@@ -67,7 +63,7 @@ def test_two_wishes_at_once_both_count(database: Database, user: Person) -> None
         lambda session: wish(session, sandbox, Desired.PAUSED),
         lambda session: wish(session, sandbox, Desired.RUNNING),
     )
-    stored = load(database, sandbox)
+    stored = as_stored(database, sandbox)
     assert (stored.desired, stored.generation) == (Desired.RUNNING, 3)
 
 
@@ -81,7 +77,7 @@ def test_a_wish_during_a_lease_outlives_what_the_worker_settles(database: Databa
     with database.transaction() as session:
         sandboxes.move(session, mine, Fact(Status.RUNNING), observed_generation=mine.generation)
         leases.release(session, Sandbox, mine.id, mine.fence)
-    stored = load(database, sandbox)
+    stored = as_stored(database, sandbox)
     assert (stored.status, stored.observed_generation) == (Status.RUNNING, 1)
     assert (stored.desired, stored.generation) == (Desired.DELETED, 2)
     assert stored.due_at is not None
@@ -117,7 +113,7 @@ def test_a_sandbox_is_found_by_its_session_key_alone(database: Database, user: P
 def test_the_session_key_is_not_stored_readably(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     key = session_key_of(sandbox)
-    assert all(key not in str(value) for value in load(database, sandbox).model_dump().values())
+    assert all(key not in str(value) for value in as_stored(database, sandbox).model_dump().values())
 
 
 def test_a_sandbox_in_error_is_not_usable(database: Database, user: Person) -> None:

@@ -1,0 +1,36 @@
+import pytest
+
+from shared.secret_names import RESERVED_NAMES, RESERVED_PREFIXES, check_form, check_free, check_requested, is_usable
+
+MALFORMED = ["", "1ST", "no-dashes", "two words", "line\n", "café", "N" * 257]
+TAKEN = [*sorted(RESERVED_NAMES), *(f"{prefix}X" for prefix in RESERVED_PREFIXES), "vscode", "llm_api_key"]
+FINE = ["A", "_", "a1", "N" * 256, "GITHUB_TOKEN", "MY_LLM_KEY", "VSCODE_TOKEN"]
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_usable_names(name: str) -> None:
+    check_requested([name])
+    assert is_usable(name)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_can_t_be_a_name_is_refused_and_not_quoted(name: str) -> None:
+    for check in (check_form, check_requested):
+        with pytest.raises(ValueError, match="a name is") as refusal:
+            check(["FINE", name])
+        assert not name or name not in str(refusal.value)
+    assert not is_usable(name)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_taken_names_are_refused_by_name(name: str) -> None:
+    for check in (check_free, check_requested):
+        with pytest.raises(ValueError, match=f"reserved names: {name}$"):
+            check(["FINE", name])
+    assert not is_usable(name)
+
+
+def test_there_are_no_more_than_fifty() -> None:
+    check_requested([f"S{number}" for number in range(50)])
+    with pytest.raises(ValueError, match="got 51"):
+        check_requested([f"S{number}" for number in range(51)])
