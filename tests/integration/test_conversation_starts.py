@@ -1,0 +1,113 @@
+"""The stages of a start on the real agent server: a repository with a token, its scripts, and the owner's settings."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.conftest import ScriptedModel
+from tests.integration.test_main_job import REQUEST, SECRET, store_settings
+from tests.services.git_http import GitServer, running_git_server
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Client, Service
+from tests.waiting import eventually
+
+TOKEN = "git-token-that-must-not-leak"
+PROJECT = "/workspace/project/app"
+FILES = {
+    "README.md": "An application.\n",
+    ".openhands/setup.sh": "echo prepared > prepared.txt\n",
+    ".openhands/pre-commit.sh": "exit 0\n",
+}
+
+
+@pytest.fixture
+def git_server(tmp_path: Path, engine: PrivateEngine) -> Iterator[GitServer]:
+    with running_git_server(tmp_path, password=TOKEN, address=engine.gateway) as server:
+        server.add_repository("acme/app", [FILES])
+        server.add_repository("acme/broken", [{".openhands/setup.sh": "echo no such luck >&2; exit 7\n"}])
+        yield server
+
+
+@pytest.fixture
+def settled(alice: Client, model: ScriptedModel, git_server: GitServer) -> Client:
+    """Alice, with settings and a token for the git server."""
+    store_settings(alice, model)
+    token = {"provider_tokens": {"github": {"token": TOKEN, "host": git_server.url}}}
+    assert alice.post("/api/add-git-providers", json=token).status_code == 200
+    return alice
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+class TestStarts:
+    """What the store does in these is shown on both databases elsewhere."""
+
+    def test_repository_is_cloned_and_its_token_stays_nowhere(
+        self, settled: Client, service: Service, engine: PrivateEngine
+    ) -> None:
+        request = {**REQUEST, "selected_repository": "acme/app", "git_provider": "github"}
+        asked = settled.start_conversation(**request, title="Mine", public=True)
+        task = settled.await_start(asked)
+        container = f"aw-{task['sandbox_id']}"
+
+        def inside(command: str) -> str:
+            return engine.docker("exec", "--user", "10001", "--workdir", PROJECT, container, "sh", "-c", command).strip()
+
+        assert inside("cat prepared.txt") == "prepared"
+        assert inside("git config user.name; git config user.email") == "Alice\nalice@example.com"
+        assert "pre-commit.sh" in inside("cat .git/hooks/pre-commit")
+        assert inside("git log --format=%s") == "commit 1"
+        eventually(lambda: conversation(settled, task).get("execution_status") == "finished")
+        shown = conversation(settled, task)
+        assert (shown["title"], shown["public"], shown["selected_repository"]) == ("Mine", True, "acme/app")
+        assert inside("cat greeting.txt")
+        assert inside(f"grep -rIl {TOKEN} / --exclude-dir=proc --exclude-dir=sys 2>/dev/null; true") == ""
+        assert TOKEN not in engine.docker("logs", container) + engine.docker("inspect", container) + service.log()
+
+    @pytest.mark.parametrize(
+        ("repository", "reason", "words"),
+        [("acme/nowhere", "clone_failed", "acme/nowhere"), ("acme/broken", "setup_script_failed", "no such luck")],
+    )
+    def test_start_that_fails_says_why_and_leaves_nothing(
+        self, settled: Client, service: Service, engine: PrivateEngine, repository: str, reason: str, words: str
+    ) -> None:
+        request = {**REQUEST, "selected_repository": repository, "git_provider": "github"}
+        task = settled.await_start(settled.start_conversation(**request), status="ERROR")
+        assert task["reason"] == reason
+        assert words in str(task["detail"])
+        assert TOKEN not in str(task) + service.log()
+        eventually(lambda: engine.containers() == engine.volumes() == [])
+
+    def test_paused_sandbox_that_is_given_is_resumed(self, settled: Client, engine: PrivateEngine) -> None:
+        first = settled.await_start(settled.start_conversation(**REQUEST))
+        sandbox_id = str(first["sandbox_id"])
+        eventually(lambda: conversation(settled, first).get("execution_status") == "finished")
+        assert settled.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
+        settled.await_sandbox(sandbox_id, "PAUSED")
+        second = settled.await_start(settled.start_conversation(**REQUEST, sandbox_id=sandbox_id))
+        assert second["sandbox_id"] == sandbox_id
+        eventually(lambda: conversation(settled, second).get("execution_status") == "finished")
+        assert engine.containers() == [f"aw-{sandbox_id}"]
+
+    def test_secrets_and_settings_reach_the_agent(self, settled: Client) -> None:
+        changes = {"max_iterations": 77, "confirmation_mode": True, "security_analyzer": "llm"}
+        assert settled.post("/api/settings", json=changes).status_code == 200
+        task = settled.await_start(settled.start_conversation(secrets={"ASKED_KEY": "for this one alone"}))
+        shown = conversation(settled, task)
+        headers = {"X-Session-API-Key": shown["session_api_key"]}
+        known = httpx.get(shown["conversation_url"], headers=headers).json()
+        assert known["max_iterations"] == 77
+        assert known["confirmation_policy"]["kind"] == "ConfirmRisky"
+        assert known["agent"]["llm"]["model"] == "openai/greeter"
+        root = shown["conversation_url"].split("/api/")[0]
+        command = {"command": "grep -rhoE 'DEPLOY_KEY|ASKED_KEY|GITHUB_TOKEN' /workspace/conversations | sort -u"}
+        answer = httpx.post(f"{root}/api/bash/execute_bash_command", json=command, headers=headers).json()
+        assert answer["stdout"].split() == ["ASKED_KEY", "DEPLOY_KEY", "GITHUB_TOKEN"]
+        assert SECRET not in str(known)
+
+
+def conversation(client: Client, task: dict[str, object]) -> dict[str, Any]:
+    found: Any = client.read("/api/v1/app-conversations", ids=task["app_conversation_id"])
+    return found[0] or {}
