@@ -84,7 +84,12 @@ def take_due(
     waiting = and_(col(table.lease_until).is_(None), col(table.due_at) <= now())
     not_handed_out = or_(col(table.due_at).is_(None), col(table.due_at) <= now())
     abandoned = and_(col(table.lease_until) < now(), not_handed_out)
-    due = select(table.id, table.due_at, table.fence).where(where, or_(waiting, abandoned)).order_by(col(table.id)).limit(limit)
+    due = (
+        select(table.id, table.due_at, table.fence)
+        .where(where, or_(waiting, abandoned))
+        .order_by(col(table.id))
+        .limit(limit)
+    )
     rows: Sequence[Any] = session.exec(due).all()
     return [row.id for row in rows if _postpone(session, table, row, again_at)]
 

@@ -5,15 +5,11 @@ import time
 import structlog
 
 from shared import leases
-from shared.clock import now
 from shared.errors import LeaseLost
-from shared.jobs import Job, StartConversation
-from shared.models import Sandbox, SandboxSpec
-from shared.states import Desired, PauseKind, Reason, Status
-from shared.store import sandboxes, start_tasks
-from shared.store.sandboxes import Fact
+from shared.models import Sandbox
+from shared.states import Desired, Reason, Status
 from worker.agent_server import AgentServerError, WrongServer
-from worker.containers import ContainerState, EngineRefused, EngineUnavailable, ImageMissing, Observed
+from worker.containers import ContainerState, EngineRefused, ImageMissing, Observed
 from worker.parts import Parts
 from worker.plan import SETTLING, Step, plan
 from worker.sandbox_container import (
@@ -21,9 +17,9 @@ from worker.sandbox_container import (
     CONFIG_PATH,
     container_name,
     container_request,
-    exposed_urls,
     server_config,
 )
+from worker.settling import Settlement
 from worker.turns import TryAgain, take_turns
 
 log = structlog.get_logger()
@@ -34,7 +30,6 @@ LAST_PROBE_SECONDS = 0.25
 REMOVAL_SECONDS = 0.1
 # Steps for one wish: far more than any plan needs, so that a plan that goes round in circles ends.
 MOST_STEPS = 12
-LOG_LINES = 30
 
 STEP_REASONS = {Step.CREATE: Reason.CREATE_FAILED, Step.START: Reason.START_FAILED}
 
@@ -52,6 +47,7 @@ class Convergence:
         self._parts = parts
         self._sandbox = sandbox
         self._name = container_name(sandbox.id)
+        self._settlement = Settlement(parts, sandbox)
         self._fresh = sandbox.generation != sandbox.observed_generation
         self._acted = False
         self._steps = 0
@@ -70,12 +66,12 @@ class Convergence:
             try:
                 step = self._plan(observed)
             except WrongServer as error:
-                self._fail(Reason.WRONG_SERVER, str(error), observed)
+                self._settlement.fail(Reason.WRONG_SERVER, str(error), observed)
                 return
             if self._is_overtaken():
                 continue
             if step in SETTLING:
-                self._settle(step, observed)
+                self._settlement.settle(step, observed, acted=self._acted)
                 return
             if not self._take(step, observed):
                 return
@@ -88,7 +84,7 @@ class Convergence:
         """
         if self._sandbox.desired == Desired.DELETED:
             raise TryAgain("a delete never gives up")
-        self._write(Fact(Status.ERROR, Reason.INTERNAL_ERROR, "the worker failed at it again and again; its log says how"))
+        self._settlement.give_up()
 
     def _is_overtaken(self) -> bool:
         """Look at the row once more before acting: a delete overtakes a start, and a lost lease ends everything."""
@@ -119,7 +115,7 @@ class Convergence:
     def _is_healthy(self, observed: Observed) -> bool:
         if observed.state != ContainerState.RUNNING:
             return False
-        urls = {url["name"]: str(url["url"]) for url in self._urls(observed)}
+        urls = {url["name"]: str(url["url"]) for url in self._settlement.urls(observed)}
         server = AGENT_SERVER in urls and self._parts.agent_server(self._sandbox, urls[AGENT_SERVER])
         return bool(server and server.is_ready())
 
@@ -136,7 +132,7 @@ class Convergence:
         try:
             self._perform(step, observed)
         except ImageMissing as error:
-            self._fail(Reason.IMAGE_PULL_FAILED, f"the image {self._sandbox.spec_id}: {error}", observed)
+            self._settlement.fail(Reason.IMAGE_PULL_FAILED, f"the image {self._sandbox.spec_id}: {error}", observed)
             return False
         except EngineRefused as error:
             return self._tolerate(step, str(error), observed)
@@ -149,10 +145,10 @@ class Convergence:
         engine = self._parts.engine
         match step:
             case Step.CREATE:
-                self._enter(Status.STARTING)
+                self._settlement.enter(Status.STARTING)
                 self._create()
             case Step.START:
-                self._enter(Status.STARTING)
+                self._settlement.enter(Status.STARTING)
                 engine.put_file(self._name, CONFIG_PATH, self._config())
                 engine.start(self._name)
             case Step.FREEZE:
@@ -162,7 +158,7 @@ class Convergence:
             case Step.DISCARD:
                 engine.discard(self._name)
             case Step.REMOVE:
-                self._enter(Status.DELETING)
+                self._settlement.enter(Status.DELETING)
                 self._part_well(observed)
                 engine.remove(self._name)
         if step in (Step.START, Step.FREEZE, Step.UNFREEZE):
@@ -172,7 +168,7 @@ class Convergence:
     def _create(self) -> None:
         request = container_request(
             self._sandbox,
-            self._spec(),
+            self._settlement.spec(),
             installation=self._parts.installation,
             address=self._parts.settings.node_address,
         )
@@ -188,7 +184,7 @@ class Convergence:
             self._waiting_since, self._probe_seconds = time.monotonic(), FIRST_PROBE_SECONDS
         waited = time.monotonic() - self._waiting_since
         if waited > self._parts.settings.health_timeout:
-            self._fail(Reason.HEALTH_TIMEOUT, f"no answer from the agent server in {waited:.0f} s", observed)
+            self._settlement.fail(Reason.HEALTH_TIMEOUT, f"no answer from the agent server in {waited:.0f} s", observed)
             return False
         time.sleep(self._probe_seconds)
         self._probe_seconds = min(self._probe_seconds * 1.5, LAST_PROBE_SECONDS)
@@ -204,7 +200,7 @@ class Convergence:
 
     def _interrupt_runs(self, observed: Observed) -> None:
         """An agent at work would keep its server from ending in time."""
-        urls = {url["name"]: str(url["url"]) for url in self._urls(observed)}
+        urls = {url["name"]: str(url["url"]) for url in self._settlement.urls(observed)}
         server = self._parts.agent_server(self._sandbox, urls.get(AGENT_SERVER))
         try:
             for conversation_id in server.find_running() if server else []:
@@ -217,95 +213,8 @@ class Convergence:
         last = self._sandbox.attempt + 1 >= self._parts.settings.most_attempts
         if not last or self._sandbox.desired == Desired.DELETED:
             raise TryAgain(f"{step}: {words}")
-        self._fail(STEP_REASONS.get(step, Reason.ENGINE_ERROR), words, observed)
+        self._settlement.fail(STEP_REASONS.get(step, Reason.ENGINE_ERROR), words, observed)
         return False
-
-    # --- facts ----------------------------------------------------------------------------------------------------
-
-    def _enter(self, status: Status) -> None:
-        """Record a state on the way."""
-        if self._sandbox.status != status:
-            self._write(Fact(status), answered=False)
-
-    def _settle(self, step: Step, observed: Observed) -> None:
-        match step:
-            case Step.SETTLE_RUNNING:
-                outside = Reason.RESUMED_OUTSIDE if self._sandbox.desired == Desired.PAUSED else None
-                self._write(Fact(Status.RUNNING, outside, exposed_urls=self._urls(observed)))
-            case Step.SETTLE_PAUSED:
-                outside = Reason.PAUSED_OUTSIDE if self._sandbox.desired == Desired.RUNNING else None
-                frozen = observed.state == ContainerState.FROZEN
-                self._write(Fact(Status.PAUSED, outside, pause_kind=PauseKind.FROZEN if frozen else PauseKind.STOPPED))
-            case Step.SETTLE_DELETED:
-                self._enter(Status.DELETING)
-                self._write(Fact(Status.DELETED))
-            case _:
-                self._fail_by_itself(observed)
-
-    def _fail_by_itself(self, observed: Observed) -> None:
-        """The container ended or went away without our doing."""
-        if self._sandbox.status == Status.ERROR and not self._acted:
-            self._clear_up(observed)  # known already; the first reason is the true one
-            return
-        if observed.state == ContainerState.ABSENT:
-            self._fail(Reason.CONTAINER_MISSING, "the container is gone, and not by our doing", observed)
-        elif observed.oom_killed:
-            self._fail(Reason.OOM_KILLED, "the container ran out of its memory limit", observed)
-        else:
-            self._fail(Reason.EXIT_CODE, f"the container ended with exit code {observed.exit_code}", observed)
-
-    def _fail(self, reason: Reason, words: str, observed: Observed) -> None:
-        log.warning("sandbox_failed", sandbox=self._sandbox.id, reason=reason.value)
-        detail = "\n".join(part for part in (words, self._last_lines(observed)) if part)
-        self._write(Fact(Status.ERROR, reason, detail))
-        self._clear_up(observed)
-
-    def _clear_up(self, observed: Observed) -> None:
-        """Leave nothing of a sandbox that never was; keep the files of one that has been used."""
-        if self._sandbox.ready_at is None:
-            self._parts.engine.remove(self._name)
-        elif observed.state == ContainerState.RUNNING:
-            self._parts.engine.stop(self._name, self._parts.settings.stop_seconds)
-
-    def _last_lines(self, observed: Observed) -> str:
-        if observed.state == ContainerState.ABSENT:
-            return ""
-        try:
-            text = self._parts.engine.read_log(self._name, LOG_LINES)
-        except (EngineUnavailable, EngineRefused):
-            return ""
-        return text.replace(self._parts.vault.decrypt(self._sandbox.session_key), "******").strip()
-
-    def _write(self, fact: Fact, *, answered: bool = True) -> None:
-        """Write a fact, and wake the start tasks that wait for it."""
-        generation = self._sandbox.generation if answered else None
-        if answered and self._is_known(fact):
-            return
-        woken: list[Job] = []
-        with self._parts.database.transaction() as session:
-            moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation)
-            if moved or answered:
-                ids = start_tasks.wake(session, self._sandbox.id, now())
-                woken = [StartConversation(task_id, self._sandbox.node_id) for task_id in ids]
-        log.info("sandbox", sandbox=self._sandbox.id, status=fact.status.value, reason=fact.reason)
-        self._parts.publisher.publish(*woken)
-
-    def _is_known(self, fact: Fact) -> bool:
-        row = self._sandbox
-        told = Fact(Status(row.status), *_told(row), exposed_urls=row.exposed_urls)
-        return row.generation == row.observed_generation and row.attempt == 0 and fact == told
-
-    # --- parts of the sandbox -------------------------------------------------------------------------------------
-
-    def _urls(self, observed: Observed) -> list[dict[str, str | int]]:
-        return exposed_urls(self._spec(), observed, self._parts.settings.host_in_urls)
-
-    def _spec(self) -> SandboxSpec:
-        with self._parts.database.reading() as session:
-            spec = session.get(SandboxSpec, self._sandbox.spec_id)
-        if spec is None:  # a foreign key holds it
-            raise LookupError(self._sandbox.spec_id)
-        return spec
 
     def _config(self) -> bytes:
         key = self._parts.vault.decrypt(self._sandbox.session_key)
@@ -318,8 +227,3 @@ def _converge(parts: Parts, sandbox: Sandbox) -> None:
 
 def _give_up(parts: Parts, sandbox: Sandbox) -> None:
     Convergence(parts, sandbox).give_up()
-
-
-def _told(row: Sandbox) -> tuple[Reason | None, str | None, PauseKind | None]:
-    reason = Reason(row.reason) if row.reason else None
-    return reason, row.detail, PauseKind(row.pause_kind) if row.pause_kind else None

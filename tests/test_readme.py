@@ -1,0 +1,114 @@
+"""The README, the changelog and the decisions, held against the code: a table that nobody checks is soon wrong."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic_core import PydanticUndefined
+from pydantic_settings import BaseSettings
+
+from api.app import create_app
+from api.context import Context
+from shared.crypto import Vault
+from shared.database import Database
+from shared.settings import Settings
+from shared.states import Reason, Stage, Status
+from tests.doubles import RecordingPublisher
+from worker.settings import WorkerSettings
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+VARIABLE_ROW = re.compile(r"^\| `(AW_[A-Z_]+)` \|(.*?)\| .+ \|$", re.MULTILINE)
+OPERATION_ROW = re.compile(r"^\| `([A-Z]+) (/\S*)` \|", re.MULTILINE)
+VARIABLE = re.compile(r"\bAW_[A-Z_]*[A-Z]\b")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED_PATH = re.compile(r"`((?:api|deploy|docs|shared|tests|worker|\.ci)/[\w./-]*)`")
+TREE_ROW = re.compile(r"^([\w./]+) {2,}\S", re.MULTILINE)
+TARGET = re.compile(r"\bmake ([a-z]+)\b(?! sure)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+FIELDS = {
+    f"AW_{name.upper()}": field for kind in (Settings, WorkerSettings) for name, field in kind.model_fields.items()
+}
+
+
+def test_every_setting_is_documented_and_no_other() -> None:
+    documented = [name for name, _ in VARIABLE_ROW.findall(README)]
+    assert len(documented) == len(set(documented))
+    assert set(documented) == set(FIELDS) | variables_of_scripts()
+
+
+def variables_of_scripts() -> set[str]:
+    files = [ROOT / "Makefile", ROOT / "Procfile", *(ROOT / "deploy").rglob("*")]
+    texts = [path.read_text() for path in files if path.is_file() and path.suffix != ".pyc"]
+    return {name for text in texts for name in VARIABLE.findall(text)}
+
+
+@pytest.mark.parametrize("settings", [Settings, WorkerSettings])
+def test_defaults_are_those_of_the_code(settings: type[BaseSettings]) -> None:
+    documented = dict(VARIABLE_ROW.findall(README))
+    for name, field in settings.model_fields.items():
+        if field.default is not PydanticUndefined:
+            assert documented[f"AW_{name.upper()}"].strip() == shown(field.default), name
+
+
+def shown(default: object) -> str:
+    text = str(int(default)) if isinstance(default, float) and default.is_integer() else str(default)
+    return f"`{text}`" if text else ""
+
+
+def test_every_operation_is_in_the_table_and_no_other(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # there is no var/env here
+    database = Database(f"sqlite:///{tmp_path / 'unused.db'}")
+    app = create_app(Context(Settings(), database, vault, RecordingPublisher()))
+    paths = app.openapi()["paths"]
+    operations = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert set(OPERATION_ROW.findall(README)) == operations
+
+
+@pytest.mark.parametrize("names", [Reason, Stage, Status])
+def test_every_state_and_reason_is_named(names: type[Reason | Stage | Status]) -> None:
+    assert [name.value for name in names if not re.search(rf"\b{name.value}\b", README)] == []
+
+
+def test_every_make_target_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(TARGET.findall(README)) <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+class TestDocument:
+    def test_relative_links_lead_somewhere(self, document: Path) -> None:
+        links = [link for link in LINK.findall(document.read_text()) if "://" not in link]
+        assert [link for link in links if not leads_somewhere(document, link)] == []
+
+    def test_named_files_exist(self, document: Path) -> None:
+        named = [*NAMED_PATH.findall(document.read_text()), *re.findall(r"`(\w+/\w+\.py)`", document.read_text())]
+        assert [name for name in named if not (ROOT / name).exists()] == []
+
+    def test_lines_are_short(self, document: Path) -> None:
+        prose = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+        long = [line for line in prose.splitlines() if len(line) > 120]
+        assert [line for line in long if not line.startswith(("|", "!["))] == []
+
+
+def leads_somewhere(document: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (document.parent / path).resolve() if path else document
+    return target.exists() and (not anchor or anchor in map(anchor_of, HEADING.findall(target.read_text())))
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_tree_is_the_repositorys() -> None:
+    tree = README.split("## Where things live", 1)[1].split("```")[1]
+    named = {name.rstrip("/") for name in TREE_ROW.findall(tree)} - {"var"}  # made at the first run
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    parts = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert parts <= named

@@ -1,0 +1,125 @@
+"""How a turn on a sandbox ends: its facts written, its waiting start tasks woken, its remains cleared up."""
+
+import structlog
+
+from shared.clock import now
+from shared.jobs import Job, StartConversation
+from shared.models import Sandbox, SandboxSpec
+from shared.states import Desired, PauseKind, Reason, Status
+from shared.store import sandboxes, start_tasks
+from shared.store.sandboxes import Fact
+from worker.containers import ContainerState, EngineRefused, EngineUnavailable, Observed
+from worker.parts import Parts
+from worker.plan import Step
+from worker.sandbox_container import container_name, exposed_urls
+
+log = structlog.get_logger()
+
+LOG_LINES = 30
+
+
+class Settlement:
+    """Writes one sandbox's facts under the lease that its row was claimed with."""
+
+    def __init__(self, parts: Parts, sandbox: Sandbox) -> None:
+        """Take the row as claimed; it is kept up to date."""
+        self._parts = parts
+        self._sandbox = sandbox
+        self._name = container_name(sandbox.id)
+
+    def enter(self, status: Status) -> None:
+        """Record a state on the way."""
+        if self._sandbox.status != status:
+            self._write(Fact(status), answered=False)
+
+    def settle(self, step: Step, observed: Observed, *, acted: bool) -> None:
+        """Write what the plan has come to; `acted`: this turn has changed something on the way."""
+        match step:
+            case Step.SETTLE_RUNNING:
+                outside = Reason.RESUMED_OUTSIDE if self._sandbox.desired == Desired.PAUSED else None
+                self._write(Fact(Status.RUNNING, outside, exposed_urls=self.urls(observed)))
+            case Step.SETTLE_PAUSED:
+                outside = Reason.PAUSED_OUTSIDE if self._sandbox.desired == Desired.RUNNING else None
+                frozen = observed.state == ContainerState.FROZEN
+                self._write(Fact(Status.PAUSED, outside, pause_kind=PauseKind.FROZEN if frozen else PauseKind.STOPPED))
+            case Step.SETTLE_DELETED:
+                self.enter(Status.DELETING)
+                self._write(Fact(Status.DELETED))
+            case _:
+                self._fail_by_itself(observed, acted=acted)
+
+    def fail(self, reason: Reason, words: str, observed: Observed) -> None:
+        """End in ERROR, with the container's last lines, and clear up."""
+        log.warning("sandbox_failed", sandbox=self._sandbox.id, reason=reason.value)
+        detail = "\n".join(part for part in (words, self._last_lines(observed)) if part)
+        self._write(Fact(Status.ERROR, reason, detail))
+        self._clear_up(observed)
+
+    def give_up(self) -> None:
+        """End in ERROR for a defect of ours. Nothing is cleared up here: that may be what fails."""
+        words = "the worker failed at it again and again; its log says how"
+        self._write(Fact(Status.ERROR, Reason.INTERNAL_ERROR, words))
+
+    def urls(self, observed: Observed) -> list[dict[str, str | int]]:
+        """The URLs of what is observed."""
+        return exposed_urls(self.spec(), observed, self._parts.settings.host_in_urls)
+
+    def spec(self) -> SandboxSpec:
+        """What the sandbox is made from."""
+        with self._parts.database.reading() as session:
+            spec = session.get(SandboxSpec, self._sandbox.spec_id)
+        if spec is None:  # a foreign key holds it
+            raise LookupError(self._sandbox.spec_id)
+        return spec
+
+    def _fail_by_itself(self, observed: Observed, *, acted: bool) -> None:
+        """The container ended or went away without our doing."""
+        if self._sandbox.status == Status.ERROR and not acted:
+            self._clear_up(observed)  # known already; the first reason is the true one
+            return
+        if observed.state == ContainerState.ABSENT:
+            self.fail(Reason.CONTAINER_MISSING, "the container is gone, and not by our doing", observed)
+        elif observed.oom_killed:
+            self.fail(Reason.OOM_KILLED, "the container ran out of its memory limit", observed)
+        else:
+            self.fail(Reason.EXIT_CODE, f"the container ended with exit code {observed.exit_code}", observed)
+
+    def _clear_up(self, observed: Observed) -> None:
+        """Leave nothing of a sandbox that never was; keep the files of one that has been used."""
+        if self._sandbox.ready_at is None:
+            self._parts.engine.remove(self._name)
+        elif observed.state == ContainerState.RUNNING:
+            self._parts.engine.stop(self._name, self._parts.settings.stop_seconds)
+
+    def _last_lines(self, observed: Observed) -> str:
+        if observed.state == ContainerState.ABSENT:
+            return ""
+        try:
+            text = self._parts.engine.read_log(self._name, LOG_LINES)
+        except (EngineUnavailable, EngineRefused):
+            return ""
+        return text.replace(self._parts.vault.decrypt(self._sandbox.session_key), "******").strip()
+
+    def _write(self, fact: Fact, *, answered: bool = True) -> None:
+        """Write a fact, and wake the start tasks that wait for it."""
+        generation = self._sandbox.generation if answered else None
+        if answered and self._is_known(fact):
+            return
+        woken: list[Job] = []
+        with self._parts.database.transaction() as session:
+            moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation)
+            if moved or answered:
+                ids = start_tasks.wake(session, self._sandbox.id, now())
+                woken = [StartConversation(task_id, self._sandbox.node_id) for task_id in ids]
+        log.info("sandbox", sandbox=self._sandbox.id, status=fact.status.value, reason=fact.reason)
+        self._parts.publisher.publish(*woken)
+
+    def _is_known(self, fact: Fact) -> bool:
+        row = self._sandbox
+        told = Fact(Status(row.status), *_told(row), exposed_urls=row.exposed_urls)
+        return row.generation == row.observed_generation and row.attempt == 0 and fact == told
+
+
+def _told(row: Sandbox) -> tuple[Reason | None, str | None, PauseKind | None]:
+    reason = Reason(row.reason) if row.reason else None
+    return reason, row.detail, PauseKind(row.pause_kind) if row.pause_kind else None
