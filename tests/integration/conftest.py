@@ -1,14 +1,12 @@
 """Real parts: an engine of our own, a real broker, both databases, the service's processes, a scripted model."""
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
+from tests.services.directories import short_directory
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.service import Client, Service
@@ -18,7 +16,10 @@ MODEL_KEY = "model-key-that-must-not-leak"
 GREETING = "hello from the sandbox"
 SCRIPTS = {
     "openai/greeter": Script(
-        [RunCommand(f"echo '{GREETING}' > greeting.txt; cat greeting.txt", "write a greeting"), Finish("It is written.")],
+        [
+            RunCommand(f"echo '{GREETING}' > greeting.txt; cat greeting.txt", "write a greeting"),
+            Finish("It is written."),
+        ],
         title="A greeting",
     ),
 }
@@ -55,18 +56,17 @@ def model(engine_of_our_own: PrivateEngine) -> Iterator[ScriptedModel]:
 @pytest.fixture
 def installed(database_url: str, valkey: Valkey, engine: PrivateEngine) -> Iterator[Service]:
     """The service, not started yet."""
-    directory = Path(tempfile.mkdtemp(prefix="aw-"))
-    service = Service(
-        directory,
-        database_url=database_url,
-        broker_url=valkey.url,
-        docker_host=engine.host,
-        gateway=engine.gateway,
-    )
-    yield service
-    service.stop()
-    sys.stdout.write(service.log())  # shown with a failure
-    shutil.rmtree(directory)
+    with short_directory("service") as directory:
+        service = Service(
+            directory,
+            database_url=database_url,
+            broker_url=valkey.url,
+            docker_host=engine.host,
+            gateway=engine.gateway,
+        )
+        yield service
+        service.stop()
+        sys.stdout.write(service.log())  # shown with a failure
 
 
 @pytest.fixture

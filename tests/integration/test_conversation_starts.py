@@ -53,7 +53,9 @@ class TestStarts:
         container = f"aw-{task['sandbox_id']}"
 
         def inside(command: str) -> str:
-            return engine.docker("exec", "--user", "10001", "--workdir", PROJECT, container, "sh", "-c", command).strip()
+            return engine.docker(
+                "exec", "--user", "10001", "--workdir", PROJECT, container, "sh", "-c", command
+            ).strip()
 
         assert inside("cat prepared.txt") == "prepared"
         assert inside("git config user.name; git config user.email") == "Alice\nalice@example.com"

@@ -13,7 +13,11 @@ from tests.services.service import Client, Service
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
-SLOW_IMAGE, BROKEN_IMAGE, DEAF_IMAGE = "agent-workspace/tiny:slow", "agent-workspace/tiny:broken", "agent-workspace/tiny:deaf"
+SLOW_IMAGE, BROKEN_IMAGE, DEAF_IMAGE = (
+    "agent-workspace/tiny:slow",
+    "agent-workspace/tiny:broken",
+    "agent-workspace/tiny:deaf",
+)
 VARIANTS = {
     SLOW_IMAGE: {"TINY_BOOT_SECONDS": "4"},
     BROKEN_IMAGE: {"TINY_EXIT_CODE": "3"},
@@ -121,9 +125,7 @@ class TestBrokerDown:
         alice.await_sandbox(kept, "PAUSED")
         assert sorted(engine.containers()) == sorted(f"aw-{name}" for name in (new, under_way, kept))
 
-    def test_forgotten_messages_are_sent_again(
-        self, tiny: Service, alice: Client, valkey: Valkey
-    ) -> None:
+    def test_forgotten_messages_are_sent_again(self, tiny: Service, alice: Client, valkey: Valkey) -> None:
         tiny.start_api()
         sandbox_id = alice.start_sandbox()
         valkey.flush()

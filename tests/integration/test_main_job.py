@@ -120,7 +120,7 @@ def assert_no_secret_is_anywhere(
     inspected = engine.docker("inspect", container)
     logged = service.log() + engine.docker("logs", container)
     with valkey.client() as client:
-        queued = json.dumps([str(client.dump(key)) for key in client.keys()])
+        queued = json.dumps([str(client.dump(key)) for key in client.scan_iter()])
     for secret in secrets:
         assert secret not in inspected
         assert secret not in logged

@@ -1,28 +1,47 @@
-"""The real engine for tests, and the broom that follows them."""
+"""The machine's engine for tests, and the broom that follows them."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from worker.engine import DockerEngine
+from shared.ids import new_id
+from worker.engine import INSTALLATION_LABEL, DockerEngine
 
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
 TINY_IMAGE = "agent-workspace/tiny:1"
-# Every installation a test makes is named so, and may be swept by its label.
+# Every installation of a test is named so, with the pid of its process: what a killed one left can be told and swept.
 TEST_INSTALLATION = "test-"
 
 
 @contextmanager
-def docker_engine() -> Iterator[DockerEngine]:
-    """The engine that `make test` has seen to."""
+def docker_engine(installation: str) -> Iterator[DockerEngine]:
+    """The engine that `make test` has seen to; what carries the installation's label is gone after the block."""
     engine = DockerEngine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
-    yield engine
-    engine.close()
+    _sweep_the_dead(engine)
+    try:
+        yield engine
+    finally:
+        _sweep(engine, installation)
+        engine.close()
 
 
-def sweep_engine(installation: str) -> None:
-    """Remove whatever a test's installation left."""
-    with docker_engine() as engine:
-        names = {item.name for item in engine.list_containers(installation)} | set(engine.list_volumes(installation))
-        for name in names:
-            engine.remove(name)
+def name_installation() -> str:
+    """A name for an installation of this process."""
+    return f"{TEST_INSTALLATION}{os.getpid()}-{new_id()[:8]}"
+
+
+def _sweep(engine: DockerEngine, installation: str) -> None:
+    names = {item.name for item in engine.list_containers(installation)} | set(engine.list_volumes(installation))
+    for name in names:
+        engine.remove(name)
+
+
+def _sweep_the_dead(engine: DockerEngine) -> None:
+    command = ["docker", "ps", "--all", "--format", f'{{{{.Label "{INSTALLATION_LABEL}"}}}}']
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for installation in set(listed.split()):
+        pid = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
+        if installation.startswith(TEST_INSTALLATION) and pid.isdigit() and not Path("/proc", pid).exists():
+            _sweep(engine, installation)

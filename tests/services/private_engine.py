@@ -1,14 +1,13 @@
 """A Docker Engine of the tests' own: stopping it hurts nobody, and nothing of it outlives the tests."""
 
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.services import processes
+from tests.services.directories import short_directory
 from tests.waiting import eventually
 
 BRIDGE = "aw-test"
@@ -93,19 +92,18 @@ class PrivateEngine:
 @contextmanager
 def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
     """An engine with those images, for the length of the block."""
-    directory = Path(tempfile.mkdtemp(prefix="aw-engine-", dir="/var/tmp"))
-    _make_bridge()
-    engine = PrivateEngine(directory)
-    try:
-        engine.start()
-        for image in images:
-            engine.load(image)
-        yield engine
-        engine.clear()
-    finally:
-        engine.stop()
-        subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
-        shutil.rmtree(directory, ignore_errors=True)
+    with short_directory("engine") as directory:
+        _make_bridge()
+        engine = PrivateEngine(directory)
+        try:
+            engine.start()
+            for image in images:
+                engine.load(image)
+            yield engine
+            engine.clear()
+        finally:
+            engine.stop()
+            subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
 
 
 def _make_bridge() -> None:

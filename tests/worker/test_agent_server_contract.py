@@ -11,7 +11,7 @@ from deploy.demo.scripted_model import Finish, Gate, Script, ScriptedModel, Wait
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from tests.fakes.agent_server import FakeAgentServer, Reply
-from tests.services.engine import SANDBOX_IMAGE, docker_engine, sweep_engine
+from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
 from worker.agent_request import AgentInputs, build_request
 from worker.agent_server import AgentServer, AgentServerRefused, WrongServer, open_client
@@ -46,23 +46,20 @@ def model(gate: Gate) -> Iterator[ScriptedModel]:
 @pytest.fixture(scope="module")
 def sandbox_url() -> Iterator[str]:
     """A real sandbox, as the worker makes it."""
-    installation = f"test-{new_id()[:12]}"
+    installation = name_installation()
     columns: dict[str, Any] = {"id": new_id(), "owner_id": new_id()}
     sandbox = Sandbox(**columns)
     spec = SandboxSpec(id=SANDBOX_IMAGE, position=0)
     request = container_request(sandbox, spec, installation=installation, address="127.0.0.1")
     config = server_config(KEY, webhook_url="http://127.0.0.1:9/nobody", origins=[])
-    with docker_engine() as engine:
-        try:
-            engine.create(request)
-            engine.put_file(request.name, CONFIG_PATH, config)
-            engine.start(request.name)
-            url = f"http://127.0.0.1:{engine.observe(request.name).ports[8000]}"
-            with open_client() as client:
-                eventually(AgentServer(url, KEY, client).is_ready, deadline_seconds=120)
-            yield url
-        finally:
-            sweep_engine(installation)
+    with docker_engine(installation) as engine:
+        engine.create(request)
+        engine.put_file(request.name, CONFIG_PATH, config)
+        engine.start(request.name)
+        url = f"http://127.0.0.1:{engine.observe(request.name).ports[8000]}"
+        with open_client() as client:
+            eventually(AgentServer(url, KEY, client).is_ready, deadline_seconds=120)
+        yield url
 
 
 @pytest.fixture(params=["fake", "real"])

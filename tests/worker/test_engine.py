@@ -8,7 +8,7 @@ import pytest
 
 from shared.ids import new_id
 from tests.fakes.engine import FakeEngine
-from tests.services.engine import TINY_IMAGE, docker_engine, sweep_engine
+from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
 from worker.containers import ContainerRequest, ContainerState, Engine, EngineRefused, EngineUnavailable, ImageMissing
 from worker.engine import INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
@@ -17,7 +17,7 @@ from worker.sandbox_container import CONFIG_ENV, CONFIG_PATH
 
 @pytest.fixture
 def installation() -> str:
-    return f"test-{new_id()[:12]}"
+    return name_installation()
 
 
 @pytest.fixture(params=["fake", "docker"])
@@ -27,9 +27,8 @@ def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine
         fake.images = {TINY_IMAGE}
         yield fake
     else:
-        with docker_engine() as engine:
+        with docker_engine(installation) as engine:
             yield engine
-        sweep_engine(installation)
 
 
 @pytest.fixture
@@ -120,9 +119,7 @@ def test_what_is_not_there_can_not_be_written_to(engine: Engine, request_: Conta
         engine.put_file(request_.name, CONFIG_PATH, CONFIG)
 
 
-def test_volume_outlives_a_discarded_container(
-    engine: Engine, request_: ContainerRequest, installation: str
-) -> None:
+def test_volume_outlives_a_discarded_container(engine: Engine, request_: ContainerRequest, installation: str) -> None:
     name = started(engine, request_)
     engine.discard(name)
     left = engine.observe(name)
@@ -151,9 +148,8 @@ class TestDockerAlone:
 
     @pytest.fixture
     def docker(self, installation: str) -> Iterator[DockerEngine]:
-        with docker_engine() as engine:
+        with docker_engine(installation) as engine:
             yield engine
-        sweep_engine(installation)
 
     def test_container_of_that_name_that_is_not_ours_is_replaced(
         self, docker: DockerEngine, request_: ContainerRequest, installation: str

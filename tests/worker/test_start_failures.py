@@ -279,9 +279,7 @@ def unreachable(_method: str) -> None:
     raise httpx.ConnectError("refused")
 
 
-def test_defect_of_ours_ends_in_an_error_that_says_so(
-    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
-) -> None:
+def test_defect_of_ours_ends_in_an_error_that_says_so(parts: Parts, user: Person, sandbox_id: str) -> None:
     task_id = ask(parts, user, sandbox_id)
     change(parts, StartTask, task_id, secrets="damaged")
     for _ in range(parts.settings.most_attempts):
