@@ -26,7 +26,7 @@ VARIABLE = re.compile(r"\bAW_[A-Z_]*[A-Z]\b")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED_PATH = re.compile(r"`((?:api|deploy|docs|shared|tests|worker|\.ci)/[\w./-]*)`")
 TREE_ROW = re.compile(r"^([\w./]+) {2,}\S", re.MULTILINE)
-TARGET = re.compile(r"\bmake ([a-z]+)\b(?! sure)")
+TARGET = re.compile(r"(?:`|^)make\s+([a-z]+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 FIELDS = {

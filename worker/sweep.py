@@ -21,7 +21,8 @@ def _place(parts: Parts) -> list[Job]:
             return []
     here, due_at = parts.settings.node, after(parts.shared.republish_seconds)
     with parts.database.transaction() as session:
-        return [StartSandbox(sandbox_id, node_id) for sandbox_id, node_id in sandboxes.place_waiting(session, here, due_at=due_at)]
+        placed = sandboxes.place_waiting(session, here, due_at=due_at)
+    return [StartSandbox(sandbox_id, node_id) for sandbox_id, node_id in placed]
 
 
 def _take_due(parts: Parts) -> list[Job]:

@@ -79,9 +79,7 @@ def place_waiting(session: Session, here: str, *, due_at: datetime, limit: int =
     """
     statement = select(Sandbox).where(*waiting_for_node())
     placed: list[tuple[str, str]] = []
-    for sandbox in session.exec(
-        statement.order_by(col(Sandbox.created_at)).limit(limit).with_for_update()
-    ).all():
+    for sandbox in session.exec(statement.order_by(col(Sandbox.created_at)).limit(limit).with_for_update()).all():
         node_id = here if sandbox.desired == Desired.DELETED else nodes.place(session)
         if node_id is None:
             continue
@@ -123,11 +121,7 @@ def move(session: Session, sandbox: Sandbox, fact: Fact, *, observed_generation:
         setattr(sandbox, name, value)
     if fact.status == before:
         return False
-    session.add(
-        SandboxTransition(
-            sandbox_id=sandbox.id, from_status=before, to_status=fact.status, reason=fact.reason
-        )
-    )
+    session.add(SandboxTransition(sandbox_id=sandbox.id, from_status=before, to_status=fact.status, reason=fact.reason))
     return True
 
 

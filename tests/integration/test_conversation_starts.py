@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.conftest import ScriptedModel
+from deploy.demo.scripted_model import ScriptedModel
 from tests.integration.test_main_job import REQUEST, SECRET, store_settings
 from tests.services.git_http import GitServer, running_git_server
 from tests.services.private_engine import PrivateEngine

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import MODEL_KEY, ScriptedModel
+from deploy.demo.scripted_model import ScriptedModel
+from tests.integration.conftest import MODEL_KEY
 from tests.integration.test_main_job import REQUEST, store_settings
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine

@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 from sqlmodel import select
 
+from deploy.demo.scripted_model import ScriptedModel
 from shared.models import Event, Sandbox
-from tests.integration.conftest import GREETING, MODEL_KEY, ScriptedModel
+from tests.integration.conftest import GREETING, MODEL_KEY
 from tests.services.private_engine import PrivateEngine
 from tests.services.service import Client, Service
 from tests.services.valkey import Valkey
@@ -107,7 +108,7 @@ def assert_still_listed(
     if sandbox_status is not None:
         assert (conversation["sandbox_status"], conversation["execution_status"]) == (sandbox_status, None)
     assert stored_events(alice, conversation_id)[: len(stored)] == stored
-    assert alice.read(f"/api/v1/conversation/{conversation_id}/events/count") >= len(stored)  # type: ignore[operator]
+    assert alice.read(f"/api/v1/conversation/{conversation_id}/events/count") >= len(stored)
 
 
 def assert_no_secret_is_anywhere(

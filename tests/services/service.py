@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -124,9 +125,10 @@ class Client(httpx.Client):
         super().__init__(base_url=url, headers=person.headers, timeout=30)
         self.person = person
 
-    def sandbox(self, sandbox_id: str) -> dict[str, object] | None:
+    def sandbox(self, sandbox_id: str) -> dict[str, Any] | None:
         """A sandbox as the batch get shows it."""
-        return self.read("/api/v1/sandboxes", id=sandbox_id)[0]  # type: ignore[no-any-return]
+        found: dict[str, Any] | None = self.read("/api/v1/sandboxes", id=sandbox_id)[0]
+        return found
 
     def start_sandbox(self, spec_id: str | None = None) -> str:
         """Wish for a sandbox."""
@@ -134,10 +136,10 @@ class Client(httpx.Client):
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
-    def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 60) -> dict[str, object]:
+    def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 60) -> dict[str, Any]:
         """The sandbox once it has that status; an ERROR that was not waited for ends the wait."""
 
-        def there() -> dict[str, object] | None:
+        def there() -> dict[str, Any] | None:
             found = self.sandbox(sandbox_id)
             assert found is not None
             assert found["status"] in (status, "STARTING", "RUNNING", "PAUSED"), found
@@ -151,20 +153,21 @@ class Client(httpx.Client):
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
-    def start_task(self, task_id: str) -> dict[str, object]:
+    def start_task(self, task_id: str) -> dict[str, Any]:
         """A start task as the batch get shows it."""
-        return self.read("/api/v1/app-conversations/start-tasks", ids=task_id)[0]  # type: ignore[no-any-return]
+        found: dict[str, Any] = self.read("/api/v1/app-conversations/start-tasks", ids=task_id)[0]
+        return found
 
-    def await_start(self, task_id: str, *, status: str = "READY", deadline_seconds: float = 90) -> dict[str, object]:
+    def await_start(self, task_id: str, *, status: str = "READY", deadline_seconds: float = 90) -> dict[str, Any]:
         """The start task once it is final, which must be so in that status."""
         eventually(lambda: self.start_task(task_id)["status"] in ("READY", "ERROR"), deadline_seconds=deadline_seconds)
         task = self.start_task(task_id)
         assert task["status"] == status, task
         return task
 
-    def read(self, path: str, **params: object) -> object:
+    def read(self, path: str, **params: Any) -> Any:
         """What a GET answers."""
-        answer = self.get(path, params=params)  # type: ignore[arg-type]
+        answer = self.get(path, params=params)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
