@@ -22,7 +22,7 @@ demo: ## While `make run` runs: one conversation with a scripted model, live
 test: ## Run all tests (ARGS="-k name": what pytest is to do)
 	@deploy/setup test
 	@deploy/image/build sandbox tiny
-	@exec .venv/bin/python -m pytest -n auto --dist loadgroup $(ARGS)
+	@exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: ## Check style, types and the borders between the parts
 	@deploy/setup

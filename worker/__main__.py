@@ -49,7 +49,7 @@ def main() -> None:
         pool="threads",
         concurrency=settings.concurrency,
         queues=[queue_of(settings.node)],
-        hostname=f"{settings.node}@{os.uname().nodename}",
+        hostname=f"{os.environ.get('PROCESS', 'worker')}@{settings.node}",
         without_mingle=True,
         without_gossip=True,
         task_events=True,

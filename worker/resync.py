@@ -9,7 +9,7 @@ from shared import leases
 from shared.clock import after, now
 from shared.jobs import CheckSandbox
 from shared.models import Sandbox
-from shared.states import Desired, Status
+from shared.states import Desired, PauseKind, Status
 from shared.store import sandboxes
 from worker.containers import ContainerState, Listed
 from worker.engine import SANDBOX_LABEL
@@ -18,11 +18,10 @@ from worker.sandbox_container import NAME_PREFIX, container_name
 
 log = structlog.get_logger()
 
-AT_REST = {ContainerState.FROZEN, ContainerState.EXITED, ContainerState.CREATED}
+STOPPED = {ContainerState.EXITED, ContainerState.CREATED}
 EXPECTED = {
     Status.RUNNING: {ContainerState.RUNNING},
-    Status.PAUSED: AT_REST,
-    Status.ERROR: {*AT_REST, ContainerState.ABSENT, ContainerState.DEAD},
+    Status.ERROR: {*STOPPED, ContainerState.FROZEN, ContainerState.ABSENT, ContainerState.DEAD},
 }
 
 
@@ -57,6 +56,9 @@ def _differs(row: Sandbox, item: Listed | None, *, has_volume: bool) -> bool:
     if row.desired == Desired.DELETED or row.generation != row.observed_generation:
         return True
     state = item.state if item else ContainerState.ABSENT
+    if row.status == Status.PAUSED:
+        # A frozen one that only its files are left of, after a reboot say, is another kind of paused.
+        return state not in ({ContainerState.FROZEN} if row.pause_kind == PauseKind.FROZEN else STOPPED)
     never_was = row.status == Status.ERROR and row.ready_at is None
     return state not in EXPECTED.get(Status(row.status), set()) or (never_was and (item is not None or has_volume))
 

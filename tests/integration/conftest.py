@@ -25,13 +25,6 @@ SCRIPTS = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process runs all of these: they share one engine."""
-    for item in items:
-        if "/integration/" in str(item.path):
-            item.add_marker(pytest.mark.xdist_group("engine"))
-
-
 @pytest.fixture(scope="session")
 def engine_of_our_own() -> Iterator[PrivateEngine]:
     """The engine, with the real image and the tiny one."""

@@ -1,5 +1,6 @@
 """A Docker Engine of the tests' own: stopping it hurts nobody, and nothing of it outlives the tests."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -10,9 +11,9 @@ from tests.services import processes
 from tests.services.directories import short_directory
 from tests.waiting import eventually
 
-BRIDGE = "aw-test"
-GATEWAY = "172.30.0.1"
-SUBNET = "172.30.0.0/16"
+# A network of our own for each process: two test runs at once must not find each other's containers.
+BRIDGE = f"awt{os.getpid()}"
+NETWORK = f"172.30.{os.getpid() % 256}"
 
 
 class PrivateEngine:
@@ -23,7 +24,7 @@ class PrivateEngine:
         self._daemon: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{directory}/docker.sock"
         # Where sandboxes find this machine.
-        self.gateway = GATEWAY
+        self.gateway = f"{NETWORK}.1"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -79,7 +80,7 @@ class PrivateEngine:
             f"--exec-root={self._directory}/exec",
             f"--pidfile={self._directory}/docker.pid",
             f"--bridge={BRIDGE}",
-            f"--fixed-cidr={SUBNET}",
+            f"--fixed-cidr={NETWORK}.0/24",
         ]
 
     def _answers(self) -> bool:
@@ -103,14 +104,20 @@ def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
             engine.clear()
         finally:
             engine.stop()
-            subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
+            _remove_bridge(BRIDGE)
 
 
 def _make_bridge() -> None:
-    subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
+    for left in Path("/sys/class/net").glob("awt*"):
+        if not Path("/proc", left.name.removeprefix("awt")).exists():
+            _remove_bridge(left.name)
     for command in (
         ["ip", "link", "add", BRIDGE, "type", "bridge"],
-        ["ip", "address", "add", f"{GATEWAY}/16", "dev", BRIDGE],
+        ["ip", "address", "add", f"{NETWORK}.1/24", "dev", BRIDGE],
         ["ip", "link", "set", BRIDGE, "up"],
     ):
         subprocess.run(command, check=True, capture_output=True)
+
+
+def _remove_bridge(name: str) -> None:
+    subprocess.run(["ip", "link", "delete", name], check=True, capture_output=True)

@@ -10,7 +10,7 @@ import pytest
 from shared.clock import after, now
 from shared.jobs import CheckSandbox
 from shared.models import Sandbox, SandboxSpec
-from shared.states import Desired, Status
+from shared.states import Desired, PauseKind, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeContainer, FakeEngine
@@ -25,7 +25,7 @@ FROZEN, EXITED, CREATED = ContainerState.FROZEN, ContainerState.EXITED, Containe
 # The containers that a row which wants nothing may have; ERROR before and after it was ever ready.
 AS_TOLD: dict[tuple[Status, bool], set[ContainerState]] = {
     (Status.RUNNING, True): {ContainerState.RUNNING},
-    (Status.PAUSED, True): {FROZEN, EXITED, CREATED},
+    (Status.PAUSED, True): {FROZEN},
     (Status.ERROR, True): {FROZEN, EXITED, CREATED, ContainerState.ABSENT, ContainerState.DEAD},
     # Nothing is left of one that never was, not even the volume that each has here.
     (Status.ERROR, False): set(),
@@ -90,6 +90,15 @@ def test_rows_are_held_against_their_containers(parts: Parts, user: Person, engi
     assert checked(parts) == set(), "those are due now"
     for sandbox in made.values():
         assert (row(parts, Sandbox, sandbox.id).due_at is not None) == (sandbox.id in seen)
+
+
+@pytest.mark.parametrize("state", [FROZEN, EXITED, CREATED])
+def test_paused_sandbox_that_is_another_kind_of_paused_now(
+    parts: Parts, user: Person, engine: FakeEngine, state: ContainerState
+) -> None:
+    stopped = quiet_row(parts, user, Status.PAUSED, pause_kind=PauseKind.STOPPED)
+    put(engine, stopped, state)
+    assert checked(parts) == ({stopped.id} if state == FROZEN else set())
 
 
 def test_sandbox_that_never_was_and_left_nothing_is_as_told(parts: Parts, user: Person) -> None:
