@@ -165,7 +165,7 @@ class DockerEngine:
     def follow(self, installation: str) -> Iterator[str]:
         """The names of containers as they change."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
-        client = self._connect(timeout=CALL_SECONDS)
+        client = self._api()
         with _translated():
             self._stream = client.events(decode=True, filters=wanted)
         return self._names(self._stream)
@@ -186,13 +186,13 @@ class DockerEngine:
         client: APIClient | None = getattr(self._local, "client", None)
         if client is None:
             client = self._local.client = self._connect(timeout=CALL_SECONDS)
+            self._clients.append(client)
         return client
 
     def _connect(self, timeout: int) -> APIClient:
         with _translated():
             client = APIClient(self._base_url, version=self._version or "auto", timeout=timeout)
         self._version = client.api_version
-        self._clients.append(client)
         return client
 
     def _has_volume(self, name: str) -> bool:

@@ -4,6 +4,9 @@ import threading
 from collections.abc import Callable
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from worker.containers import EngineError
 
 log = structlog.get_logger()
 
@@ -32,5 +35,7 @@ class Routine:
             try:
                 self._function()
             except Exception as error:
-                log.warning("routine_failed", routine=self._thread.name, error=type(error).__name__, exc_info=True)
+                # An engine or a database that is away is told in a line; where a defect of ours is, the trace tells.
+                trace = not isinstance(error, EngineError | SQLAlchemyError)
+                log.warning("routine_failed", routine=self._thread.name, error=type(error).__name__, exc_info=trace)
             self._stopped.wait(self._pause)
