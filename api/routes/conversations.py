@@ -6,7 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from sqlmodel import Session
 
-from api.context import Caller, Context, Here, Hurry, Me
+from api.auth import Caller, ForUsers, Me
+from api.context import Context, Here, Hurry
 from api.query import Ids, Limit, PageId, Since
 from api.schemas.conversations import AppConversation, show_conversation
 from api.schemas.start_tasks import StartRequest, StartTaskInfo, show_start_task
@@ -18,7 +19,7 @@ from shared.models import Conversation, Sandbox
 from shared.store import conversations
 from shared.store.conversations import ConversationFilter
 
-router = APIRouter(prefix="/app-conversations", tags=["conversations"])
+router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
 
 MOST_IDS = 100
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
-from api.context import Here, Me
+from api.auth import ForUsers, Me
+from api.context import Here
 from api.query import Ids, Limit, PageId, Since
 from api.schemas.events import EventKind, EventOrder, show_event_page, show_events
 from api.schemas.wire import PageOf
@@ -13,7 +14,7 @@ from shared.ids import check_count, parse_id
 from shared.store import events
 from shared.store.events import EventFilter
 
-router = APIRouter(prefix="/conversation/{conversation_id}/events", tags=["events"])
+router = APIRouter(prefix="/conversation/{conversation_id}/events", tags=["events"], route_class=ForUsers)
 
 MOST_IDS = 100
 

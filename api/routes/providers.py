@@ -2,11 +2,12 @@
 
 from fastapi import APIRouter
 
-from api.context import Here, Me
+from api.auth import ForUsers, Me
+from api.context import Here
 from api.schemas.settings import GitProvidersUpdate, Message, in_clear
 from shared.store import secrets, user_settings
 
-router = APIRouter(tags=["git providers"])
+router = APIRouter(tags=["git providers"], route_class=ForUsers)
 
 
 @router.post("/add-git-providers")

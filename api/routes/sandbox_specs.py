@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from api.auth import ForUsers
 from api.context import Here
 from api.query import Ids, Limit, PageId
 from api.schemas.sandboxes import SandboxSpecInfo, show_spec
@@ -11,7 +12,7 @@ from api.schemas.wire import PageOf
 from shared.ids import check_count
 from shared.store import specs
 
-router = APIRouter(prefix="/sandbox-specs", tags=["sandbox specs"])
+router = APIRouter(prefix="/sandbox-specs", tags=["sandbox specs"], route_class=ForUsers)
 
 MOST_IDS = 100
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.context import Here, Hurry, Me
+from api.auth import ForUsers, Me
+from api.context import Here, Hurry
 from api.query import Ids, Limit, PageId
 from api.schemas.sandboxes import SandboxInfo, TransitionInfo, show_sandbox, show_transition
 from api.schemas.wire import PageOf, Success
@@ -13,7 +14,7 @@ from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSa
 from shared.states import Desired
 from shared.store import sandboxes, specs
 
-router = APIRouter(prefix="/sandboxes", tags=["sandboxes"])
+router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=ForUsers)
 
 MOST_IDS = 100
 

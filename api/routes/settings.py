@@ -5,11 +5,12 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from api.context import Here, Me
+from api.auth import ForUsers, Me
+from api.context import Here
 from api.schemas.settings import Message, SettingsInfo, SettingsUpdate, in_clear, show_settings
 from shared.store import secrets, user_settings
 
-router = APIRouter(prefix="/settings", tags=["settings"])
+router = APIRouter(prefix="/settings", tags=["settings"], route_class=ForUsers)
 
 NEVER_SAVED = "Settings not found"
 

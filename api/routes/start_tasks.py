@@ -6,14 +6,15 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.context import Here, Me
+from api.auth import ForUsers, Me
+from api.context import Here
 from api.query import Limit, PageId, Since
 from api.schemas.start_tasks import StartTaskInfo, show_start_task
 from api.schemas.wire import PageOf
 from shared.ids import check_count
 from shared.store import start_tasks
 
-router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"])
+router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=ForUsers)
 
 MOST_IDS = 100
 OfConversation = Annotated[

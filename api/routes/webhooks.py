@@ -5,13 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field, PlainValidator
 
-from api.context import FromSandbox, Here, Hurry
+from api.auth import ForAgentServers, FromSandbox
+from api.context import Here, Hurry
 from api.schemas.wire import Success
 from shared.ids import parse_id
 from shared.reports import ConversationReport, EventReport, read_conversation, read_event
 from shared.store import reports
 
-router = APIRouter(prefix="/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=ForAgentServers)
 
 # More than an agent server keeps in its queue.
 MOST_EVENTS = 20_000

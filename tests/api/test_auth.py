@@ -52,6 +52,15 @@ def test_every_operation_wants_a_users_key(client: TestClient, user: Person, dat
     assert let_in == []
 
 
+def test_a_stranger_does_not_learn_what_is_wrong_with_a_body(client: TestClient) -> None:
+    writing = [one for one in all_operations(client) if one.has_body]
+    assert len(writing) > 4
+    for operation in writing:
+        for body in (b"{broken", b'{"secrets": 3}', b"[" * 10_000):
+            answer = client.request(operation.method, operation.url(any="0" * 32), content=body)
+            assert answer.status_code == 401, operation
+
+
 def test_health_is_open(client: TestClient) -> None:
     for path in ("/alive", "/health", "/ready", "/server_info"):
         assert client.get(path).status_code == 200
