@@ -6,9 +6,9 @@ from typing import Any
 import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
-from kombu.transport.redis import QoS
 
 from shared.jobs import Job, queue_of
+from shared.lost_connections import survive_lost_connections
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -21,9 +21,7 @@ BREAKER_SECONDS = 1.0
 
 def make_app(settings: Settings) -> Celery:
     """The Celery application of this installation."""
-    # Putting unfinished messages back needs the broker, and fails for good where that is what was lost (kombu 5.7.0):
-    # the worker would end. The sweep brings them back instead.
-    QoS.restore_at_shutdown = False
+    survive_lost_connections()
     app = Celery("agent-workspace", broker=settings.broker, set_as_current=True)
     app.conf.update(
         task_ignore_result=True,

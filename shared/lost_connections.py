@@ -1,0 +1,39 @@
+"""What a lost broker connection leaves behind, let go of quietly.
+
+kombu 5.7.0 answers for every message that a connection handed out, even after the connection is gone. Putting one
+back, or acknowledging one, then fails on what is no longer there, and that ends the worker (docs/decisions/0003).
+Nothing is lost by letting go: the message comes back by its visibility timeout and finds its wish carried out, or the
+sweep sends another before that.
+"""
+
+from typing import Any
+
+from kombu.transport import virtual
+from kombu.transport.redis import Channel, QoS
+
+
+def survive_lost_connections() -> None:
+    """Have every channel of this process let go of what its lost connection had handed out."""
+    Channel.QoS = PatientQoS
+
+
+class PatientQoS(QoS):
+    """Answers for messages only while there is a connection to answer by."""
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge a message, or forget it."""
+        if self._is_cut_off():
+            virtual.QoS.ack(self, delivery_tag)
+        else:
+            super().ack(delivery_tag)
+
+    def restore_unacked(self, client: Any = None) -> None:
+        """Put unfinished messages back, or leave them to their timeout."""
+        if not self._is_cut_off():
+            super().restore_unacked(client)
+        elif self._delivered is not None:
+            self._delivered.clear()
+
+    def _is_cut_off(self) -> bool:
+        transport = self.channel.connection
+        return transport is None or transport.client is None
