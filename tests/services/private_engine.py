@@ -1,5 +1,6 @@
 """A Docker Engine of the tests' own: stopping it hurts nobody, and nothing of it outlives the tests."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.services import processes
-from tests.services.directories import short_directory
+from tests.services.directories import ROOT, short_directory
 from tests.waiting import eventually
 
 # A network of our own for each process: two test runs at once must not find each other's containers.
@@ -30,8 +31,9 @@ class PrivateEngine:
         """Start it and wait until it answers."""
         for leftover in ("docker.pid", "docker.sock"):
             (self._directory / leftover).unlink(missing_ok=True)
-        self._daemon = processes.start(self._command(), self._directory / "log")
-        eventually(self._answers, deadline_seconds=60)
+        with _alone():
+            self._daemon = processes.start(self._command(), self._directory / "log")
+            eventually(self._answers, deadline_seconds=60)
 
     def stop(self) -> None:
         """Stop it in an orderly way; its containers end with it."""
@@ -105,6 +107,14 @@ def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
         finally:
             engine.stop()
             _remove_bridge(BRIDGE)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One start at a time on this machine: a daemon that starts makes the firewall's chains anew, under all others."""
+    with (ROOT / "aw-engine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make_bridge() -> None:
