@@ -6,13 +6,14 @@ from shared import leases
 from shared.clock import after
 from shared.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
 from shared.models import Conversation, Sandbox, StartTask
-from shared.store import sandboxes
+from shared.store import idempotency, sandboxes
 from worker.parts import Parts
 
 
 def sweep(parts: Parts) -> None:
-    """Place what waits for a node, and hand out what this node has to do."""
+    """Place what waits for a node, hand out what this node has to do, and forget what has expired."""
     parts.publisher.publish(*_place(parts), *_take_due(parts))
+    _forget(parts)
 
 
 def _place(parts: Parts) -> list[Job]:
@@ -38,3 +39,11 @@ def _take_due(parts: Parts) -> list[Job]:
         *(StartConversation(row_id, node_id) for row_id in starts),
         *(RefreshConversation(row_id, node_id) for row_id in talks),
     ]
+
+
+def _forget(parts: Parts) -> None:
+    with parts.database.reading() as session:
+        if not idempotency.has_expired(session):
+            return
+    with parts.database.transaction() as session:
+        idempotency.forget_expired(session)

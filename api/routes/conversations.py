@@ -1,13 +1,14 @@
 """Conversations: start them, list them."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from sqlmodel import Session
 
 from api.auth import Caller, ForUsers, Me
 from api.context import Context, Here, Hurry
+from api.idempotency import OnlyOnce
 from api.query import Ids, Limit, PageId, Since
 from api.schemas.conversations import AppConversation, show_conversation
 from api.schemas.start_tasks import StartRequest, StartTaskInfo, show_start_task
@@ -59,14 +60,18 @@ def read_filter(
 Which = Annotated[ConversationFilter, Depends(read_filter)]
 
 
-@router.post("")
-def start_conversation(here: Here, me: Me, wishes: Hurry, request: StartRequest) -> StartTaskInfo:
+@router.post("", response_model=StartTaskInfo)
+def start_conversation(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, request: StartRequest) -> Any:
     """Wish for a conversation; the answer is the task that starts it."""
     wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at)
     with here.database.transaction() as session:
+        if (answered := once.find(session)) is not None:
+            return answered
         start = conversation_starts.accept(session, here.vault, wish)
+        answer = show_start_task(start.task, start.sandbox)
+        once.keep(session, answer)
     wishes.hurry(*start.jobs)
-    return show_start_task(start.task, start.sandbox)
+    return answer
 
 
 @router.get("/search")

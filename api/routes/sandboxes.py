@@ -1,11 +1,12 @@
 """Sandboxes: start, list, pause, resume, delete. Each command writes a wish and answers."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from api.auth import ForUsers, Me
 from api.context import Here, Hurry
+from api.idempotency import OnlyOnce
 from api.query import Ids, Limit, PageId
 from api.schemas.sandboxes import SandboxInfo, TransitionInfo, show_sandbox, show_transition
 from api.schemas.wire import PageOf, Success
@@ -51,14 +52,18 @@ def list_transitions(here: Here, me: Me, sandbox_id: str) -> list[TransitionInfo
         return [show_transition(move) for move in sandboxes.transitions(session, sandbox.id)]
 
 
-@router.post("")
-def start_sandbox(here: Here, me: Me, wishes: Hurry, sandbox_spec_id: str | None = None) -> SandboxInfo:
-    """Wish for a sandbox; it is STARTING in the answer."""
+@router.post("", response_model=SandboxInfo)
+def start_sandbox(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, sandbox_spec_id: str | None = None) -> Any:
+    """Wish for a sandbox; it is STARTING in the answer, and so its key is not in it."""
     with here.database.transaction() as session:
+        if (answered := once.find(session)) is not None:
+            return answered
         spec = specs.get_spec(session, sandbox_spec_id)
         sandbox = sandboxes.create(session, here.vault, owner_id=me.id, spec=spec, due_at=wishes.due_at)
+        answer = show_sandbox(sandbox, here.vault)
+        once.keep(session, answer)
     wishes.hurry(StartSandbox(sandbox.id, sandbox.node_id))
-    return show_sandbox(sandbox, here.vault)
+    return answer
 
 
 @router.post("/{sandbox_id}/pause")

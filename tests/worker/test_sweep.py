@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import time_machine
+from sqlmodel import select
 
 from shared.clock import after, now
 from shared.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
-from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.models import Conversation, IdempotencyKey, Node, Sandbox, StartTask
 from shared.states import NodeStatus, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
@@ -119,3 +120,13 @@ class TestPlacement:
         sweep(parts)
         deliver(parts)
         assert row(parts, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+def test_kept_answers_that_expired_are_forgotten(parts: Parts, user: Person) -> None:
+    kept: dict[str, Any] = {"owner_id": user.id, "operation": "POST /x", "fingerprint": "", "status": 200, "answer": {}}
+    with parts.database.transaction() as session:
+        session.add(IdempotencyKey(key="old", expires_at=now(), **kept))
+        session.add(IdempotencyKey(key="young", expires_at=after(60), **kept))
+    assert swept(parts) == []
+    with parts.database.reading() as session:
+        assert session.exec(select(IdempotencyKey.key)).all() == ["young"]

@@ -1,0 +1,101 @@
+"""`Idempotency-Key`: a POST that is sent again under the same key gets the same answer, and makes nothing new.
+
+A route asks for `OnlyOnce`, and in the transaction of its wish calls `find` first and `keep` last.
+"""
+
+import hashlib
+import json
+from typing import Annotated
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import Depends, Header, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from sqlmodel import Session
+
+from api.auth import Caller, Me
+from api.context import Context, Here
+from api.errors import validation_entry
+from shared.clock import now
+from shared.models import IdempotencyKey
+from shared.store import idempotency
+
+HEADER = "Idempotency-Key"
+REUSED = "this key came with another request before: send that one again, or take a new key for this one"
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias=HEADER,
+        min_length=1,
+        max_length=200,
+        pattern="^[ -~]+$",
+        description="Sent again under the same key within 24 hours, a request gets the first one's answer",
+    ),
+]
+
+
+class Once:
+    """One request, and the key it came with, if any. Keys are the user's own, and each operation's."""
+
+    def __init__(self, here: Context, me: Caller, operation: str, key: str | None, fingerprint: str) -> None:
+        """Take what identifies the request; `fingerprint` is that of all it says."""
+        self._vault = here.vault
+        self._owner_id = me.id
+        self._operation = operation
+        self._key = key
+        self._fingerprint = fingerprint
+
+    def find(self, session: Session) -> JSONResponse | None:
+        """The answer that this request got before.
+
+        Raises:
+            RequestValidationError: its key came with another request.
+        """
+        if self._key is None:
+            return None
+        row = idempotency.find(session, self._owner_id, self._operation, self._key)
+        if row is None:
+            return None
+        if row.fingerprint not in self._vault.digests(self._fingerprint):
+            raise RequestValidationError([validation_entry(("header", HEADER), REUSED, "idempotency_key_reused")])
+        return JSONResponse(row.answer, row.status)
+
+    def keep(self, session: Session, answer: BaseModel) -> None:
+        """Keep the answer of a success; it must hold no secret in clear."""
+        if self._key is None:
+            return
+        row = IdempotencyKey(
+            owner_id=self._owner_id,
+            operation=self._operation,
+            key=self._key,
+            fingerprint=self._vault.digest(self._fingerprint),
+            status=200,
+            answer=answer.model_dump(mode="json"),
+            expires_at=now() + idempotency.KEPT_FOR,
+        )
+        idempotency.keep(session, row)
+
+
+async def read_key(request: Request, here: Here, me: Me, key: Key = None) -> Once:
+    """This request, to be carried out once."""
+    operation = f"{request.method} {request.url.path}"
+    return Once(here, me, operation, key, await _fingerprint(request, operation) if key else "")
+
+
+OnlyOnce = Annotated[Once, Depends(read_key)]
+
+
+async def _fingerprint(request: Request, operation: str) -> str:
+    query = urlencode(sorted(parse_qsl(request.url.query, keep_blank_values=True)))
+    said = b"\n".join([operation.encode(), query.encode(), _canonical(await request.body())])
+    return hashlib.sha256(said).hexdigest()
+
+
+def _canonical(body: bytes) -> bytes:
+    """The same bytes for the same JSON, however it is spaced and ordered."""
+    try:
+        return json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")).encode()
+    except (ValueError, RecursionError):
+        return body
