@@ -9,11 +9,17 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from shared.errors import Conflict, Invalid, NotFound, Unauthenticated, WorkspaceError
+from shared.errors import Conflict, Invalid, NotFound, QuotaExceeded, Unauthenticated, WorkspaceError
 
 log = structlog.get_logger()
 
-STATUS: dict[type[WorkspaceError], int] = {Unauthenticated: 401, NotFound: 404, Invalid: 400, Conflict: 409}
+STATUS: dict[type[WorkspaceError], int] = {
+    Unauthenticated: 401,
+    NotFound: 404,
+    Invalid: 400,
+    Conflict: 409,
+    QuotaExceeded: 429,
+}
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -34,8 +40,13 @@ async def _answer_workspace_error(request: Request, error: Exception) -> JSONRes
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), None)
     if status is None:
         return await _answer_defect(request, error)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse({"detail": str(error)}, status, headers)
+    return JSONResponse({"detail": str(error)}, status, _headers(error))
+
+
+def _headers(error: Exception) -> dict[str, str] | None:
+    if isinstance(error, QuotaExceeded):
+        return {"Retry-After": str(error.retry_seconds)}
+    return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 
 
 async def _answer_validation_error(_request: Request, error: Exception) -> JSONResponse:

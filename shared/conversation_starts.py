@@ -11,10 +11,11 @@ from sqlmodel import Session
 from shared.crypto import Vault
 from shared.errors import Conflict
 from shared.ids import new_id
-from shared.jobs import Job, ResumeSandbox, StartConversation, StartSandbox
+from shared.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation, StartSandbox
 from shared.models import Conversation, Sandbox, StartTask
+from shared.quotas import NO_QUOTAS, Quotas
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import conversations, sandboxes, specs, start_tasks, user_settings
+from shared.store import conversations, quotas, sandboxes, specs, start_tasks, user_settings
 
 NO_MODEL = (
     "No language model is configured: store an llm_api_key with POST /api/settings, "
@@ -31,6 +32,7 @@ class Wish:
     secrets: dict[str, str]
     # When the sweep hands the work out, should the jobs be lost.
     due_at: datetime
+    quotas: Quotas = NO_QUOTAS
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Start:
     task: StartTask
     sandbox: Sandbox | None = None
     jobs: tuple[Job, ...] = ()
+    # What is paused to make room for the sandbox.
+    paused: tuple[Sandbox, ...] = ()
 
 
 def accept(session: Session, vault: Vault, wish: Wish) -> Start:
@@ -49,7 +53,9 @@ def accept(session: Session, vault: Vault, wish: Wish) -> Start:
         NotFound: the parent or the sandbox is not the user's.
         Invalid: the sandbox is in ERROR.
         Conflict: the conversation id is taken.
+        QuotaExceeded: the user may not have the sandbox that this needs.
     """
+    quotas.lock(session, wish.owner_id, wish.quotas)
     earlier = _find_earlier(session, wish)
     if earlier is not None:
         return _repeat(session, earlier)
@@ -88,10 +94,12 @@ def _begin(session: Session, vault: Vault, wish: Wish) -> Start:
             _add_task(session, wish, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
         )
     task = _add_task(session, wish, request, stage=Stage.WORKING, due_at=wish.due_at, secrets=_seal(vault, wish))
+    paused = _make_room(session, wish, sandbox)
     sandbox, first = _ready_sandbox(session, vault, wish, sandbox)
     task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(first, StartSandbox)
-    jobs = (first, StartConversation(task.id, sandbox.node_id))
-    return Start(task, sandbox, tuple(job for job in jobs if job is not None))
+    pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
+    jobs = (*pauses, first, StartConversation(task.id, sandbox.node_id))
+    return Start(task, sandbox, tuple(job for job in jobs if job is not None), tuple(paused))
 
 
 def _inherit(session: Session, wish: Wish) -> dict[str, Any]:
@@ -139,6 +147,12 @@ def _add_task(session: Session, wish: Wish, request: dict[str, Any], **columns: 
     session.add(task)
     session.flush()
     return task
+
+
+def _make_room(session: Session, wish: Wish, sandbox: Sandbox | None) -> list[Sandbox]:
+    if sandbox is None:
+        return quotas.admit_create(session, wish.owner_id, wish.quotas, due_at=wish.due_at)
+    return quotas.admit_resume(session, sandbox, wish.quotas, due_at=wish.due_at)
 
 
 def _ready_sandbox(session: Session, vault: Vault, wish: Wish, sandbox: Sandbox | None) -> tuple[Sandbox, Job | None]:

@@ -5,6 +5,7 @@ WorkspaceError
 ├── NotFound             no such row, or not the caller's
 ├── Invalid              the request contradicts itself or names what can't be
 ├── Conflict             the request contradicts what is stored
+├── QuotaExceeded        the user has as much as they may have
 ├── IllegalMove          a status change the table of moves does not have
 └── LeaseLost            another worker owns the row now: stop and touch nothing
 """
@@ -31,6 +32,14 @@ class Invalid(WorkspaceError):
 
 class Conflict(WorkspaceError):
     """The request can't be reconciled with what is stored."""
+
+
+class QuotaExceeded(WorkspaceError):
+    """The user has as much of something as they may have; `retry_seconds` is when to ask again."""
+
+    def __init__(self, quota: str, limit: int, advice: str, retry_seconds: int) -> None:
+        super().__init__(f"the quota of {limit} {quota} is used up: {advice}")
+        self.retry_seconds = retry_seconds
 
 
 class IllegalMove(WorkspaceError):

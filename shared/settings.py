@@ -6,6 +6,8 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.quotas import QuotaPolicy, Quotas
+
 
 class Settings(BaseSettings):
     """Every variable begins with `AW_`; `var/env` may hold them, the environment wins."""
@@ -32,6 +34,12 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest request body, bytes")
     max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Largest webhook body, bytes")
     republish_seconds: float = Field(5.0, gt=0, description="How long a published job may take to be picked up")
+    quota_running: int = Field(0, ge=0, description="Running sandboxes that a user may have; 0: no limit")
+    quota_sandboxes: int = Field(0, ge=0, description="Sandboxes that a user may have; 0: no limit")
+    quota_creates_per_minute: int = Field(0, ge=0, description="Sandboxes a user may make in a minute; 0: no limit")
+    quota_policy: QuotaPolicy = Field(
+        QuotaPolicy.REJECT, description="At the limit of running sandboxes: reject, or pause_oldest"
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 
@@ -63,6 +71,11 @@ class Settings(BaseSettings):
         """Where agent servers send their webhooks."""
         root = self.sandbox_api_url or f"http://host.docker.internal:{self.port}"
         return root.rstrip("/") + "/api/v1/webhooks"
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """What each user may have."""
+        return Quotas(self.quota_running, self.quota_sandboxes, self.quota_creates_per_minute, self.quota_policy)
 
     @cached_property
     def vault_keys(self) -> list[str]:

@@ -63,12 +63,12 @@ Which = Annotated[ConversationFilter, Depends(read_filter)]
 @router.post("", response_model=StartTaskInfo)
 def start_conversation(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, request: StartRequest) -> Any:
     """Wish for a conversation; the answer is the task that starts it."""
-    wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at)
+    wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at, here.settings.quotas)
     with here.database.transaction() as session:
         if (answered := once.find(session)) is not None:
             return answered
         start = conversation_starts.accept(session, here.vault, wish)
-        answer = show_start_task(start.task, start.sandbox)
+        answer = show_start_task(start.task, start.sandbox, start.paused)
         once.keep(session, answer)
     wishes.hurry(*start.jobs)
     return answer

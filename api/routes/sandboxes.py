@@ -8,12 +8,13 @@ from api.auth import ForUsers, Me
 from api.context import Here, Hurry
 from api.idempotency import OnlyOnce
 from api.query import Ids, Limit, PageId
-from api.schemas.sandboxes import SandboxInfo, TransitionInfo, show_sandbox, show_transition
+from api.schemas.sandboxes import Resumed, SandboxInfo, TransitionInfo, show_sandbox, show_transition
 from api.schemas.wire import PageOf, Success
 from shared.ids import check_count
 from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox
+from shared.models import Sandbox
 from shared.states import Desired
-from shared.store import sandboxes, specs
+from shared.store import quotas, sandboxes, specs
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=ForUsers)
 
@@ -55,14 +56,17 @@ def list_transitions(here: Here, me: Me, sandbox_id: str) -> list[TransitionInfo
 @router.post("", response_model=SandboxInfo)
 def start_sandbox(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, sandbox_spec_id: str | None = None) -> Any:
     """Wish for a sandbox; it is STARTING in the answer, and so its key is not in it."""
+    limits = here.settings.quotas
     with here.database.transaction() as session:
         if (answered := once.find(session)) is not None:
             return answered
         spec = specs.get_spec(session, sandbox_spec_id)
+        quotas.lock(session, me.id, limits)
+        paused = quotas.admit_create(session, me.id, limits, due_at=wishes.due_at)
         sandbox = sandboxes.create(session, here.vault, owner_id=me.id, spec=spec, due_at=wishes.due_at)
-        answer = show_sandbox(sandbox, here.vault)
+        answer = show_sandbox(sandbox, here.vault, paused)
         once.keep(session, answer)
-    wishes.hurry(StartSandbox(sandbox.id, sandbox.node_id))
+    wishes.hurry(*_pauses(paused), StartSandbox(sandbox.id, sandbox.node_id))
     return answer
 
 
@@ -73,9 +77,16 @@ def pause_sandbox(here: Here, me: Me, wishes: Hurry, sandbox_id: str) -> Success
 
 
 @router.post("/{sandbox_id}/resume")
-def resume_sandbox(here: Here, me: Me, wishes: Hurry, sandbox_id: str) -> Success:
+def resume_sandbox(here: Here, me: Me, wishes: Hurry, sandbox_id: str) -> Resumed:
     """Wish for the sandbox to run; resuming a running one changes nothing, one in ERROR is started again."""
-    return _wish(here, me, wishes, sandbox_id, Desired.RUNNING, ResumeSandbox)
+    limits = here.settings.quotas
+    with here.database.transaction() as session:
+        quotas.lock(session, me.id, limits)
+        sandbox = sandboxes.get(session, sandbox_id, me.id, lock=True)
+        paused = quotas.admit_resume(session, sandbox, limits, due_at=wishes.due_at)
+        sandboxes.wish(session, sandbox, Desired.RUNNING, due_at=wishes.due_at)
+    wishes.hurry(*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id))
+    return Resumed(paused_sandbox_ids=[row.id for row in paused])
 
 
 @router.delete("/{sandbox_id}")
@@ -90,3 +101,7 @@ def _wish(here: Here, me: Me, wishes: Hurry, sandbox_id: str, desired: Desired, 
         sandboxes.wish(session, sandbox, desired, due_at=wishes.due_at)
     wishes.hurry(job(sandbox.id, sandbox.node_id))
     return Success()
+
+
+def _pauses(paused: list[Sandbox]) -> list[Job]:
+    return [PauseSandbox(row.id, row.node_id) for row in paused]

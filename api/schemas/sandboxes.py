@@ -1,8 +1,10 @@
 """Sandboxes and their specs on the wire."""
 
-from pydantic import BaseModel
+from collections.abc import Sequence
 
-from api.schemas.wire import Time
+from pydantic import BaseModel, Field
+
+from api.schemas.wire import Success, Time
 from shared.crypto import Vault
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.states import Desired, Status
@@ -33,6 +35,14 @@ class SandboxInfo(BaseModel):
     # FROZEN (memory kept) or STOPPED (files kept), while PAUSED.
     pause_kind: str | None = None
     updated_at: Time
+    # In the answer of a start: the caller's sandboxes that are paused to make room for this one.
+    paused_sandbox_ids: list[str] = Field(default_factory=list)
+
+
+class Resumed(Success):
+    """V1's answer of a resume; `paused_sandbox_ids` are ours: the sandboxes that are paused to make room for it."""
+
+    paused_sandbox_ids: list[str] = Field(default_factory=list)
 
 
 class TransitionInfo(BaseModel):
@@ -54,7 +64,7 @@ class SandboxSpecInfo(BaseModel):
     working_dir: str
 
 
-def show_sandbox(sandbox: Sandbox, vault: Vault) -> SandboxInfo:
+def show_sandbox(sandbox: Sandbox, vault: Vault, paused: Sequence[Sandbox] = ()) -> SandboxInfo:
     """A sandbox for its owner; its key and URLs are shown while it runs (wire contract 1.5)."""
     running = sandbox.status == Status.RUNNING
     return SandboxInfo(
@@ -70,6 +80,7 @@ def show_sandbox(sandbox: Sandbox, vault: Vault) -> SandboxInfo:
         detail=sandbox.detail,
         pause_kind=sandbox.pause_kind,
         updated_at=sandbox.updated_at,
+        paused_sandbox_ids=[row.id for row in paused],
     )
 
 

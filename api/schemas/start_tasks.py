@@ -1,5 +1,6 @@
 """Start tasks on the wire, and the request that makes one."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -151,7 +152,7 @@ class StartRequest(StartRequestInfo):
 
 
 class StartTaskInfo(BaseModel):
-    """V1's AppConversationStartTask; `reason` is ours."""
+    """V1's AppConversationStartTask; `reason` and `paused_sandbox_ids` are ours."""
 
     id: str
     created_by_user_id: str | None
@@ -165,9 +166,11 @@ class StartTaskInfo(BaseModel):
     request: StartRequestInfo
     created_at: Time
     updated_at: Time
+    # In the answer of a start: the caller's sandboxes that are paused to make room for its sandbox.
+    paused_sandbox_ids: list[str] = Field(default_factory=list)
 
 
-def show_start_task(task: StartTask, sandbox: Sandbox | None) -> StartTaskInfo:
+def show_start_task(task: StartTask, sandbox: Sandbox | None, paused: Sequence[Sandbox] = ()) -> StartTaskInfo:
     """A start task for its owner; each field appears with its stage (wire contract 1.2)."""
     failed = task.stage == Stage.ERROR
     with_server = task.stage in (Stage.STARTING_CONVERSATION, Stage.READY)
@@ -183,4 +186,5 @@ def show_start_task(task: StartTask, sandbox: Sandbox | None) -> StartTaskInfo:
         request=StartRequestInfo.model_validate(task.request),
         created_at=task.created_at,
         updated_at=task.updated_at,
+        paused_sandbox_ids=[row.id for row in paused],
     )

@@ -21,6 +21,7 @@ class Sandbox(Leased, table=True):
         one_of("desired", Desired),
         one_of("status", Status),
         Index("ix_sandbox_owner_id_created_at_id", "owner_id", "created_at", "id"),
+        Index("ix_sandbox_owner_id_desired", "owner_id", "desired"),
         *leased_indexes("sandbox"),
     )
 

@@ -84,7 +84,8 @@ def test_commands_write_wishes(
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
     answer = client.request(method, f"{PATH}/{sandbox.id}{path}", headers=user.headers)
-    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    expected: dict[str, Any] = {"success": True} | ({"paused_sandbox_ids": []} if desired == Desired.RUNNING else {})
+    assert (answer.status_code, answer.json()) == (200, expected)
     row = _row(database, sandbox.id)
     assert (row.desired, row.generation) == (desired, sandbox.generation + 1)
     assert row.status == status  # the fact is the worker's to write
