@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from api.context import Context, get_context
+from shared import failpoints
 from shared.errors import Unauthenticated
 from shared.models import Sandbox
 from shared.store import sandboxes, users
@@ -64,6 +65,7 @@ FromSandbox = Annotated[Sandbox, Depends(get_sandbox)]
 
 def _identified(handle: Handler, find: Callable[[Context, Request], Caller | Sandbox]) -> Handler:
     async def identify_and_handle(request: Request) -> Response:
+        failpoints.begin(f"{request.method} {request.scope['route'].path}")
         request.state.caller = await run_in_threadpool(find, get_context(request), request)
         return await handle(request)
 

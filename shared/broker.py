@@ -7,6 +7,7 @@ import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from shared import failpoints
 from shared.jobs import Job, queue_of
 from shared.lost_connections import survive_lost_connections
 from shared.settings import Settings
@@ -68,7 +69,8 @@ class Publisher:
 
     def _send(self, job: Job, queue: str) -> None:
         try:
-            self._app.send_task(job.task, args=[job.subject], queue=queue, ignore_result=True)
+            with failpoints.around("broker.publish"):
+                self._app.send_task(job.task, args=[job.subject], queue=queue, ignore_result=True)
         except (OperationalError, OSError) as error:
             self._closed_until = time.monotonic() + BREAKER_SECONDS
             log.warning("publish_failed", task=job.task, subject=job.subject, error=type(error).__name__)

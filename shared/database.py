@@ -7,6 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlmodel import Session
 
+from shared import failpoints
+
 
 class Database:
     """SQLite or PostgreSQL behind the same two verbs: `transaction` writes, `reading` reads."""
@@ -25,8 +27,11 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """A session that commits at the end of the block, or rolls back on an error."""
-        with Session(self._writing, expire_on_commit=False) as session, session.begin():
-            yield session
+        with Session(self._writing, expire_on_commit=False) as session:
+            with session.begin():
+                yield session
+                failpoints.before("database.commit")
+            failpoints.after("database.commit")
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -11,12 +11,13 @@ quotes from a request are cut out first. Bodies are never logged.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import httpx
 
+from shared import failpoints
 from shared.errors import WorkspaceError
 
 Redact = Callable[[str], str]
@@ -238,7 +239,7 @@ class AgentServer:
             raise
 
     def _call(self, aim: str, method: str, path: str, **options: Any) -> httpx.Response:
-        with _transport_errors(aim):
+        with _transport_errors(aim), _point(method, aim):
             response = self._client.request(method, self._api + path, headers=self._headers, **options)
         if response.is_success:
             return response
@@ -248,6 +249,10 @@ class AgentServer:
         if response.status_code >= 500 or response.status_code == 429:
             raise AgentServerUnreachable(f"the agent server could not {aim}: {response.status_code} {detail}")
         raise AgentServerRefused(aim, response.status_code, detail)
+
+
+def _point(method: str, aim: str) -> AbstractContextManager[None]:
+    return nullcontext() if method == "GET" else failpoints.around(f"agent_server.{aim.replace(' ', '_')}")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, NotFound
 from docker.types import LogConfig
 
+from shared import failpoints
 from worker.containers import (
     ContainerRequest,
     ContainerState,
@@ -70,6 +71,7 @@ class DockerEngine:
                 return Observed(ContainerState.ABSENT, leftovers=self._has_volume(name))
         return _observed(found)
 
+    @failpoints.watched("engine.create")
     def create(self, request: ContainerRequest) -> None:
         """Create, adopt or replace the container."""
         with _translated():
@@ -80,6 +82,7 @@ class DockerEngine:
                     raise
                 self._adopt_or_replace(request)
 
+    @failpoints.watched("engine.pull")
     def pull(self, image: str) -> None:
         """Fetch an image."""
         repository, _, tag = image.partition("@") if "@" in image else image.rpartition(":")
@@ -94,21 +97,25 @@ class DockerEngine:
         finally:
             client.close()
 
+    @failpoints.watched("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into the container."""
         with _translated():
             self._api().put_archive(name, "/", _archive(path.lstrip("/"), content))
 
+    @failpoints.watched("engine.start")
     def start(self, name: str) -> None:
         """Start the container."""
         with _translated(), _already():
             self._api().start(name)
 
+    @failpoints.watched("engine.freeze")
     def freeze(self, name: str) -> None:
         """Freeze the container."""
         with _translated(), _already():
             self._api().pause(name)
 
+    @failpoints.watched("engine.unfreeze")
     def unfreeze(self, name: str) -> None:
         """Unfreeze the container."""
         try:
@@ -119,16 +126,19 @@ class DockerEngine:
             if self.observe(name).state == ContainerState.FROZEN:
                 raise
 
+    @failpoints.watched("engine.stop")
     def stop(self, name: str, seconds: int) -> None:
         """Stop the container."""
         with _translated(), _already():
             self._api().stop(name, timeout=seconds)
 
+    @failpoints.watched("engine.discard")
     def discard(self, name: str) -> None:
         """Remove the container."""
         with _translated(), _already():
             self._api().remove_container(name, force=True, v=True)
 
+    @failpoints.watched("engine.remove")
     def remove(self, name: str) -> None:
         """Remove the container and its volume."""
         self.discard(name)

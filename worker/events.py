@@ -2,6 +2,7 @@
 
 import structlog
 
+from shared import failpoints
 from worker.parts import Parts
 from worker.resync import check, resync
 from worker.sandbox_container import NAME_PREFIX
@@ -19,4 +20,5 @@ def follow_events(parts: Parts) -> None:
     resync(parts)
     log.info("following_events", node=parts.settings.node)
     for name in changes:
+        failpoints.begin("events")
         check(parts, name.removeprefix(NAME_PREFIX))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from shared import failpoints
 from worker.containers import EngineError
 
 log = structlog.get_logger()
@@ -33,6 +34,7 @@ class Routine:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
+                failpoints.begin(self._thread.name)
                 self._function()
             except Exception as error:
                 # An engine or a database that is away is told in a line; where a defect of ours is, the trace tells.

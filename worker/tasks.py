@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from celery import Celery
 
+from shared import failpoints
 from shared.jobs import (
     CheckSandbox,
     DeleteSandbox,
@@ -34,11 +35,12 @@ def register_tasks(app: Celery, parts: Parts) -> None:
     """Give the application a task for each job."""
     for job, work in WORK.items():
         # Not shared: another application of this process has other parts.
-        app.task(name=job.task, shared=False)(_task(work, parts))
+        app.task(name=job.task, shared=False)(_task(job.task, work, parts))
 
 
-def _task(work: Callable[[Parts, str], None], parts: Parts) -> Callable[[str], None]:
+def _task(name: str, work: Callable[[Parts, str], None], parts: Parts) -> Callable[[str], None]:
     def carry_out(subject: str) -> None:
+        failpoints.begin(name)
         work(parts, subject)
 
     return carry_out

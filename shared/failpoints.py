@@ -1,0 +1,143 @@
+"""Places where a process can be made to die, for tests: before and after each write to the world outside.
+
+A point's name is made from where it is met, `<operation>/<n>/<kind>.<verb>.<before|after>`: the job or the route that
+is carried out, and how many writes of that kind it has begun. `AW_FAILPOINTS`, read once as the process starts, says
+what a point does; without it there are none:
+
+    record:FILE        append the name of every point that is met
+    kill:NAME@MARKER   die (`kill -9`) at that point, unless the file MARKER is there; it is made just before
+    armed:FILE         die at the point that the file names while there is one; it is removed just before
+"""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Act = Callable[[str], None]
+
+VARIABLE = "AW_FAILPOINTS"
+
+
+class Operation:
+    """What is being carried out, and what it has written so far."""
+
+    def __init__(self, name: str) -> None:
+        """Begin to count."""
+        self._name = name
+        self._begun: Counter[str] = Counter()
+
+    def name(self, write: str, phase: str) -> str:
+        """The name of the point met now."""
+        if phase == "before":
+            self._begun[write] += 1
+        return f"{self._name}/{self._begun[write]}/{write}.{phase}"
+
+
+def begin(operation: str) -> None:
+    """Name what this thread or asyncio task carries out from now on."""
+    if _act is not None:
+        _current.set(Operation(operation))
+
+
+def before(write: str) -> None:
+    """Meet the point before a write, named `<kind>.<verb>`."""
+    if _act is not None:
+        _act(_operation().name(write, "before"))
+
+
+def after(write: str) -> None:
+    """Meet the point after it."""
+    if _act is not None:
+        _act(_operation().name(write, "after"))
+
+
+def around(write: str) -> AbstractContextManager[None]:
+    """A block with a point before it and, if it succeeds, one after it."""
+    return nullcontext() if _act is None else _around(write)
+
+
+def watched(write: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """The same for a whole function, which is left as it is while there are no points."""
+    return (lambda function: function) if _act is None else _around(write)
+
+
+def make_act(mode: str) -> Act | None:
+    """What a point does in this mode.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    kind, _, argument = mode.partition(":")
+    match kind:
+        case "":
+            return None
+        case "record":
+            return _recording(argument)
+        case "kill":
+            return _killing(*argument.rsplit("@", 1))
+        case "armed":
+            return _armed(Path(argument))
+    raise ValueError(f"{VARIABLE} begins with record:, kill: or armed:")
+
+
+@contextmanager
+def _around(write: str) -> Iterator[None]:
+    before(write)
+    yield
+    after(write)
+
+
+def _operation() -> Operation:
+    operation = _current.get()
+    if operation is None:
+        operation = Operation("process")
+        _current.set(operation)
+    return operation
+
+
+def _recording(file: str) -> Act:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def act(name: str) -> None:
+        os.write(descriptor, f"{name}\n".encode())
+
+    return act
+
+
+def _killing(point: str, marker: str = "") -> Act:
+    def act(name: str) -> None:
+        if name == point and not (marker and Path(marker).exists()):
+            if marker:
+                Path(marker).touch()
+            _die()
+
+    return act
+
+
+def _armed(file: Path) -> Act:
+    def act(name: str) -> None:
+        try:
+            wanted = file.read_text() == name
+        except FileNotFoundError:
+            return
+        if wanted:
+            file.unlink()
+            _die()
+
+    return act
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()  # another thread takes the signal at once; this one writes nothing more
+
+
+_current: ContextVar[Operation | None] = ContextVar("operation", default=None)
+_act = make_act(os.environ.get(VARIABLE, ""))

@@ -1,0 +1,83 @@
+"""Points are named by where they are met; a process dies at one of them, once; without the variable there are none."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from shared import failpoints
+
+SCRIPT = """
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from shared import failpoints
+
+@failpoints.watched("engine.start")
+def start():
+    with failpoints.around("engine.put_file"):
+        pass
+
+@failpoints.watched("engine.fail")
+def fail():
+    raise ValueError
+
+failpoints.before("database.commit")
+for name in ("first", "second"):
+    failpoints.begin(name)
+    start()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(copy_context().run, start).result()
+try:
+    fail()
+except ValueError:
+    print("done", flush=True)
+"""
+MET = [
+    "process/1/database.commit.before",
+    *(
+        f"{operation}/{n}/engine.{point}"
+        for operation in ("first", "second")
+        for n in (1, 2)
+        for point in ("start.before", "put_file.before", "put_file.after", "start.after")
+    ),
+    "second/1/engine.fail.before",
+]
+
+
+def run(mode: str) -> subprocess.CompletedProcess[str]:
+    command = ["env", f"{failpoints.VARIABLE}={mode}", sys.executable, "-c", SCRIPT]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_points_are_recorded_by_where_they_are_met(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run(f"record:{tmp_path / 'met'}").stdout == "done\n"
+    assert (tmp_path / "met").read_text().splitlines() == MET * 2
+
+
+def test_process_dies_at_the_point_once(tmp_path: Path) -> None:
+    mode = f"kill:second/2/engine.start.after@{tmp_path / 'marker'}"
+    killed = run(mode)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
+    assert run(mode).stdout == "done\n"
+
+
+def test_process_dies_each_time_without_a_marker() -> None:
+    assert [run(f"kill:{MET[0]}").returncode for _ in range(2)] == [-signal.SIGKILL] * 2
+
+
+def test_process_dies_at_the_point_that_a_file_names(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    assert run(f"armed:{armed}").stdout == "done\n"
+    armed.write_text(MET[-1])
+    assert run(f"armed:{armed}").returncode == -signal.SIGKILL
+    assert not armed.exists()
+
+
+def test_unknown_mode_is_refused() -> None:
+    assert "ValueError" in run("explode").stderr
+
+
+def test_without_the_variable_a_function_is_left_as_it_is() -> None:
+    assert failpoints._act is None
+    assert failpoints.watched("engine.start")(run) is run
