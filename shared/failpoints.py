@@ -13,7 +13,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -123,13 +123,10 @@ def _killing(point: str, marker: str = "") -> Act:
 
 def _armed(file: Path) -> Act:
     def act(name: str) -> None:
-        try:
-            wanted = file.read_text() == name
-        except FileNotFoundError:
-            return
-        if wanted:
-            file.unlink()
-            _die()
+        with suppress(FileNotFoundError):
+            if file.read_text() == name:
+                file.unlink()  # fails where it was disarmed at this moment
+                _die()
 
     return act
 

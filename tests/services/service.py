@@ -85,6 +85,10 @@ class Service:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def exit_code(self, name: str) -> int | None:
+        """How a process ended; None while it runs."""
+        return self._processes[name].poll()
+
     def stop(self) -> None:
         """Stop every process in an orderly way."""
         for process in self._processes.values():
