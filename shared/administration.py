@@ -158,10 +158,29 @@ class Administration:
         with self._writing() as session:
             specs.remove_spec(session, image)
 
-    def list_nodes(self) -> list[Node]:
-        """Every node, by name."""
+    def list_nodes(self) -> list[tuple[Node, int]]:
+        """Every node by name, with the number of its sandboxes."""
         with self._reading() as session:
-            return nodes.list_nodes(session)
+            used = nodes.used_slots(session)
+            return [(node, used.get(node.id, 0)) for node in nodes.list_nodes(session)]
+
+    def cordon_node(self, name: str) -> None:
+        """Place nothing new on a node.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        with self._writing() as session:
+            nodes.cordon(session, name)
+
+    def uncordon_node(self, name: str) -> None:
+        """Let a cordoned node take sandboxes again.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        with self._writing() as session:
+            nodes.uncordon(session, name)
 
     # --- parts ---
 

@@ -13,7 +13,7 @@ from pydantic import SecretStr, ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from shared.clock import after
+from shared.clock import after, now
 from shared.embedded_broker import become_server
 from shared.errors import WorkspaceError
 from shared.logs import configure_logs
@@ -221,12 +221,26 @@ def remove_spec(image: str) -> None:
 
 @nodes.command("list")
 def list_nodes() -> None:
-    """Print every node and when its worker was last heard of."""
+    """Print every node, how full it is, and how long ago its worker was last heard of."""
     rows = [
-        (node.id, node.status, node.capacity, _time(node.heartbeat_at), node.detail or "")
-        for node in _administration().list_nodes()
+        (node.id, node.status, used, node.capacity, _age(node.heartbeat_at), node.detail or "")
+        for node, used in _administration().list_nodes()
     ]
-    _print_table(("id", "status", "capacity", "heartbeat", "detail"), rows)
+    _print_table(("id", "status", "used", "capacity", "heartbeat", "detail"), rows)
+
+
+@nodes.command("cordon")
+def cordon_node(name: str) -> None:
+    """Place no new sandboxes on a node; those it has stay, and can be paused, resumed and deleted."""
+    _administration().cordon_node(name)
+    typer.echo(f"{name} takes no new sandboxes")
+
+
+@nodes.command("uncordon")
+def uncordon_node(name: str) -> None:
+    """Let a cordoned node take new sandboxes again."""
+    _administration().uncordon_node(name)
+    typer.echo(f"{name} takes new sandboxes")
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -271,6 +285,10 @@ def _ports(texts: Sequence[str] | None) -> dict[str, int]:
 
 def _time(at: datetime | None) -> str:
     return at.isoformat(sep=" ", timespec="seconds") if at else ""
+
+
+def _age(at: datetime) -> str:
+    return f"{max(0, round((now() - at).total_seconds()))} s ago"
 
 
 def _masked(value: Any) -> str:

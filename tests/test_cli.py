@@ -6,18 +6,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import redis
 
 from shared.cli import main
+from shared.clock import now
 from shared.crypto import Vault, new_secret_key
 from shared.database import Database
 from shared.errors import Unauthenticated
 from shared.models import SandboxSpec
+from shared.states import Status
 from shared.store import nodes, specs, users
-from tests.factories import Person, make_node, make_sandbox
+from tests.factories import Person, make_node, make_person, make_sandbox
 from tests.services import processes
 from tests.services.directories import short_directory
 from tests.waiting import eventually
@@ -345,8 +348,33 @@ def test_specs_that_can_t_be_are_refused(migrated: Cli, database: Database, user
 
 def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
     assert rows(migrated("nodes", "list")) == []
-    make_node(database, "a", capacity=3)
-    assert [row[:3] for row in rows(migrated("nodes", "list"))] == [["a", "READY", "3"]]
+    person = make_person(database, "bob")
+    for status in (Status.PAUSED, Status.ERROR, Status.DELETED):
+        make_sandbox(database, person, status=status, node_id="b")
+    make_node(database, "a", capacity=3, heartbeat_at=now() - timedelta(hours=1), detail="silent")
+    first, second = rows(migrated("nodes", "list"))
+    assert first[:4] == ["a", "READY", "0", "3"]
+    assert first[4] in {f"{3600 + seconds} s ago" for seconds in range(60)}
+    assert first[5] == "silent"
+    assert second[:4] == ["b", "READY", "2", "100"]
+
+
+def test_a_node_is_cordoned_and_uncordoned(migrated: Cli, database: Database) -> None:
+    make_node(database, "a")
+    for command, status in (
+        ("cordon", "CORDONED"),
+        ("cordon", "CORDONED"),
+        ("uncordon", "READY"),
+        ("uncordon", "READY"),
+    ):
+        answer = migrated("nodes", command, "a")
+        assert (answer.status, answer.err) == (0, "")
+        assert [row[:2] for row in rows(migrated("nodes", "list"))] == [["a", status]]
+
+
+@pytest.mark.parametrize("command", ["cordon", "uncordon"])
+def test_an_unknown_node_can_not_be_cordoned(migrated: Cli, command: str) -> None:
+    assert_complains(migrated("nodes", command, "b"), "node", "b")
 
 
 # --- the configuration ----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Which node a sandbox goes to, and that none takes more than it has room for."""
 
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
@@ -10,6 +11,7 @@ from sqlmodel import Session
 
 from shared.clock import now
 from shared.database import Database
+from shared.errors import NotFound
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, Status
 from shared.store import nodes, sandboxes
@@ -161,6 +163,42 @@ def test_a_beat_leaves_a_cordon_alone(database: Database) -> None:
         nodes.beat(session, "a", capacity=3, problem=None)
     with database.reading() as session:
         assert nodes.list_nodes(session)[0].status == NodeStatus.CORDONED
+
+
+def test_two_workers_of_one_new_node_beat_at_once(database: Database) -> None:
+    def beat(capacity: int) -> Callable[[Session], None]:
+        return lambda session: nodes.beat(session, "a", capacity=capacity, problem=None)
+
+    def beat_and_flush(session: Session) -> None:
+        beat(3)(session)
+        session.flush()
+
+    overlap(database, beat_and_flush, beat(4))
+    with database.reading() as session:
+        (node,) = nodes.list_nodes(session)
+    assert (node.status, node.capacity) == (NodeStatus.READY, 4)
+
+
+@pytest.mark.parametrize(("problem", "status"), [("no engine", NodeStatus.LOST), (None, NodeStatus.READY)])
+def test_an_uncordoned_node_is_what_its_worker_said(
+    database: Database, problem: str | None, status: NodeStatus
+) -> None:
+    make_node(database, "a")
+    with database.transaction() as session:
+        nodes.cordon(session, "a")
+        nodes.beat(session, "a", capacity=3, problem=problem)
+    assert place(database) is None
+    with database.transaction() as session:
+        nodes.uncordon(session, "a")
+    with database.reading() as session:
+        assert nodes.list_nodes(session)[0].status == status
+    assert place(database) == (None if problem else "a")
+
+
+@pytest.mark.parametrize("act", [nodes.cordon, nodes.uncordon])
+def test_an_unknown_node_is_not_found(database: Database, act: Callable[[Session, str], None]) -> None:
+    with database.transaction() as session, pytest.raises(NotFound):
+        act(session, "a")
 
 
 def test_the_installation_keeps_its_id(database: Database) -> None:
