@@ -1,4 +1,4 @@
-"""A Docker Engine of the tests' own: stopping it hurts nobody, and nothing of it outlives the tests."""
+"""Docker Engines of the tests' own: stopping it hurts nobody, and nothing of them outlives the tests."""
 
 import fcntl
 import os
@@ -12,20 +12,21 @@ from tests.services import processes
 from tests.services.directories import ROOT, short_directory
 from tests.waiting import eventually
 
-# A network of our own for each process: two test runs at once must not find each other's containers.
-BRIDGE = f"awt{os.getpid()}"
-NETWORK = f"172.30.{os.getpid() % 256}"
+# A bridge and a network for each engine of each process: test runs at once must not find each other's containers.
+BRIDGE_PREFIX = "awt"
+FIRST_NETWORK, LAST_NETWORK = 28, 31
 
 
 class PrivateEngine:
-    """A second dockerd with its own socket, data, bridge and images."""
+    """Another dockerd with its own socket, data, bridge and images."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, bridge: str, network: str) -> None:
         self._directory = directory
+        self._bridge, self._network = bridge, network
         self._daemon: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{directory}/docker.sock"
         # Where sandboxes find this machine.
-        self.gateway = f"{NETWORK}.1"
+        self.gateway = f"{network}.1"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -81,8 +82,8 @@ class PrivateEngine:
             f"--data-root={self._directory}/data",
             f"--exec-root={self._directory}/exec",
             f"--pidfile={self._directory}/docker.pid",
-            f"--bridge={BRIDGE}",
-            f"--fixed-cidr={NETWORK}.0/24",
+            f"--bridge={self._bridge}",
+            f"--fixed-cidr={self._network}.0/24",
         ]
 
     def _answers(self) -> bool:
@@ -95,9 +96,8 @@ class PrivateEngine:
 @contextmanager
 def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
     """An engine with those images, for the length of the block."""
-    with short_directory("engine") as directory:
-        _make_bridge()
-        engine = PrivateEngine(directory)
+    with short_directory("engine") as directory, _bridge() as (bridge, network):
+        engine = PrivateEngine(directory, bridge, network)
         try:
             engine.start()
             for image in images:
@@ -106,7 +106,6 @@ def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
             engine.clear()
         finally:
             engine.stop()
-            _remove_bridge(BRIDGE)
 
 
 @contextmanager
@@ -117,16 +116,26 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _make_bridge() -> None:
-    for left in Path("/sys/class/net").glob("awt*"):
-        if not Path("/proc", left.name.removeprefix("awt")).exists():
+@contextmanager
+def _bridge() -> Iterator[tuple[str, str]]:
+    """A bridge with the first address of a network of its own; their names."""
+    links = Path("/sys/class/net")
+    for left in links.glob(f"{BRIDGE_PREFIX}*"):
+        if not Path("/proc", left.name.removeprefix(BRIDGE_PREFIX).split("-")[0]).exists():
             _remove_bridge(left.name)
+    names = {f"{BRIDGE_PREFIX}{os.getpid()}-{number}": number for number in range(FIRST_NETWORK, LAST_NETWORK + 1)}
+    bridge = next(name for name in names if not (links / name).exists())
+    network = f"172.{names[bridge]}.{os.getpid() % 256}"
     for command in (
-        ["ip", "link", "add", BRIDGE, "type", "bridge"],
-        ["ip", "address", "add", f"{NETWORK}.1/24", "dev", BRIDGE],
-        ["ip", "link", "set", BRIDGE, "up"],
+        ["ip", "link", "add", bridge, "type", "bridge"],
+        ["ip", "address", "add", f"{network}.1/24", "dev", bridge],
+        ["ip", "link", "set", bridge, "up"],
     ):
         subprocess.run(command, check=True, capture_output=True)
+    try:
+        yield bridge, network
+    finally:
+        _remove_bridge(bridge)
 
 
 def _remove_bridge(name: str) -> None:

@@ -1,4 +1,4 @@
-"""The service as it is run: an API process and a worker process, started, stopped and killed by the tests."""
+"""The service as it is run: an API process and worker processes, started, stopped and killed by the tests."""
 
 import signal
 import socket
@@ -72,12 +72,12 @@ class Service:
 
     def start_api(self) -> None:
         """Start an API process and wait until it is ready."""
-        self._start("api")
+        self._start("api", "api", {})
         eventually(self._is_ready, deadline_seconds=60)
 
-    def start_worker(self) -> None:
-        """Start the worker."""
-        self._start("worker")
+    def start_worker(self, name: str = "worker", **environment: str) -> None:
+        """Start a worker; `name` is the tests' own name for it, `environment` is its alone."""
+        self._start("worker", name, environment)
 
     def kill(self, name: str) -> None:
         """Let a process die in the middle of whatever it does (`kill -9`)."""
@@ -89,9 +89,18 @@ class Service:
         """How a process ended; None while it runs."""
         return self._processes[name].poll()
 
+    def freeze(self, name: str) -> None:
+        """Let a process stand still (`kill -STOP`)."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def wake(self, name: str) -> None:
+        """Let a process that stands still go on."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """Stop every process in an orderly way."""
         for process in self._processes.values():
+            process.send_signal(signal.SIGCONT)  # one that stands still would not hear of its end
             process.send_signal(signal.SIGTERM)
         for process in self._processes.values():
             try:
@@ -106,12 +115,10 @@ class Service:
         """Everything the processes have printed."""
         return "".join(path.read_text() for path in sorted(self._directory.glob("*.log")))
 
-    def _start(self, module: str) -> None:
-        command = ["env", f"PYTHONPATH={REPOSITORY}", *self._settings(), sys.executable, "-m", module]
-        self._processes[module] = processes.start(command, self._directory / f"{module}.log")
-
-    def _settings(self) -> list[str]:
-        return [f"{name}={value}" for name, value in self.environment.items()]
+    def _start(self, module: str, name: str, environment: dict[str, str]) -> None:
+        settings = [f"{key}={value}" for key, value in {**self.environment, **environment}.items()]
+        command = ["env", f"PYTHONPATH={REPOSITORY}", *settings, sys.executable, "-m", module]
+        self._processes[name] = processes.start(command, self._directory / f"{name}.log")
 
     def _is_ready(self) -> bool:
         if self._processes["api"].poll() is not None:
