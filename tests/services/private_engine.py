@@ -13,7 +13,7 @@ from tests.services.directories import ROOT, short_directory
 from tests.waiting import eventually
 
 # A bridge and a network for each engine of each process: test runs at once must not find each other's containers.
-BRIDGE_PREFIX = "awt"
+BRIDGE_PREFIX = "awe"
 FIRST_NETWORK, LAST_NETWORK = 28, 31
 
 
@@ -84,6 +84,9 @@ class PrivateEngine:
             f"--pidfile={self._directory}/docker.pid",
             f"--bridge={self._bridge}",
             f"--fixed-cidr={self._network}.0/24",
+            # The chains are the whole machine's: an engine that starts would pull them from under all the others. The
+            # proxy of each port is enough for the tests.
+            "--iptables=false",
         ]
 
     def _answers(self) -> bool:
