@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, CursorResult, and_, case, or_, update
+from sqlalchemy import ColumnElement, CursorResult, and_, case, or_, true, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -19,8 +19,16 @@ from shared.models import Conversation, Sandbox, StartTask
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 
 
-def claim(session: Session, table: type[Row], row_id: str, owner: str, seconds: float) -> Row | None:
-    """Take a row that wants a hand, for so many seconds.
+def claim(
+    session: Session,
+    table: type[Row],
+    row_id: str,
+    owner: str,
+    seconds: float,
+    *,
+    where: ColumnElement[bool] | None = None,
+) -> Row | None:
+    """Take a row that wants a hand, for so many seconds; `where`: only if this is true of it.
 
     Returns:
         The row with its new fence; None when it wants nothing or somebody else holds it.
@@ -33,7 +41,8 @@ def claim(session: Session, table: type[Row], row_id: str, owner: str, seconds: 
         "fence": col(table.fence) + 1,
         "due_at": None,
     }
-    if _update(session, table, and_(col(table.id) == row_id, wants, free), values) == 0:
+    mine = and_(col(table.id) == row_id, wants, free, true() if where is None else where)
+    if _update(session, table, mine, values) == 0:
         return None
     return session.get(table, row_id, populate_existing=True)
 

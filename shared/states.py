@@ -97,6 +97,7 @@ class Reason(StrEnum):
     PAUSED_OUTSIDE = "paused_outside"
     RESUMED_OUTSIDE = "resumed_outside"
     ENGINE_ERROR = "engine_error"
+    NODE_LOST = "node_lost"
     # of start tasks
     LLM_KEY_MISSING = "llm_key_missing"
     SANDBOX_FAILED = "sandbox_failed"

@@ -19,6 +19,7 @@ from worker.app import app
 from worker.engine import DockerEngine
 from worker.events import follow_events
 from worker.keeper import LeaseKeeper
+from worker.lost_nodes import NodeWatch
 from worker.node import beat
 from worker.parts import Parts
 from worker.resync import resync
@@ -41,6 +42,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     parts = make_parts(shared, settings, app)
     register_tasks(app, parts)
+    beat(parts)  # before anything else: what moved away from here while we were gone must not run twice
     routines = make_routines(parts)
     for routine in routines:
         routine.start()
@@ -88,6 +90,7 @@ def make_routines(parts: Parts) -> list[Routine]:
     return [
         Routine("heartbeat", settings.heartbeat_seconds, lambda: beat(parts)),
         Routine("leases", settings.lease_seconds / 3, parts.keeper.renew_all),
+        Routine("nodes", settings.sweep_seconds, NodeWatch(parts).look),
         Routine("sweep", settings.sweep_seconds, lambda: sweep(parts)),
         Routine("resync", settings.resync_seconds, lambda: resync(parts)),
         Routine("events", RECONNECT_SECONDS, lambda: follow_events(parts)),

@@ -22,6 +22,7 @@ class WorkerSettings(BaseSettings):
     sweep_seconds: float = Field(1.0, gt=0, description="Pause between two looks for unfinished wishes")
     resync_seconds: float = Field(30.0, gt=0, description="Pause between two comparisons of store and engine")
     heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two signs of life of the node")
+    node_lost_seconds: float = Field(20.0, gt=0, description="Another node that is silent for this long is lost")
     stop_seconds: int = Field(5, ge=0, description="Grace that a container gets before it is killed")
     most_attempts: int = Field(5, ge=1, description="Failed tries after which a wish ends in ERROR")
 

@@ -5,11 +5,14 @@ from datetime import datetime
 from typing import Any
 
 import structlog
+from sqlalchemy import ColumnElement
+from sqlmodel import col
 
 from shared import leases
 from shared.clock import after
 from shared.errors import LeaseLost
 from shared.leases import Row
+from shared.models import Sandbox
 from worker.agent_server import AgentServerUnreachable
 from worker.containers import EngineUnavailable
 from worker.parts import Parts
@@ -67,7 +70,14 @@ def backoff(attempt: int) -> float:
 
 def _claim(parts: Parts, table: type[Row], row_id: str) -> Row | None:
     with parts.database.transaction() as session:
-        return leases.claim(session, table, row_id, parts.keeper.owner, parts.keeper.seconds)
+        return leases.claim(
+            session, table, row_id, parts.keeper.owner, parts.keeper.seconds, where=_is_ours(parts, table)
+        )
+
+
+def _is_ours(parts: Parts, table: type[Any]) -> ColumnElement[bool] | None:
+    """A message may be older than the sandbox's move to another node, whose engine is the one that counts now."""
+    return col(Sandbox.node_id) == parts.settings.node if table is Sandbox else None
 
 
 def _work(

@@ -3,7 +3,7 @@
 from shared.models.conversations import Conversation, Event, StartTask
 from shared.models.idempotency import IdempotencyKey
 from shared.models.nodes import Installation, Node, SandboxSpec
-from shared.models.sandboxes import Sandbox, SandboxTransition
+from shared.models.sandboxes import Sandbox, SandboxLeftover, SandboxTransition
 from shared.models.users import ApiKey, ProviderToken, Secret, User, UserSettings
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Node",
     "ProviderToken",
     "Sandbox",
+    "SandboxLeftover",
     "SandboxSpec",
     "SandboxTransition",
     "Secret",

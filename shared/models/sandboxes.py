@@ -51,6 +51,15 @@ class Sandbox(Leased, table=True):
     updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
 
 
+class SandboxLeftover(SQLModel, table=True):
+    """A lost node that a sandbox was moved away from: what its engine still has of the sandbox must go."""
+
+    __tablename__ = "sandbox_leftover"
+
+    sandbox_id: str = Field(foreign_key="sandbox.id", primary_key=True, max_length=32)
+    node_id: str = Field(foreign_key="node.id", primary_key=True, index=True, max_length=64)
+
+
 class SandboxTransition(SQLModel, table=True):
     """One move of one sandbox, with its time and reason."""
 

@@ -1,5 +1,6 @@
 """Nodes, and which of them a sandbox goes to."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -9,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.errors import NotFound
-from shared.models import Installation, Node, Sandbox
+from shared.models import Installation, Node, Sandbox, SandboxLeftover
 from shared.states import NodeStatus, Status
 
 # A node that has been silent this long takes no new sandboxes.
@@ -26,12 +27,53 @@ def installation_id(session: Session) -> str:
     return row.id
 
 
-def beat(session: Session, node_id: str, *, capacity: int, problem: str | None) -> None:
-    """Record that a node's worker lives, and whether its engine does."""
+def beat(
+    session: Session, node_id: str, *, capacity: int, problem: str | None, reaped: Collection[str] = frozenset()
+) -> None:
+    """Record that a node's worker lives, and whether its engine does. A node with a problem has no heartbeat.
+
+    Args:
+        problem: what is wrong with the engine.
+        reaped: the sandboxes that moved away and that the engine has nothing of any more. While one is missing here,
+            the node is not back: it would run twice.
+    """
     node = _locked_or_made(session, node_id, capacity)
+    if problem is None and not leftovers(session, node_id).issubset(reaped):
+        problem = "its engine still has containers of sandboxes that moved away"
     if node.status != NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if problem else NodeStatus.READY
-    node.capacity, node.detail, node.heartbeat_at = capacity, problem, now()
+    node.capacity, node.detail = capacity, problem
+    if problem is None:
+        node.heartbeat_at = now()
+
+
+def leftovers(session: Session, node_id: str) -> set[str]:
+    """The sandboxes that moved away from the node while it was lost, and did not come back."""
+    elsewhere = col(Sandbox.node_id).is_distinct_from(node_id)
+    moved = select(SandboxLeftover.sandbox_id).join(Sandbox, col(Sandbox.id) == col(SandboxLeftover.sandbox_id))
+    return set(session.exec(moved.where(SandboxLeftover.node_id == node_id, elsewhere)).all())
+
+
+def heartbeats(session: Session) -> dict[str, datetime]:
+    """When each node was last in order."""
+    return {node.id: node.heartbeat_at for node in list_nodes(session)}
+
+
+def lose(session: Session, node_id: str, heartbeat_at: datetime) -> str | None:
+    """Call a node LOST, unless it has had another heartbeat than that. A cordon stays.
+
+    Until the caller commits, the node can't come back.
+
+    Returns:
+        What is wrong with it; None if it is back.
+    """
+    node = session.get(Node, node_id, with_for_update=True)
+    if node is None or node.heartbeat_at != heartbeat_at:
+        return None
+    if node.status == NodeStatus.READY:
+        node.status = NodeStatus.LOST
+    node.detail = node.detail or f"its worker was last heard of at {heartbeat_at.isoformat(timespec='seconds')}"
+    return node.detail
 
 
 def cordon(session: Session, node_id: str) -> None:

@@ -166,3 +166,103 @@ def test_cordoned_node_gets_nothing_new_and_keeps_what_it_has(cluster: Cluster, 
     cluster.change(nodes.uncordon, A)
     alice.await_sandbox(waiting, "RUNNING")
     assert cluster.found()[A] == sorted([kept, waiting])
+
+
+class TestLostNode:
+    """Node A is lost with a sandbox that runs there."""
+
+    @pytest.fixture
+    def cluster(self, installed: Cluster) -> Cluster:
+        installed.service.environment["AW_NODE_LOST_SECONDS"] = "3"
+        for name in (A, B):
+            installed.start_worker(name)
+        for name in (A, B):
+            installed.await_node(name, NodeStatus.READY)
+        return installed
+
+    @pytest.fixture
+    def sandbox_id(self, cluster: Cluster, alice: Client) -> str:
+        (sandbox_id,) = start_many(alice, 1)
+        assert cluster.found() == {A: [sandbox_id], B: []}
+        return sandbox_id
+
+    @pytest.mark.parametrize("killed", [True, False])
+    def test_sandbox_is_made_anew_elsewhere_and_never_runs_twice(
+        self, cluster: Cluster, alice: Client, sandbox_id: str, killed: bool
+    ) -> None:
+        cluster.service.kill(A) if killed else cluster.service.freeze(A)
+        self.await_told(cluster, alice, sandbox_id, "last heard of")
+        new = start_many(alice, 1)
+        assert cluster.found() == {A: [sandbox_id], B: new}
+        self.resume_on_b(cluster, alice, sandbox_id)
+        cluster.start_worker(A) if killed else cluster.service.wake(A)
+        cluster.await_node(A, NodeStatus.READY)
+        assert (cluster.found()[A], cluster.engines[A].volumes()) == ([], [])
+        assert cluster.found()[B] == sorted([sandbox_id, *new])
+        self.assert_usable(cluster, alice, sandbox_id)
+
+    def test_engine_that_is_down(self, cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+        cluster.engines[A].stop()
+        try:
+            found = cluster.await_node(A, NodeStatus.LOST)
+            assert "the engine does not answer" in (found.detail or "")
+            # The engine may have said that the container ended, or not; `node_lost` is told by the next wish then.
+            eventually(lambda: self.is_moved(cluster, alice, sandbox_id), deadline_seconds=60, interval_seconds=0.5)
+        finally:
+            cluster.engines[A].start()
+        cluster.await_node(A, NodeStatus.READY)
+        assert (cluster.found(), cluster.engines[A].volumes()) == ({A: [], B: [sandbox_id]}, [])
+        self.assert_usable(cluster, alice, sandbox_id)
+
+    def test_node_that_is_back_has_what_nobody_resumed(self, cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+        cluster.service.freeze(A)
+        self.await_told(cluster, alice, sandbox_id, "last heard of")
+        cluster.service.wake(A)
+        eventually(lambda: (alice.sandbox(sandbox_id) or {})["status"] == "RUNNING")
+        assert cluster.found() == {A: [sandbox_id], B: []}
+        assert [move["to_status"] for move in alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions")] == [
+            "STARTING",
+            "RUNNING",
+            "ERROR",
+            "RUNNING",
+        ]
+
+    def test_sandbox_deleted_meanwhile_is_removed_when_the_node_is_back(
+        self, cluster: Cluster, alice: Client, sandbox_id: str
+    ) -> None:
+        cluster.service.kill(A)
+        self.await_told(cluster, alice, sandbox_id, "last heard of")
+        assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+        assert alice.sandbox(sandbox_id) is None
+        cluster.start_worker(A)
+        eventually(lambda: cluster.engines[A].volumes() == cluster.found()[A] == [])
+
+    def await_told(self, cluster: Cluster, alice: Client, sandbox_id: str, words: str) -> None:
+        assert words in (cluster.await_node(A, NodeStatus.LOST).detail or "")
+        eventually(lambda: (alice.sandbox(sandbox_id) or {})["status"] == "ERROR")
+        found = alice.sandbox(sandbox_id)
+        assert found
+        assert found["reason"] == "node_lost"
+        assert A in found["detail"]
+        assert "files" in found["detail"]
+
+    def resume_on_b(self, cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+        assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
+        eventually(lambda: (alice.sandbox(sandbox_id) or {})["status"] == "RUNNING")
+        assert cluster.node_of(sandbox_id) == B
+        assert url_of(alice.sandbox(sandbox_id) or {}).startswith(f"http://{ADDRESSES[B]}:")
+        assert sandbox_id in cluster.found()[B]
+
+    def is_moved(self, cluster: Cluster, alice: Client, sandbox_id: str) -> bool:
+        found = alice.sandbox(sandbox_id) or {}
+        if found["status"] == "ERROR":
+            assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
+        return found["status"] == "RUNNING" and cluster.node_of(sandbox_id) == B
+
+    def assert_usable(self, cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+        for verb, status in (("pause", "PAUSED"), ("resume", "RUNNING")):
+            assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}").status_code == 200
+            alice.await_sandbox(sandbox_id, status)
+        assert sandbox_id not in cluster.found()[A]
+        assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+        eventually(lambda: sandbox_id not in cluster.found()[B])
