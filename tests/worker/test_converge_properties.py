@@ -1,0 +1,178 @@
+"""Whatever is wished in whatever order, and wherever workers die: in the end every wish is met, and nothing is left."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import settings as bounds
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_machine_as_test
+from pydantic import SecretStr
+from sqlmodel import select
+
+from shared.clock import now
+from shared.database import Database
+from shared.errors import NotFound
+from shared.migrations import migrate
+from shared.models import Sandbox, SandboxTransition
+from shared.settings import Settings
+from shared.states import Desired
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.faults.checker import WISHES, Entry, Evidence, Outcome, Verb, check
+from tests.worker import scenes
+from worker.converge import converge
+from worker.keeper import LeaseKeeper
+from worker.parts import Parts
+from worker.settings import WorkerSettings
+
+INSTALLATION = "test-installation"
+BOUNDS = bounds(max_examples=25, stateful_step_count=12, derandomize=True, database=None, deadline=None)
+VERBS = ("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove")
+# More calls than any one turn makes; None: the worker lives.
+MOMENTS = st.none() | st.integers(0, 30)
+
+
+class Crash(BaseException):
+    """A worker's death: nothing it has begun is finished, not even an error handled."""
+
+
+class Life(RuleBasedStateMachine):
+    """Sandboxes, wishes, and workers that carry them out or die at one of their calls to engine or store."""
+
+    sandboxes = Bundle("sandboxes")
+
+    def __init__(self, template: Path) -> None:
+        super().__init__()
+        self._directory = TemporaryDirectory()
+        path = shutil.copy(template, self._directory.name)
+        self._engine = FakeEngine()
+        self._parts = make_parts(Path(path), self._engine)
+        self._user = make_person(self._parts.database, "alice")
+        self._history: list[Entry] = []
+
+    @rule(target=sandboxes)
+    def start(self) -> str:
+        sandbox_id = scenes.start(self._parts, self._user)
+        self._tell(self._call(), Outcome.OK, Verb.START, sandbox_id)
+        return sandbox_id
+
+    @rule(sandbox_id=sandboxes, verb=st.sampled_from([Verb.PAUSE, Verb.RESUME, Verb.DELETE]))
+    def wish(self, sandbox_id: str, verb: Verb) -> None:
+        call = self._call()
+        self._tell(call, Outcome.INVOKED, verb, sandbox_id)
+        try:
+            scenes.wish(self._parts, sandbox_id, WISHES[verb])
+            self._tell(call, Outcome.OK, verb, sandbox_id)
+        except NotFound:
+            self._tell(call, Outcome.FAILED, verb, sandbox_id)
+
+    @rule(sandbox_id=sandboxes, moment=MOMENTS)
+    def carry_out(self, sandbox_id: str, moment: int | None) -> None:
+        parts = mortal(self._parts, self._engine, moment)
+        try:
+            converge(parts, sandbox_id)
+        except Crash:
+            self._expire(sandbox_id)
+        finally:
+            self._engine.before.clear()
+
+    @rule(sandbox_id=sandboxes, moment=MOMENTS, desired=st.sampled_from(Desired))
+    def carry_out_while_it_changes(self, sandbox_id: str, moment: int, desired: Desired) -> None:
+        verb = next(verb for verb, wished in WISHES.items() if wished == desired and verb != Verb.START)
+        act = once(lambda: self.wish(sandbox_id, verb))
+        self._engine.before = dict.fromkeys(VERBS, counting(moment, act))
+        converge(self._parts, sandbox_id)
+        self._engine.before.clear()
+
+    def teardown(self) -> None:
+        try:
+            for sandbox_id in self._ids():
+                converge(self._parts, sandbox_id)
+            assert check(self._evidence()) == []
+        finally:
+            self._parts.http.close()
+            self._parts.database.close()
+            self._directory.cleanup()
+
+    def _expire(self, sandbox_id: str) -> None:
+        if scenes.row(self._parts, Sandbox, sandbox_id).lease_until is not None:
+            scenes.change(self._parts, Sandbox, sandbox_id, lease_until=now())
+
+    def _call(self) -> int:
+        return len(self._history)
+
+    def _tell(self, call: int, outcome: Outcome, verb: Verb, sandbox_id: str) -> None:
+        self._history.append(Entry(call, outcome, verb, sandbox_id))
+
+    def _ids(self) -> list[str]:
+        with self._parts.database.reading() as session:
+            return list(session.exec(select(Sandbox.id)).all())
+
+    def _evidence(self) -> Evidence:
+        with self._parts.database.reading() as session:
+            return Evidence(
+                history=self._history,
+                sandboxes=session.exec(select(Sandbox)).all(),
+                transitions=session.exec(select(SandboxTransition)).all(),
+                containers=self._engine.list_containers(INSTALLATION),
+                volumes=self._engine.list_volumes(INSTALLATION),
+            )
+
+
+def test_every_life_ends_well(tmp_path: Path) -> None:
+    template = tmp_path / "template.db"
+    migrate(f"sqlite:///{template}")
+    run_state_machine_as_test(lambda: Life(template), settings=BOUNDS)  # type: ignore[arg-type]
+
+
+def make_parts(path: Path, engine: FakeEngine) -> Parts:
+    """A worker on a store of its own."""
+    database = Database(f"sqlite:///{path}")
+    make_spec(database, IMAGE)
+    make_node(database)
+    return Parts(
+        shared=Settings(var_dir=path.parent, secret_keys=SecretStr(SECRET_KEY)),
+        settings=WorkerSettings(node=NODE_ID, lease_seconds=30),
+        database=database,
+        vault=VAULT,
+        engine=engine,
+        publisher=RecordingPublisher(),
+        keeper=LeaseKeeper(database, "worker-1", 30),
+        http=engine.agent_servers(),
+        installation=INSTALLATION,
+    )
+
+
+def mortal(parts: Parts, engine: FakeEngine, moment: int | None) -> Parts:
+    """The same worker; it dies at that one of its calls to engine or store."""
+    point = counting(moment, die)
+    engine.before = dict.fromkeys(VERBS, point)
+    database = scenes.PunctuatedDatabase(parts.database, -1, die)
+    database.point = lambda: point("")  # type: ignore[method-assign]
+    return replace(parts, database=database)
+
+
+def die() -> None:
+    raise Crash
+
+
+def once(act: Callable[[], None]) -> Callable[[], None]:
+    """What acts the first time only."""
+    acts = [act]
+    return lambda: acts.pop()() if acts else None
+
+
+def counting(moment: int | None, act: Callable[[], None]) -> Callable[[str], None]:
+    """What acts at the call of that number."""
+    calls: list[str] = []
+
+    def call(name: str) -> None:
+        calls.append(name)
+        if len(calls) - 1 == moment:
+            act()
+
+    return call
