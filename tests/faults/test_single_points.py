@@ -24,6 +24,7 @@ HURRY = {
     "AW_REPUBLISH_SECONDS": "0.5",
     "AW_SWEEP_SECONDS": "0.2",
     "AW_RESYNC_SECONDS": "1",
+    "AW_HEARTBEAT_SECONDS": "0.5",
     "AW_STOP_SECONDS": "1",
 }
 
