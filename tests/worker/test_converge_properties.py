@@ -54,9 +54,11 @@ class Life(RuleBasedStateMachine):
         self._user = make_person(self._parts.database, "alice")
         self._history: list[Entry] = []
 
-    @rule(target=sandboxes)
-    def start(self) -> str:
+    @rule(target=sandboxes, boots=st.booleans())
+    def start(self, *, boots: bool) -> str:
         sandbox_id = scenes.start(self._parts, self._user)
+        if boots:
+            converge(self._parts, sandbox_id)
         self._tell(self._call(), Outcome.OK, Verb.START, sandbox_id)
         return sandbox_id
 
