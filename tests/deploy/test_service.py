@@ -292,7 +292,6 @@ def test_nothing_is_left_of_what_is_stopped(supervised: Supervised, number: sign
     supervised.process.send_signal(number)
     assert supervised.process.wait(30) == 0
     eventually(lambda: not supervised.pids())
-    assert supervised.says(r"^worker\.1 +\| my last words$")
 
 
 def test_processes_do_not_outlive_a_killed_supervisor(supervised: Supervised) -> None:
