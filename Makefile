@@ -1,6 +1,6 @@
 # `make run` and `make test` prepare the machine themselves; see deploy/setup for what that is.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format demo setup image clean
+.PHONY: help run restart test bench chaos faults lint format demo setup image clean
 
 # How many of each process `make run` starts.
 WEB ?= 1
@@ -15,6 +15,11 @@ help: ## Show this list
 run: ## Start the service in the foreground (WEB=2 WORKER=1: how many of each)
 	@exec deploy/run web=$(WEB) worker=$(WORKER) flower=$(FLOWER)
 
+restart: ## While `make run` runs: restart workers and API one by one, without a failed request
+	@deploy/setup
+	@.venv/bin/agent-workspace migrate
+	@exec .venv/bin/python -m deploy.service.restart
+
 demo: ## While `make run` runs: one conversation with a scripted model, live
 	@deploy/setup
 	@exec .venv/bin/python -m deploy.demo
@@ -23,6 +28,25 @@ test: ## Run all tests (ARGS="-k name": what pytest is to do)
 	@deploy/setup test
 	@deploy/image/build sandbox tiny
 	@exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+
+bench: ## Measure everything beside its baseline (ONLY=warm,pause DATABASE=sqlite RUNS=5 JSON=file PEER=url)
+	@deploy/setup test
+	@deploy/image/build sandbox tiny
+	@exec .venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(DATABASE),--database $(DATABASE)) \
+		$(if $(RUNS),--runs $(RUNS)) $(if $(JSON),--json $(JSON)) $(if $(PEER),--peer $(PEER))
+
+chaos: ## Break everything on purpose for SECONDS=60, with real parts (SEED=, DATABASE=sqlite, OPERATIONS=, REPORT=file)
+	@deploy/setup test
+	@deploy/image/build tiny
+	@exec .venv/bin/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
+		$(if $(DEFAULT_SETTINGS),--default-settings) $(if $(REPORT),--report $(REPORT))
+
+faults: ## Kill processes at pairs of points (PAIRS=20 or all, of each of OPERATIONS=, SEED=, DATABASE=, REPORT=file)
+	@deploy/setup test
+	@deploy/image/build tiny
+	@exec .venv/bin/python -m tests.faults $(if $(PAIRS),--pairs $(PAIRS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(REPORT),--report $(REPORT))
 
 lint: ## Check style, types and the borders between the parts
 	@deploy/setup

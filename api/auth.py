@@ -3,7 +3,7 @@
 A router for users is made with `route_class=ForUsers`, one for agent servers with `route_class=ForAgentServers`.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,10 +12,12 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from api.context import Context, get_context
+from api.credentials import read_bearer
 from shared import failpoints
 from shared.errors import Unauthenticated
 from shared.models import Sandbox
 from shared.store import sandboxes, users
+from shared.store.users import KeyHolder
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -63,45 +65,58 @@ Me = Annotated[Caller, Depends(get_caller)]
 FromSandbox = Annotated[Sandbox, Depends(get_sandbox)]
 
 
-def _identified(handle: Handler, find: Callable[[Context, Request], Caller | Sandbox]) -> Handler:
+def _identified(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Handler:
     async def identify_and_handle(request: Request) -> Response:
         failpoints.begin(f"{request.method} {request.scope['route'].path}")
-        request.state.caller = await run_in_threadpool(find, get_context(request), request)
+        request.state.caller = await find(request)
         return await handle(request)
 
     return identify_and_handle
 
 
-def _find_caller(here: Context, request: Request) -> Caller:
-    """The caller by `Authorization: Bearer <key>` or, where that is absent, `X-Session-API-Key: <key>`.
+async def find_holder(request: Request) -> KeyHolder:
+    """Who asks, by `Authorization: Bearer <key>` or, where that is absent, `X-Session-API-Key: <key>`.
 
     Raises:
         Unauthenticated: no key, or a wrong one.
     """
-    key = _bearer(request.headers.get("Authorization")) or request.headers.get("X-Session-API-Key")
+    key = read_bearer(request.headers.get("Authorization")) or request.headers.get("X-Session-API-Key")
     if not key:
         raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
-    with here.database.reading() as session:
-        user, row = users.authenticate(session, here.vault, key)
-    if users.is_use_stale(row):
-        with here.database.transaction() as session:
-            users.record_use(session, row.id)
-    return Caller(user.id, user.name, row.id, row.prefix)
+    here = get_context(request)
+    holder = await here.callers.find(key)
+    if holder.use_is_stale:
+        await run_in_threadpool(_record_use, here, holder)
+    return holder
 
 
-def _find_sandbox(here: Context, request: Request) -> Sandbox:
+def know(holder: KeyHolder) -> Caller:
+    """What routes know of the one who asks."""
+    return Caller(holder.id, holder.name, holder.key_id, holder.key_prefix)
+
+
+async def _find_caller(request: Request) -> Caller:
+    return know(await find_holder(request))
+
+
+def _record_use(here: Context, holder: KeyHolder) -> None:
+    with here.database.transaction() as session:
+        users.record_use(session, holder.key_id)
+
+
+async def _find_sandbox(request: Request) -> Sandbox:
     """The sandbox whose session key came with a webhook.
 
     Raises:
         Unauthenticated: no key, or no sandbox's.
     """
-    with here.database.reading() as session:
-        sandbox = sandboxes.find_by_session_key(session, here.vault, request.headers.get("X-Session-API-Key") or "")
+    key = request.headers.get("X-Session-API-Key") or ""
+    sandbox = await run_in_threadpool(_read_sandbox, get_context(request), key)
     if sandbox is None:
         raise Unauthenticated("a webhook carries its sandbox's session key in X-Session-API-Key")
     return sandbox
 
 
-def _bearer(authorization: str | None) -> str | None:
-    scheme, _, key = (authorization or "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else None
+def _read_sandbox(here: Context, key: str) -> Sandbox | None:
+    with here.database.reading() as session:
+        return sandboxes.find_by_session_key(session, here.vault, key)

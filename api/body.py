@@ -7,12 +7,15 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import validation_entry
+from api.traffic.visit import PREFIX
 
 WEBHOOKS = "/api/v1/webhooks/"
+# Bodies that we don't keep, but pass on as they come.
+PASSED_ON = f"{PREFIX}/"
 
 
 class BodyGuard:
-    """Reads each body once, within its limit, and hands it on whole."""
+    """Reads each body once, within its limit, and hands it on whole; those for sandboxes are not ours to read."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, max_webhook_bytes: int) -> None:
         """Guard `app`; limits in bytes."""
@@ -22,7 +25,7 @@ class BodyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse with a 413 or 422, or pass on."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"].startswith(PASSED_ON):
             await self._app(scope, receive, send)
             return
         webhook = scope["path"].startswith(WEBHOOKS)

@@ -1,10 +1,17 @@
 """What a route has at hand: the store, the vault, the publisher."""
 
+import asyncio
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from fastapi import BackgroundTasks, Depends, Request
+from starlette.concurrency import run_in_threadpool
 
+from api.answers import Answers
+from api.callers import Callers
+from api.lookout import Lookout
+from api.streams import Streams
 from shared.broker import Publisher
 from shared.clock import after
 from shared.crypto import Vault
@@ -21,6 +28,23 @@ class Context:
     database: Database
     vault: Vault
     publisher: Publisher
+    lookout: Lookout
+    streams: Streams
+
+    @cached_property
+    def callers(self) -> Callers:
+        """Who asks."""
+        return Callers(self.database, self.vault)
+
+    @cached_property
+    def answers(self) -> Answers:
+        """Lists as they were shown last."""
+        return Answers(self.settings.lists_memory_mb * 1024 * 1024)
+
+    def leave(self) -> None:
+        """Let all requests come to an end that wait for something: this process is to end."""
+        self.lookout.close()
+        self.streams.close()
 
 
 def get_context(request: Request) -> Context:
@@ -29,7 +53,12 @@ def get_context(request: Request) -> Context:
     return context
 
 
-Here = Annotated[Context, Depends(get_context)]
+async def _depend(request: Request) -> Context:
+    # A dependency that is no coroutine is sent to the thread pool and back.
+    return get_context(request)
+
+
+Here = Annotated[Context, Depends(_depend)]
 
 
 class Wishes:
@@ -45,6 +74,11 @@ class Wishes:
     def hurry(self, *jobs: Job) -> None:
         """Publish these jobs once the answer is out; call it after the commit."""
         self._tasks.add_task(self._here.publisher.publish, *jobs)
+
+    def hurry_now(self, *jobs: Job) -> None:
+        """Begin to publish these jobs before the answer, which is to wait for them, but not for the broker."""
+        publishing = asyncio.ensure_future(run_in_threadpool(self._here.publisher.publish, *jobs))
+        self._tasks.add_task(asyncio.wait, {publishing})
 
 
 Hurry = Annotated[Wishes, Depends()]

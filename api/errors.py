@@ -9,9 +9,13 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from api.traffic.errors import NotNow, StillAsleep, Unanswered
 from shared.errors import Conflict, Invalid, NotFound, QuotaExceeded, Unauthenticated, WorkspaceError
 
 log = structlog.get_logger()
+
+# Of a `NotNow`: what is in the way is over soon.
+RETRY_SECONDS = 1
 
 STATUS: dict[type[WorkspaceError], int] = {
     Unauthenticated: 401,
@@ -19,6 +23,9 @@ STATUS: dict[type[WorkspaceError], int] = {
     Invalid: 400,
     Conflict: 409,
     QuotaExceeded: 429,
+    Unanswered: 502,
+    NotNow: 503,
+    StillAsleep: 504,
 }
 
 
@@ -46,6 +53,8 @@ async def _answer_workspace_error(request: Request, error: Exception) -> JSONRes
 def _headers(error: Exception) -> dict[str, str] | None:
     if isinstance(error, QuotaExceeded):
         return {"Retry-After": str(error.retry_seconds)}
+    if isinstance(error, NotNow):
+        return {"Retry-After": str(RETRY_SECONDS)}
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 
 

@@ -5,7 +5,8 @@ A route asks for `OnlyOnce`, and in the transaction of its wish calls `find` fir
 
 import hashlib
 import json
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Depends, Header, Request
@@ -36,6 +37,19 @@ Key = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What was answered before."""
+
+    document: dict[str, Any]
+    status: int
+
+    @property
+    def answer(self) -> JSONResponse:
+        """The same answer once more."""
+        return JSONResponse(self.document, self.status)
+
+
 class Once:
     """One request, and the key it came with, if any. Keys are the user's own, and each operation's."""
 
@@ -47,7 +61,7 @@ class Once:
         self._key = key
         self._fingerprint = fingerprint
 
-    def find(self, session: Session) -> JSONResponse | None:
+    def find(self, session: Session) -> Kept | None:
         """The answer that this request got before.
 
         Raises:
@@ -60,7 +74,7 @@ class Once:
             return None
         if row.fingerprint not in self._vault.digests(self._fingerprint):
             raise RequestValidationError([validation_entry(("header", HEADER), REUSED, "idempotency_key_reused")])
-        return JSONResponse(row.answer, row.status)
+        return Kept(row.answer, row.status)
 
     def keep(self, session: Session, answer: BaseModel) -> None:
         """Keep the answer of a success; it must hold no secret in clear."""
@@ -88,7 +102,9 @@ OnlyOnce = Annotated[Once, Depends(read_key)]
 
 
 async def _fingerprint(request: Request, operation: str) -> str:
-    query = urlencode(sorted(parse_qsl(request.url.query, keep_blank_values=True)))
+    asked = sorted(parse_qsl(request.url.query, keep_blank_values=True))
+    # For how long to wait is no part of what is wished.
+    query = urlencode([(name, value) for name, value in asked if name != "wait"])
     said = b"\n".join([operation.encode(), query.encode(), _canonical(await request.body())])
     return hashlib.sha256(said).hexdigest()
 

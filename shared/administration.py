@@ -1,9 +1,7 @@
 """What an operator does to an installation, without the terminal that `shared.cli` puts before it."""
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,11 @@ from shared.crypto import Vault, new_secret_key
 from shared.database import Database
 from shared.errors import Conflict, Invalid
 from shared.migrations import migrate, opened
-from shared.models import ApiKey, Node, SandboxSpec, User
+from shared.models import ApiKey, Node, NodeRefusal, Sandbox, SandboxSpec, User
+from shared.private_files import create_file, replace_file
 from shared.settings import Settings
-from shared.store import nodes, specs, users
+from shared.store import draining, nodes, refusals, sandboxes, specs, users, warm_pool
+from shared.store.draining import Drained
 
 ADMIN = "admin"
 
@@ -65,7 +65,7 @@ class Administration:
                 key = users.create_key(session, self._vault(), user, "bootstrap")
                 session.flush()
                 # Before the commit: a user whose key was lost in a crash would keep the next try from making another.
-                _replace(self._settings.admin_key_file, key)
+                replace_file(self._settings.admin_key_file, key)
         except IntegrityError:
             return False  # another process was quicker
         return True
@@ -148,6 +148,31 @@ class Administration:
         with self._writing() as session:
             specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)
 
+    def change_spec(
+        self, image: str, columns: Mapping[str, Any], durations: Mapping[str, int | None], *, delete: bool
+    ) -> None:
+        """Change a spec; as to deadlines, its sandboxes follow.
+
+        Args:
+            columns: others to change, by their names.
+            durations: deadlines to change, in seconds by their columns' names; None: never.
+            delete: even if sandboxes are deleted by it at once.
+
+        Raises:
+            NotFound: there is no such spec.
+            Conflict: sandboxes would be deleted at once; nothing was changed.
+        """
+        with self._writing() as session:
+            doomed = specs.set_deadlines(session, image, durations) if durations else 0
+            if doomed and not delete:
+                raise Conflict(f"{doomed} sandbox(es) are past that time and would be deleted at once: say --yes to it")
+            specs.change(session, image, columns)
+
+    def count_members(self) -> dict[str, tuple[int, int]]:
+        """How many members of each spec's warm pool are ready, and how many boot; specs without any are left out."""
+        with self._reading() as session:
+            return warm_pool.count(session)
+
     def remove_spec(self, image: str) -> None:
         """Remove a spec.
 
@@ -158,11 +183,18 @@ class Administration:
         with self._writing() as session:
             specs.remove_spec(session, image)
 
-    def list_nodes(self) -> list[tuple[Node, int]]:
-        """Every node by name, with the number of its sandboxes."""
+    def list_nodes(self) -> list[tuple[Node, int, list[NodeRefusal]]]:
+        """Every node by name, with the number of its sandboxes and the specs that it gets no sandboxes of now.
+
+        A forgotten one is left out when it has none.
+        """
         with self._reading() as session:
-            used = nodes.used_slots(session)
-            return [(node, used.get(node.id, 0)) for node in nodes.list_nodes(session)]
+            used, resting = nodes.used_slots(session), refusals.resting(session)
+            return [
+                (node, used.get(node.id, 0), [row for row in resting if row.node_id == node.id])
+                for node in nodes.list_nodes(session)
+                if node.forgotten_at is None or node.id in used
+            ]
 
     def cordon_node(self, name: str) -> None:
         """Place nothing new on a node.
@@ -174,13 +206,60 @@ class Administration:
             nodes.cordon(session, name)
 
     def uncordon_node(self, name: str) -> None:
-        """Let a cordoned node take sandboxes again.
+        """Let a node take sandboxes again, whatever its engine has refused before.
 
         Raises:
             NotFound: there is none of that name.
         """
         with self._writing() as session:
             nodes.uncordon(session, name)
+
+    def foresee_forgetting(self, name: str) -> list[tuple[Sandbox, str]]:
+        """The sandboxes of a lost node by id, with their owners' names.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: it is not lost.
+        """
+        with self._reading() as session:
+            nodes.require_lost(session, name)
+            return _with_owners(session, sandboxes.list_of_node(session, name))
+
+    def forget_node(self, name: str) -> None:
+        """Give a lost node up.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: it is not lost.
+        """
+        with self._writing() as session:
+            nodes.forget(session, name)
+
+    def foresee_draining(self, name: str) -> list[tuple[Sandbox, str]]:
+        """The sandboxes that draining a node would stop, by id, with their owners' names.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        with self._reading() as session:
+            nodes.get(session, name)
+            return _with_owners(session, draining.concerned(session, name))
+
+    def drain_node(self, name: str) -> None:
+        """Cordon a node, and wish each of its sandboxes STOPPED that is not.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        self.cordon_node(name)
+        for sandbox, _ in self.foresee_draining(name):
+            with self._writing() as session:
+                draining.stop(session, name, sandbox.id)
+
+    def look_at_drained(self, name: str) -> Drained:
+        """How far a node is that is drained."""
+        with self._reading() as session:
+            return draining.look(session, name)
 
     # --- parts ---
 
@@ -192,7 +271,7 @@ class Administration:
                     f"{settings.secret_key_file} is gone, and nothing the users have stored can be read without it: "
                     "put it back, or name the key in AW_SECRET_KEYS"
                 )
-            _create(settings.secret_key_file, new_secret_key())
+            create_file(settings.secret_key_file, new_secret_key())
         self._vault()
 
     def _vault(self) -> Vault:
@@ -227,30 +306,11 @@ def _sqlite_file(database_url: str) -> Path | None:
     return Path(url.database) if url.drivername.startswith("sqlite") and url.database else None
 
 
+def _with_owners(session: Session, found: Sequence[Sandbox]) -> list[tuple[Sandbox, str]]:
+    names = {user.id: user.name for user in users.list_users(session)}
+    return [(sandbox, names.get(sandbox.owner_id or "", "")) for sandbox in found]
+
+
 def _check_name(name: str) -> None:
     if not 1 <= len(name) <= 100 or not name.isprintable() or name != name.strip():
         raise Invalid("a name has 1 to 100 printable characters, and no space around them")
-
-
-def _create(path: Path, text: str) -> None:
-    with _written(path, text) as draft, suppress(FileExistsError):
-        os.link(draft, path)  # unlike a rename, it never replaces what another process has put there
-
-
-def _replace(path: Path, text: str) -> None:
-    with _written(path, text) as draft:
-        draft.replace(path)
-
-
-@contextmanager
-def _written(path: Path, text: str) -> Iterator[Path]:
-    """A file beside the path, mode 0600, that holds the whole text: nobody sees half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from kombu.exceptions import OperationalError
 
 from shared import failpoints
 from shared.jobs import Job, queue_of
-from shared.lost_connections import survive_lost_connections
+from shared.lost_connections import QuickConnection, survive_lost_connections
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -24,6 +24,7 @@ def make_app(settings: Settings) -> Celery:
     """The Celery application of this installation."""
     survive_lost_connections()
     app = Celery("agent-workspace", broker=settings.broker, set_as_current=True)
+    app.amqp.Connection = QuickConnection
     app.conf.update(
         task_ignore_result=True,
         result_backend=None,
@@ -65,7 +66,7 @@ class Publisher:
         """Send the jobs that have a node, after the commit that they hurry. Never raises for a broker's sake."""
         for job in jobs:
             if job.node_id is not None and time.monotonic() >= self._closed_until:
-                self._send(job, queue_of(job.node_id))
+                self._send(job, queue_of(job))
 
     def _send(self, job: Job, queue: str) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
+from shared import changes
 from shared.crypto import Vault
 from shared.errors import Conflict
 from shared.ids import new_id
@@ -15,7 +16,7 @@ from shared.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation, Sta
 from shared.models import Conversation, Sandbox, StartTask
 from shared.quotas import NO_QUOTAS, Quotas
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import conversations, quotas, sandboxes, specs, start_tasks, user_settings
+from shared.store import conversations, deadlines, quotas, sandboxes, specs, start_tasks, user_settings, warm_pool
 
 NO_MODEL = (
     "No language model is configured: store an llm_api_key with POST /api/settings, "
@@ -61,7 +62,7 @@ def accept(session: Session, vault: Vault, wish: Wish) -> Start:
         return _repeat(session, earlier)
     try:
         # Everything or nothing of it: somebody may take the conversation id at this very moment.
-        with session.begin_nested():
+        with changes.savepoint(session):
             return _begin(session, vault, wish)
     except IntegrityError:
         earlier = _find_earlier(session, wish)
@@ -146,6 +147,7 @@ def _add_task(session: Session, wish: Wish, request: dict[str, Any], **columns: 
     )
     session.add(task)
     session.flush()
+    changes.note(session, task)
     return task
 
 
@@ -158,9 +160,10 @@ def _make_room(session: Session, wish: Wish, sandbox: Sandbox | None) -> list[Sa
 def _ready_sandbox(session: Session, vault: Vault, wish: Wish, sandbox: Sandbox | None) -> tuple[Sandbox, Job | None]:
     if sandbox is None:
         spec = specs.get_spec(session, None)
-        sandbox = sandboxes.create(session, vault, owner_id=wish.owner_id, spec=spec, due_at=wish.due_at)
+        sandbox = warm_pool.obtain(session, vault, owner_id=wish.owner_id, spec=spec, due_at=wish.due_at)
         return sandbox, StartSandbox(sandbox.id, sandbox.node_id)
     if sandbox.desired == Desired.RUNNING and sandbox.status != Status.PAUSED:
+        deadlines.record_use(session, sandbox.id)
         return sandbox, None
     sandboxes.wish(session, sandbox, Desired.RUNNING, due_at=wish.due_at)
     return sandbox, ResumeSandbox(sandbox.id, sandbox.node_id)

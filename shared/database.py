@@ -1,28 +1,58 @@
 """One database, opened once a process; every transaction is visible where it happens."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+import psycopg
+from psycopg.errors import IdleInTransactionSessionTimeout
+from sqlalchemy import ClauseElement, Connection, Engine, ExceptionContext, create_engine, event
+from sqlalchemy.exc import DisconnectionError, OperationalError
+from sqlalchemy.orm import ORMExecuteState
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
 
-from shared import failpoints
+from shared import changes, failpoints
+from shared.changes import Change
+from shared.store import change_log
+
+Announce = Callable[[Collection[Change]], None]
+
+# A process that stands still in the midst of a transaction holds its locks no longer than that: as long as its leases
+# (`leases.MOST_SECONDS`). Nothing of ours takes as long between two statements, but a machine that is short of
+# processors may: with 5 s, some did.
+IDLE_SECONDS = 15.0
+# A connection that was used since is taken for alive: to ask costs as much as a query. If it is not, whoever uses it
+# first gets an error, and all others of its age are given up with it.
+PING_SECONDS = 1.0
+USED_AT = "used_at"
+
+Values = dict[str, Any]
 
 
 class Database:
     """SQLite or PostgreSQL behind the same two verbs: `transaction` writes, `reading` reads."""
 
-    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 10, announce: Announce | None = None, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         """Open lazily: no connection is made before the first use.
 
         Args:
             url: SQLAlchemy URL; `sqlite:///…` or `postgresql+psycopg://…`.
             pool_size: connections kept open; as many again may overflow.
+            announce: is told after each commit what it has changed; must neither wait nor raise.
+            idle_seconds: after which PostgreSQL undoes a transaction in which nothing happens.
         """
-        self.engine = _engine(url, pool_size)
+        self.engine = _engine(url, pool_size, idle_seconds)
+        self._announce = announce
         # SQLite's writers must lock at BEGIN: a reader that turns writer fails at once, whatever its timeout.
         self._writing = self.engine.execution_options(writing=True)
+        self._readers = _readers(url, pool_size)
+        self._reading = _without_transactions(self.engine)
+        self._compile = cache(self._compile_once)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -30,38 +60,151 @@ class Database:
         with Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
+                if changed := changes.noted(session):
+                    change_log.append(session, changed)
                 failpoints.before("database.commit")
             failpoints.after("database.commit")
+            if self._announce is not None and changed:
+                self._announce(changed)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session for reads: what it changed is thrown away."""
-        with Session(self.engine, expire_on_commit=False) as session:
+        """A session for reads; it refuses to write."""
+        with _Reader(self._reading, expire_on_commit=False, autoflush=False) as session:
             yield session
+
+    def fetch(self, statement: ClauseElement, values: Values) -> Sequence[Any]:
+        """The rows of one SELECT by itself, as the driver gives them: the quick way for what is asked very often.
+
+        It is compiled once: keep the statement, and give its parameters' values by name. A connection that was lost
+        meanwhile is noticed by using it, and then another one is asked.
+        """
+        text, known, write = self._compile(statement)
+        parameters = known | {name: write[name](value) if name in write else value for name, value in values.items()}
+        try:
+            return self._fetch(text, parameters)
+        except self._readers.dialect.loaded_dbapi.Error:
+            with self.engine.connect() as connection:
+                return connection.exec_driver_sql(text, parameters).all()
 
     def close(self) -> None:
         """Close every pooled connection."""
         self.engine.dispose()
+        self._readers.dispose()
+
+    def _fetch(self, text: str, parameters: dict[str, Any]) -> Sequence[Any]:
+        connection = self._readers.raw_connection()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(text, parameters)
+            return cursor.fetchall()
+        except Exception:
+            connection.invalidate()
+            raise
+        finally:
+            connection.close()
+
+    def _compile_once(self, statement: ClauseElement) -> tuple[str, Values, Mapping[str, Callable[[Any], Any]]]:
+        """Its text, the values it has itself, and how values are written for the driver that are not as they are."""
+        dialect = self._readers.dialect
+        compiled: Any = statement.compile(dialect=dialect)
+        bound = compiled.binds.items()
+        writers = {name: item.type.dialect_impl(dialect).bind_processor(dialect) for name, item in bound}
+        known = {name: item.effective_value for name, item in bound if not item.required}
+        return str(compiled), known, {name: writer for name, writer in writers.items() if writer}
 
 
-def _engine(url: str, pool_size: int) -> Engine:
+class _Reader(Session):
+    """A session for reads: on PostgreSQL each statement stands alone, so a write would be committed with it."""
+
+
+@event.listens_for(_Reader, "before_flush")
+def _refuse_flush(*_: Any) -> None:
+    raise RuntimeError("a session for reads can't write")
+
+
+@event.listens_for(_Reader, "do_orm_execute")
+def _refuse_statement(state: ORMExecuteState) -> None:
+    if state.is_insert or state.is_update or state.is_delete:
+        raise RuntimeError("a session for reads can't write")
+
+
+def _without_transactions(engine: Engine) -> Engine:
+    """What READ COMMITTED shows a transaction's SELECTs, it shows them alone: two messages less for each.
+
+    On SQLite a transaction costs nothing, and shows all of its SELECTs the same state.
+    """
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _readers(url: str, pool_size: int) -> Engine:
+    """Connections for `fetch`, which goes past SQLAlchemy's own."""
+    if url.startswith("sqlite"):
+        return _engine(url, pool_size, IDLE_SECONDS, paramstyle="named")
+    return _engine(url, pool_size, IDLE_SECONDS, isolation_level="AUTOCOMMIT")
+
+
+def _engine(url: str, pool_size: int, idle_seconds: float, **options: Any) -> Engine:
     if url.startswith("sqlite"):
         engine = create_engine(
-            url, pool_size=pool_size, max_overflow=pool_size, hide_parameters=True, connect_args={"timeout": 10}
+            url,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            hide_parameters=True,
+            connect_args={"timeout": 10},
+            **options,
         )
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return create_engine(
+    engine = create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
-        pool_pre_ping=True,
+        # The connection that was used last: it is the one whose statements the server has prepared already.
+        pool_use_lifo=True,
         pool_recycle=1800,
         pool_timeout=10,
         hide_parameters=True,  # an error's text must not quote what was being stored
         connect_args={"connect_timeout": 5},
+        **options,
     )
+    event.listen(engine, "connect", partial(_configure_postgresql, round(idle_seconds * 1000)))
+    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkout", _ping)
+    event.listen(engine, "handle_error", _call_idleness_unavailability)
+    return engine
+
+
+def _configure_postgresql(idle_milliseconds: int, connection: Any, _record: Any) -> None:
+    without_transactions = connection.autocommit
+    connection.autocommit = True  # what is set in a transaction is undone with it
+    connection.execute(f"SET idle_in_transaction_session_timeout = {idle_milliseconds}")
+    connection.autocommit = without_transactions
+
+
+def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:
+    record.info[USED_AT] = time.monotonic()
+
+
+def _ping(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
+    """See whether a connection is alive that nobody has used for a while."""
+    if time.monotonic() - record.info.get(USED_AT, 0.0) < PING_SECONDS:
+        return
+    try:
+        connection.execute("")
+        connection.rollback()
+    except psycopg.Error as error:
+        raise DisconnectionError from error
+
+
+def _call_idleness_unavailability(context: ExceptionContext) -> None:
+    """Who stood still for too long has lost its connection, as if the database had gone away."""
+    if isinstance(context.original_exception, IdleInTransactionSessionTimeout):
+        context.is_disconnect = True
+        raise OperationalError(context.statement, None, context.original_exception, hide_parameters=True)
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

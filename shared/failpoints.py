@@ -1,16 +1,19 @@
 """Places where a process can be made to die, for tests: before and after each write to the world outside.
 
-A point's name is made from where it is met, `<operation>/<n>/<kind>.<verb>.<before|after>`: the job or the route that
-is carried out, and how many writes of that kind it has begun. `AW_FAILPOINTS`, read once as the process starts, says
-what a point does; without it there are none:
+A point's name is made from where it is met, `<operation>/<n>/<kind>.<verb>.<before|after>`: the job, the routine or
+the route that is carried out, and how many writes of that kind it has begun. `AW_FAILPOINTS`, read once as the process
+starts, says what a point does; without it there are none:
 
-    record:FILE        append the name of every point that is met
     kill:NAME@MARKER   die (`kill -9`) at that point, unless the file MARKER is there; it is made just before
-    armed:FILE         die at the point that the file names while there is one; it is removed just before
+    led:DIRECTORY      do what the files in there say, as they are at that moment:
+                       met     the name of every point that is met is appended to it
+                       armed   die at the point that it names; it is removed just before
+                       held    what is named in it, a line each, does not begin as long as that is so
 """
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -23,6 +26,7 @@ Result = TypeVar("Result")
 Act = Callable[[str], None]
 
 VARIABLE = "AW_FAILPOINTS"
+HOLD_SECONDS = 0.01
 
 
 class Operation:
@@ -44,6 +48,7 @@ def begin(operation: str) -> None:
     """Name what this thread or asyncio task carries out from now on."""
     if _act is not None:
         _current.set(Operation(operation))
+        _hold(operation)
 
 
 def before(write: str) -> None:
@@ -78,13 +83,11 @@ def make_act(mode: str) -> Act | None:
     match kind:
         case "":
             return None
-        case "record":
-            return _recording(argument)
         case "kill":
             return _killing(*argument.rsplit("@", 1))
-        case "armed":
-            return _armed(Path(argument))
-    raise ValueError(f"{VARIABLE} begins with record:, kill: or armed:")
+        case "led":
+            return _led(Path(argument))
+    raise ValueError(f"{VARIABLE} begins with kill: or led:")
 
 
 @contextmanager
@@ -102,13 +105,15 @@ def _operation() -> Operation:
     return operation
 
 
-def _recording(file: str) -> Act:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _hold(operation: str) -> None:
+    while _held is not None and operation in _lines(_held):
+        time.sleep(HOLD_SECONDS)
 
-    def act(name: str) -> None:
-        os.write(descriptor, f"{name}\n".encode())
 
-    return act
+def _lines(file: Path) -> list[str]:
+    with suppress(FileNotFoundError):
+        return file.read_text().splitlines()
+    return []
 
 
 def _killing(point: str, marker: str = "") -> Act:
@@ -121,11 +126,15 @@ def _killing(point: str, marker: str = "") -> Act:
     return act
 
 
-def _armed(file: Path) -> Act:
+def _led(directory: Path) -> Act:
+    armed = directory / "armed"
+    descriptor = os.open(directory / "met", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
     def act(name: str) -> None:
+        os.write(descriptor, f"{name}\n".encode())
         with suppress(FileNotFoundError):
-            if file.read_text() == name:
-                file.unlink()  # fails where it was disarmed at this moment
+            if armed.read_text() == name:
+                armed.unlink()  # fails where it was disarmed at this moment
                 _die()
 
     return act
@@ -137,4 +146,6 @@ def _die() -> None:
 
 
 _current: ContextVar[Operation | None] = ContextVar("operation", default=None)
-_act = make_act(os.environ.get(VARIABLE, ""))
+_mode = os.environ.get(VARIABLE, "")
+_act = make_act(_mode)
+_held = Path(_mode.removeprefix("led:"), "held") if _mode.startswith("led:") else None

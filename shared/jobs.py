@@ -9,6 +9,8 @@ class Job:
     """Something to hurry. `subject` is the id of the row that holds the wish."""
 
     task: ClassVar[str]
+    # Whether somebody waits for it.
+    is_urgent: ClassVar[bool] = True
     subject: str
     # Empty: the row has no node yet, and only the sweep can help it.
     node_id: str | None
@@ -20,10 +22,23 @@ class StartSandbox(Job):
     task = "sandboxes.start"
 
 
+class WarmSandbox(Job):
+    """A sandbox that is to wait for an owner."""
+
+    task = "sandboxes.warm"
+    is_urgent = False
+
+
 class PauseSandbox(Job):
     """A sandbox to be frozen."""
 
     task = "sandboxes.pause"
+
+
+class StopSandbox(Job):
+    """A sandbox whose memory is to be freed."""
+
+    task = "sandboxes.stop"
 
 
 class ResumeSandbox(Job):
@@ -58,7 +73,9 @@ class RefreshConversation(Job):
 
 JOBS: tuple[type[Job], ...] = (
     StartSandbox,
+    WarmSandbox,
     PauseSandbox,
+    StopSandbox,
     ResumeSandbox,
     DeleteSandbox,
     CheckSandbox,
@@ -67,6 +84,11 @@ JOBS: tuple[type[Job], ...] = (
 )
 
 
-def queue_of(node_id: str) -> str:
-    """The queue that a node's worker listens on."""
-    return f"node.{node_id}"
+def queue_of(job: Job) -> str:
+    """The queue that a job goes to; it has a node."""
+    return queues_of(str(job.node_id))[0 if job.is_urgent else 1]
+
+
+def queues_of(node_id: str) -> list[str]:
+    """The queues that a node's worker listens on: what somebody waits for, and what nobody does."""
+    return [f"node.{node_id}", f"pool.{node_id}"]

@@ -3,6 +3,10 @@
 A row whose `due_at` is set wants a worker. Claiming clears `due_at`, so that whoever sets it again meanwhile (a new
 wish, an engine event) is seen by the holder when it lets go. A holder that dies leaves `lease_until` behind, and the
 sweep takes an expired lease for a wish of its own.
+
+Clocks are set. A time further ahead than anybody honestly sets one was written by a clock that was wrong, and counts as
+past: else a row would wait for as long as that clock was off. A clock that is ahead costs its neighbours a lease, which
+their fences make harmless.
 """
 
 from collections.abc import Sequence
@@ -17,6 +21,13 @@ from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox, StartTask
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
+
+# The longest lease, and the longest that a row may ask not to be looked at.
+MOST_SECONDS = 15.0
+# What frees a row, for a holder whose last facts go with it.
+LET_GO: dict[str, Any] = {"lease_owner": None, "lease_until": None}
+# With something to spare for clocks that differ a little.
+FARTHEST = timedelta(seconds=20)
 
 
 def claim(
@@ -34,7 +45,7 @@ def claim(
         The row with its new fence; None when it wants nothing or somebody else holds it.
     """
     wants = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
-    free = or_(col(table.lease_until).is_(None), col(table.lease_until) < now())
+    free = or_(col(table.lease_until).is_(None), _is_past(col(table.lease_until)))
     values = {
         "lease_owner": owner,
         "lease_until": now() + timedelta(seconds=seconds),
@@ -42,45 +53,84 @@ def claim(
         "due_at": None,
     }
     mine = and_(col(table.id) == row_id, wants, free, true() if where is None else where)
-    if _update(session, table, mine, values) == 0:
-        return None
-    return session.get(table, row_id, populate_existing=True)
+    taken = update(table).where(mine).values(**values).returning(table)
+    return session.scalars(taken.execution_options(populate_existing=True)).one_or_none()
 
 
 def renew(session: Session, table: type[Row], row_id: str, fence: int, seconds: float) -> None:
     """Hold the row for so many seconds more.
 
     Raises:
-        LeaseLost: the fence has moved on.
+        LeaseLost: the fence has moved on, or the row was let go: nobody would let it go a second time.
     """
-    write(session, table, row_id, fence, lease_until=now() + timedelta(seconds=seconds))
+    held = and_(col(table.id) == row_id, col(table.fence) == fence, col(table.lease_until).is_not(None))
+    if _update(session, table, held, {"lease_until": now() + timedelta(seconds=seconds)}) == 0:
+        raise LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
 
 
-def write(session: Session, table: type[Row], row_id: str, fence: int, **values: Any) -> None:
-    """Write the holder's facts: one conditional UPDATE that shows its fence (law 3).
+def write(
+    session: Session,
+    table: type[Row],
+    row_id: str,
+    fence: int,
+    *,
+    where: ColumnElement[bool] | None = None,
+    **values: Any,
+) -> None:
+    """Write the holder's facts: one conditional UPDATE that shows its fence (law 3); `where`: and only if this is so.
 
     Raises:
-        LeaseLost: the fence has moved on; nothing was written.
+        LeaseLost: the fence has moved on, or that is not so; nothing was written.
     """
-    mine = and_(col(table.id) == row_id, col(table.fence) == fence)
+    mine = and_(col(table.id) == row_id, col(table.fence) == fence, true() if where is None else where)
     if _update(session, table, mine, values) == 0:
         raise LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
 
 
-def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> None:
+def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> bool:
     """Let the row go, and ask for another look at `retry_at` unless somebody has asked for one already.
+
+    Returns:
+        Whether it wants another look, now or later.
 
     Raises:
         LeaseLost: the fence has moved on.
     """
     due = col(table.due_at)
     next_due = case((due.is_(None), retry_at), else_=due) if retry_at else due
-    write(session, table, row_id, fence, lease_owner=None, lease_until=None, due_at=next_due)
+    mine = and_(col(table.id) == row_id, col(table.fence) == fence)
+    freed = update(table).where(mine).values(**LET_GO, due_at=next_due).returning(due)
+    found = session.execute(freed.execution_options(synchronize_session=False)).one_or_none()
+    if found is None:
+        raise LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
+    return found[0] is not None
 
 
-def mark_due(session: Session, table: type[Row], row_id: str, at: datetime) -> None:
-    """Ask for a look at the row, at once or by then."""
-    _update(session, table, col(table.id) == row_id, {"due_at": at})
+def free(
+    session: Session, table: type[Row], owner: str, at: datetime, *, where: ColumnElement[bool] | None = None
+) -> int:
+    """Take away what an owner holds who is dead, and ask for a look at it; `where`: only where this is true.
+
+    Returns:
+        How many rows that were.
+    """
+    values = {"lease_owner": None, "lease_until": None, "fence": col(table.fence) + 1, "due_at": at}
+    held = and_(
+        col(table.lease_until).is_not(None), col(table.lease_owner) == owner, true() if where is None else where
+    )
+    return _update(session, table, held, values)
+
+
+def mark_due(
+    session: Session, table: type[Row], row_id: str, at: datetime, *, where: ColumnElement[bool] | None = None
+) -> None:
+    """Ask for a look at the row, at once or by then; one that was asked for earlier stays.
+
+    Args:
+        where: only if this is true of the row.
+    """
+    due, asked = col(table.due_at), and_(col(table.id) == row_id, true() if where is None else where)
+    _update(session, table, asked, {"due_at": case((due < at, due), else_=at)})
 
 
 def take_due(
@@ -90,9 +140,9 @@ def take_due(
 
     Their `due_at` moves on to `again_at`, the time they are handed out again should nobody claim them.
     """
-    waiting = and_(col(table.lease_until).is_(None), col(table.due_at) <= now())
-    not_handed_out = or_(col(table.due_at).is_(None), col(table.due_at) <= now())
-    abandoned = and_(col(table.lease_until) < now(), not_handed_out)
+    waiting = and_(col(table.lease_until).is_(None), _is_past(col(table.due_at)))
+    not_handed_out = or_(col(table.due_at).is_(None), _is_past(col(table.due_at)))
+    abandoned = and_(_is_past(col(table.lease_until)), not_handed_out)
     due = (
         select(table.id, table.due_at, table.fence)
         .where(where, or_(waiting, abandoned))
@@ -101,6 +151,15 @@ def take_due(
     )
     rows: Sequence[Any] = session.exec(due).all()
     return [row.id for row in rows if _postpone(session, table, row, again_at)]
+
+
+def is_held(lease_until: datetime | None) -> bool:
+    """Whether somebody holds a row with this lease now."""
+    return lease_until is not None and now() <= lease_until <= now() + FARTHEST
+
+
+def _is_past(column: Any) -> ColumnElement[bool]:
+    return or_(column < now(), column > now() + FARTHEST)
 
 
 def _postpone(session: Session, table: type[Row], row: Any, again_at: datetime) -> bool:

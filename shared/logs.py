@@ -36,6 +36,7 @@ def configure_logs(settings: Settings, process: str) -> None:
     for chatty in (
         "httpx",
         "httpcore",
+        "websockets",
         "urllib3",
         "celery.utils.functional",
         "kombu",
@@ -43,6 +44,12 @@ def configure_logs(settings: Settings, process: str) -> None:
         "alembic",
     ):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_says_no_key)
+
+
+def _says_no_key(record: logging.LogRecord) -> bool:
+    """Not uvicorn's lines about a websocket, with its query, nor those for debugging, with its headers."""
+    return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
 
 
 def _add_trace(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:

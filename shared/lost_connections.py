@@ -8,13 +8,26 @@ sweep sends another before that.
 
 from typing import Any
 
+from kombu import Connection
 from kombu.transport import virtual
 from kombu.transport.redis import Channel, QoS
+
+# Between two tries to reach a broker that is away. kombu's own pause grows to 30 s, however soon the broker is back.
+RETRY_SECONDS = 1.0
 
 
 def survive_lost_connections() -> None:
     """Have every channel of this process let go of what its lost connection had handed out."""
     Channel.QoS = PatientQoS
+
+
+class QuickConnection(Connection):
+    """A connection that is made again soon after its broker is back."""
+
+    def ensure_connection(self, *arguments: Any, **options: Any) -> Any:
+        """Try until there is a connection, without ever longer pauses."""
+        pauses = {"interval_start": RETRY_SECONDS, "interval_step": 0, "interval_max": RETRY_SECONDS}
+        return super().ensure_connection(*arguments, **(pauses | options))
 
 
 class PatientQoS(QoS):

@@ -33,13 +33,16 @@ class Settings(BaseSettings):
     default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest request body, bytes")
     max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Largest webhook body, bytes")
-    republish_seconds: float = Field(5.0, gt=0, description="How long a published job may take to be picked up")
+    republish_seconds: float = Field(5.0, gt=0, le=15, description="How long a published job may take to be picked up")
+    lists_memory_mb: int = Field(32, ge=0, description="Memory for lists as they were shown last, MB; 0: none")
     quota_running: int = Field(0, ge=0, description="Running sandboxes that a user may have; 0: no limit")
     quota_sandboxes: int = Field(0, ge=0, description="Sandboxes that a user may have; 0: no limit")
     quota_creates_per_minute: int = Field(0, ge=0, description="Sandboxes a user may make in a minute; 0: no limit")
     quota_policy: QuotaPolicy = Field(
         QuotaPolicy.REJECT, description="At the limit of running sandboxes: reject, or pause_oldest"
     )
+    wake_seconds: float = Field(60.0, gt=0, description="How long a request waits for its sandbox to run, seconds")
+    wake_most_held: int = Field(1000, ge=0, description="Requests that each API process lets wait so at a time")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 
@@ -60,6 +63,11 @@ class Settings(BaseSettings):
     def broker_socket(self) -> Path:
         """Where the embedded broker listens."""
         return self.var_dir.absolute() / "run" / "broker.sock"
+
+    @cached_property
+    def workers_dir(self) -> Path:
+        """Where this machine's workers show that they live."""
+        return self.var_dir.absolute() / "run" / "workers"
 
     @cached_property
     def public_url(self) -> str:

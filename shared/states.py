@@ -7,8 +7,16 @@ class Desired(StrEnum):
     """What the owner wishes a sandbox to be."""
 
     RUNNING = "RUNNING"
+    # Frozen; one that is stopped already stays so.
     PAUSED = "PAUSED"
+    # Its memory freed, its files kept.
+    STOPPED = "STOPPED"
     DELETED = "DELETED"
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its status is PAUSED once this is so."""
+        return self in (Desired.PAUSED, Desired.STOPPED)
 
 
 class Status(StrEnum):
@@ -31,7 +39,8 @@ class Status(StrEnum):
 MOVES: dict[Status, frozenset[Status]] = {
     Status.STARTING: frozenset({Status.RUNNING, Status.PAUSED, Status.ERROR, Status.DELETING}),
     Status.RUNNING: frozenset({Status.STARTING, Status.PAUSED, Status.ERROR, Status.DELETING}),
-    Status.PAUSED: frozenset({Status.STARTING, Status.RUNNING, Status.ERROR, Status.DELETING}),
+    # From frozen to stopped, too.
+    Status.PAUSED: frozenset({Status.PAUSED, Status.STARTING, Status.RUNNING, Status.ERROR, Status.DELETING}),
     Status.ERROR: frozenset({Status.STARTING, Status.RUNNING, Status.PAUSED, Status.DELETING}),
     Status.DELETING: frozenset({Status.DELETED}),
     Status.DELETED: frozenset(),
@@ -98,6 +107,16 @@ class Reason(StrEnum):
     RESUMED_OUTSIDE = "resumed_outside"
     ENGINE_ERROR = "engine_error"
     NODE_LOST = "node_lost"
+    # of the warm pool
+    CLAIMED = "claimed"
+    RETIRED = "retired"
+    NOT_DORMANT = "not_dormant"
+    INITIALIZE_FAILED = "initialize_failed"
+    # by a deadline
+    IDLE_FROZEN = "idle_frozen"
+    IDLE_STOPPED = "idle_stopped"
+    IDLE_DELETED = "idle_deleted"
+    EXPIRED = "expired"
     # of start tasks
     LLM_KEY_MISSING = "llm_key_missing"
     SANDBOX_FAILED = "sandbox_failed"

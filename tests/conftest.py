@@ -9,6 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from api.context import Context
+from api.lookout import Lookout
+from api.streams import Streams
 from shared.crypto import Vault
 from shared.database import Database
 from shared.logs import configure_logs
@@ -17,7 +19,7 @@ from shared.settings import Settings
 from tests.doubles import RecordingPublisher
 from tests.factories import SECRET_KEY, VAULT, Person, make_node, make_person, make_spec
 from tests.services.postgres import Postgres, running_postgres
-from tests.services.stores import PostgresStores, SqliteStores
+from tests.services.stores import PostgresStores, SqliteStores, Stores
 from tests.services.valkey import Valkey, running_valkey
 
 with warnings.catch_warnings():
@@ -54,14 +56,11 @@ def postgres_stores(postgres_server: Postgres) -> PostgresStores:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A migrated, empty database of the test's own; each test runs on both kinds."""
-    if request.param == "sqlite":
-        stores: SqliteStores = request.getfixturevalue("sqlite_stores")
-        with stores.fresh(tmp_path) as url:
-            yield url
-    else:
-        servers: PostgresStores = request.getfixturevalue("postgres_stores")
-        with servers.fresh() as url:
-            yield url
+    stores: Stores = request.getfixturevalue(
+        {"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}[request.param]
+    )
+    with stores.fresh(tmp_path) as url:
+        yield url
 
 
 @pytest.fixture
@@ -96,7 +95,14 @@ def publisher() -> RecordingPublisher:
 @pytest.fixture
 def here(settings: Settings, database: Database, vault: Vault, publisher: RecordingPublisher) -> Context:
     """The parts of an API process."""
-    return Context(settings=settings, database=database, vault=vault, publisher=publisher)
+    return Context(
+        settings=settings,
+        database=database,
+        vault=vault,
+        publisher=publisher,
+        lookout=Lookout(database),
+        streams=Streams(database),
+    )
 
 
 @pytest.fixture

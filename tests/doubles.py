@@ -1,5 +1,9 @@
 """Stand-ins for the parts that a test does not want."""
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
 from shared.broker import Publisher
 from shared.jobs import Job
 
@@ -12,3 +16,19 @@ class RecordingPublisher(Publisher):
 
     def publish(self, *jobs: Job) -> None:
         self.jobs += jobs
+
+
+class PatientExecutor(Executor):
+    """Keeps what it is given, in order, until a test has it run."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+    def submit(self, act: Callable[..., Any], /, *args: Any, **_kwargs: Any) -> Future[Any]:
+        self.waiting.append((act, args))
+        return Future()
+
+    def run(self) -> None:
+        """Do the first of what waits."""
+        act, args = self.waiting.pop(0)
+        act(*args)

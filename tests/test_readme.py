@@ -9,16 +9,18 @@ from pydantic_settings import BaseSettings
 
 from api.app import create_app
 from api.context import Context
+from api.lookout import Lookout
+from api.streams import Streams
 from shared.crypto import Vault
 from shared.database import Database
 from shared.settings import Settings
 from shared.states import Reason, Stage, Status
 from tests.doubles import RecordingPublisher
+from tests.services.directories import REPOSITORY
 from worker.settings import WorkerSettings
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = (REPOSITORY / "README.md").read_text()
+DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 VARIABLE_ROW = re.compile(r"^\| `(AW_[A-Z_]+)` \|(.*?)\| .+ \|$", re.MULTILINE)
 OPERATION_ROW = re.compile(r"^\| `([A-Z]+) (/\S*)` \|", re.MULTILINE)
@@ -41,7 +43,7 @@ def test_every_setting_is_documented_and_no_other() -> None:
 
 
 def variables_of_scripts() -> set[str]:
-    files = [ROOT / "Makefile", ROOT / "Procfile", *(ROOT / "deploy").rglob("*")]
+    files = [REPOSITORY / "Makefile", REPOSITORY / "Procfile", *(REPOSITORY / "deploy").rglob("*")]
     texts = [path.read_text() for path in files if path.is_file() and path.suffix != ".pyc"]
     return {name for text in texts for name in VARIABLE.findall(text)}
 
@@ -64,7 +66,7 @@ def test_every_operation_is_in_the_table_and_no_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # there is no var/env here
     database = Database(f"sqlite:///{tmp_path / 'unused.db'}")
-    app = create_app(Context(Settings(), database, vault, RecordingPublisher()))
+    app = create_app(Context(Settings(), database, vault, RecordingPublisher(), Lookout(database), Streams(database)))
     paths = app.openapi()["paths"]
     operations = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert set(OPERATION_ROW.findall(README)) == operations
@@ -76,7 +78,7 @@ def test_every_state_and_reason_is_named(names: type[Reason | Stage | Status]) -
 
 
 def test_every_make_target_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     assert set(TARGET.findall(README)) <= targets
 
 
@@ -88,7 +90,7 @@ class TestDocument:
 
     def test_named_files_exist(self, document: Path) -> None:
         named = [*NAMED_PATH.findall(document.read_text()), *re.findall(r"`(\w+/\w+\.py)`", document.read_text())]
-        assert [name for name in named if not (ROOT / name).exists()] == []
+        assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
     def test_lines_are_short(self, document: Path) -> None:
         prose = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -109,6 +111,6 @@ def anchor_of(heading: str) -> str:
 def test_tree_is_the_repositorys() -> None:
     tree = README.split("## Where things live", 1)[1].split("```")[1]
     named = {name.rstrip("/") for name in TREE_ROW.findall(tree)} - {"var"}  # made at the first run
-    assert [name for name in named if not (ROOT / name).exists()] == []
-    parts = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
+    parts = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")}
     assert parts <= named

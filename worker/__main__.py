@@ -1,6 +1,7 @@
 """`python -m worker`: the worker beside one Docker Engine."""
 
 import os
+import signal
 import uuid
 import warnings
 
@@ -10,15 +11,20 @@ from celery import Celery
 from shared.broker import Publisher
 from shared.crypto import Vault
 from shared.database import Database
-from shared.jobs import queue_of
+from shared.errors import Conflict
+from shared.jobs import queues_of
 from shared.logs import configure_logs
+from shared.notices import Announcer
 from shared.settings import Settings
 from shared.store import nodes
 from worker.agent_server import open_client
 from worker.app import app
+from worker.dead_workers import free_leases, show_life
 from worker.engine import DockerEngine
 from worker.events import follow_events
+from worker.health import TURNS, HealthWatch
 from worker.keeper import LeaseKeeper
+from worker.looks import open_threads
 from worker.lost_nodes import NodeWatch
 from worker.node import beat
 from worker.parts import Parts
@@ -42,7 +48,11 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     parts = make_parts(shared, settings, app)
     register_tasks(app, parts)
-    beat(parts)  # before anything else: what moved away from here while we were gone must not run twice
+    life = show_life(shared.workers_dir, parts.keeper.owner)
+    try:
+        beat(parts)  # before anything else: what moved away from here while we were gone must not run twice
+    except Conflict as error:
+        raise SystemExit(f"worker: {error}") from None
     routines = make_routines(parts)
     for routine in routines:
         routine.start()
@@ -50,7 +60,7 @@ def main() -> None:
     worker = app.Worker(
         pool="threads",
         concurrency=settings.concurrency,
-        queues=[queue_of(settings.node)],
+        queues=queues_of(settings.node),
         hostname=f"{os.environ.get('PROCESS', 'worker')}@{settings.node}",
         without_mingle=True,
         without_gossip=True,
@@ -62,12 +72,16 @@ def main() -> None:
     parts.engine.close()  # or the routine that follows its events would not hear of the end
     for routine in routines:
         routine.stop()
+    parts.looks.shutdown(cancel_futures=True)
+    parts.http.close()  # or a server that drips its answer would keep us here
+    life.close()
     raise SystemExit(worker.exitcode)
 
 
 def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Parts:
     """The parts of a worker of this configuration."""
-    database = Database(shared.database, pool_size=max(5, settings.concurrency // 2))
+    announce = Announcer(shared.broker).announce
+    database = Database(shared.database, pool_size=max(5, settings.concurrency // 2), announce=announce)
     with database.transaction() as session:
         installation = nodes.installation_id(session)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -80,6 +94,7 @@ def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Pa
         publisher=Publisher(celery),
         keeper=LeaseKeeper(database, owner, settings.lease_seconds),
         http=open_client(),
+        looks=open_threads(),
         installation=installation,
     )
 
@@ -88,13 +103,24 @@ def make_routines(parts: Parts) -> list[Routine]:
     """What this worker does beside its jobs."""
     settings = parts.settings
     return [
-        Routine("heartbeat", settings.heartbeat_seconds, lambda: beat(parts)),
+        Routine("heartbeat", settings.heartbeat_seconds, lambda: beat_or_end(parts)),
         Routine("leases", settings.lease_seconds / 3, parts.keeper.renew_all),
+        Routine("workers", settings.sweep_seconds, lambda: free_leases(parts, parts.shared.workers_dir)),
         Routine("nodes", settings.sweep_seconds, NodeWatch(parts).look),
         Routine("sweep", settings.sweep_seconds, lambda: sweep(parts)),
+        Routine("health", settings.probe_seconds / len(TURNS), HealthWatch(parts).look),
         Routine("resync", settings.resync_seconds, lambda: resync(parts)),
         Routine("events", RECONNECT_SECONDS, lambda: follow_events(parts)),
     ]
+
+
+def beat_or_end(parts: Parts) -> None:
+    """Beat, and end where the engine has become another one: this worker's rows are not about that."""
+    try:
+        beat(parts)
+    except Conflict as error:
+        log.critical("not_our_engine", node=parts.settings.node, why=str(error))
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

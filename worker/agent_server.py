@@ -10,7 +10,7 @@ quotes from a request are cut out first. Bodies are never logged.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -128,13 +128,53 @@ class AgentServer:
         Raises:
             WrongServer: something else listens there.
         """
+        if not self.answers():
+            return False
+        if self._probe({}) == 200:
+            raise WrongServer("the agent server answers without a key")
+        return True
+
+    def answers(self) -> bool:
+        """Whether the server takes this sandbox's key: half of `is_ready`, for one that was ready before.
+
+        Raises:
+            WrongServer: something else listens there.
+        """
         status = self._probe(self._headers)
         if status is None or status >= 500 or status == 429:
             return False
         if status != 200:
             raise WrongServer(f"the address answered {status} to the sandbox's key")
-        if self._probe({}) == 200:
-            raise WrongServer("the agent server answers without a key")
+        return True
+
+    def is_dormant(self) -> bool | None:
+        """Whether the server waits for `initialize` (wire contract 3.4); None: it does not answer, or is at it."""
+        try:
+            answer = self._client.get(self._api + "/init", timeout=PROBE_SECONDS)
+        except httpx.TransportError:
+            return None
+        if answer.status_code == 404:  # it was not told to wait, or is too old to know how
+            return False
+        state = _state(answer)
+        return None if state is None or state == "initializing" else state == "dormant"
+
+    def initialize(self, boot_key: str, config: dict[str, Any]) -> bool:
+        """Tell a dormant server whose it is. One that knows already takes no notice.
+
+        Args:
+            boot_key: what it booted with as its secret key; it is no use afterwards.
+            config: session_api_keys, secret_key, webhooks and whatever else differs from its boot.
+
+        Returns:
+            Whether it was dormant, and has taken them.
+        """
+        try:
+            headers = {"X-Init-API-Key": boot_key}
+            self._call("take its keys", "POST", "/init", json=config, extra=headers, timeout=CONTROL_SECONDS)
+        except AgentServerRefused as refusal:
+            if refusal.status not in (400, 404):
+                raise
+            return False
         return True
 
     def run_command(self, command: str, cwd: str | None = None, timeout: float = 30.0) -> CommandResult:
@@ -238,9 +278,12 @@ class AgentServer:
                 return None
             raise
 
-    def _call(self, aim: str, method: str, path: str, **options: Any) -> httpx.Response:
+    def _call(
+        self, aim: str, method: str, path: str, *, extra: Mapping[str, str] | None = None, **options: Any
+    ) -> httpx.Response:
+        headers = {**self._headers, **(extra or {})}
         with _transport_errors(aim), _point(method, aim):
-            response = self._client.request(method, self._api + path, headers=self._headers, **options)
+            response = self._client.request(method, self._api + path, headers=headers, **options)
         if response.is_success:
             return response
         if response.status_code == 401:
@@ -262,6 +305,14 @@ def _transport_errors(aim: str) -> Iterator[None]:
     except httpx.TransportError as error:
         # Only the kind of the error: its text and its request may quote what was sent.
         raise AgentServerUnreachable(f"no answer when asked to {aim}: {type(error).__name__}") from None
+
+
+def _state(response: httpx.Response) -> str | None:
+    try:
+        body = response.json() if response.is_success else None
+    except ValueError:
+        return None
+    return str(body.get("state")) if isinstance(body, dict) else None
 
 
 def _detail(response: httpx.Response) -> str:

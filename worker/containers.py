@@ -64,6 +64,8 @@ class Listed:
     name: str
     state: ContainerState
     labels: dict[str, str]
+    # The id of the image that it was made from.
+    image: str = ""
 
 
 class EngineError(Exception):
@@ -88,8 +90,8 @@ class Engine(Protocol):
     All methods raise EngineUnavailable and EngineRefused.
     """
 
-    def ping(self) -> None:
-        """Return if the engine answers."""
+    def read_id(self) -> str:
+        """What tells this engine from all others, for as long as it keeps its data."""
 
     def observe(self, name: str) -> Observed:
         """What is there of the sandbox whose container and volume have this name."""
@@ -107,6 +109,9 @@ class Engine(Protocol):
         Raises:
             ImageMissing: no registry that can be reached has it.
         """
+
+    def find_image(self, image: str) -> str | None:
+        """The id of what an image's reference stands for here and now; None: it is not here."""
 
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into a container, running or not."""
@@ -139,7 +144,10 @@ class Engine(Protocol):
         """The names of every volume of this installation."""
 
     def follow(self, installation: str) -> Iterator[str]:
-        """Subscribe now; the names of this installation's containers as they change from now on, until `close`."""
+        """Subscribe now; the names of this installation's containers as they change from now on, until `close`.
+
+        What this engine object starts, freezes and unfreezes is not told: whoever calls it looks by himself.
+        """
 
     def close(self) -> None:
         """End `follow` and every connection, from any thread."""

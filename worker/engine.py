@@ -22,6 +22,7 @@ from worker.containers import (
     Listed,
     Observed,
 )
+from worker.own_doings import OwnDoings
 
 INSTALLATION_LABEL = "agent-workspace.installation"
 SANDBOX_LABEL = "agent-workspace.sandbox"
@@ -56,11 +57,13 @@ class DockerEngine:
         self._local = threading.local()
         self._clients: list[APIClient] = []
         self._stream: Any = None
+        self._own = OwnDoings()
 
-    def ping(self) -> None:
-        """Return if the engine answers."""
+    def read_id(self) -> str:
+        """The engine's id and data root (Docker's `GET /info`): older engines of one machine share their id."""
         with _translated():
-            self._api().ping()
+            found = self._api().info()
+        return f"{found['ID']} {found['DockerRootDir']}"
 
     def observe(self, name: str) -> Observed:
         """What is there of one sandbox."""
@@ -71,7 +74,6 @@ class DockerEngine:
                 return Observed(ContainerState.ABSENT, leftovers=self._has_volume(name))
         return _observed(found)
 
-    @failpoints.watched("engine.create")
     def create(self, request: ContainerRequest) -> None:
         """Create, adopt or replace the container."""
         with _translated():
@@ -91,11 +93,22 @@ class DockerEngine:
         client = self._connect(timeout=PULL_SECONDS)
         try:
             with _translated():
-                client.pull(repository, tag=tag)
+                # What goes wrong once it has begun is told in the midst of its progress.
+                for told in client.pull(repository, tag=tag, stream=True, decode=True):
+                    if "error" in told:
+                        raise EngineRefused(told["error"][:500])
         except EngineRefused as error:
             raise ImageMissing(str(error)) from None
         finally:
             client.close()
+
+    def find_image(self, image: str) -> str | None:
+        """The id of an image that is here."""
+        with _translated():
+            try:
+                return str(self._api().inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
+            except NotFound:
+                return None
 
     @failpoints.watched("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
@@ -106,20 +119,20 @@ class DockerEngine:
     @failpoints.watched("engine.start")
     def start(self, name: str) -> None:
         """Start the container."""
-        with _translated(), _already():
+        with _translated(), _already(), self._own.expecting(name, "start"):
             self._api().start(name)
 
     @failpoints.watched("engine.freeze")
     def freeze(self, name: str) -> None:
         """Freeze the container."""
-        with _translated(), _already():
+        with _translated(), _already(), self._own.expecting(name, "pause"):
             self._api().pause(name)
 
     @failpoints.watched("engine.unfreeze")
     def unfreeze(self, name: str) -> None:
         """Unfreeze the container."""
         try:
-            with _translated(), _already():
+            with _translated(), _already(), self._own.expecting(name, "unpause"):
                 self._api().unpause(name)
         except EngineRefused:
             # "Not paused" is a 500, told apart from a real one by its words only, or by looking.
@@ -138,12 +151,10 @@ class DockerEngine:
         with _translated(), _already():
             self._api().remove_container(name, force=True, v=True)
 
-    @failpoints.watched("engine.remove")
     def remove(self, name: str) -> None:
         """Remove the container and its volume."""
         self.discard(name)
-        with _translated(), _already():
-            self._api().remove_volume(name)
+        self._remove_volume(name)
 
     def read_log(self, name: str, lines: int) -> str:
         """The container's last lines."""
@@ -160,7 +171,7 @@ class DockerEngine:
         with _translated():
             found = self._api().containers(all=True, filters=wanted)
         return [
-            Listed(item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"])
+            Listed(item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"], item["ImageID"])
             for item in found
             if item["Names"]
         ]
@@ -173,7 +184,7 @@ class DockerEngine:
         return [item["Name"] for item in found.get("Volumes") or []]
 
     def follow(self, installation: str) -> Iterator[str]:
-        """The names of containers as they change."""
+        """The names of containers as they change behind our back."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
         client = self._api()
         with _translated():
@@ -190,7 +201,9 @@ class DockerEngine:
     def _names(self, stream: Any) -> Iterator[str]:
         with _translated():
             for event in stream:
-                yield event["Actor"]["Attributes"]["name"]
+                name = event["Actor"]["Attributes"]["name"]
+                if not self._own.are_told(name, event["Action"]):
+                    yield name
 
     def _api(self) -> APIClient:
         client: APIClient | None = getattr(self._local, "client", None)
@@ -214,17 +227,19 @@ class DockerEngine:
 
     def _create(self, request: ContainerRequest) -> None:
         api = self._api()
-        api.create_volume(request.name, labels=request.labels)
-        api.create_container(
-            request.image,
-            request.command,
-            name=request.name,
-            environment=request.env,
-            labels=request.labels,
-            working_dir=request.working_dir,
-            ports=request.ports,
-            host_config=_host_config(api, request),
-        )
+        with failpoints.around("engine.create_volume"):
+            api.create_volume(request.name, labels=request.labels)
+        with failpoints.around("engine.create_container"):
+            api.create_container(
+                request.image,
+                request.command,
+                name=request.name,
+                environment=request.env,
+                labels=request.labels,
+                working_dir=request.working_dir,
+                ports=request.ports,
+                host_config=_host_config(api, request),
+            )
 
     def _adopt_or_replace(self, request: ContainerRequest) -> None:
         found = self.observe(request.name)
@@ -232,6 +247,11 @@ class DockerEngine:
             return
         self.discard(request.name)
         self._create(request)
+
+    @failpoints.watched("engine.remove_volume")
+    def _remove_volume(self, name: str) -> None:
+        with _translated(), _already():
+            self._api().remove_volume(name)
 
 
 def _host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:

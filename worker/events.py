@@ -3,8 +3,9 @@
 import structlog
 
 from shared import failpoints
+from worker.looks import look
 from worker.parts import Parts
-from worker.resync import check, resync
+from worker.resync import resync
 from worker.sandbox_container import NAME_PREFIX
 
 log = structlog.get_logger()
@@ -21,4 +22,4 @@ def follow_events(parts: Parts) -> None:
     log.info("following_events", node=parts.settings.node)
     for name in changes:
         failpoints.begin("events")
-        check(parts, name.removeprefix(NAME_PREFIX))
+        look(parts, name.removeprefix(NAME_PREFIX))

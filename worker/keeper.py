@@ -49,7 +49,8 @@ class LeaseKeeper:
             with self._database.transaction() as session:
                 leases.renew(session, table, row_id, fence, self.seconds)
         except LeaseLost:
-            log.warning("lease_lost", table=table.__tablename__, row=row_id, fence=fence)
+            # Its holder may have let it go just now.
+            log.info("lease_not_held", table=table.__tablename__, row=row_id, fence=fence)
             self._drop((table, row_id), fence)
         except SQLAlchemyError as error:
             log.warning("lease_not_renewed", row=row_id, error=type(error).__name__)

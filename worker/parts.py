@@ -1,5 +1,6 @@
 """What a worker process is made of, put together once."""
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import httpx
@@ -9,10 +10,10 @@ from shared.crypto import Vault
 from shared.database import Database
 from shared.models import Sandbox
 from shared.settings import Settings
+from shared.traffic import agent_server
 from worker.agent_server import AgentServer, Redact, redacting
 from worker.containers import Engine
 from worker.keeper import LeaseKeeper
-from worker.sandbox_container import AGENT_SERVER
 from worker.settings import WorkerSettings
 
 
@@ -28,6 +29,8 @@ class Parts:
     publisher: Publisher
     keeper: LeaseKeeper
     http: httpx.Client
+    # Where looks are taken (worker.looks).
+    looks: Executor
     # Label of our containers: another installation's on the same engine are none of our business.
     installation: str
 
@@ -35,14 +38,8 @@ class Parts:
         self, sandbox: Sandbox, url: str | None = None, redact: Redact | None = None
     ) -> AgentServer | None:
         """The agent server of a sandbox at `url`, or at the URL its row has; None when it has none."""
-        url = url or agent_server_url(sandbox)
+        url = url or agent_server(sandbox.exposed_urls)
         if url is None:
             return None
         key = self.vault.decrypt(sandbox.session_key)
         return AgentServer(url, key, self.http, redact or redacting([key]))
-
-
-def agent_server_url(sandbox: Sandbox) -> str | None:
-    """Where the sandbox's agent server was last seen."""
-    urls = {url["name"]: str(url["url"]) for url in sandbox.exposed_urls or []}
-    return urls.get(AGENT_SERVER)

@@ -12,6 +12,8 @@ class Step(StrEnum):
     CREATE = auto()
     START = auto()
     FREEZE = auto()
+    # End the processes, frozen or not, and keep the files.
+    STOP = auto()
     UNFREEZE = auto()
     # Remove a container that can't be started any more, and keep its volume.
     DISCARD = auto()
@@ -21,6 +23,8 @@ class Step(StrEnum):
     AWAIT_REMOVAL = auto()
     # Running, and not heard of yet.
     AWAIT_HEALTH = auto()
+    # It was booted for nobody, and waits to be told whose it is.
+    INITIALIZE = auto()
     SETTLE_RUNNING = auto()
     SETTLE_PAUSED = auto()
     SETTLE_DELETED = auto()
@@ -28,18 +32,35 @@ class Step(StrEnum):
     FAIL = auto()
 
 
+class Health(StrEnum):
+    """What the agent server in a running container says."""
+
+    SILENT = auto()
+    # Booted for the warm pool: it waits for its keys, and serves nobody.
+    DORMANT = auto()
+    # As the sandbox should be: its key opens it, or it is the pool's, and dormant.
+    READY = auto()
+
+
 SETTLING = frozenset({Step.SETTLE_RUNNING, Step.SETTLE_PAUSED, Step.SETTLE_DELETED, Step.FAIL})
 
+# What follows for a running container from what its agent server says.
+HEARD = {
+    Health.SILENT: Step.AWAIT_HEALTH,
+    Health.DORMANT: Step.INITIALIZE,
+    Health.READY: Step.SETTLE_RUNNING,
+}
 
-def plan(desired: Desired, state: ContainerState, *, fresh: bool, healthy: bool, leftovers: bool) -> Step:
+
+def plan(desired: Desired, state: ContainerState, *, fresh: bool, health: Health, leftovers: bool) -> Step:
     """The next step.
 
     Args:
         desired: the wish.
         state: the container, as observed now.
-        fresh: the wish is new and nothing was started, frozen or unfrozen for it yet. What changed behind our back
-            after that is reported as it is, not fought: an operator who stopped a container had a reason.
-        healthy: the agent server answered with this sandbox's key; means something while RUNNING only.
+        fresh: the wish is new and nothing was started, stopped, frozen or unfrozen for it yet. What changed behind our
+            back after that is reported as it is, not fought: an operator who stopped a container had a reason.
+        health: of the agent server; means something while RUNNING only.
         leftovers: without a container, its volume is still there.
     """
     if state == ContainerState.REMOVING:
@@ -50,9 +71,9 @@ def plan(desired: Desired, state: ContainerState, *, fresh: bool, healthy: bool,
         return Step.CREATE if fresh else Step.FAIL
     if state == ContainerState.DEAD:
         return Step.DISCARD if fresh else Step.FAIL
-    if desired == Desired.PAUSED:
-        return _plan_paused(state, fresh=fresh, healthy=healthy)
-    return _plan_running(state, fresh=fresh, healthy=healthy)
+    if desired.is_paused:
+        return _plan_paused(desired, state, fresh=fresh, health=health)
+    return _plan_running(state, fresh=fresh, health=health)
 
 
 def _plan_deleted(state: ContainerState, *, leftovers: bool) -> Step:
@@ -60,20 +81,23 @@ def _plan_deleted(state: ContainerState, *, leftovers: bool) -> Step:
     return Step.SETTLE_DELETED if gone else Step.REMOVE
 
 
-def _plan_paused(state: ContainerState, *, fresh: bool, healthy: bool) -> Step:
+def _plan_paused(desired: Desired, state: ContainerState, *, fresh: bool, health: Health) -> Step:
+    alive = state in (ContainerState.RUNNING, ContainerState.FROZEN)
+    if fresh and alive and desired == Desired.STOPPED:
+        return Step.STOP
     if state != ContainerState.RUNNING:
         return Step.SETTLE_PAUSED
     if fresh:
         return Step.FREEZE
-    return Step.SETTLE_RUNNING if healthy else Step.AWAIT_HEALTH
+    return HEARD[health]
 
 
-def _plan_running(state: ContainerState, *, fresh: bool, healthy: bool) -> Step:
+def _plan_running(state: ContainerState, *, fresh: bool, health: Health) -> Step:
     match state:
         case ContainerState.CREATED:
             return Step.START
         case ContainerState.RUNNING:
-            return Step.SETTLE_RUNNING if healthy else Step.AWAIT_HEALTH
+            return HEARD[health]
         case ContainerState.FROZEN:
             return Step.UNFREEZE if fresh else Step.SETTLE_PAUSED
         case _:

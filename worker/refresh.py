@@ -4,7 +4,7 @@ from typing import Any
 
 import structlog
 
-from shared import leases
+from shared import changes, leases
 from shared.clock import now
 from shared.models import Conversation, Sandbox
 from shared.states import Status
@@ -63,5 +63,6 @@ def _write_title(parts: Parts, conversation: Conversation, title: str) -> None:
         row = conversations.find(session, conversation.id, lock=True)
         if row is None or row.title_settled:
             return  # somebody named it while we asked: theirs is newer
-        values = {"title": title, "title_settled": True, "updated_at": now(), "attempt": 0}
+        values: dict[str, Any] = {"title": title, "title_settled": True, "updated_at": now(), "attempt": 0}
         leases.write(session, Conversation, conversation.id, conversation.fence, **values)
+        changes.note(session, row)

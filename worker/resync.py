@@ -6,15 +6,15 @@ import structlog
 from sqlmodel import col, select
 
 from shared import leases
-from shared.clock import after, now
-from shared.jobs import CheckSandbox
 from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Status
 from shared.store import sandboxes
+from shared.store.sandboxes import Standing
 from worker.containers import ContainerState, Listed
-from worker.engine import SANDBOX_LABEL
+from worker.looks import check, look
 from worker.parts import Parts
 from worker.sandbox_container import NAME_PREFIX, container_name
+from worker.warm_pool import retire_outdated
 
 log = structlog.get_logger()
 
@@ -33,28 +33,22 @@ def resync(parts: Parts) -> None:
         rows = sandboxes.on_node(session, parts.settings.node)
     for row in rows:
         name = container_name(row.id)
-        if _differs(row, listed.get(name), has_volume=name in volumes):
+        if _is_attended_to(row):
+            continue
+        if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(parts, row.id)
+        elif _differs(row, listed.get(name), has_volume=name in volumes):
+            look(parts, row.id)
+    retire_outdated(parts, listed)
     _reap(parts, {container_name(row.id) for row in rows}, {*listed, *volumes})
 
 
-def check(parts: Parts, sandbox_id: str) -> None:
-    """Have a sandbox looked at soon."""
-    with parts.database.transaction() as session:
-        leases.mark_due(session, Sandbox, sandbox_id, after(parts.shared.republish_seconds))
-    parts.publisher.publish(CheckSandbox(sandbox_id, parts.settings.node))
+def _is_attended_to(row: Standing) -> bool:
+    """Whether somebody is at it, or will be."""
+    return row.due_at is not None or leases.is_held(row.lease_until)
 
 
-def sandbox_of(item: Listed) -> str:
-    """The id of the sandbox a container was made for."""
-    return item.labels.get(SANDBOX_LABEL) or item.name.removeprefix(NAME_PREFIX)
-
-
-def _differs(row: Sandbox, item: Listed | None, *, has_volume: bool) -> bool:
-    if row.due_at is not None or (row.lease_until is not None and row.lease_until > now()):
-        return False  # somebody is at it, or will be
-    if row.desired == Desired.DELETED or row.generation != row.observed_generation:
-        return True
+def _differs(row: Standing, item: Listed | None, *, has_volume: bool) -> bool:
     state = item.state if item else ContainerState.ABSENT
     if row.status == Status.PAUSED:
         # A frozen one that only its files are left of, after a reboot say, is another kind of paused.

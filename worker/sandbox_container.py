@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+from typing import Any
 
 from shared.models import Sandbox, SandboxSpec
 from worker.containers import ContainerRequest, Observed
@@ -21,6 +22,13 @@ WEBHOOK = {
     "num_retries": 3,
     "retry_delay": 2,
     "max_queue_size": 10_000,
+}
+
+_SINCE_BOOT = {
+    "conversations_path": "/workspace/conversations",
+    "bash_events_dir": "/workspace/bash_events",
+    # A killed server's lease would keep its conversations closed to the next one; there is only one here.
+    "lease_ttl_seconds": 0,
 }
 
 
@@ -54,18 +62,27 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
 
 def server_config(session_key: str, *, webhook_url: str, origins: list[str]) -> bytes:
     """The agent server's configuration file (real-parts facts: file keys are those of its Config)."""
-    config = {
+    own = init_config(session_key, webhook_url=webhook_url)
+    return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
+
+
+def dormant_config(boot_key: str, *, origins: list[str]) -> bytes:
+    """The same for a server that boots for nobody, and waits for its `init_config` (wire contract 3.4).
+
+    What is read at boot alone must be here already.
+    """
+    own = {"deferred_init": True, "secret_key": boot_key}
+    return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
+
+
+def init_config(session_key: str, *, webhook_url: str) -> dict[str, Any]:
+    """What makes a server its owner's."""
+    return {
         "session_api_keys": [session_key],
         # Without one it would forget the conversations' keys at a restart; it must outlive the container.
         "secret_key": hmac.new(session_key.encode(), b"agent server secret key", hashlib.sha256).hexdigest(),
         "webhooks": [{"base_url": webhook_url, **WEBHOOK}],
-        "allow_cors_origins": origins,
-        "conversations_path": "/workspace/conversations",
-        "bash_events_dir": "/workspace/bash_events",
-        # A killed server's lease would keep its conversations closed to the next one; there is only one here.
-        "lease_ttl_seconds": 0,
     }
-    return json.dumps(config).encode()
 
 
 def exposed_urls(spec: SandboxSpec, observed: Observed, host: str) -> list[dict[str, str | int]]:

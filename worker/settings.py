@@ -5,6 +5,8 @@ import socket
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.leases import MOST_SECONDS
+
 
 class WorkerSettings(BaseSettings):
     """Every variable begins with `AW_`."""
@@ -17,10 +19,12 @@ class WorkerSettings(BaseSettings):
     node_address: str = Field("127.0.0.1", description="Private address that sandbox ports are published on")
     advertised_host: str = Field("", description="Host name in sandbox URLs; empty: the node's address")
     concurrency: int = Field(32, ge=1, description="Jobs carried out at a time")
-    lease_seconds: float = Field(15.0, gt=0, description="A worker silent for this long loses its rows")
-    health_timeout: float = Field(120.0, gt=0, description="Longest wait for an agent server to answer, seconds")
+    warm_boots: int = Field(2, ge=1, description="Members of the warm pool that boot on this node at a time")
+    lease_seconds: float = Field(15.0, gt=0, le=MOST_SECONDS, description="A worker silent so long loses its rows")
+    health_timeout: float = Field(120.0, gt=0, description="Longest silence of an agent server, seconds")
     sweep_seconds: float = Field(1.0, gt=0, description="Pause between two looks for unfinished wishes")
-    resync_seconds: float = Field(30.0, gt=0, description="Pause between two comparisons of store and engine")
+    resync_seconds: float = Field(5.0, gt=0, description="Pause between two comparisons of store and engine")
+    probe_seconds: float = Field(30.0, gt=0, description="Pause between two probes of each running agent server")
     heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two signs of life of the node")
     node_lost_seconds: float = Field(20.0, gt=0, description="Another node that is silent for this long is lost")
     stop_seconds: int = Field(5, ge=0, description="Grace that a container gets before it is killed")

@@ -1,13 +1,17 @@
 """How a turn on a sandbox ends: its facts written, its waiting start tasks woken, its remains cleared up."""
 
+from dataclasses import asdict
+
 import structlog
 
 from shared.clock import now
 from shared.jobs import Job, StartConversation
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, PauseKind, Reason, Status
-from shared.store import sandboxes, start_tasks
+from shared.store import refusals, sandboxes, start_tasks
+from shared.store.refusals import Judgement
 from shared.store.sandboxes import Fact
+from worker.agent_server import redacting
 from worker.containers import ContainerState, EngineRefused, EngineUnavailable, Observed
 from worker.parts import Parts
 from worker.plan import Step
@@ -26,25 +30,27 @@ class Settlement:
         self._parts = parts
         self._sandbox = sandbox
         self._name = container_name(sandbox.id)
+        # `cached_property` has one lock for all turns before Python 3.12.
+        self._spec: SandboxSpec | None = None
 
     def enter(self, status: Status) -> None:
         """Record a state on the way."""
         if self._sandbox.status != status:
-            self._write(Fact(status), answered=False)
+            why = self._wish_reason() if status == Status.DELETING else None
+            self._write(Fact(status, why), answered=False)
 
     def settle(self, step: Step, observed: Observed, *, acted: bool) -> None:
         """Write what the plan has come to; `acted`: this turn has changed something on the way."""
         match step:
             case Step.SETTLE_RUNNING:
-                outside = Reason.RESUMED_OUTSIDE if self._sandbox.desired == Desired.PAUSED else None
-                self._write(Fact(Status.RUNNING, outside, exposed_urls=self.urls(observed)))
+                outside = None if self._sandbox.desired == Desired.RUNNING else Reason.RESUMED_OUTSIDE
+                self._write(Fact(Status.RUNNING, outside, exposed_urls=self.urls(observed)), lets_go=True)
             case Step.SETTLE_PAUSED:
-                outside = Reason.PAUSED_OUTSIDE if self._sandbox.desired == Desired.RUNNING else None
-                frozen = observed.state == ContainerState.FROZEN
-                self._write(Fact(Status.PAUSED, outside, pause_kind=PauseKind.FROZEN if frozen else PauseKind.STOPPED))
+                kind = PauseKind.FROZEN if observed.state == ContainerState.FROZEN else PauseKind.STOPPED
+                self._write(Fact(Status.PAUSED, self._why_paused(kind), pause_kind=kind), lets_go=True)
             case Step.SETTLE_DELETED:
                 self.enter(Status.DELETING)
-                self._write(Fact(Status.DELETED))
+                self._write(Fact(Status.DELETED, self._wish_reason()))
             case _:
                 self._fail_by_itself(observed, acted=acted)
 
@@ -65,12 +71,20 @@ class Settlement:
         return exposed_urls(self.spec(), observed, self._parts.settings.host_in_urls)
 
     def spec(self) -> SandboxSpec:
-        """What the sandbox is made from."""
-        with self._parts.database.reading() as session:
-            spec = session.get(SandboxSpec, self._sandbox.spec_id)
-        if spec is None:  # a foreign key holds it
-            raise LookupError(self._sandbox.spec_id)
-        return spec
+        """What the sandbox is made from, as of this turn."""
+        if self._spec is None:
+            with self._parts.database.reading() as session:
+                self._spec = session.get_one(SandboxSpec, self._sandbox.spec_id)
+        return self._spec
+
+    def _why_paused(self, kind: PauseKind) -> Reason | None:
+        """Why it is paused, if its owner has not wished that."""
+        wished = Desired(self._sandbox.desired)
+        ours = wished == Desired.PAUSED or (wished == Desired.STOPPED and kind == PauseKind.STOPPED)
+        return self._wish_reason() if ours else Reason.PAUSED_OUTSIDE
+
+    def _wish_reason(self) -> Reason | None:
+        return Reason(self._sandbox.wish_reason) if self._sandbox.wish_reason else None
 
     def _fail_by_itself(self, observed: Observed, *, acted: bool) -> None:
         """The container ended or went away without our doing."""
@@ -98,20 +112,26 @@ class Settlement:
             text = self._parts.engine.read_log(self._name, LOG_LINES)
         except (EngineUnavailable, EngineRefused):
             return ""
-        return text.replace(self._parts.vault.decrypt(self._sandbox.session_key), "******").strip()
+        keys = filter(None, (self._sandbox.session_key, self._sandbox.boot_key))
+        return redacting(map(self._parts.vault.decrypt, keys))(text).strip()
 
-    def _write(self, fact: Fact, *, answered: bool = True) -> None:
-        """Write a fact, and wake the start tasks that wait for it."""
+    def _write(self, fact: Fact, *, answered: bool = True, lets_go: bool = False) -> None:
+        """Write a fact, and wake the start tasks that wait for it; `lets_go`: nothing follows it."""
         generation = self._sandbox.generation if answered else None
         if answered and self._is_known(fact):
             return
         woken: list[Job] = []
+        judged: list[Judgement] = []
         with self._parts.database.transaction() as session:
-            moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation)
+            if fact.status == Status.RUNNING and self._sandbox.ready_at is None:
+                judged = refusals.judge(session, self._sandbox)
+            moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation, lets_go=lets_go)
             if moved or answered:
                 ids = start_tasks.wake(session, self._sandbox.id, now())
                 woken = [StartConversation(task_id, self._sandbox.node_id) for task_id in ids]
         log.info("sandbox", sandbox=self._sandbox.id, status=fact.status.value, reason=fact.reason)
+        for judgement in judged:
+            log.warning("node_judged", spec=self._sandbox.spec_id, **asdict(judgement))
         self._parts.publisher.publish(*woken)
 
     def _is_known(self, fact: Fact) -> bool:

@@ -16,11 +16,18 @@ CONFIGURE = """\
 again() { "$@" || { sleep 1; "$@"; }; }
 mkdir -p -- "$folder" || exit
 [ -z "$author" ] || again git config --global user.name "$author" || exit
-[ -z "$address" ] || again git config --global user.email "$address"
+[ -z "$address" ] || again git config --global user.email "$address" || exit
 """
 
 INIT = """\
-git -C "$folder" rev-parse --git-dir >/dev/null 2>&1 || git init --quiet -- "$folder"
+git -C "$folder" rev-parse --git-dir >/dev/null 2>&1 || git init --quiet -- "$folder" || exit
+"""
+
+# Tells which of the project's own scripts are there, so that nobody need ask the shell to run what is not.
+TELL = """\
+for script in setup.sh pre-commit.sh; do
+    if [ -f "$project/.openhands/$script" ]; then echo "brings $script"; fi
+done
 """
 
 LOOK = """\

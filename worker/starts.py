@@ -13,7 +13,7 @@ from shared.clock import now
 from shared.jobs import DeleteSandbox
 from shared.models import Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import conversations, start_tasks
+from shared.store import conversations, deadlines, start_tasks
 from worker.agent_request import LlmNotConfigured, build_request
 from worker.agent_secrets import UnusableSecret
 from worker.agent_server import AgentServer, AgentServerError, AgentServerRefused, AgentServerUnreachable, WrongServer
@@ -21,6 +21,7 @@ from worker.parts import Parts
 from worker.start_inputs import StartInputs, load_inputs
 from worker.turns import TryAgain, take_turns
 from worker.workspace_setup import (
+    Brings,
     WorkspaceSetupFailed,
     install_git_hooks,
     prepare_repository,
@@ -51,6 +52,8 @@ class ConversationStart:
         """Take the row as claimed; its fence is shown with every write."""
         self._parts = parts
         self._task = task
+        # Until somebody has looked, what a project may bring is taken to be there.
+        self._brings = Brings()
         # Whether the worker before us may have sent the conversation off already.
         self._sent_before = task.stage == Stage.STARTING_CONVERSATION
 
@@ -67,9 +70,9 @@ class ConversationStart:
             self._walk()
         except StartFailed as failure:
             self._fail(failure.reason, str(failure))
-        except (WorkspaceSetupFailed, LlmNotConfigured, UnusableSecret, AgentServerRefused, WrongServer) as error:
+        except (WorkspaceSetupFailed, LlmNotConfigured, UnusableSecret, AgentServerRefused) as error:
             self._fail(Reason(error.reason), str(error))
-        except AgentServerUnreachable as error:
+        except (AgentServerUnreachable, WrongServer) as error:
             self._tolerate(error)
 
     def give_up(self) -> None:
@@ -86,9 +89,9 @@ class ConversationStart:
         if server is None:
             raise AgentServerUnreachable("the sandbox has no agent server's address yet")
         steps: tuple[tuple[Stage, Callable[[AgentServer, StartInputs], None]], ...] = (
-            (Stage.PREPARING_REPOSITORY, _prepare_repository),
-            (Stage.RUNNING_SETUP_SCRIPT, _run_setup_script),
-            (Stage.SETTING_UP_GIT_HOOKS, _install_git_hooks),
+            (Stage.PREPARING_REPOSITORY, self._prepare_repository),
+            (Stage.RUNNING_SETUP_SCRIPT, self._run_setup_script),
+            (Stage.SETTING_UP_GIT_HOOKS, self._install_git_hooks),
             (Stage.STARTING_CONVERSATION, self._create_conversation),
         )
         order = list(Stage)
@@ -107,11 +110,24 @@ class ConversationStart:
         if sandbox is None or sandbox.desired == Desired.DELETED:
             raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
         settled = sandbox.generation == sandbox.observed_generation
-        if settled and sandbox.status == Status.ERROR:
+        lost = sandbox.reason == Reason.NODE_LOST  # nobody knows for how long
+        if (settled or lost) and sandbox.status == Status.ERROR:
             raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
-        if sandbox.desired == Desired.PAUSED or (settled and sandbox.status == Status.PAUSED):
+        if Desired(sandbox.desired).is_paused or (settled and sandbox.status == Status.PAUSED):
             raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
         return sandbox if sandbox.status == Status.RUNNING else None
+
+    def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
+        self._brings = prepare_repository(server, inputs.project) or Brings()
+
+    def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
+        if self._brings.setup_script:
+            run_setup_script(server, inputs.project.folder, redact=inputs.redact)
+
+    def _install_git_hooks(self, server: AgentServer, inputs: StartInputs) -> None:
+        # The setup script may have made one.
+        if self._brings.git_hook or self._brings.setup_script:
+            install_git_hooks(server, inputs.project.folder)
 
     def _create_conversation(self, server: AgentServer, inputs: StartInputs) -> None:
         body = build_request(inputs.agent)
@@ -138,14 +154,16 @@ class ConversationStart:
 
     def _finish(self) -> None:
         with self._parts.database.transaction() as session:
+            deadlines.record_use(session, str(self._task.sandbox_id))
             start_tasks.advance(session, self._task, Stage.READY)
             conversations.publish(session, self._task.conversation_id)
         log.info("conversation_ready", task=self._task.id, conversation=self._task.conversation_id)
 
-    def _tolerate(self, error: AgentServerUnreachable) -> None:
+    def _tolerate(self, error: AgentServerUnreachable | WrongServer) -> None:
+        """Where the sandbox's server listened when its row was written, another's may listen by now."""
         if self._task.attempt + 1 < self._parts.settings.most_attempts:
             raise TryAgain(str(error)) from None
-        self._fail(Reason.AGENT_SERVER_UNREACHABLE, str(error))
+        self._fail(Reason(error.reason), str(error))
 
     def _fail(self, reason: Reason, detail: str) -> None:
         """End in ERROR and leave nothing behind: no half a conversation, no sandbox that nobody asked for."""
@@ -181,15 +199,3 @@ def _start(parts: Parts, task: StartTask) -> None:
 
 def _give_up(parts: Parts, task: StartTask) -> None:
     ConversationStart(parts, task).give_up()
-
-
-def _prepare_repository(server: AgentServer, inputs: StartInputs) -> None:
-    prepare_repository(server, inputs.project)
-
-
-def _run_setup_script(server: AgentServer, inputs: StartInputs) -> None:
-    run_setup_script(server, inputs.project.folder, redact=inputs.redact)
-
-
-def _install_git_hooks(server: AgentServer, inputs: StartInputs) -> None:
-    install_git_hooks(server, inputs.project.folder)

@@ -6,13 +6,17 @@ from shared import leases
 from shared.clock import after
 from shared.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
 from shared.models import Conversation, Sandbox, StartTask
-from shared.store import idempotency, sandboxes
+from shared.store import change_log, idempotency, sandboxes
+from worker.deadlines import meet_deadlines
 from worker.parts import Parts
+from worker.warm_pool import tend_pools
 
 
 def sweep(parts: Parts) -> None:
-    """Place what waits for a node, hand out what this node has to do, and forget what has expired."""
+    """Place what waits for a node, hand out what this node has to do, meet deadlines, and forget what has expired."""
     parts.publisher.publish(*_place(parts), *_take_due(parts))
+    meet_deadlines(parts)
+    tend_pools(parts)
     _forget(parts)
 
 
@@ -42,8 +46,9 @@ def _take_due(parts: Parts) -> list[Job]:
 
 
 def _forget(parts: Parts) -> None:
-    with parts.database.reading() as session:
-        if not idempotency.has_expired(session):
-            return
-    with parts.database.transaction() as session:
-        idempotency.forget_expired(session)
+    for table in (idempotency, change_log):
+        with parts.database.reading() as session:
+            expired = table.has_expired(session)
+        if expired:
+            with parts.database.transaction() as session:
+                table.forget_expired(session)

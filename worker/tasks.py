@@ -14,6 +14,8 @@ from shared.jobs import (
     ResumeSandbox,
     StartConversation,
     StartSandbox,
+    StopSandbox,
+    WarmSandbox,
 )
 from worker.converge import converge
 from worker.parts import Parts
@@ -22,7 +24,9 @@ from worker.starts import start_conversation
 
 WORK: dict[type[Job], Callable[[Parts, str], None]] = {
     StartSandbox: converge,
+    WarmSandbox: converge,
     PauseSandbox: converge,
+    StopSandbox: converge,
     ResumeSandbox: converge,
     DeleteSandbox: converge,
     CheckSandbox: converge,

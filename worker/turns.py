@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, and_, true
+from sqlalchemy.exc import OperationalError
 from sqlmodel import col
 
 from shared import leases
@@ -19,7 +20,7 @@ from worker.parts import Parts
 
 log = structlog.get_logger()
 
-LONGEST_BACKOFF_SECONDS = 30.0
+LONGEST_BACKOFF_SECONDS = leases.MOST_SECONDS
 UNAVAILABLE_SECONDS = 2.0
 
 
@@ -44,22 +45,34 @@ def take_turns(
     row_id: str,
     work: Callable[[Parts, Row], None],
     give_up: Callable[[Parts, Row], None],
-) -> None:
+    only: ColumnElement[bool] | None = None,
+) -> bool:
     """Work on a row until it wants nothing more, or must wait, or is somebody else's.
 
     `work` raises TryAgain to ask for another turn. Whatever else it raises is a defect and costs an attempt: the row is
     never lost. After the last attempt `give_up` says so in the row; it may raise TryAgain where giving up is no choice.
+
+    Args:
+        only: the row is left to others unless this is true of it.
+
+    Returns:
+        Whether it was worked on, and wants nothing more.
     """
-    while (row := _claim(parts, table, row_id)) is not None:
+    done = False
+    while (row := _claim(parts, table, row_id, only)) is not None:
         try:
             with parts.keeper.holding(table, row):
                 retry = _work(parts, row, work, give_up)
-                _release(parts, table, row, retry)
+                wants_more = _release(parts, table, row, retry)
         except LeaseLost:
             log.warning("turn_lost", table=table.__tablename__, row=row_id)
-            return
+            return False
         if retry is not None:
-            return
+            return False
+        if not wants_more:
+            return True
+        done = True
+    return done
 
 
 def backoff(attempt: int) -> float:
@@ -68,16 +81,15 @@ def backoff(attempt: int) -> float:
     return float(min(0.5 * 2 ** min(attempt, 16), LONGEST_BACKOFF_SECONDS))
 
 
-def _claim(parts: Parts, table: type[Row], row_id: str) -> Row | None:
+def _claim(parts: Parts, table: type[Row], row_id: str, only: ColumnElement[bool] | None) -> Row | None:
+    where = and_(_is_ours(parts, table), true() if only is None else only)
     with parts.database.transaction() as session:
-        return leases.claim(
-            session, table, row_id, parts.keeper.owner, parts.keeper.seconds, where=_is_ours(parts, table)
-        )
+        return leases.claim(session, table, row_id, parts.keeper.owner, parts.keeper.seconds, where=where)
 
 
-def _is_ours(parts: Parts, table: type[Any]) -> ColumnElement[bool] | None:
+def _is_ours(parts: Parts, table: type[Any]) -> ColumnElement[bool]:
     """A message may be older than the sandbox's move to another node, whose engine is the one that counts now."""
-    return col(Sandbox.node_id) == parts.settings.node if table is Sandbox else None
+    return col(Sandbox.node_id) == parts.settings.node if table is Sandbox else true()
 
 
 def _work(
@@ -93,6 +105,9 @@ def _work(
     except (EngineUnavailable, AgentServerUnreachable) as error:
         log.warning("unavailable", row=row.id, error=str(error))
         return TryAgain(str(error), seconds=UNAVAILABLE_SECONDS, counts=False)
+    except OperationalError as error:
+        log.warning("store_unavailable", row=row.id, error=type(error).__name__)
+        return TryAgain(type(error).__name__, seconds=UNAVAILABLE_SECONDS, counts=False)
     except Exception as error:
         # A defect of ours: the trace shows code, not values, and the sweep brings the row back.
         log.exception("turn_failed", row=row.id, attempt=row.attempt, error=type(error).__name__)
@@ -101,11 +116,14 @@ def _work(
     return None
 
 
-def _release(parts: Parts, table: type[Row], row: Any, retry: TryAgain | None) -> None:
+def _release(parts: Parts, table: type[Row], row: Any, retry: TryAgain | None) -> bool:
+    """Let go, unless that went with the work's last fact; whether the row wants more."""
+    if row.lease_until is None:
+        return row.due_at is not None
     with parts.database.transaction() as session:
         if retry is not None and retry.counts:
             leases.write(session, table, row.id, row.fence, attempt=row.attempt + 1)
-        leases.release(session, table, row.id, row.fence, _retry_at(row, retry))
+        return leases.release(session, table, row.id, row.fence, _retry_at(row, retry))
 
 
 def _retry_at(row: Any, retry: TryAgain | None) -> datetime | None:

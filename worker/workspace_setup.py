@@ -22,7 +22,7 @@ from urllib.parse import quote
 from shared.errors import WorkspaceError
 from worker.agent_server import CommandResult, Redact, redacting
 from worker.git_remotes import Repository, UnusableRemote
-from worker.setup_scripts import CLONE, CONFIGURE, HIDE, HOOKS, INIT, LOOK, PRE_COMMIT, SETUP, with_variables
+from worker.setup_scripts import CLONE, CONFIGURE, HIDE, HOOKS, INIT, LOOK, PRE_COMMIT, SETUP, TELL, with_variables
 
 CLONE_SECONDS = 120.0
 SETUP_SCRIPT_SECONDS = 600.0
@@ -106,22 +106,32 @@ class Project:
         return self.conversation_id.replace("-", "")
 
 
-def prepare_repository(shell: Shell, project: Project) -> None:
+@dataclass(frozen=True)
+class Brings:
+    """Which scripts a project has for its own setup."""
+
+    setup_script: bool = True
+    git_hook: bool = True
+
+
+def prepare_repository(shell: Shell, project: Project) -> Brings | None:
     """Make `project.folder` a git repository, cloned or new.
 
     Without a branch of its own a clone is on a new one, `openhands-workspace-<8 of the conversation id>`.
     A clone that is there already is kept, whatever branch it is on.
 
+    Returns:
+        Which scripts the project has; None: nobody has looked.
+
     Raises:
         WorkspaceSetupFailed, RepositoryCloneFailed: see above.
         AgentServerError: the server could not be asked.
     """
-    _configure_git(shell, project)
-    if project.repository is None:
-        command = with_variables(INIT, folder=project.folder)
-        _run(shell, command, WorkspaceSetupFailed("the working folder could not be made a repository"))
-    else:
-        _clone(shell, project, project.repository)
+    if project.repository is not None:
+        _run(shell, _configuring(project), WorkspaceSetupFailed("the working folder could not be made"))
+        return _clone(shell, project, project.repository)
+    command = _configuring(project) + INIT + with_variables(TELL, project=project.folder)
+    return _brings(_run(shell, command, WorkspaceSetupFailed("the working folder could not be made a repository")))
 
 
 def run_setup_script(
@@ -154,19 +164,18 @@ def install_git_hooks(shell: Shell, project_dir: str) -> None:
     _run(shell, command, GitHooksFailed("the pre-commit hook could not be installed"))
 
 
-def _configure_git(shell: Shell, project: Project) -> None:
+def _configuring(project: Project) -> str:
     author, address = project.author or "", project.address or ""
-    command = with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
-    _run(shell, command, WorkspaceSetupFailed("the working folder could not be made"))
+    return with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
 
 
-def _clone(shell: Shell, project: Project, repository: Repository) -> None:
+def _clone(shell: Shell, project: Project, repository: Repository) -> Brings | None:
     try:
         url, credential = repository.url, repository.credential
     except UnusableRemote as error:
         raise RepositoryCloneFailed(str(error)) from error
     if _is_cloned(shell, project.folder, url):
-        return
+        return None
     private = _store_credential(shell, project, credential)
     command = _clone_script(project, repository, url, private)
     result = shell.run_command(command, timeout=project.clone_seconds + GRACE_SECONDS)
@@ -176,6 +185,12 @@ def _clone(shell: Shell, project: Project, repository: Repository) -> None:
         token = repository.token or ""
         words = redacting([token, quote(token, safe="")])(_tail(result.output))
         raise RepositoryCloneFailed(f"cloning {repository.name} failed: {words}")
+    return _brings(result)
+
+
+def _brings(result: CommandResult) -> Brings:
+    told = result.stdout.splitlines()
+    return Brings(setup_script="brings setup.sh" in told, git_hook="brings pre-commit.sh" in told)
 
 
 def _is_cloned(shell: Shell, folder: str, url: str) -> bool:
@@ -201,7 +216,7 @@ def _store_credential(shell: Shell, project: Project, credential: str) -> str:
 def _clone_script(project: Project, repository: Repository, url: str, private: str) -> str:
     parent, _, name = project.folder.rpartition("/")
     return with_variables(
-        CLONE,
+        CLONE + TELL,
         private=private,
         url=url,
         project=project.folder,

@@ -1,26 +1,34 @@
 """Conversations: start them, list them."""
 
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Response
 from sqlmodel import Session
 
 from api.auth import Caller, ForUsers, Me
-from api.context import Context, Here, Hurry
-from api.idempotency import OnlyOnce
+from api.context import Context, Here, Hurry, Wishes
+from api.idempotency import Once, OnlyOnce
+from api.lists import Listing, ListRoute
+from api.lookout import Subject
+from api.patience import Patient, Wished
 from api.query import Ids, Limit, PageId, Since
-from api.schemas.conversations import AppConversation, show_conversation
+from api.schemas.conversations import AppConversation, show_conversation, write_conversation
+from api.schemas.pages import write_count, write_page
 from api.schemas.start_tasks import StartRequest, StartTaskInfo, show_start_task
 from api.schemas.wire import PageOf
 from shared import conversation_starts
 from shared.conversation_starts import Wish
+from shared.errors import NotFound
 from shared.ids import parse_id, parse_ids
-from shared.models import Conversation, Sandbox
-from shared.store import conversations
-from shared.store.conversations import ConversationFilter
+from shared.jobs import Job
+from shared.models import Conversation, Sandbox, StartTask
+from shared.store import conversation_lists, conversations, start_tasks
+from shared.store.conversation_lists import ConversationFilter
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
+lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
 
 MOST_IDS = 100
 
@@ -36,7 +44,7 @@ class ConversationOrder(StrEnum):
     TITLE_DESC = "TITLE_DESC"
 
 
-def read_filter(
+async def read_filter(
     title_contains: Annotated[str | None, Query(alias="title__contains", max_length=500)] = None,
     created_from: Annotated[Since | None, Query(alias="created_at__gte")] = None,
     created_before: Annotated[Since | None, Query(alias="created_at__lt")] = None,
@@ -61,43 +69,31 @@ Which = Annotated[ConversationFilter, Depends(read_filter)]
 
 
 @router.post("", response_model=StartTaskInfo)
-def start_conversation(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, request: StartRequest) -> Any:
-    """Wish for a conversation; the answer is the task that starts it."""
-    wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at, here.settings.quotas)
-    with here.database.transaction() as session:
-        if (answered := once.find(session)) is not None:
-            return answered
-        start = conversation_starts.accept(session, here.vault, wish)
-        answer = show_start_task(start.task, start.sandbox, start.paused)
-        once.keep(session, answer)
-    wishes.hurry(*start.jobs)
-    return answer
+async def start_conversation(
+    here: Here, me: Me, wishes: Hurry, once: OnlyOnce, patience: Patient, request: StartRequest
+) -> Any:
+    """Wish for a conversation; the answer is the task that starts it. One that is waited for is READY or in ERROR."""
+    return await patience.see(partial(_start, here, me, wishes, once, request))
 
 
-@router.get("/search")
-def search_conversations(
-    here: Here,
-    me: Me,
+@lists.get("/search", response_model=PageOf[AppConversation])
+async def search_conversations(
     which: Which,
     sort_order: ConversationOrder = ConversationOrder.CREATED_AT_DESC,
     page_id: PageId = None,
     limit: Limit = 100,
-) -> PageOf[AppConversation]:
+) -> Listing:
     """A page of the caller's conversations."""
-    with here.database.reading() as session:
-        page = conversations.search(session, me.id, which, sort_order=sort_order, page_id=page_id, limit=limit)
-        items = _show(session, here, me, page.items)
-    return PageOf(items=items, next_page_id=page.next_page_id)
+    return Listing(lambda here, me: _search(here, me, which, sort_order, page_id, limit))
 
 
-@router.get("/count")
-def count_conversations(here: Here, me: Me, which: Which) -> int:
+@lists.get("/count", response_model=int)
+async def count_conversations(which: Which) -> Listing:
     """How many conversations a search with these filters finds."""
-    with here.database.reading() as session:
-        return conversations.count(session, me.id, which)
+    return Listing(lambda here, me: write_count(conversation_lists.count(here.database, me.id, which)))
 
 
-@router.get("")
+@router.get("", response_model=list[AppConversation | None] | PageOf[AppConversation])
 def get_conversations(
     here: Here,
     me: Me,
@@ -106,10 +102,10 @@ def get_conversations(
     sort_order: ConversationOrder = ConversationOrder.CREATED_AT_DESC,
     page_id: PageId = None,
     limit: Limit = 100,
-) -> list[AppConversation | None] | PageOf[AppConversation]:
+) -> Any:
     """The caller's conversations of those ids, in order, null for an unknown one; without ids, as a search."""
     if ids is None:
-        return search_conversations(here, me, which, sort_order, page_id, limit)
+        return _search(here, me, which, sort_order, page_id, limit)
     hexes = parse_ids(ids, most=MOST_IDS)
     with here.database.reading() as session:
         found = conversations.get_many(session, hexes, me.id)
@@ -123,6 +119,37 @@ def get_conversation(here: Here, me: Me, conversation_id: str) -> AppConversatio
     with here.database.reading() as session:
         row = conversations.get_shown(session, parse_id(conversation_id), me.id)
         return _show(session, here, me, [row])[0]
+
+
+def _start(here: Context, me: Caller, wishes: Wishes, once: Once, request: StartRequest) -> Wished[Any]:
+    wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at, here.settings.quotas)
+    with here.database.transaction() as session:
+        if (kept := once.find(session)) is not None:
+            return _started(here, me, kept.document, kept.answer)
+        start = conversation_starts.accept(session, here.vault, wish)
+        answer = show_start_task(start.task, start.sandbox, start.paused)
+        once.keep(session, answer)
+    return _started(here, me, answer.model_dump(), answer, *start.jobs)
+
+
+def _started(here: Context, me: Caller, shown: dict[str, Any], answer: Any, *jobs: Job) -> Wished[Any]:
+    return Wished(answer, jobs, Subject(StartTask, shown["id"]), partial(_look, here, me, shown))
+
+
+def _look(here: Context, me: Caller, shown: dict[str, Any]) -> StartTaskInfo:
+    """How far the start has got by now."""
+    with here.database.reading() as session:
+        found = start_tasks.get_many(session, [shown["id"]], me.id)[0]
+    if found is None:  # no start task is ever removed
+        raise NotFound("start task", shown["id"])
+    return show_start_task(*found).model_copy(update={"paused_sandbox_ids": shown["paused_sandbox_ids"]})
+
+
+def _search(
+    here: Context, me: Caller, which: ConversationFilter, sort_order: str, page_id: str | None, limit: int
+) -> Response:
+    page = conversation_lists.search(here.database, me.id, which, sort_order=sort_order, page_id=page_id, limit=limit)
+    return write_page(page, write_conversation, here.vault)
 
 
 def _show(

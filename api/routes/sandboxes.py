@@ -1,32 +1,42 @@
 """Sandboxes: start, list, pause, resume, delete. Each command writes a wish and answers."""
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
+from fastapi.exceptions import RequestValidationError
+from sqlmodel import Session
 
-from api.auth import ForUsers, Me
-from api.context import Here, Hurry
-from api.idempotency import OnlyOnce
+from api.auth import Caller, ForUsers, Me
+from api.context import Context, Here, Hurry, Wishes
+from api.errors import validation_entry
+from api.idempotency import Once, OnlyOnce
+from api.lists import Listing, ListRoute
+from api.lookout import Subject
+from api.patience import Patient, Wished
 from api.query import Ids, Limit, PageId
-from api.schemas.sandboxes import Resumed, SandboxInfo, TransitionInfo, show_sandbox, show_transition
+from api.schemas.deadlines import OwnDeadlines
+from api.schemas.pages import write_page
+from api.schemas.sandboxes import Resumed, SandboxInfo, TransitionInfo, show_sandbox, show_transition, write_sandbox
 from api.schemas.wire import PageOf, Success
+from shared.clock import now
 from shared.ids import check_count
-from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox
+from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
 from shared.models import Sandbox
 from shared.states import Desired
-from shared.store import quotas, sandboxes, specs
+from shared.store import deadlines, quotas, sandbox_lists, sandboxes, specs, traffic, warm_pool
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=ForUsers)
+lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
 
 MOST_IDS = 100
+TOO_OLD = "the sandbox is older than that: delete it, if that is what you want"
 
 
-@router.get("/search")
-def search_sandboxes(here: Here, me: Me, page_id: PageId = None, limit: Limit = 100) -> PageOf[SandboxInfo]:
+@lists.get("/search", response_model=PageOf[SandboxInfo])
+async def search_sandboxes(page_id: PageId = None, limit: Limit = 100) -> Listing:
     """A page of the caller's sandboxes, newest first."""
-    with here.database.reading() as session:
-        page = sandboxes.search(session, me.id, page_id, limit)
-    return PageOf(items=[show_sandbox(row, here.vault) for row in page.items], next_page_id=page.next_page_id)
+    return Listing(lambda here, me: _search(here, me, page_id, limit))
 
 
 @router.get("")
@@ -35,72 +45,147 @@ def get_sandboxes(here: Here, me: Me, ids: Annotated[Ids, Query(alias="id")]) ->
     check_count(ids, most=MOST_IDS)
     with here.database.reading() as session:
         found = sandboxes.get_many(session, ids, me.id)
-    return [show_sandbox(row, here.vault) if row else None for row in found]
+        shown = {info.id: info for info in _show(session, here, [row for row in found if row])}
+    return [shown[row.id] if row else None for row in found]
 
 
 @router.get("/{sandbox_id}")
 def get_sandbox(here: Here, me: Me, sandbox_id: str) -> SandboxInfo:
     """One of the caller's sandboxes (ours)."""
     with here.database.reading() as session:
-        return show_sandbox(sandboxes.get(session, sandbox_id, me.id), here.vault)
+        [shown] = _show(session, here, [sandboxes.get(session, sandbox_id, me.id)])
+    return shown
 
 
 @router.get("/{sandbox_id}/transitions")
 def list_transitions(here: Here, me: Me, sandbox_id: str) -> list[TransitionInfo]:
-    """Every move of the sandbox's status, oldest first (ours)."""
+    """Every move of the sandbox's status, oldest first; of a deleted one too (ours)."""
     with here.database.reading() as session:
-        sandbox = sandboxes.get(session, sandbox_id, me.id)
+        sandbox = sandboxes.get(session, sandbox_id, me.id, deleted=True)
         return [show_transition(move) for move in sandboxes.transitions(session, sandbox.id)]
 
 
 @router.post("", response_model=SandboxInfo)
-def start_sandbox(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, sandbox_spec_id: str | None = None) -> Any:
-    """Wish for a sandbox; it is STARTING in the answer, and so its key is not in it."""
-    limits = here.settings.quotas
+async def start_sandbox(
+    here: Here,
+    me: Me,
+    wishes: Hurry,
+    once: OnlyOnce,
+    patience: Patient,
+    sandbox_spec_id: str | None = None,
+    own: OwnDeadlines | None = None,
+) -> Any:
+    """Wish for a sandbox. The body is ours, and optional.
+
+    It is STARTING in an answer that is not waited for, and so its key is not in it.
+    """
+    return await patience.see(partial(_start, here, me, wishes, once, sandbox_spec_id, own))
+
+
+@router.patch("/{sandbox_id}")
+def change_deadlines(here: Here, me: Me, sandbox_id: str, own: OwnDeadlines) -> SandboxInfo:
+    """Change the sandbox's own deadlines; it counts as a use, even with nothing in the body (ours)."""
     with here.database.transaction() as session:
-        if (answered := once.find(session)) is not None:
-            return answered
-        spec = specs.get_spec(session, sandbox_spec_id)
-        quotas.lock(session, me.id, limits)
-        paused = quotas.admit_create(session, me.id, limits, due_at=wishes.due_at)
-        sandbox = sandboxes.create(session, here.vault, owner_id=me.id, spec=spec, due_at=wishes.due_at)
-        answer = show_sandbox(sandbox, here.vault, paused)
-        once.keep(session, answer)
-    wishes.hurry(*_pauses(paused), StartSandbox(sandbox.id, sandbox.node_id))
-    return answer
+        sandbox = sandboxes.get(session, sandbox_id, me.id, lock=True)
+        sandboxes.set_deadlines(session, sandbox, own.columns)
+        if sandbox.expires_at is not None and sandbox.expires_at <= now() and "max_age_seconds" in own.columns:
+            raise RequestValidationError([validation_entry(("body", "max_age_seconds"), TOO_OLD)])
+        [shown] = _show(session, here, [sandbox])
+    return shown
 
 
 @router.post("/{sandbox_id}/pause")
-def pause_sandbox(here: Here, me: Me, wishes: Hurry, sandbox_id: str) -> Success:
-    """Wish for the sandbox to be paused; pausing a paused one changes nothing."""
-    return _wish(here, me, wishes, sandbox_id, Desired.PAUSED, PauseSandbox)
+async def pause_sandbox(
+    here: Here,
+    me: Me,
+    wishes: Hurry,
+    patience: Patient,
+    sandbox_id: str,
+    kind: Literal["frozen", "stopped"] = "frozen",
+) -> Success:
+    """Wish for the sandbox to be paused; pausing a paused one changes nothing.
+
+    With `kind=stopped` (ours) its memory is freed too, frozen or not; a resume boots it on its files.
+    """
+    if kind == "stopped":
+        return await patience.see(partial(_wish, here, me, wishes, sandbox_id, Desired.STOPPED, StopSandbox))
+    return await patience.see(partial(_wish, here, me, wishes, sandbox_id, Desired.PAUSED, PauseSandbox))
 
 
 @router.post("/{sandbox_id}/resume")
-def resume_sandbox(here: Here, me: Me, wishes: Hurry, sandbox_id: str) -> Resumed:
+async def resume_sandbox(here: Here, me: Me, wishes: Hurry, patience: Patient, sandbox_id: str) -> Resumed:
     """Wish for the sandbox to run; resuming a running one changes nothing, one in ERROR is started again."""
-    limits = here.settings.quotas
-    with here.database.transaction() as session:
-        quotas.lock(session, me.id, limits)
-        sandbox = sandboxes.get(session, sandbox_id, me.id, lock=True)
-        paused = quotas.admit_resume(session, sandbox, limits, due_at=wishes.due_at)
-        sandboxes.wish(session, sandbox, Desired.RUNNING, due_at=wishes.due_at)
-    wishes.hurry(*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id))
-    return Resumed(paused_sandbox_ids=[row.id for row in paused])
+    return await patience.see(partial(_resume, here, me, wishes, sandbox_id))
 
 
 @router.delete("/{sandbox_id}")
-def delete_sandbox(here: Here, me: Me, wishes: Hurry, sandbox_id: str) -> Success:
+async def delete_sandbox(here: Here, me: Me, wishes: Hurry, patience: Patient, sandbox_id: str) -> Success:
     """Wish for the sandbox to be gone, from any state. V1's clients name it in the query too: that is ignored."""
-    return _wish(here, me, wishes, sandbox_id, Desired.DELETED, DeleteSandbox)
+    return await patience.see(partial(_wish, here, me, wishes, sandbox_id, Desired.DELETED, DeleteSandbox))
 
 
-def _wish(here: Here, me: Me, wishes: Hurry, sandbox_id: str, desired: Desired, job: type[Job]) -> Success:
+def _start(
+    here: Context, me: Caller, wishes: Wishes, once: Once, spec_id: str | None, own: OwnDeadlines | None
+) -> Wished[Any]:
+    limits, columns = here.settings.quotas, own.columns if own else {}
+    with here.database.transaction() as session:
+        if (kept := once.find(session)) is not None:
+            made = session.get(Sandbox, kept.document["id"])
+            return _started(here, me, made.generation if made else 0, kept.document, kept.answer)
+        spec = specs.get_spec(session, spec_id)
+        quotas.lock(session, me.id, limits)
+        paused = quotas.admit_create(session, me.id, limits, due_at=wishes.due_at)
+        sandbox = warm_pool.obtain(
+            session, here.vault, owner_id=me.id, spec=spec, due_at=wishes.due_at, own_deadlines=columns
+        )
+        answer = show_sandbox(sandbox, deadlines.in_force(sandbox, spec), here.vault, paused)
+        once.keep(session, answer)
+    jobs = (*_pauses(paused), StartSandbox(sandbox.id, sandbox.node_id))
+    return _started(here, me, sandbox.generation, answer.model_dump(), answer, *jobs)
+
+
+def _started(here: Context, me: Caller, generation: int, shown: dict[str, Any], answer: Any, *jobs: Job) -> Wished[Any]:
+    subject = Subject(Sandbox, shown["id"], generation)
+    return Wished(answer, jobs, subject, partial(_look, here, me, shown, answer))
+
+
+def _look(here: Context, me: Caller, shown: dict[str, Any], answer: Any) -> Any:
+    """The sandbox as it is by now; if somebody has deleted it meanwhile, as it was."""
+    with here.database.reading() as session:
+        [row] = sandboxes.get_many(session, [shown["id"]], me.id)
+        if row is None:
+            return answer
+        [found] = _show(session, here, [row])
+    return found.model_copy(update={"paused_sandbox_ids": shown["paused_sandbox_ids"]})
+
+
+def _resume(here: Context, me: Caller, wishes: Wishes, sandbox_id: str) -> Wished[Resumed]:
+    with here.database.transaction() as session:
+        sandbox, paused, _ = traffic.resume(session, sandbox_id, me.id, here.settings.quotas, due_at=wishes.due_at)
+    answer = Resumed(paused_sandbox_ids=[row.id for row in paused])
+    return Wished(answer, (*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id)), _subject(sandbox))
+
+
+def _search(here: Context, me: Caller, page_id: str | None, limit: int) -> Response:
+    return write_page(sandbox_lists.search(here.database, me.id, page_id, limit), write_sandbox, here.vault)
+
+
+def _wish(
+    here: Context, me: Caller, wishes: Wishes, sandbox_id: str, desired: Desired, job: type[Job]
+) -> Wished[Success]:
     with here.database.transaction() as session:
         sandbox = sandboxes.get(session, sandbox_id, me.id, lock=True)
         sandboxes.wish(session, sandbox, desired, due_at=wishes.due_at)
-    wishes.hurry(job(sandbox.id, sandbox.node_id))
-    return Success()
+    return Wished(Success(), (job(sandbox.id, sandbox.node_id),), _subject(sandbox))
+
+
+def _subject(sandbox: Sandbox) -> Subject:
+    return Subject(Sandbox, sandbox.id, sandbox.generation)
+
+
+def _show(session: Session, here: Here, rows: list[Sandbox]) -> list[SandboxInfo]:
+    durations = deadlines.in_force_for(session, rows)
+    return [show_sandbox(row, durations[row.id], here.vault) for row in rows]
 
 
 def _pauses(paused: list[Sandbox]) -> list[Job]:

@@ -1,15 +1,18 @@
 """Conversations on the wire."""
 
+from functools import lru_cache
 from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
+from api.schemas.pages import REMEMBERED
 from api.schemas.sandboxes import agent_server_url, wire_status
 from api.schemas.wire import Time
 from shared.crypto import Vault
 from shared.models import Conversation, Sandbox
 from shared.states import Status
+from shared.store.conversation_lists import read_text
 
 
 class TokenUsage(BaseModel):
@@ -102,6 +105,12 @@ def show_conversation(
             "workspace": _show_workspace(conversation),
         }
     )
+
+
+@lru_cache(REMEMBERED)
+def write_conversation(text: str, vault: Vault) -> bytes:
+    """The JSON of a conversation in a list; it is remembered by the text, which holds all that it depends on."""
+    return show_conversation(*read_text(text), vault).model_dump_json().encode()
 
 
 def _show_metrics(conversation: Conversation) -> dict[str, Any] | None:

@@ -1,13 +1,19 @@
 """Sandboxes and their specs on the wire."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from pydantic import BaseModel, Field
 
+from api.schemas.deadlines import DeadlineInfo, DurationsInfo, show_deadline, show_durations
+from api.schemas.pages import REMEMBERED
 from api.schemas.wire import Success, Time
 from shared.crypto import Vault
+from shared.deadlines import FIELDS, Durations
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.states import Desired, Status
+from shared.store.sandbox_lists import read_text
+from shared.traffic import agent_server
 
 
 class ExposedUrl(BaseModel):
@@ -18,8 +24,8 @@ class ExposedUrl(BaseModel):
     port: int
 
 
-class SandboxInfo(BaseModel):
-    """V1's SandboxInfo; the fields from `desired_status` on are ours."""
+class SandboxInfo(DurationsInfo):
+    """V1's SandboxInfo; the fields from `desired_status` on are ours, and so are the deadlines in force."""
 
     id: str
     created_by_user_id: str | None
@@ -35,6 +41,11 @@ class SandboxInfo(BaseModel):
     # FROZEN (memory kept) or STOPPED (files kept), while PAUSED.
     pause_kind: str | None = None
     updated_at: Time
+    # When somebody or something last made use of it, to within ten seconds.
+    last_active_at: Time
+    # When it is deleted, used or not; null: never.
+    expires_at: Time | None = None
+    next_deadline: DeadlineInfo | None = None
     # In the answer of a start: the caller's sandboxes that are paused to make room for this one.
     paused_sandbox_ids: list[str] = Field(default_factory=list)
 
@@ -51,11 +62,15 @@ class TransitionInfo(BaseModel):
     from_status: str | None
     to_status: str
     reason: str | None
+    pause_kind: str | None
     at: Time
 
 
-class SandboxSpecInfo(BaseModel):
-    """V1's SandboxSpecInfo. `initial_env` is the spec's own: nothing of the server's environment is in it."""
+class SandboxSpecInfo(DurationsInfo):
+    """V1's SandboxSpecInfo, and our deadlines.
+
+    `initial_env` is the spec's own: nothing of the server's environment is in it.
+    """
 
     id: str
     command: list[str] | None
@@ -64,8 +79,8 @@ class SandboxSpecInfo(BaseModel):
     working_dir: str
 
 
-def show_sandbox(sandbox: Sandbox, vault: Vault, paused: Sequence[Sandbox] = ()) -> SandboxInfo:
-    """A sandbox for its owner; its key and URLs are shown while it runs (wire contract 1.5)."""
+def show_sandbox(sandbox: Sandbox, durations: Durations, vault: Vault, paused: Sequence[Sandbox] = ()) -> SandboxInfo:
+    """A sandbox for its owner, with its deadlines in force; key and URLs only while it runs (wire contract 1.5)."""
     running = sandbox.status == Status.RUNNING
     return SandboxInfo(
         id=sandbox.id,
@@ -80,8 +95,18 @@ def show_sandbox(sandbox: Sandbox, vault: Vault, paused: Sequence[Sandbox] = ())
         detail=sandbox.detail,
         pause_kind=sandbox.pause_kind,
         updated_at=sandbox.updated_at,
+        last_active_at=sandbox.last_active_at,
+        expires_at=sandbox.expires_at,
+        next_deadline=show_deadline(sandbox),
+        **show_durations(durations),
         paused_sandbox_ids=[row.id for row in paused],
     )
+
+
+@lru_cache(REMEMBERED)
+def write_sandbox(text: str, vault: Vault) -> bytes:
+    """The JSON of a sandbox in a list; it is remembered by the text, which holds all that it depends on."""
+    return show_sandbox(*read_text(text), vault).model_dump_json().encode()
 
 
 def wire_status(sandbox: Sandbox | None) -> str:
@@ -96,8 +121,7 @@ def agent_server_url(sandbox: Sandbox | None) -> str | None:
     """Where the sandbox's agent server answers, without a trailing slash; None unless it runs."""
     if sandbox is None or wire_status(sandbox) != Status.RUNNING:
         return None
-    urls = (url["url"].rstrip("/") for url in sandbox.exposed_urls or [] if url["name"] == "AGENT_SERVER")
-    return next(urls, None)
+    return agent_server(sandbox.exposed_urls)
 
 
 def show_transition(transition: SandboxTransition) -> TransitionInfo:
@@ -106,6 +130,7 @@ def show_transition(transition: SandboxTransition) -> TransitionInfo:
         from_status=transition.from_status,
         to_status=transition.to_status,
         reason=transition.reason,
+        pause_kind=transition.pause_kind,
         at=transition.at,
     )
 
@@ -118,4 +143,5 @@ def show_spec(spec: SandboxSpec) -> SandboxSpecInfo:
         created_at=spec.created_at,
         initial_env=spec.env,
         working_dir=spec.working_dir,
+        **{name: getattr(spec, name) for name in FIELDS},
     )

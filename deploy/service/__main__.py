@@ -9,6 +9,7 @@ from deploy.service.configuration import write_configuration
 from deploy.service.errors import ServiceError
 from deploy.service.ports import refuse_taken_ports
 from deploy.service.processes import read_processes
+from deploy.service.sockets import hold_sockets
 from deploy.service.supervision import supervise
 from shared.settings import Settings
 
@@ -31,6 +32,8 @@ def main(arguments: list[str]) -> None:
     # The Procfile's commands, and ours below, are those of this environment.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     prepare(settings)
+    if any(process.name == "web" for process in processes):
+        hold_sockets(settings)
     supervise(write_configuration(processes, settings.var_dir))
 
 

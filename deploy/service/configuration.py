@@ -7,11 +7,12 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 from deploy.service.processes import Process
+from deploy.service.sockets import LOWEST
 
 # Started in this order and stopped in the reverse one: nobody is left without the broker.
 ORDER = ("broker", "worker", "flower", "web")
-# A worker finishes the jobs it has begun.
-PATIENCE_SECONDS = {"worker": 30}
+# A worker finishes the jobs it has begun, the API takes its leave of its clients.
+PATIENCE_SECONDS = {"worker": 30, "web": 20}
 COLOURS = (36, 33, 32, 35, 34, 31)
 
 
@@ -20,17 +21,32 @@ def write_configuration(processes: Sequence[Process], var: Path) -> Path:
     for folder in (var, var / "run", var / "log"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     parser = RawConfigParser()
-    parser.read_dict({"supervisord": _supervisor(var)} | _programs(processes) | {"program:ready": _announcer()})
+    own = {"supervisord": _supervisor(var)} | _control(var)
+    parser.read_dict(own | _programs(processes) | {"program:ready": _announcer()})
     path = var / "run" / "supervisord.conf"
     with path.open("w") as file:
         parser.write(file)
     return path
 
 
+def control_socket(var: Path) -> Path:
+    """Where the supervisor takes orders, from its own user only."""
+    return var.absolute() / "run" / "supervisor.sock"
+
+
+def _control(var: Path) -> dict[str, dict[str, object]]:
+    interface = "supervisor.rpcinterface:make_main_rpcinterface"
+    return {
+        "unix_http_server": {"file": control_socket(var), "chmod": "0600"},
+        "rpcinterface:supervisor": {"supervisor.rpcinterface_factory": interface},
+    }
+
+
 def _supervisor(var: Path) -> dict[str, object]:
     files = {"logfile": var / "log" / "supervisord.log", "pidfile": var / "run" / "supervisord.pid"}
     user = {"user": "root"} if os.geteuid() == 0 else {}  # unsaid, it complains
-    return {"nodaemon": "true", "nocleanup": "true", **files, **user}
+    # What is open from there on is the API's sockets, and is passed on.
+    return {"nodaemon": "true", "nocleanup": "true", "minfds": LOWEST, **files, **user}
 
 
 def _programs(processes: Sequence[Process]) -> dict[str, dict[str, object]]:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Index, Integer, UniqueConstraint
+from sqlalchemy import BigInteger, Index, Integer, UniqueConstraint, literal_column
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
@@ -21,16 +21,27 @@ class Conversation(Leased, table=True):
 
     __tablename__ = "conversation"
     __table_args__ = (
-        Index("ix_conversation_owner_id_created_at_id", "owner_id", "created_at", "id"),
-        Index("ix_conversation_owner_id_updated_at_id", "owner_id", "updated_at", "id"),
-        Index("ix_conversation_owner_id_title_id", "owner_id", "title", "id"),
+        # What lists filter by comes last: what is not meant is passed over, and counted, without a look at its row.
+        Index("ix_conversation_by_created", "owner_id", "created_at", "id", "parent_id", "listed", "title"),
+        Index("ix_conversation_by_updated", "owner_id", "updated_at", "id", "parent_id", "listed", "title"),
+        Index("ix_conversation_by_title", "owner_id", "title", "id", "parent_id", "listed"),
+        Index("ix_conversation_of_sandbox", "sandbox_id", "created_at", "id", "parent_id", "listed"),
+        # Finds any part of three characters or more of a title.
+        Index(
+            "ix_conversation_title_search",
+            "owner_id",
+            literal_column("lower(title)").label("lowered"),
+            postgresql_using="gin",
+            postgresql_ops={"lowered": "gin_trgm_ops"},
+        ).ddl_if(dialect="postgresql"),
+        Index("ix_conversation_children", "parent_id", "owner_id", "created_at", "id", "listed"),
         *leased_indexes("conversation"),
     )
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     owner_id: str = Field(foreign_key="user.id", max_length=32)
-    sandbox_id: str = Field(foreign_key="sandbox.id", index=True, max_length=32)
-    parent_id: str | None = Field(default=None, index=True, max_length=32)
+    sandbox_id: str = Field(foreign_key="sandbox.id", max_length=32)
+    parent_id: str | None = Field(default=None, max_length=32)
     # False while its start may still fail: not shown, but its webhooks are already welcome.
     listed: bool = True
     title: str = Field(max_length=500)

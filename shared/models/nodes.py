@@ -29,9 +29,29 @@ class Node(SQLModel, table=True):
     status: str = Field(max_length=16)
     # Sandboxes it takes, whatever their state.
     capacity: int
+    # What tells its engine from all others; empty: never heard from it.
+    engine_id: str | None = Field(default=None, index=True, unique=True, max_length=512)
     # Why it is LOST.
     detail: str | None = None
     heartbeat_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    # An operator says that it never comes back; its next heartbeat says otherwise.
+    forgotten_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+class NodeRefusal(SQLModel, table=True):
+    """How often in a row a node's engine has refused a spec that other engines run."""
+
+    __tablename__ = "node_refusal"
+
+    node_id: str = Field(foreign_key="node.id", primary_key=True, max_length=64)
+    spec_id: str = Field(foreign_key="sandbox_spec.id", primary_key=True, max_length=256)
+    failures: int = 0
+    # What the engine said last.
+    detail: str | None = None
+    # Too often: no more sandboxes of the spec until then.
+    rests_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    # One more has been placed since, to see.
+    on_trial: bool = False
 
 
 class SandboxSpec(SQLModel, table=True):
@@ -53,4 +73,20 @@ class SandboxSpec(SQLModel, table=True):
     # Capabilities added back after all were dropped.
     capabilities: list[str] = Field(default_factory=list, sa_type=Json)
     runtime: str | None = Field(default=None, max_length=64)
+    # Deadlines of its sandboxes (decision 17); empty: never.
+    freeze_after_seconds: int | None = None
+    stop_after_seconds: int | None = None
+    delete_after_seconds: int | None = None
+    max_age_seconds: int | None = None
+    # Whether traffic to one that is paused resumes it (decision 26).
+    wake_on_traffic: bool = True
+    # The warm pool (decision 21): members that wait, ready; and the most there are at a time, booting ones too.
+    warm_target: int = 0
+    warm_most: int = 0
+    # Grows when what its sandboxes are made from changes: older members of the pool are of no use then.
+    revision: int = 1
+    # How often in a row a member could not be made, when last, and why.
+    warm_failures: int = 0
+    warm_failed_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    warm_detail: str | None = None
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)

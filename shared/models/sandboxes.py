@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index
+from sqlalchemy import Index, text
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
+from shared.deadlines import Act
 from shared.ids import new_id
 from shared.models.columns import Json, UtcDateTime, one_of
 from shared.models.leases import Leased, leased_indexes
@@ -20,8 +21,24 @@ class Sandbox(Leased, table=True):
     __table_args__ = (
         one_of("desired", Desired),
         one_of("status", Status),
+        one_of("deadline_does", Act),
         Index("ix_sandbox_owner_id_created_at_id", "owner_id", "created_at", "id"),
         Index("ix_sandbox_owner_id_desired", "owner_id", "desired"),
+        # The deleted ones, of which there are more every day, are in no list.
+        Index(
+            "ix_sandbox_listed",
+            "owner_id",
+            "created_at",
+            "id",
+            sqlite_where=text("desired != 'DELETED'"),
+            postgresql_where=text("desired != 'DELETED'"),
+        ),
+        Index(
+            "ix_sandbox_deadline_at",
+            "deadline_at",
+            sqlite_where=text("deadline_at IS NOT NULL"),
+            postgresql_where=text("deadline_at IS NOT NULL"),
+        ),
         *leased_indexes("sandbox"),
     )
 
@@ -34,17 +51,38 @@ class Sandbox(Leased, table=True):
 
     desired: str = Field(max_length=16)
     generation: int = 1
+    # Which deadline wished it; empty: somebody did.
+    wish_reason: str | None = Field(default=None, max_length=64)
 
-    # Written by `shared.store.sandboxes.move` alone.
+    # Written by `shared.store.sandboxes.move`, and by a claim from the warm pool (decision 21), alone.
     status: str = Field(max_length=16)
     observed_generation: int = 0
+    # The newest wish there was when it was last told that its node is lost.
+    told_generation: int | None = None
     reason: str | None = Field(default=None, max_length=64)
     detail: str | None = None
     pause_kind: str | None = Field(default=None, max_length=16)
     exposed_urls: list[dict[str, Any]] | None = Field(default=None, sa_type=Json)
+    # When it became what it is: its status, or its kind of pause.
+    settled_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     # First time it was healthy; empty: its boot may still fail, and then nothing of it is worth keeping.
     ready_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
+    # Its own deadlines; empty: its spec's, `shared.deadlines.NEVER`: none.
+    freeze_after_seconds: int | None = None
+    stop_after_seconds: int | None = None
+    delete_after_seconds: int | None = None
+    max_age_seconds: int | None = None
+    last_active_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    # These three follow from the others: `shared.store.deadlines.refresh` alone writes them.
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    deadline_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    deadline_does: str | None = Field(default=None, max_length=16)
+
+    # What it was made from, if that was for the warm pool.
+    spec_revision: int = 1
+    # Ciphertext; what initializes a server that booted for nobody. Empty: it booted for its owner.
+    boot_key: str | None = None
     session_key: str  # ciphertext
     session_key_digest: str = Field(unique=True, max_length=64)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
@@ -52,12 +90,15 @@ class Sandbox(Leased, table=True):
 
 
 class SandboxLeftover(SQLModel, table=True):
-    """A lost node that a sandbox was moved away from: what its engine still has of the sandbox must go."""
+    """A node that a sandbox was moved away from: what its engine has of the sandbox, or gets late, must go."""
 
     __tablename__ = "sandbox_leftover"
 
     sandbox_id: str = Field(foreign_key="sandbox.id", primary_key=True, max_length=32)
     node_id: str = Field(foreign_key="node.id", primary_key=True, index=True, max_length=64)
+    # Moved since the engine refused it, with these words, for this wish; empty: the node was lost, or all is said.
+    refused_generation: int | None = None
+    refusal: str | None = None
 
 
 class SandboxTransition(SQLModel, table=True):
@@ -69,5 +110,6 @@ class SandboxTransition(SQLModel, table=True):
     sandbox_id: str = Field(foreign_key="sandbox.id", index=True, max_length=32)
     from_status: str | None = Field(default=None, max_length=16)
     to_status: str = Field(max_length=16)
+    pause_kind: str | None = Field(default=None, max_length=16)
     reason: str | None = Field(default=None, max_length=64)
     at: datetime = Field(default_factory=now, sa_type=UtcDateTime)

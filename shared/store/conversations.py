@@ -1,42 +1,17 @@
-"""Conversations: what is stored of them, and the lists made from it."""
+"""Conversations: what is stored of them."""
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func
+from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
+from shared import changes
 from shared.clock import now
 from shared.errors import NotFound
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.states import Stage
-from shared.store.pages import Order, Page, read_page
-
-SORT_ORDERS = {
-    "CREATED_AT": (col(Conversation.created_at), False),
-    "CREATED_AT_DESC": (col(Conversation.created_at), True),
-    "UPDATED_AT": (col(Conversation.updated_at), False),
-    "UPDATED_AT_DESC": (col(Conversation.updated_at), True),
-    "TITLE": (col(Conversation.title), False),
-    "TITLE_DESC": (col(Conversation.title), True),
-}
-
-
-@dataclass(frozen=True)
-class ConversationFilter:
-    """Which of the owner's conversations are meant; a None filters nothing."""
-
-    title_contains: str | None = None
-    created_from: datetime | None = None
-    created_before: datetime | None = None
-    updated_from: datetime | None = None
-    updated_before: datetime | None = None
-    sandbox_id: str | None = None
-    with_sub_conversations: bool = False
 
 
 def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conversation | None:
@@ -94,6 +69,7 @@ def publish(session: Session, conversation_id: str) -> None:
     if conversation is not None:
         conversation.listed = True
         conversation.updated_at = now()
+        changes.note(session, conversation)
 
 
 def discard_unlisted(session: Session, conversation_id: str) -> None:
@@ -113,26 +89,6 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Conv
     return [found.get(conversation_id) for conversation_id in ids]
 
 
-def search(
-    session: Session,
-    owner_id: str,
-    which: ConversationFilter,
-    *,
-    sort_order: str,
-    page_id: str | None,
-    limit: int,
-) -> Page[tuple[Conversation, Sandbox]]:
-    """A page of the owner's conversations with their sandboxes."""
-    column, descending = SORT_ORDERS[sort_order]
-    order = Order(column, col(Conversation.id), descending)
-    return read_page(session, _with_sandbox().where(*_conditions(owner_id, which)), order, page_id, limit)
-
-
-def count(session: Session, owner_id: str, which: ConversationFilter) -> int:
-    """How many conversations `search` would list with this filter."""
-    return session.exec(select(func.count()).select_from(Conversation).where(*_conditions(owner_id, which))).one()
-
-
 def children(session: Session, parent_ids: list[str], owner_id: str) -> dict[str, list[str]]:
     """The ids of the sub-conversations of each parent, oldest first."""
     statement = select(Conversation.parent_id, Conversation.id).where(
@@ -150,7 +106,7 @@ def _adopt(
     session: Session, conversation_id: str, sandbox: Sandbox, owner_id: str, *, listed: bool
 ) -> Conversation | None:
     # Two webhooks may bring the same news at the same time: the second finds what the first has made.
-    with contextlib.suppress(IntegrityError), session.begin_nested():
+    with contextlib.suppress(IntegrityError), changes.savepoint(session):
         session.add(
             Conversation(
                 id=conversation_id,
@@ -160,34 +116,11 @@ def _adopt(
                 listed=listed,
             )
         )
-    return find(session, conversation_id, lock=True)
+    found = find(session, conversation_id, lock=True)
+    if found is not None:
+        changes.note(session, found)
+    return found
 
 
 def _with_sandbox() -> Any:
     return select(Conversation, Sandbox).join(Sandbox, col(Sandbox.id) == col(Conversation.sandbox_id))
-
-
-def _conditions(owner_id: str, which: ConversationFilter) -> list[ColumnElement[bool]]:
-    created, updated = col(Conversation.created_at), col(Conversation.updated_at)
-    optional: list[tuple[Any, Callable[[Any], Any]]] = [
-        (
-            which.title_contains,
-            lambda text: func.lower(Conversation.title).like(func.lower(_containing(text)), escape="/"),
-        ),
-        (which.created_from, lambda time: created >= time),
-        (which.created_before, lambda time: created < time),
-        (which.updated_from, lambda time: updated >= time),
-        (which.updated_before, lambda time: updated < time),
-        (which.sandbox_id, lambda sandbox_id: col(Conversation.sandbox_id) == sandbox_id),
-    ]
-    conditions = [condition(value) for value, condition in optional if value is not None]
-    if not which.with_sub_conversations:
-        conditions.append(col(Conversation.parent_id).is_(None))
-    return [col(Conversation.owner_id) == owner_id, col(Conversation.listed), *conditions]
-
-
-def _containing(text: str) -> str:
-    # The database lowers both sides: SQLite knows the capitals of ASCII alone, and must not be half right.
-    for special in "/%_":
-        text = text.replace(special, "/" + special)
-    return f"%{text}%"

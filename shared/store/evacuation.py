@@ -1,17 +1,18 @@
-"""Sandboxes of a lost node: told so, and moved to another one when their owners resume them."""
+"""Sandboxes of a lost node: told so, moved to another one when their owners resume them, buried if it is given up."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, auto
 
-from sqlalchemy import delete, or_
+from sqlalchemy import or_
 from sqlmodel import Session, col, select
 
 from shared import leases
 from shared.clock import now
-from shared.models import Sandbox, SandboxLeftover
+from shared.models import Node, Sandbox, SandboxLeftover
 from shared.states import Desired, Reason, Status
 from shared.store import nodes, sandboxes, start_tasks
+from shared.store.relocation import relocate
 from shared.store.sandboxes import Fact
 
 
@@ -45,14 +46,18 @@ class Move(StrEnum):
 
     TELL = auto()
     MOVE = auto()
+    BURY = auto()
 
 
 def concerned(session: Session, node_id: str) -> list[str]:
-    """The ids of the sandboxes on a lost node that are not what their rows say, or can't become what is wished."""
+    """The ids of the sandboxes on a lost node that may need something."""
+    there = (Sandbox.node_id == node_id, Sandbox.status != Status.DELETED)
     runs = col(Sandbox.status).in_((Status.RUNNING, Status.STARTING))
     unanswered = col(Sandbox.generation) != col(Sandbox.observed_generation)
-    alive = (Sandbox.node_id == node_id, Sandbox.desired != Desired.DELETED, Sandbox.status != Status.DELETED)
-    return list(session.exec(select(Sandbox.id).where(*alive, or_(runs, unanswered)).order_by(col(Sandbox.id))).all())
+    forgotten = select(Node.id).where(Node.id == node_id, col(Node.forgotten_at).is_not(None)).exists()
+    untold = or_(col(Sandbox.reason).is_distinct_from(Reason.NODE_LOST), col(Sandbox.desired) == Desired.DELETED)
+    needy = or_(runs, unanswered, forgotten & untold)
+    return list(session.exec(select(Sandbox.id).where(*there, needy).order_by(col(Sandbox.id))).all())
 
 
 def evacuate(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant) -> Evacuated | None:
@@ -63,9 +68,10 @@ def evacuate(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant) 
     """
     problem = nodes.lose(session, lost.node_id, lost.heartbeat_at)
     sandbox = session.get(Sandbox, sandbox_id, with_for_update=True)
-    if problem is None or sandbox is None or (need := _need(sandbox, lost.node_id)) is None:
+    forgotten = session.get_one(Node, lost.node_id).forgotten_at is not None
+    if problem is None or sandbox is None or (need := _need(sandbox, lost.node_id, forgotten=forgotten)) is None:
         return None
-    node_id = nodes.place(session) if need == Move.MOVE else None
+    node_id = nodes.place(session, sandbox.spec_id) if need == Move.MOVE else None
     if need == Move.MOVE and node_id is None:
         return None
     leases.mark_due(session, Sandbox, sandbox_id, now())
@@ -73,44 +79,61 @@ def evacuate(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant) 
     if row is None:
         return None
     session.expunge(row)
+    if need == Move.BURY:
+        return _bury(session, row)
     if node_id is None:
-        return _tell(session, row, problem)
+        return _tell(session, row, problem, forgotten=forgotten)
     return _move(session, row, node_id, claimant.due_at)
 
 
-def _need(sandbox: Sandbox, node_id: str) -> Move | None:
-    if sandbox.node_id != node_id or sandbox.desired == Desired.DELETED or sandbox.status == Status.DELETED:
+def _need(sandbox: Sandbox, node_id: str, *, forgotten: bool) -> Move | None:
+    if sandbox.node_id != node_id or sandbox.status == Status.DELETED:
         return None
-    fresh = sandbox.generation != sandbox.observed_generation
+    if sandbox.desired == Desired.DELETED:
+        return Move.BURY if forgotten else None
+    # A wish that was there when it was told of the loss is carried out when the node is back; one since is an answer.
+    new = sandbox.generation not in (sandbox.observed_generation, sandbox.told_generation)
     told = (sandbox.status, sandbox.reason) == (Status.ERROR, Reason.NODE_LOST)
-    if told and fresh and sandbox.desired == Desired.RUNNING:
+    if told and new and sandbox.desired == Desired.RUNNING:
         return Move.MOVE
-    return Move.TELL if fresh or sandbox.status in (Status.RUNNING, Status.STARTING) else None
+    unanswered = sandbox.generation != sandbox.observed_generation
+    untrue = sandbox.status in (Status.RUNNING, Status.STARTING) or (forgotten and (unanswered or not told))
+    return Move.TELL if new or untrue else None
 
 
-def _tell(session: Session, sandbox: Sandbox, problem: str) -> Evacuated:
-    """Before anything is moved its owner is to know: the files can't come along."""
-    words = (
-        f"the node {sandbox.node_id} is lost: {problem}. It goes on when the node is back; a resume before that "
-        "makes it anew on another node, and its files are lost then"
-    )
-    sandboxes.move(
-        session, sandbox, Fact(Status.ERROR, Reason.NODE_LOST, words), observed_generation=sandbox.generation
-    )
+def _bury(session: Session, sandbox: Sandbox) -> Evacuated:
+    """Nobody can confirm that it is gone; should the node come back after all, it must be rid of it first."""
+    session.merge(SandboxLeftover(sandbox_id=sandbox.id, node_id=str(sandbox.node_id)))
+    if sandbox.status != Status.DELETING:
+        sandboxes.move(session, sandbox, Fact(Status.DELETING))
+    sandboxes.move(session, sandbox, Fact(Status.DELETED), observed_generation=sandbox.generation)
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=None)
     leases.release(session, Sandbox, sandbox.id, sandbox.fence)
+    return Evacuated(woken=tuple(start_tasks.wake(session, sandbox.id, now())))
+
+
+def _tell(session: Session, sandbox: Sandbox, problem: str, *, forgotten: bool) -> Evacuated:
+    """Before anything is moved its owner is to know: the files can't come along."""
+    hope = "It is not expected back" if forgotten else "It goes on when the node is back"
+    words = (
+        f"the node {sandbox.node_id} is lost: {problem}. {hope}; a resume before that makes it anew on another node, "
+        "and its files are lost then"
+    )
+    unanswered = sandbox.generation != sandbox.observed_generation and not forgotten
+    sandboxes.move(
+        session,
+        sandbox,
+        Fact(Status.ERROR, Reason.NODE_LOST, words),
+        observed_generation=None if unanswered else sandbox.generation,
+    )
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, told_generation=sandbox.generation)
+    leases.release(session, Sandbox, sandbox.id, sandbox.fence, retry_at=now() if unanswered else None)
     return Evacuated(woken=tuple(start_tasks.wake(session, sandbox.id, now())))
 
 
 def _move(session: Session, sandbox: Sandbox, node_id: str, due_at: datetime) -> Evacuated:
     words = f"made anew on the node {node_id}, without the files that were on the lost node {sandbox.node_id}"
-    session.execute(
-        delete(SandboxLeftover).where(
-            col(SandboxLeftover.sandbox_id) == sandbox.id, col(SandboxLeftover.node_id) == node_id
-        )
-    )
-    session.merge(SandboxLeftover(sandbox_id=sandbox.id, node_id=str(sandbox.node_id)))
-    sandboxes.move(session, sandbox, Fact(Status.STARTING, detail=words))
-    # Never ready there: should its boot fail, nothing of it is worth keeping.
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=node_id, ready_at=None)
+    left = SandboxLeftover(sandbox_id=sandbox.id, node_id=str(sandbox.node_id))
+    relocate(session, sandbox, node_id, words, left)
     leases.release(session, Sandbox, sandbox.id, sandbox.fence, retry_at=due_at)
     return Evacuated(moved_to=node_id)

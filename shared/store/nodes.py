@@ -1,17 +1,19 @@
 """Nodes, and which of them a sandbox goes to."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from sqlalchemy import func
+from sqlalchemy import ColumnElement, and_, delete, func, or_
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import now
-from shared.errors import NotFound
+from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, SandboxLeftover
 from shared.states import NodeStatus, Status
+from shared.store import refusals
 
 # A node that has been silent this long takes no new sandboxes.
 HEARTBEAT_LIMIT = timedelta(seconds=20)
@@ -28,23 +30,62 @@ def installation_id(session: Session) -> str:
 
 
 def beat(
-    session: Session, node_id: str, *, capacity: int, problem: str | None, reaped: Collection[str] = frozenset()
-) -> None:
+    session: Session,
+    node_id: str,
+    *,
+    capacity: int,
+    problem: str | None,
+    engine_id: str | None = None,
+    reaped: Collection[str] = frozenset(),
+) -> str | None:
     """Record that a node's worker lives, and whether its engine does. A node with a problem has no heartbeat.
 
     Args:
         problem: what is wrong with the engine.
+        engine_id: what tells the engine from all others; None if it does not answer.
         reaped: the sandboxes that moved away and that the engine has nothing of any more. While one is missing here,
             the node is not back: it would run twice.
+
+    Returns:
+        The id of the engine that was the node's before, if it has another one now.
+
+    Raises:
+        Conflict: the engine is another node's, or the node has another engine, whose worker lives. Nothing is written.
     """
     node = _locked_or_made(session, node_id, capacity)
+    replaced = _hold_engine(session, node, engine_id) if engine_id else None
     if problem is None and not leftovers(session, node_id).issubset(reaped):
         problem = "its engine still has containers of sandboxes that moved away"
     if node.status != NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if problem else NodeStatus.READY
     node.capacity, node.detail = capacity, problem
     if problem is None:
-        node.heartbeat_at = now()
+        node.heartbeat_at, node.forgotten_at = now(), None
+        _forget_tombstones(session, node_id, reaped)
+    return replaced
+
+
+def require_engine(session: Session, node_id: str, engine_id: str) -> None:
+    """Hold a node's name to one engine, and an engine to one name. A name that was silent may get a new engine.
+
+    Raises:
+        Conflict: they don't belong together.
+    """
+    other = session.exec(select(Node.id).where(Node.engine_id == engine_id, Node.id != node_id)).first()
+    if other is not None:
+        raise Conflict(
+            f"the engine that AW_DOCKER_HOST names is the node {other}'s: a worker beside it needs AW_NODE={other}, "
+            f"and {node_id} another engine. If its machine is a copy of {other}'s, remove the engine's id (engine-id "
+            "in its data root, or /etc/docker/key.json), and restart the engine"
+        )
+    node = session.get(Node, node_id)
+    if node is None or node.engine_id in (None, engine_id):
+        return
+    if node.heartbeat_at > _oldest_heartbeat():
+        raise Conflict(
+            f"the node {node_id} has another engine, which was heard of a moment ago: this worker needs an AW_NODE of "
+            f"its own. If the node's engine was wiped or replaced, try again in {HEARTBEAT_LIMIT.seconds} s"
+        )
 
 
 def leftovers(session: Session, node_id: str) -> set[str]:
@@ -55,8 +96,10 @@ def leftovers(session: Session, node_id: str) -> set[str]:
 
 
 def heartbeats(session: Session) -> dict[str, datetime]:
-    """When each node was last in order."""
-    return {node.id: node.heartbeat_at for node in list_nodes(session)}
+    """When each node was last in order; without those that were forgotten and have nothing any more."""
+    alive = select(Sandbox.id).where(Sandbox.node_id == Node.id, Sandbox.status != Status.DELETED)
+    counts = or_(col(Node.forgotten_at).is_(None), alive.exists())
+    return dict(session.exec(select(Node.id, Node.heartbeat_at).where(counts)).all())
 
 
 def lose(session: Session, node_id: str, heartbeat_at: datetime) -> str | None:
@@ -86,33 +129,100 @@ def cordon(session: Session, node_id: str) -> None:
 
 
 def uncordon(session: Session, node_id: str) -> None:
-    """Let a cordoned node take sandboxes again, as soon as it can; do nothing to another.
+    """Let a node take sandboxes again, as soon as it can, whatever its engine has refused before.
 
     Raises:
         NotFound: no worker of that node was ever heard of.
     """
     node = _locked(session, node_id)
+    refusals.forgive(session, node_id)
     if node.status == NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if node.detail else NodeStatus.READY
 
 
-def place(session: Session) -> str | None:
-    """The READY node with the most free slots; None while there is none with any.
+def forget(session: Session, node_id: str) -> None:
+    """Give a lost node up: workers of the others tell and bury its sandboxes then, until it beats again.
+
+    Raises:
+        NotFound: no worker of that node was ever heard of.
+        Conflict: it may not be lost.
+    """
+    require_lost(session, node_id).forgotten_at = now()
+    refusals.forgive(session, node_id)
+
+
+def require_lost(session: Session, node_id: str) -> Node:
+    """The node, locked, if it can be forgotten.
+
+    Raises:
+        NotFound: no worker of that node was ever heard of.
+        Conflict: it may not be lost.
+    """
+    node = _locked(session, node_id)
+    if node.detail is None or node.heartbeat_at > _oldest_heartbeat():
+        raise Conflict(
+            f"the node {node_id} is not lost: it was heard of at {node.heartbeat_at.isoformat(timespec='seconds')}. "
+            "Stop its worker, and wait until it is LOST"
+        )
+    return node
+
+
+def place(
+    session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False
+) -> str | None:
+    """The READY node with the most free slots that takes sandboxes of the spec; None while there is none with any.
 
     Until the caller commits, nobody else is given a place: two at once would both be given the last one.
+
+    Args:
+        for_pool: it is for a member of the warm pool, which takes nobody's place; for others members don't count.
     """
-    ready = select(Node.id).where(Node.status == NodeStatus.READY, col(Node.heartbeat_at) > _oldest_heartbeat())
-    locked = session.exec(ready.order_by(col(Node.id)).with_for_update(key_share=True)).all()
+    locked = session.exec(_ready(spec_id, besides).order_by(col(Node.id)).with_for_update(key_share=True)).all()
+    node_id = _emptiest(session, locked, for_pool=for_pool)
+    if node_id is not None:
+        refusals.begin_trial(session, node_id, spec_id)
+    return node_id
+
+
+def takes_sandboxes() -> tuple[ColumnElement[bool], ...]:
+    """What is true of a node that sandboxes may be placed on, if it has room."""
+    return (col(Node.status) == NodeStatus.READY, col(Node.heartbeat_at) > _oldest_heartbeat())
+
+
+def has_room(session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False) -> bool:
+    """Whether `place` would find a node now."""
+    return _emptiest(session, session.exec(_ready(spec_id, besides)).all(), for_pool=for_pool) is not None
+
+
+def _ready(spec_id: str, besides: Collection[str]) -> SelectOfScalar[str]:
+    ready = select(Node.id).where(*takes_sandboxes(), ~refusals.is_resting(spec_id))
+    return ready.where(col(Node.id).not_in(besides))
+
+
+def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = False) -> str | None:
     used = func.count(col(Sandbox.id))
+    there = and_(col(Sandbox.node_id) == col(Node.id), col(Sandbox.status) != Status.DELETED)
     statement = (
         select(Node.id)
-        .outerjoin(Sandbox, (col(Sandbox.node_id) == col(Node.id)) & (col(Sandbox.status) != Status.DELETED))
-        .where(col(Node.id).in_(locked))
+        .outerjoin(Sandbox, there if for_pool else and_(there, col(Sandbox.owner_id).is_not(None)))
+        .where(col(Node.id).in_(node_ids))
         .group_by(col(Node.id), col(Node.capacity))
         .having(col(Node.capacity) > used)
         .order_by((col(Node.capacity) - used).desc(), col(Node.id))
     )
     return session.exec(statement.limit(1)).first()
+
+
+def get(session: Session, node_id: str) -> Node:
+    """The node of that name.
+
+    Raises:
+        NotFound: no worker of that node was ever heard of.
+    """
+    node = session.get(Node, node_id)
+    if node is None:
+        raise NotFound("node", node_id)
+    return node
 
 
 def list_nodes(session: Session) -> list[Node]:
@@ -126,6 +236,21 @@ def used_slots(session: Session) -> dict[str, int]:
         col(Sandbox.node_id).is_not(None), Sandbox.status != Status.DELETED
     )
     return {str(node_id): used for node_id, used in session.exec(taken.group_by(col(Sandbox.node_id))).all()}
+
+
+def _hold_engine(session: Session, node: Node, engine_id: str) -> str | None:
+    require_engine(session, node.id, engine_id)
+    before, node.engine_id = node.engine_id, engine_id
+    return before if before != engine_id else None
+
+
+def _forget_tombstones(session: Session, node_id: str, reaped: Collection[str]) -> None:
+    """What comes late of a deleted sandbox is nobody's any more, and goes as such."""
+    gone = select(Sandbox.id).where(col(Sandbox.id).in_(reaped), Sandbox.status == Status.DELETED)
+    ids = session.exec(gone).all() if reaped else ()
+    if ids:
+        here = and_(col(SandboxLeftover.node_id) == node_id, col(SandboxLeftover.sandbox_id).in_(ids))
+        session.execute(delete(SandboxLeftover).where(here))
 
 
 def _locked(session: Session, node_id: str) -> Node:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Integer, Row, and_, or_
+from sqlalchemy import ColumnElement, Integer, Row, tuple_
 from sqlmodel import Session
 
 from shared.errors import Invalid
@@ -40,29 +40,27 @@ def read_page(session: Session, statement: Any, order: Order, page_id: str | Non
         Invalid: the page id is not one of ours.
     """
     if page_id is not None:
-        statement = statement.where(_beyond(order, *_decode(page_id, order)))
+        statement = statement.where(_beyond(order, *decode_page_id(page_id, order)))
     directed = [c.desc() if order.descending else c.asc() for c in (order.column, order.tie)]
     rows = list(session.exec(statement.order_by(*directed).limit(limit + 1)).all())
     more = len(rows) > limit
-    return Page(rows[:limit], _encode(rows[limit - 1], order) if more else None)
+    return Page(rows[:limit], _id_after(rows[limit - 1], order) if more else None)
 
 
-def _beyond(order: Order, value: Any, tie: Any) -> ColumnElement[bool]:
-    if order.descending:
-        return or_(order.column < value, and_(order.column == value, order.tie < tie))
-    return or_(order.column > value, and_(order.column == value, order.tie > tie))
-
-
-def _encode(row: Any, order: Order) -> str:
-    row = row[0] if isinstance(row, Row) else row
-    value, tie = getattr(row, order.column.key or ""), getattr(row, order.tie.key or "")
+def encode_page_id(order: Order, value: Any, tie: Any) -> str:
+    """The id of the page that follows a row with these values of the order's columns."""
     if isinstance(value, datetime):
         value = value.isoformat()
     text = json.dumps([order.column.key, order.descending, value, tie])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _decode(page_id: str, order: Order) -> tuple[Any, Any]:
+def decode_page_id(page_id: str, order: Order) -> tuple[Any, Any]:
+    """The values of the order's columns that the page before ended with.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
     try:
         text = base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4))
         key, descending, value, tie = json.loads(text)
@@ -71,6 +69,17 @@ def _decode(page_id: str, order: Order) -> tuple[Any, Any]:
         return _read(order.column, value), _read(order.tie, tie)
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, UnicodeError):
         raise Invalid("page_id is not one that this list gave out") from None
+
+
+def _beyond(order: Order, value: Any, tie: Any) -> ColumnElement[bool]:
+    # Compared as one: an OR would be tried on every row of the pages before.
+    key, last = tuple_(order.column, order.tie), tuple_(value, tie)
+    return key < last if order.descending else key > last
+
+
+def _id_after(row: Any, order: Order) -> str:
+    row = row[0] if isinstance(row, Row) else row
+    return encode_page_id(order, getattr(row, order.column.key or ""), getattr(row, order.tie.key or ""))
 
 
 def _read(column: Any, value: Any) -> Any:

@@ -15,6 +15,7 @@ from shared.states import FINAL_STAGES, Desired
 from shared.store import sandboxes, user_settings
 
 MINUTE = timedelta(minutes=1)
+KEPT = tuple(wish for wish in Desired if wish != Desired.DELETED)
 # Nobody knows when a place becomes free: not worth asking more often.
 RETRY_SECONDS = 10
 
@@ -51,7 +52,7 @@ def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: 
 
 
 def _check_total(session: Session, owner_id: str, limit: int) -> None:
-    if limit and _count(session, owner_id, Desired.RUNNING, Desired.PAUSED) >= limit:
+    if limit and _count(session, owner_id, *KEPT) >= limit:
         raise QuotaExceeded(SANDBOXES, limit, "delete one, then try again", RETRY_SECONDS)
 
 

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlmodel import Session
 
-from shared import reports
+from shared import changes, reports
 from shared.errors import NotFound
 from shared.jobs import RefreshConversation
 from shared.models import Conversation, Sandbox
 from shared.reports import ConversationReport, EventReport, Report
-from shared.store import conversations, events
+from shared.store import conversations, deadlines, events
+
+SHOWN = ("title", "execution_status", "metrics", "tags", "llm_model", "agent_kind", "parent_id")
 
 
 def record_conversation(session: Session, sandbox: Sandbox, told: ConversationReport) -> None:
@@ -19,8 +22,9 @@ def record_conversation(session: Session, sandbox: Sandbox, told: ConversationRe
     Raises:
         NotFound: the conversation is not that sandbox's.
     """
+    _record_use(session, sandbox)
     conversation = _welcome(session, told.id, sandbox)
-    reports.merge(conversation, told.report)
+    _take_over(session, conversation, [told.report])
 
 
 def record_events(
@@ -39,10 +43,18 @@ def record_events(
     Raises:
         NotFound: the conversation is not that sandbox's.
     """
+    _record_use(session, sandbox)
     conversation = _welcome(session, conversation_id, sandbox)
     events.store(session, [event.as_row(conversation_id) for event in told])
     news = [event.report for event in told if event.report is not None]
-    return _take_over(conversation, news, sandbox, due_at)
+    _take_over(session, conversation, news)
+    return _ask_worker(conversation, news, sandbox, due_at)
+
+
+def _record_use(session: Session, sandbox: Sandbox) -> None:
+    # Before its conversation is locked: two that lock in opposite orders would wait for each other.
+    if deadlines.is_use_stale(sandbox):
+        deadlines.record_use(session, sandbox.id)
 
 
 def _welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation:
@@ -52,11 +64,22 @@ def _welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Conver
     return conversation
 
 
-def _take_over(
-    conversation: Conversation, news: list[Report], sandbox: Sandbox, due_at: datetime
-) -> RefreshConversation | None:
+def _take_over(session: Session, conversation: Conversation, news: Sequence[Report]) -> None:
+    before = _shown(conversation)
     for report in news:
         reports.merge(conversation, report)
+    if _shown(conversation) != before:
+        changes.note(session, conversation)
+
+
+def _shown(conversation: Conversation) -> list[Any]:
+    """What is worth telling: a report may say no more than that all is as it was."""
+    return [getattr(conversation, name) for name in SHOWN]
+
+
+def _ask_worker(
+    conversation: Conversation, news: list[Report], sandbox: Sandbox, due_at: datetime
+) -> RefreshConversation | None:
     if not reports.needs_worker(conversation, news):
         return None
     conversation.due_at = due_at

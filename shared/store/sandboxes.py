@@ -1,20 +1,20 @@
 """Sandboxes: the API's wishes, the workers' facts, and the one door through which `status` changes."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import and_, update
+from sqlalchemy import ColumnElement, and_, update
 from sqlmodel import Session, col, select
 
-from shared import leases
+from shared import changes, leases
 from shared.clock import now
 from shared.crypto import Vault, new_api_key
 from shared.errors import IllegalMove, Invalid, NotFound
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.states import MOVES, Desired, PauseKind, Reason, Status
-from shared.store import nodes
-from shared.store.pages import Order, Page, read_page
+from shared.store import deadlines, nodes, specs
 
 
 @dataclass(frozen=True)
@@ -28,45 +28,115 @@ class Fact:
     exposed_urls: list[dict[str, Any]] | None = None
 
 
+class Standing(NamedTuple):
+    """As much of a sandbox's row as its container is held against: read for a whole node every few seconds."""
+
+    id: str
+    desired: str
+    generation: int
+    observed_generation: int
+    status: str
+    pause_kind: str | None
+    ready_at: datetime | None
+    due_at: datetime | None
+    lease_until: datetime | None
+
+
 # --- wishes ---------------------------------------------------------------------------------------------------------
 
 
-def create(session: Session, vault: Vault, *, owner_id: str, spec: SandboxSpec, due_at: datetime) -> Sandbox:
-    """Wish for a new sandbox, placed on a node if one has room."""
-    key = new_api_key()
+def create(
+    session: Session,
+    vault: Vault,
+    *,
+    owner_id: str | None,
+    spec: SandboxSpec,
+    due_at: datetime,
+    own_deadlines: Mapping[str, int | None] | None = None,
+    besides: Collection[str] = frozenset(),
+) -> Sandbox:
+    """Wish for a new sandbox, placed on a node if one has room.
+
+    Args:
+        owner_id: None: it is the warm pool's, and boots for nobody.
+        besides: the nodes that it must not be placed on.
+        own_deadlines: by the names of `shared.deadlines.FIELDS`, what it has instead of its spec's.
+    """
+    own: dict[str, Any] = dict(own_deadlines or {})
     sandbox = Sandbox(
         owner_id=owner_id,
         spec_id=spec.id,
-        node_id=nodes.place(session),
+        spec_revision=spec.revision,
+        node_id=nodes.place(session, spec.id, besides=besides, for_pool=owner_id is None),
         desired=Desired.RUNNING,
         status=Status.STARTING,
-        session_key=vault.encrypt(key),
-        session_key_digest=vault.digest(key),
+        boot_key=vault.encrypt(new_api_key()) if owner_id is None else None,
         due_at=due_at,
+        **new_session_key(vault),
+        **own,
     )
     session.add(sandbox)
     session.flush()
     session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.STARTING))
+    specs.hold(session, spec)
+    changes.note(session, deadlines.refresh(session, sandbox.id))
     return sandbox
+
+
+def new_session_key(vault: Vault) -> dict[str, Any]:
+    """The columns of a key that nobody has seen yet."""
+    key = new_api_key()
+    return {"session_key": vault.encrypt(key), "session_key_digest": vault.digest(key)}
 
 
 def wish(session: Session, sandbox: Sandbox, desired: Desired, *, due_at: datetime) -> None:
     """Wish for another state. Wishing for what is wished already is a new wish too: it repairs what has drifted.
+
+    To wish that it runs is to use it.
 
     Raises:
         NotFound: the sandbox is deleted, or somebody deleted it at this moment.
     """
     values = {
         "desired": desired,
+        "wish_reason": None,
         "generation": col(Sandbox.generation) + 1,
         "due_at": due_at,
         "updated_at": now(),
     }
+    if desired == Desired.RUNNING:
+        values["last_active_at"] = now()
     alive = and_(col(Sandbox.id) == sandbox.id, col(Sandbox.desired) != Desired.DELETED)
     statement = update(Sandbox).where(alive).values(**values).execution_options(synchronize_session=False)
     if session.execute(statement).rowcount == 0:  # type: ignore[attr-defined]
         raise NotFound("sandbox", sandbox.id)
-    session.refresh(sandbox)
+    changes.note(session, deadlines.refresh(session, sandbox.id))
+
+
+def wish_again(session: Session, sandbox_id: str, *, due_at: datetime) -> bool:
+    """Have what is wished, whatever it is by now, carried out once more.
+
+    Not what ended in ERROR: that waits for the owner's word. And a deletion needs no repeating.
+
+    Returns:
+        Whether there was something to repeat.
+    """
+    standing = and_(col(Sandbox.desired) != Desired.DELETED, col(Sandbox.status) != Status.ERROR)
+    values = {"generation": col(Sandbox.generation) + 1, "due_at": due_at}
+    statement = update(Sandbox).where(col(Sandbox.id) == sandbox_id, standing).values(**values)
+    if session.execute(statement.execution_options(synchronize_session=False)).rowcount == 0:  # type: ignore[attr-defined]
+        return False
+    changes.note(session, deadlines.refresh(session, sandbox_id))
+    return True
+
+
+def set_deadlines(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str, int | None]) -> None:
+    """Change deadlines of a sandbox that the caller has locked; those not named stay. It counts as a use."""
+    for name, seconds in own_deadlines.items():
+        setattr(sandbox, name, seconds)
+    sandbox.last_active_at = sandbox.updated_at = now()
+    session.flush()
+    changes.note(session, deadlines.refresh(session, sandbox.id))
 
 
 def place_waiting(session: Session, here: str, *, due_at: datetime, limit: int = 100) -> list[tuple[str, str]]:
@@ -80,7 +150,7 @@ def place_waiting(session: Session, here: str, *, due_at: datetime, limit: int =
     statement = select(Sandbox).where(*waiting_for_node())
     placed: list[tuple[str, str]] = []
     for sandbox in session.exec(statement.order_by(col(Sandbox.created_at)).limit(limit).with_for_update()).all():
-        node_id = here if sandbox.desired == Desired.DELETED else nodes.place(session)
+        node_id = here if sandbox.desired == Desired.DELETED else nodes.place(session, sandbox.spec_id)
         if node_id is None:
             continue
         sandbox.node_id, sandbox.due_at = node_id, due_at
@@ -97,32 +167,50 @@ def waiting_for_node() -> tuple[Any, ...]:
 # --- facts ----------------------------------------------------------------------------------------------------------
 
 
-def move(session: Session, sandbox: Sandbox, fact: Fact, *, observed_generation: int | None = None) -> bool:
+def move(
+    session: Session,
+    sandbox: Sandbox,
+    fact: Fact,
+    *,
+    observed_generation: int | None = None,
+    lets_go: bool = False,
+) -> bool:
     """Write a fact under the lease the caller holds: the one door for `status` (law 6).
 
     Args:
         sandbox: the row as claimed, detached from its session; its `fence` is shown. It is brought up to date.
         fact: what is so now.
         observed_generation: the wish this fact answers; None while it is still being carried out.
+        lets_go: this is all that the caller has to say, if the wish is still the one that it knows. `due_at` is
+            brought up to date, too, to say if it must go on.
 
     Returns:
-        Whether the status changed.
+        Whether the status changed, or the kind of pause.
 
     Raises:
-        LeaseLost: another worker owns the row now; nothing was written.
+        LeaseLost: another worker owns the row now, or there is a newer wish to be answered; nothing was written.
         IllegalMove: the table of moves does not have this one; nothing was written.
     """
     before = Status(sandbox.status)
     if fact.status != before and fact.status not in MOVES[before]:
         raise IllegalMove(f"sandbox {sandbox.id}: {before} → {fact.status}")
+    moved = (fact.status, fact.pause_kind) != (before, sandbox.pause_kind)
     columns = _columns(sandbox, fact, observed_generation)
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, **columns)
+    if moved:
+        columns["settled_at"] = now()
+    still: ColumnElement[bool] | None = None
+    if lets_go:
+        columns |= leases.LET_GO
+        still = col(Sandbox.generation) == sandbox.generation
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, where=still, **columns)
     for name, value in columns.items():
         setattr(sandbox, name, value)
-    if fact.status == before:
-        return False
-    session.add(SandboxTransition(sandbox_id=sandbox.id, from_status=before, to_status=fact.status, reason=fact.reason))
-    return True
+    row = deadlines.refresh(session, sandbox.id)
+    sandbox.due_at = row.due_at if lets_go else sandbox.due_at
+    changes.note(session, row)
+    if moved:
+        session.add(_transition(sandbox.id, before, fact))
+    return moved
 
 
 def _columns(sandbox: Sandbox, fact: Fact, observed_generation: int | None) -> dict[str, Any]:
@@ -141,17 +229,27 @@ def _columns(sandbox: Sandbox, fact: Fact, observed_generation: int | None) -> d
     return columns
 
 
+def _transition(sandbox_id: str, before: Status, fact: Fact) -> SandboxTransition:
+    return SandboxTransition(
+        sandbox_id=sandbox_id,
+        from_status=before,
+        to_status=fact.status,
+        pause_kind=fact.pause_kind,
+        reason=fact.reason,
+    )
+
+
 # --- reads ----------------------------------------------------------------------------------------------------------
 
 
-def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False) -> Sandbox:
-    """The owner's sandbox of that id.
+def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False, deleted: bool = False) -> Sandbox:
+    """The owner's sandbox of that id; `deleted`: even if it is deleted.
 
     Raises:
         NotFound: there is none, it is deleted, or it is somebody else's.
     """
     sandbox = session.get(Sandbox, sandbox_id, with_for_update=lock or None)
-    if sandbox is None or sandbox.owner_id != owner_id or sandbox.desired == Desired.DELETED:
+    if sandbox is None or sandbox.owner_id != owner_id or (sandbox.desired == Desired.DELETED and not deleted):
         raise NotFound("sandbox", sandbox_id)
     return sandbox
 
@@ -163,10 +261,12 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | 
     return [found.get(sandbox_id) for sandbox_id in ids]
 
 
-def search(session: Session, owner_id: str, page_id: str | None, limit: int) -> Page[Sandbox]:
-    """A page of the owner's sandboxes, newest first."""
-    order = Order(col(Sandbox.created_at), col(Sandbox.id), descending=True)
-    return read_page(session, select(Sandbox).where(*_alive(owner_id)), order, page_id, limit)
+def answered(session: Session, wishes: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those of the wishes, each a sandbox's id and a generation, that a worker has answered, or whose row is gone."""
+    columns = (col(Sandbox.id), col(Sandbox.observed_generation))
+    found = session.exec(select(*columns).where(col(Sandbox.id).in_({row_id for row_id, _ in wishes})))
+    observed = dict(found.all())
+    return {(row_id, wished) for row_id, wished in wishes if observed.get(row_id, wished) >= wished}
 
 
 def find_by_session_key(session: Session, vault: Vault, key: str) -> Sandbox | None:
@@ -181,10 +281,24 @@ def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:
     return list(session.exec(statement.order_by(col(SandboxTransition.id))).all())
 
 
-def on_node(session: Session, node_id: str) -> list[Sandbox]:
-    """The sandboxes that may have something on that node's engine."""
+def list_of_node(session: Session, node_id: str) -> list[Sandbox]:
+    """Every sandbox of a node that is not deleted, by id."""
     statement = select(Sandbox).where(Sandbox.node_id == node_id, Sandbox.status != Status.DELETED)
-    return list(session.exec(statement).all())
+    return list(session.exec(statement.order_by(col(Sandbox.id))).all())
+
+
+def on_node(session: Session, node_id: str) -> list[Standing]:
+    """How the sandboxes stand that may have something on that node's engine."""
+    columns = [getattr(Sandbox, name) for name in Standing._fields]
+    found = session.execute(select(*columns).where(Sandbox.node_id == node_id, Sandbox.status != Status.DELETED))
+    return [Standing(*row) for row in found]
+
+
+def said_to_run(session: Session, node_id: str, digit: str) -> list[Sandbox]:
+    """The node's sandboxes that are RUNNING, whom nobody is at, and whose ids begin with that digit."""
+    at_rest = and_(col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
+    mine = and_(col(Sandbox.node_id) == node_id, col(Sandbox.id).startswith(digit))
+    return list(session.exec(select(Sandbox).where(mine, at_rest, Sandbox.status == Status.RUNNING)).all())
 
 
 def require_usable(sandbox: Sandbox) -> None:

@@ -1,11 +1,19 @@
 """Sandbox specs."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox, SandboxSpec
+from shared.states import Desired
+from shared.store import deadlines
 from shared.store.pages import Order, Page, read_page
+
+# Columns that nothing is made from begin so.
+BESIDES = ("warm_", "wake_")
 
 
 def list_specs(session: Session) -> list[SandboxSpec]:
@@ -29,6 +37,54 @@ def get_spec(session: Session, spec_id: str | None) -> SandboxSpec:
     if spec is None:
         raise NotFound("sandbox spec", spec_id or "default")
     return spec
+
+
+def set_deadlines(session: Session, spec_id: str, durations: Mapping[str, int | None]) -> int:
+    """Change the spec's deadlines, and with them those of its sandboxes; those not named stay.
+
+    Args:
+        durations: by the names of `shared.deadlines.FIELDS`, in seconds; None: never.
+
+    Returns:
+        How many sandboxes are deleted by it at once, as they are past their time already.
+
+    Raises:
+        NotFound: there is no such spec.
+    """
+    spec = get_spec(session, spec_id)
+    # Sandboxes before their spec, as whoever makes one has others locked before it holds the spec.
+    _lock_sandboxes(session, spec_id)
+    for name, seconds in durations.items():
+        setattr(spec, name, seconds)
+    session.flush()
+    for sandbox_id in _lock_sandboxes(session, spec_id):
+        deadlines.refresh(session, sandbox_id)
+    return deadlines.count_doomed(session, spec_id)
+
+
+def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:
+    """Change what the spec's next sandboxes are made from, its warm pool, whose older members go, or what wakes them.
+
+    Raises:
+        NotFound: there is no such spec.
+    """
+    spec = get_spec(session, spec_id)
+    session.refresh(spec, with_for_update=True)
+    if any(getattr(spec, name) != value for name, value in columns.items() if not name.startswith(BESIDES)):
+        spec.revision += 1
+    for name, value in columns.items():
+        setattr(spec, name, value)
+    spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
+
+
+def _lock_sandboxes(session: Session, spec_id: str) -> Sequence[str]:
+    statement = select(Sandbox.id).where(Sandbox.spec_id == spec_id, Sandbox.desired != Desired.DELETED)
+    return session.exec(statement.order_by(col(Sandbox.created_at), col(Sandbox.id)).with_for_update()).all()
+
+
+def hold(session: Session, spec: SandboxSpec) -> None:
+    """Let nobody change the spec until the transaction ends: its next sandboxes would be missed by the change."""
+    session.exec(select(SandboxSpec.id).where(SandboxSpec.id == spec.id).with_for_update(read=True)).one()
 
 
 def get_specs(session: Session, ids: list[str]) -> list[SandboxSpec | None]:

@@ -1,17 +1,18 @@
 """Start tasks: their queue, their stages, their reads."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, update
 from sqlmodel import Session, col, select
 
-from shared import leases
+from shared import changes, leases
 from shared.clock import now
 from shared.errors import IllegalMove
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, stage_moves
+from shared.store import deadlines
 from shared.store.pages import Order, Page, read_page
 
 SORT_ORDERS = {
@@ -48,6 +49,7 @@ def advance(
         values["secrets"] = None  # the agent server has them, or nobody needs them any more
     leases.write(session, StartTask, task.id, task.fence, **values)
     task.stage = stage
+    changes.note(session, task)
 
 
 def wake(session: Session, sandbox_id: str, at: datetime) -> Sequence[str]:
@@ -71,9 +73,10 @@ def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | No
     """
     if not task.made_sandbox or task.sandbox_id is None:
         return None
-    values = {"desired": Desired.DELETED, "generation": col(Sandbox.generation) + 1, "due_at": at}
+    values = {"desired": Desired.DELETED, "generation": col(Sandbox.generation) + 1, "due_at": at, "wish_reason": None}
     alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_used_by_nobody_else(task))
-    session.execute(update(Sandbox).where(*alive).values(**values))
+    if session.execute(update(Sandbox).where(*alive).values(**values)).rowcount:  # type: ignore[attr-defined]
+        changes.note(session, deadlines.refresh(session, task.sandbox_id))
     return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
 
 
@@ -90,6 +93,12 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Star
     statement = _with_sandbox().where(col(StartTask.id).in_(ids), StartTask.owner_id == owner_id)
     found = {task.id: (task, sandbox) for task, sandbox in session.exec(statement).all()}
     return [found.get(task_id) for task_id in ids]
+
+
+def final(session: Session, ids: Collection[str]) -> set[str]:
+    """Those of the tasks that nothing follows for, or that are gone."""
+    unfinished = select(StartTask.id).where(col(StartTask.id).in_(ids), col(StartTask.stage).not_in(FINAL_STAGES))
+    return set(ids) - set(session.exec(unfinished).all())
 
 
 def search(

@@ -1,18 +1,40 @@
 """Users and their API keys."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
 
-from sqlalchemy import or_, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal, or_, update
+from sqlalchemy import select as sql_select
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.crypto import Vault, new_api_key
-from shared.errors import Conflict, NotFound, Unauthenticated
-from shared.models import ApiKey, User
+from shared.database import Database
+from shared.errors import Conflict, NotFound
+from shared.models import ApiKey, ListVersion, User
+from shared.models.lists import EVERYBODY
 
 PREFIX_LENGTH = 11
 # How stale `last_used_at` may be: writing it on every request would make every read a write.
 LAST_USE_RESOLUTION = timedelta(minutes=1)
+
+
+class KeyHolder(NamedTuple):
+    """A user whose key was presented, and that key.
+
+    `use_is_stale`: its last use is worth writing down again. `lists_version` is another text after each change of what
+    the user's lists show; None if nothing can be said about that.
+    """
+
+    id: str
+    name: str
+    key_id: str
+    key_prefix: str
+    use_is_stale: int
+    lists_version: str | None
 
 
 def create_user(session: Session, name: str) -> User:
@@ -83,25 +105,23 @@ def revoke_key(session: Session, prefix: str) -> int:
     return len(revoked)
 
 
-def authenticate(session: Session, vault: Vault, key: str) -> tuple[User, ApiKey]:
-    """Whose key this is.
+def authenticate(database: Database, vault: Vault, keys: Sequence[str]) -> list[KeyHolder | None]:
+    """Whose each of these keys is; None if it is nobody's, or was revoked or has expired. One query finds all."""
+    digests = [vault.digests(key) for key in keys]
+    asked = sorted({digest for some in digests for digest in some})
+    times = {"now": now(), "stale_before": now() - LAST_USE_RESOLUTION}
+    found = database.fetch(_holders_of(_rounded(len(asked))), _numbered(asked) | times)
+    holders = {digest: KeyHolder(*holder) for digest, *holder in found}
+    return [next((holders[digest] for digest in some if digest in holders), None) for some in digests]
 
-    Raises:
-        Unauthenticated: nobody's, or it was revoked or has expired.
-    """
-    statement = (
-        select(User, ApiKey)
-        .join(ApiKey, col(ApiKey.user_id) == col(User.id))
-        .where(
-            col(ApiKey.digest).in_(vault.digests(key)),
-            col(ApiKey.revoked_at).is_(None),
-            or_(col(ApiKey.expires_at).is_(None), col(ApiKey.expires_at) > now()),
-        )
+
+def in_force(vault: Vault, key: str) -> ColumnElement[bool]:
+    """What is true of the row of this key, unless it was revoked or has expired."""
+    return and_(
+        col(ApiKey.digest).in_(vault.digests(key)),
+        col(ApiKey.revoked_at).is_(None),
+        or_(col(ApiKey.expires_at).is_(None), col(ApiKey.expires_at) > now()),
     )
-    found = session.exec(statement).first()
-    if found is None:
-        raise Unauthenticated("unknown, revoked or expired API key")
-    return found[0], found[1]
 
 
 def is_use_stale(key: ApiKey) -> bool:
@@ -112,3 +132,34 @@ def is_use_stale(key: ApiKey) -> bool:
 def record_use(session: Session, key_id: str) -> None:
     """Write down that the key was used now."""
     session.execute(update(ApiKey).where(col(ApiKey.id) == key_id).values(last_used_at=now()))
+
+
+def _rounded(number: int) -> int:
+    """Up to a power of two: there are few queries then, and the database keeps the plans of all of them."""
+    return int(1 << (number - 1).bit_length())
+
+
+def _numbered(digests: Sequence[str]) -> dict[str, Any]:
+    """The query's parameters, some of them the same."""
+    return {f"digest_{number}": digests[number % len(digests)] for number in range(_rounded(len(digests)))}
+
+
+@cache
+def _holders_of(digests: int) -> Select[Any]:
+    """One query for every request: no rows are made of it, and nothing about a key outlives the query."""
+    own, all_of_them = aliased(ListVersion), aliased(ListVersion)
+    version = col(own.version) + col(all_of_them.version)
+    last_use = col(ApiKey.last_used_at)
+    stale = case((last_use >= bindparam("stale_before"), 0), else_=1)
+    shown: list[Any] = [ApiKey.digest, User.id, User.name, ApiKey.id, ApiKey.prefix, stale, version]
+    return (
+        sql_select(*shown)
+        .join(ApiKey, col(ApiKey.user_id) == col(User.id))
+        .outerjoin(own, col(own.owner_id) == col(User.id))
+        .outerjoin(all_of_them, col(all_of_them.owner_id) == literal(EVERYBODY))
+        .where(
+            col(ApiKey.digest).in_([bindparam(f"digest_{number}") for number in range(digests)]),
+            col(ApiKey.revoked_at).is_(None),
+            or_(col(ApiKey.expires_at).is_(None), col(ApiKey.expires_at) > bindparam("now")),
+        )
+    )

@@ -18,7 +18,9 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def count_queries(database: Database) -> Callable[[], AbstractContextManager[list[str]]]:
+def count_queries(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], AbstractContextManager[list[str]]]:
     """Collects the queries that are sent to the store within a block."""
 
     @contextmanager
@@ -29,9 +31,16 @@ def count_queries(database: Database) -> Callable[[], AbstractContextManager[lis
             if statement.startswith("SELECT"):
                 statements.append(statement)
 
+        def fetch(statement: Any, values: dict[str, Any]) -> Any:
+            statements.append(str(statement.compile(dialect=database.engine.dialect)))
+            return fetch_really(statement, values)
+
+        fetch_really = database.fetch
         event.listen(database.engine, "before_cursor_execute", note)
         try:
-            yield statements
+            with monkeypatch.context() as patch:
+                patch.setattr(database, "fetch", fetch)  # these are past the engine's events
+                yield statements
         finally:
             event.remove(database.engine, "before_cursor_execute", note)
 

@@ -19,6 +19,7 @@ class Operation:
     # Query parameters without which it is a 422.
     required: tuple[str, ...]
     has_body: bool
+    needs_body: bool
 
     @property
     def is_webhook(self) -> bool:
@@ -59,4 +60,5 @@ def _operation(method: str, path: str, details: dict[str, Any]) -> Operation:
         parameters=tuple(parameter["name"] for parameter in query),
         required=tuple(parameter["name"] for parameter in query if parameter["required"]),
         has_body="requestBody" in details,
+        needs_body=details.get("requestBody", {}).get("required", False),
     )

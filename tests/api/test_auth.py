@@ -4,14 +4,13 @@ from datetime import timedelta
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlmodel import select
 
 from shared.clock import now
 from shared.database import Database
 from shared.models import ApiKey
-from shared.store import users
 from tests.api.operations import all_operations
 from tests.factories import (
-    VAULT,
     Person,
     make_conversation,
     make_event,
@@ -61,6 +60,14 @@ def test_a_stranger_does_not_learn_what_is_wrong_with_a_body(client: TestClient)
             assert answer.status_code == 401, operation
 
 
+def test_a_stranger_does_not_learn_what_is_wrong_with_a_query(client: TestClient, user: Person) -> None:
+    for path in (ME, "/api/v1/app-conversations/search", "/api/v1/app-conversations/count"):
+        wrong = f"{path}?limit=0&created_at__gte=never"
+        assert client.get(wrong).status_code == 401
+        assert client.get(wrong, headers=user.headers).status_code == 422
+        assert client.get(wrong).status_code == 401
+
+
 def test_health_is_open(client: TestClient) -> None:
     for path in ("/alive", "/health", "/ready", "/server_info"):
         assert client.get(path).status_code == 200
@@ -79,9 +86,9 @@ def test_a_401_says_how_to_do_better(client: TestClient) -> None:
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
 def test_keys_end(client: TestClient, user: Person, database: Database, column: str) -> None:
+    assert client.get(ME, headers=user.headers).status_code == 200
     with database.transaction() as session:
-        _, key = users.authenticate(session, VAULT, user.key)
-        setattr(session.get_one(ApiKey, key.id), column, now() - timedelta(seconds=1))
+        setattr(session.exec(select(ApiKey)).one(), column, now() - timedelta(seconds=1))
     assert client.get(ME, headers=user.headers).status_code == 401
 
 
@@ -89,7 +96,7 @@ def test_the_last_use_is_kept(client: TestClient, user: Person, database: Databa
     before = now()
     assert client.get(ME, headers=user.headers).status_code == 200
     with database.reading() as session:
-        _, key = users.authenticate(session, VAULT, user.key)
+        key = session.exec(select(ApiKey)).one()
     assert key.last_used_at is not None
     assert key.last_used_at >= before
 

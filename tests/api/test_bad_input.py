@@ -72,6 +72,8 @@ def test_bodies(client: TestClient, user: Person, sandbox: Sandbox, conversation
     for operation in operations:
         url, headers = operation.url(any=conversation_id), _headers(operation, user, sandbox)
         for name, body in BODIES.items():
+            if not operation.needs_body and body in (b"", b"null"):
+                continue
             answer = client.request(operation.method, url, content=body, headers=headers | JSON)
             complaints += _complaint(answer, f"{operation} with {name}")
         for content_type in ("text/plain", "application/x-www-form-urlencoded", "application/octet-stream", "x"):

@@ -14,6 +14,7 @@ from api.idempotency import Once
 from api.schemas.sandboxes import show_sandbox
 from shared.clock import after, now
 from shared.database import Database
+from shared.deadlines import Durations
 from shared.models import IdempotencyKey, Sandbox, SandboxSpec, StartTask
 from shared.store import idempotency, sandboxes, user_settings
 from tests.doubles import RecordingPublisher
@@ -175,8 +176,8 @@ class TestConcurrency:
             answered = once.find(session)
             if answered is None:
                 sandbox = sandboxes.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now())
-                once.keep(session, show_sandbox(sandbox, VAULT))
-            return None if answered is None else bytes(answered.body)
+                once.keep(session, show_sandbox(sandbox, Durations(), VAULT))
+            return None if answered is None else bytes(answered.answer.body)
 
         first, second = overlap(database, start, start)
         assert first is None
@@ -192,7 +193,7 @@ class TestConcurrency:
             with database.transaction() as session:
                 assert once.find(session) is None
                 sandbox = sandboxes.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now())
-                once.keep(session, show_sandbox(sandbox, VAULT))
+                once.keep(session, show_sandbox(sandbox, Durations(), VAULT))
                 raise RuntimeError("power cut")
 
         with pytest.raises(RuntimeError):

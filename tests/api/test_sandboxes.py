@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from shared.database import Database
 from shared.ids import new_id
-from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox
+from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.states import Desired, Reason, Status
 from tests.api.answers import get_json
@@ -64,6 +64,8 @@ class TestStart:
 
 COMMANDS = [
     ("POST", "/pause", Desired.PAUSED, PauseSandbox),
+    ("POST", "/pause?kind=frozen", Desired.PAUSED, PauseSandbox),
+    ("POST", "/pause?kind=stopped", Desired.STOPPED, StopSandbox),
     ("POST", "/resume", Desired.RUNNING, ResumeSandbox),
     ("DELETE", "", Desired.DELETED, DeleteSandbox),
 ]
@@ -110,6 +112,17 @@ def test_commands_on_what_is_not_there(
         answer = client.request(method, f"{PATH}/{sandbox_id}{path}", headers=user.headers)
         assert answer.status_code == 404, (desired, job)
         assert sandbox_id in answer.json()["detail"]
+    assert publisher.jobs == []
+
+
+@pytest.mark.parametrize("kind", ["", "STOPPED", "deleted"])
+def test_pauses_of_no_known_kind(
+    client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, kind: str
+) -> None:
+    sandbox = make_sandbox(database, user)
+    answer = client.post(f"{PATH}/{sandbox.id}/pause", params={"kind": kind}, headers=user.headers)
+    assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "kind"])
+    assert _row(database, sandbox.id).generation == sandbox.generation
     assert publisher.jobs == []
 
 

@@ -21,9 +21,9 @@ from deploy.service.errors import ServiceError
 from deploy.service.ports import refuse_taken_ports
 from deploy.service.processes import Process, read_processes
 from shared.settings import Settings
+from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 PROCFILE = "broker: b\nweb: python -m web --port=${PORT:-1}\nworker: w: v\nflower: f\n"
 FOUR = [Process("broker", 1), Process("web", 2), Process("worker", 3), Process("flower", 1)]
 
@@ -62,7 +62,7 @@ def test_a_wish_that_makes_no_sense_is_repeated(procfile: Path, wish: str) -> No
 
 
 def test_our_own_procfile_is_read() -> None:
-    found = read_processes(ROOT / "Procfile", [], embedded_broker=True)
+    found = read_processes(REPOSITORY / "Procfile", [], embedded_broker=True)
     assert {process.name for process in found} == {"broker", "web", "worker", "flower"}
 
 
@@ -80,7 +80,12 @@ def written(tmp_path: Path) -> RawConfigParser:
 def test_every_process_is_a_program_with_its_number(written: RawConfigParser) -> None:
     counts = {name: written.getint(f"program:{name}", "numprocs") for name in ("broker", "web", "worker", "flower")}
     assert counts == {"broker": 1, "web": 2, "worker": 3, "flower": 1}
-    assert set(written.sections()) == {"supervisord", *(f"program:{name}" for name in [*counts, "ready"])}
+    assert set(written.sections()) == {
+        "supervisord",
+        "unix_http_server",
+        "rpcinterface:supervisor",
+        *(f"program:{name}" for name in [*counts, "ready"]),
+    }
     for name in counts:
         assert written.get(f"program:{name}", "command").startswith(f"deploy/service/launch {name} %(process_num)d ")
         assert written.getboolean(f"program:{name}", "autorestart")
@@ -151,7 +156,7 @@ def test_free_ports_are_fine(free: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with our `deploy` in it, and room for a Procfile of the test's own."""
-    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "deploy").symlink_to(REPOSITORY / "deploy")
     return tmp_path
 
 

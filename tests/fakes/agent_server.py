@@ -66,8 +66,11 @@ class FakeConversation:
 class FakeAgentServer:
     """Answers httpx requests. Every request is written down in `calls`, by the name of the client's method."""
 
-    def __init__(self, session_key: str | None = None) -> None:
+    def __init__(self, session_key: str | None = None, *, boot_key: str | None = None) -> None:
         self.session_key = session_key
+        # It waits to be told whose it is, by whoever has this key; None: it does not wait.
+        self.boot_key = boot_key
+        self.is_dormant = boot_key is not None
         self.conversations: dict[str, FakeConversation] = {}
         self.commands: list[Command] = []
         self.files: dict[str, bytes] = {}
@@ -79,6 +82,8 @@ class FakeAgentServer:
         # Called with the method's name, before and after it is carried out; what they raise the client gets.
         self.before: Callable[[str], None] = lambda _method: None
         self.after: Callable[[str], None] = lambda _method: None
+        # Which scripts the projects in it have.
+        self.brings = ["setup.sh", "pre-commit.sh"]
         # A create that breaks off half-way leaves a conversation without its message.
         self.loses_messages = False
 
@@ -94,6 +99,10 @@ class FakeAgentServer:
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         """One request and its answer."""
+        if request.url.path == "/api/init":
+            return self._initialize(request)
+        if self.is_dormant:
+            return httpx.Response(503, json={"detail": "not initialized"})
         if request.headers.get("X-Session-API-Key") != self.session_key:
             return httpx.Response(401, json={"detail": "Unauthorized"})
         method, conversation_id = _route(request)
@@ -104,6 +113,20 @@ class FakeAgentServer:
         response = self.refuse.get(method) or self._carry_out(method, conversation_id, request)
         self.after(method)
         return response
+
+    def _initialize(self, request: httpx.Request) -> httpx.Response:
+        if self.boot_key is None:
+            return httpx.Response(404, json={"detail": "Not Found"})
+        if request.method == "POST":
+            self.calls.append("initialize")
+            if refusal := self.refuse.get("initialize"):
+                return refusal
+            if request.headers.get("X-Init-API-Key") != self.boot_key:
+                return httpx.Response(401, json={"detail": "Unauthorized"})
+            if not self.is_dormant:
+                return httpx.Response(400, json={"detail": "server already in state: ready"})
+            self.is_dormant, self.session_key = False, _json(request)["session_api_keys"][0]
+        return httpx.Response(200, json={"state": "dormant" if self.is_dormant else "ready", "error": None})
 
     def _carry_out(self, method: str, conversation_id: str, request: httpx.Request) -> httpx.Response:
         match method:
@@ -151,7 +174,8 @@ class FakeAgentServer:
 
     def _run(self, body: Body) -> httpx.Response:
         self.commands.append(Command(body["command"], body["cwd"], body["timeout"]))
-        reply = next((reply for text, reply in self.replies.items() if text in body["command"]), Reply())
+        told = "".join(f"brings {script}\n" for script in self.brings) if "brings" in body["command"] else ""
+        reply = next((reply for text, reply in self.replies.items() if text in body["command"]), Reply(0, told))
         return httpx.Response(200, json=vars(reply))
 
     def _upload(self, request: httpx.Request) -> httpx.Response:

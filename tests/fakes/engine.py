@@ -2,11 +2,13 @@
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import httpx
 
+from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
 from worker.containers import (
     ContainerRequest,
@@ -45,6 +47,7 @@ class FakeEngine:
     """Speaks the protocol of `worker.containers.Engine`. Every call is written down in `calls`."""
 
     def __init__(self) -> None:
+        self.id = new_id()
         self.containers: dict[str, FakeContainer] = {}
         self.volumes: dict[str, dict[str, str]] = {}
         self.images = {IMAGE}
@@ -54,6 +57,11 @@ class FakeEngine:
         self.before: dict[str, Callable[[str], None]] = {}
         # What containers do at start: None boots well, a number exits with it, "never" never gets healthy.
         self.at_boot: int | str | None = None
+        # Containers whose agent servers hang; told of each request to any of them.
+        self.silent: set[str] = set()
+        # How often somebody else's server answers at a container's address.
+        self.impostors: Counter[str] = Counter()
+        self.asked: Callable[[str], None] = lambda _name: None
         self.refuse: dict[str, int] = {}
         self.down = False
         # The agent servers by container; what they keep is on the volume.
@@ -61,8 +69,9 @@ class FakeEngine:
         self._port = 20_000
         self._lock = threading.RLock()
 
-    def ping(self) -> None:
-        self._enter("ping", "")
+    def read_id(self) -> str:
+        self._enter("read_id", "")
+        return self.id
 
     def observe(self, name: str) -> Observed:
         self._enter("observe", name)
@@ -96,6 +105,10 @@ class FakeEngine:
         if image not in self.pullable:
             raise ImageMissing(f"pull access denied for {image}")
         self.images.add(image)
+
+    def find_image(self, image: str) -> str | None:
+        self._enter("find_image", image)
+        return image if image in self.images else None
 
     def put_file(self, name: str, path: str, content: bytes) -> None:
         self._enter("put_file", name)
@@ -134,6 +147,10 @@ class FakeEngine:
         self._enter("remove", name)
         with self._lock:
             self.containers.pop(name, None)
+        # The engine takes two calls for it, too.
+        if "remove_volume" in self.before:
+            self.before["remove_volume"](name)
+        with self._lock:
             self.volumes.pop(name, None)
             self.servers.pop(name, None)
 
@@ -145,7 +162,7 @@ class FakeEngine:
         self._enter("list_containers", "")
         with self._lock:
             return [
-                Listed(name, found.state, found.request.labels)
+                Listed(name, found.state, found.request.labels, found.request.image)
                 for name, found in self.containers.items()
                 if found.request.labels.get(INSTALLATION_LABEL) == installation
             ]
@@ -164,7 +181,7 @@ class FakeEngine:
 
     def verbs(self, *, of: str = "") -> list[str]:
         """The changing calls so far, in order."""
-        quiet = ("observe", "ping", "read_log", "list_containers", "list_volumes")
+        quiet = ("observe", "read_id", "read_log", "list_containers", "list_volumes")
         return [verb for verb, name in self.calls if verb not in quiet and of in name]
 
     def agent_servers(self) -> httpx.Client:
@@ -176,6 +193,12 @@ class FakeEngine:
             found = next((c for c in self.containers.values() if request.url.port in c.ports.values()), None)
         if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
             raise httpx.ConnectError("refused", request=request)
+        self.asked(found.request.name)
+        if found.request.name in self.silent:
+            raise httpx.ReadTimeout("timed out", request=request)
+        if self.impostors[found.request.name] > 0:
+            self.impostors[found.request.name] -= 1
+            return httpx.Response(401, json={"detail": "Unauthorized"})
         server = self.servers.setdefault(found.request.name, FakeAgentServer())
         server.session_key = found.session_key
         return server.answer(request)

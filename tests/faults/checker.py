@@ -1,47 +1,15 @@
 """Was the promise kept? A pure comparison of what clients were told with what the store and the engine hold at rest."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
 from shared.states import MOVES, Desired, PauseKind, Reason, Stage, Status
+from tests.faults.wishes import Entry, Outcome, Verb, last_wishes
 from worker.containers import ContainerState, Listed
 from worker.engine import SANDBOX_LABEL
 from worker.sandbox_container import container_name
-
-
-class Outcome(StrEnum):
-    """What a client knows of a request."""
-
-    INVOKED = "invoke"  # no answer: it may have happened or not, or may happen yet
-    OK = "ok"
-    FAILED = "fail"  # refused: it did not happen
-
-
-class Verb(StrEnum):
-    """What clients ask for."""
-
-    START = "start"
-    PAUSE = "pause"
-    RESUME = "resume"
-    DELETE = "delete"
-    CONVERSE = "converse"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of a history: request number `call` was sent, or was answered.
-
-    Args:
-        subject: the sandbox's id, or the start task's; None as long as the client has not learnt it.
-    """
-
-    call: int
-    outcome: Outcome
-    verb: Verb
-    subject: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +17,10 @@ class Evidence:
     """All that was found once the service was given time to settle.
 
     Args:
-        doomed: the specs whose sandboxes can't start; all others must.
+        excused: whether a sandbox has good reason not to be as it was wished: it can't start, or somebody else has
+            changed its container. All others must be.
+        reported: the events, as (conversation, event), that were acknowledged.
+        events: those that are stored.
     """
 
     history: Sequence[Entry] = ()
@@ -59,18 +30,15 @@ class Evidence:
     conversations: Sequence[Conversation] = ()
     containers: Sequence[Listed] = ()
     volumes: Sequence[str] = ()
-    doomed: frozenset[str] = field(default_factory=frozenset)
+    reported: Sequence[tuple[str, str]] = ()
+    events: Sequence[tuple[str, str]] = ()
+    excused: Callable[[Sandbox], bool] = lambda _: False
 
 
-WISHES = {
-    Verb.START: Desired.RUNNING,
-    Verb.RESUME: Desired.RUNNING,
-    Verb.PAUSE: Desired.PAUSED,
-    Verb.DELETE: Desired.DELETED,
-}
 FULFILLED = {
     Desired.RUNNING: Status.RUNNING,
     Desired.PAUSED: Status.PAUSED,
+    Desired.STOPPED: Status.PAUSED,
     Desired.DELETED: Status.DELETED,
 }
 STOPPED = {ContainerState.CREATED, ContainerState.EXITED}
@@ -81,6 +49,8 @@ def check(evidence: Evidence) -> list[str]:
     return [
         *_lost_wishes(evidence),
         *_lost_starts(evidence),
+        *_made_twice(evidence),
+        *_lost_events(evidence),
         *_doubles(evidence),
         *_orphans(evidence),
         *_unsettled(evidence),
@@ -94,39 +64,20 @@ def check(evidence: Evidence) -> list[str]:
 
 def _lost_wishes(evidence: Evidence) -> Iterator[str]:
     rows = {row.id: row for row in evidence.sandboxes}
-    for sandbox_id, allowed in _last_wishes(evidence.history).items():
+    for sandbox_id, allowed in last_wishes(evidence.history).items():
         row = rows.get(sandbox_id)
         if row is None:
             yield f"sandbox {sandbox_id} was acknowledged and has no row"
         elif row.desired not in {*allowed, *_withdrawn(row, evidence)}:
             yield f"sandbox {sandbox_id}: the last wishes were {sorted(allowed)}, the row has {row.desired}"
     for row in evidence.sandboxes:
-        if row.status != FULFILLED[Desired(row.desired)] and not _has_excuse(row, evidence):
-            yield f"sandbox {row.id} was to be {row.desired} and is {row.status} ({row.reason})"
+        if not _is_fulfilled(row) and not _has_excuse(row, evidence):
+            yield f"sandbox {row.id} was to be {row.desired} and is {row.status} ({row.reason}: {row.detail})"
 
 
-def _last_wishes(history: Iterable[Entry]) -> dict[str, set[Desired]]:
-    """What each sandbox may be wished to be: its last acknowledged wish, or one that was not answered.
-
-    Clients ask for one thing at a time of a sandbox: of two answers at once nobody can say which came last.
-    """
-    allowed: dict[str, set[Desired]] = {}
-    open_calls: dict[int, Entry] = {}
-    for entry in history:
-        if entry.verb == Verb.CONVERSE:
-            continue
-        if entry.outcome == Outcome.INVOKED:
-            open_calls[entry.call] = entry
-            continue
-        open_calls.pop(entry.call, None)
-        if entry.outcome == Outcome.OK and entry.subject:
-            before = allowed.get(entry.subject, set())
-            # Nothing overtakes a delete.
-            allowed[entry.subject] = before if before == {Desired.DELETED} else {WISHES[entry.verb]}
-    for entry in open_calls.values():
-        if entry.subject in allowed and allowed[entry.subject] != {Desired.DELETED}:
-            allowed[entry.subject].add(WISHES[entry.verb])
-    return allowed
+def _is_fulfilled(row: Sandbox) -> bool:
+    frozen = row.pause_kind == PauseKind.FROZEN  # its memory is not freed
+    return row.status == FULFILLED[Desired(row.desired)] and not (row.desired == Desired.STOPPED and frozen)
 
 
 def _withdrawn(row: Sandbox, evidence: Evidence) -> set[Desired]:
@@ -136,8 +87,35 @@ def _withdrawn(row: Sandbox, evidence: Evidence) -> set[Desired]:
 
 
 def _has_excuse(row: Sandbox, evidence: Evidence) -> bool:
+    """A delete has none, and neither has a failure that does not say why."""
     known = row.reason is not None and row.reason != Reason.INTERNAL_ERROR
-    return row.status == Status.ERROR and row.desired != Desired.DELETED and known and row.spec_id in evidence.doomed
+    at_rest = row.status in (Status.RUNNING, Status.PAUSED, Status.ERROR)
+    return at_rest and row.desired != Desired.DELETED and known and evidence.excused(row)
+
+
+def _made_twice(evidence: Evidence) -> Iterator[str]:
+    """A sandbox that no client knows must be that of a request that was not answered."""
+    told = {entry.subject for entry in evidence.history}
+    for_conversations = {task.sandbox_id for task in evidence.start_tasks}
+    asked_for = (row for row in evidence.sandboxes if not _is_pooled(row))
+    unknown = [row.id for row in asked_for if row.id not in told | for_conversations]
+    calls = {entry.call for entry in evidence.history if entry.verb == Verb.START}
+    answered = {entry.call for entry in evidence.history if entry.outcome in (Outcome.OK, Outcome.FAILED)}
+    if len(unknown) > len(calls - answered):
+        yield f"{len(unknown)} sandboxes that nobody was told of, and {len(calls - answered)} unanswered requests"
+
+
+def _is_pooled(row: Sandbox) -> bool:
+    """Nobody has asked for it yet."""
+    return row.owner_id is None and row.boot_key is not None
+
+
+def _lost_events(evidence: Evidence) -> Iterator[str]:
+    stored = Counter(evidence.events)
+    for conversation_id, event_id in evidence.reported:
+        times = stored[conversation_id, event_id]
+        if times != 1:
+            yield f"event {event_id} of {conversation_id} was acknowledged and is stored {times} times"
 
 
 def _lost_starts(evidence: Evidence) -> Iterator[str]:

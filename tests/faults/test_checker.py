@@ -8,7 +8,8 @@ import pytest
 from shared.clock import now
 from shared.models import Sandbox, SandboxTransition, StartTask
 from shared.states import Desired, PauseKind, Reason, Stage, Status
-from tests.faults.checker import Entry, Evidence, Outcome, Verb, check
+from tests.faults.checker import Evidence, check
+from tests.faults.wishes import Entry, Outcome, Verb
 from worker.containers import ContainerState, Listed
 from worker.engine import SANDBOX_LABEL
 
@@ -26,6 +27,10 @@ def sandbox(sandbox_id: str = "s", status: Status = Status.RUNNING, **columns: A
         "session_key_digest": "",
     }
     return Sandbox(id=sandbox_id, status=status, **(defaults | columns))
+
+
+def frozen(**columns: Any) -> Sandbox:
+    return sandbox(status=Status.PAUSED, pause_kind=PauseKind.FROZEN, **columns)
 
 
 def start_task(stage: Stage = Stage.ERROR, **columns: Any) -> StartTask:
@@ -54,11 +59,11 @@ FINE = Evidence(
     transitions=path(Status.STARTING, Status.RUNNING),
     containers=[container()],
     volumes=["aw-s"],
-    doomed=frozenset({DOOMED}),
+    excused=lambda row: row.spec_id == DOOMED,
 )
 PAUSED = replace(
     FINE,
-    sandboxes=[sandbox(status=Status.PAUSED, pause_kind=PauseKind.FROZEN)],
+    sandboxes=[frozen()],
     transitions=path(Status.STARTING, Status.RUNNING, Status.PAUSED),
     containers=[container(ContainerState.FROZEN)],
 )
@@ -69,6 +74,11 @@ GONE = replace(
     containers=[],
     volumes=[],
 )
+STOPPED = replace(
+    PAUSED,
+    sandboxes=[sandbox(status=Status.PAUSED, desired=Desired.STOPPED, pause_kind=PauseKind.STOPPED)],
+    containers=[container(ContainerState.EXITED)],
+)
 FAILED = replace(
     FINE,
     sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, reason=Reason.EXIT_CODE, ready_at=None)],
@@ -78,7 +88,13 @@ FAILED = replace(
 )
 UNANSWERED_PAUSE = (*STARTED, told(2, Outcome.INVOKED, Verb.PAUSE))
 ANSWERED_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.OK, Verb.PAUSE))
+ANSWERED_STOP = (*STARTED, told(2, Outcome.INVOKED, Verb.STOP), told(2, Outcome.OK, Verb.STOP))
 REFUSED_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.FAILED, Verb.PAUSE))
+RESUME = (told(3, Outcome.INVOKED, Verb.RESUME), told(3, Outcome.OK, Verb.RESUME))
+# Two at the same time; one after the other; one that was never answered, and one after it.
+SIMULTANEOUS = (*UNANSWERED_PAUSE, *RESUME, told(2, Outcome.OK, Verb.PAUSE))
+OVERTAKEN_PAUSE = (*ANSWERED_PAUSE, *RESUME)
+FORGOTTEN_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.LOST, Verb.PAUSE), *RESUME)
 DELETED = (*STARTED, told(2, Outcome.INVOKED, Verb.DELETE), told(2, Outcome.OK, Verb.DELETE))
 CONVERSE = (told(1, Outcome.INVOKED, Verb.CONVERSE, None), told(1, Outcome.OK, Verb.CONVERSE, "t"))
 
@@ -92,8 +108,12 @@ CONVERSE = (told(1, Outcome.INVOKED, Verb.CONVERSE, None), told(1, Outcome.OK, V
         replace(FINE, history=UNANSWERED_PAUSE),
         replace(PAUSED, history=UNANSWERED_PAUSE),
         replace(PAUSED, history=ANSWERED_PAUSE),
+        replace(PAUSED, history=SIMULTANEOUS),
+        replace(FINE, history=SIMULTANEOUS),
+        replace(FINE, reported=[("c", "e")], events=[("c", "e"), ("c", "f")]),
         replace(FINE, history=REFUSED_PAUSE),
         replace(GONE, history=DELETED),
+        replace(STOPPED, history=ANSWERED_STOP),
         FAILED,
         replace(GONE, history=CONVERSE, start_tasks=[start_task(sandbox_id="s", made_sandbox=True)]),
     ],
@@ -110,9 +130,19 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(PAUSED, history=REFUSED_PAUSE), "the row has PAUSED"),
         (replace(FINE, history=(*DELETED, told(3, Outcome.INVOKED, Verb.RESUME))), "the row has RUNNING"),
         (replace(FINE, history=DELETED), "the row has RUNNING"),
-        (replace(FAILED, doomed=frozenset()), "is ERROR"),
-        (replace(FAILED, sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, ready_at=None)]), "ERROR (None)"),
+        (replace(FAILED, excused=lambda _: False), "is ERROR"),
+        (
+            replace(FAILED, sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, ready_at=None)]),
+            "(None: None)",
+        ),
         (replace(PAUSED, sandboxes=[sandbox(desired=Desired.PAUSED)]), "was to be PAUSED and is RUNNING"),
+        (replace(PAUSED, history=OVERTAKEN_PAUSE), "the row has PAUSED"),
+        (replace(PAUSED, history=FORGOTTEN_PAUSE), "the row has PAUSED"),
+        (replace(FINE, sandboxes=[sandbox(), sandbox("t")]), "1 sandboxes that nobody was told of"),
+        (replace(FINE, reported=[("c", "e")]), "event e of c was acknowledged and is stored 0 times"),
+        (replace(FINE, reported=[("c", "e")], events=[("c", "e")] * 2), "stored 2 times"),
+        (replace(STOPPED, sandboxes=PAUSED.sandboxes, history=ANSWERED_STOP), "the row has PAUSED"),
+        (replace(STOPPED, sandboxes=[frozen(desired=Desired.STOPPED)]), "was to be STOPPED and is PAUSED"),
         (replace(FINE, history=(*STARTED, *CONVERSE)), "start task t was acknowledged and has no row"),
         (replace(FINE, start_tasks=[start_task(Stage.WAITING_FOR_SANDBOX)]), "stuck in WAITING_FOR_SANDBOX"),
         (replace(FINE, start_tasks=[start_task(reason=None)]), "without a reason"),

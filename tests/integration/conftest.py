@@ -1,15 +1,13 @@
 """Real parts: an engine of our own, a real broker, both databases, the service's processes, a scripted model."""
 
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
-from tests.services.directories import short_directory
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine, running_private_engine
-from tests.services.service import Client, Service
+from tests.services.service import Client, Service, installed_service
 from tests.services.valkey import Valkey
 
 MODEL_KEY = "model-key-that-must-not-leak"
@@ -49,17 +47,8 @@ def model(engine_of_our_own: PrivateEngine) -> Iterator[ScriptedModel]:
 @pytest.fixture
 def installed(database_url: str, valkey: Valkey, engine: PrivateEngine) -> Iterator[Service]:
     """The service, not started yet."""
-    with short_directory("service") as directory:
-        service = Service(
-            directory,
-            database_url=database_url,
-            broker_url=valkey.url,
-            docker_host=engine.host,
-            gateway=engine.gateway,
-        )
+    with installed_service(database_url, valkey.url, engine) as service:
         yield service
-        service.stop()
-        sys.stdout.write(service.log())  # shown with a failure
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Bad luck on real parts: what was acknowledged is carried out, and what fails says why and leaves nothing behind."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,6 +63,20 @@ class TestKilledWorker:
         started.start_worker()
         alice.await_sandbox(sandbox_id, "RUNNING")
         assert engine.containers() == engine.volumes() == [f"aw-{sandbox_id}"]
+
+    def test_the_next_one_does_not_wait_for_the_lease(
+        self, tiny: Service, alice: Client, engine: PrivateEngine
+    ) -> None:
+        tiny.environment["AW_LEASE_SECONDS"] = "15"
+        tiny.start_api()
+        tiny.start_worker()
+        sandbox_id = alice.start_sandbox(SLOW_IMAGE)
+        eventually(lambda: engine.containers() == [f"aw-{sandbox_id}"])
+        tiny.kill("worker")
+        tiny.start_worker()
+        alice.await_sandbox(sandbox_id, "RUNNING")
+        freed = [json.loads(line)["freed"] for line in tiny.log().splitlines() if '"worker_dead"' in line]
+        assert freed == [1]
 
     def test_delete_completes_after_a_restart(self, started: Service, alice: Client, engine: PrivateEngine) -> None:
         sandbox_id = alice.start_sandbox()

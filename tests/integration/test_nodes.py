@@ -1,21 +1,25 @@
 """Several nodes on real parts: two engines, a worker beside each, one store and one broker."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 
-from shared.models import Node, Sandbox
+from shared.clock import now
+from shared.models import Node, NodeRefusal, Sandbox
 from shared.states import NodeStatus
-from shared.store import nodes
-from tests.services.directories import short_directory
+from shared.store import nodes, refusals
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine, running_private_engine
-from tests.services.service import Client, Service
+from tests.services.service import Client, Service, installed_service
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -54,10 +58,36 @@ class Cluster:
         with self.service.database.reading() as session:
             return session.get_one(Sandbox, sandbox_id).node_id
 
+    def command(self, *arguments: str) -> None:
+        """Type something, with success."""
+        program = [str(Path(sys.executable).with_name("agent-workspace")), *arguments]
+        subprocess.run(program, env=os.environ | self.service.environment, check=True, timeout=60)
+
     def change(self, act: Callable[..., None], name: str) -> None:
         """Cordon or uncordon a node."""
         with self.service.database.transaction() as session:
             act(session, name)
+
+    def resting(self) -> list[NodeRefusal]:
+        """Which nodes get no more of which specs now."""
+        with self.service.database.reading() as session:
+            return refusals.resting(session)
+
+    def end_rests(self) -> None:
+        """Let the time pass that they rest."""
+        with self.service.database.transaction() as session:
+            session.execute(update(NodeRefusal).values(rests_until=now()))
+
+    def status_of(self, sandbox_id: str) -> str:
+        """What the store says of a sandbox, deleted or not."""
+        with self.service.database.reading() as session:
+            return session.get_one(Sandbox, sandbox_id).status
+
+    def forget(self, name: str) -> None:
+        """Let the time pass after which a node can be forgotten, and forget it."""
+        with self.service.database.transaction() as session:
+            session.get_one(Node, name).heartbeat_at -= nodes.HEARTBEAT_LIMIT
+        self.change(nodes.forget, name)
 
     def found(self) -> dict[str, list[str]]:
         """The ids of the sandboxes that each engine has a container for."""
@@ -66,28 +96,20 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def two_engines() -> Iterator[dict[str, PrivateEngine]]:
-    """An engine for each node, with the tiny image."""
+    """An engine for each node, with the tiny image; A's disk can be filled."""
     with ExitStack() as stack:
-        yield {name: stack.enter_context(running_private_engine([TINY_IMAGE])) for name in (A, B)}
+        small, large = (running_private_engine([TINY_IMAGE], disk_bytes=size) for size in (64 * 1024**2, 0))
+        yield {A: stack.enter_context(small), B: stack.enter_context(large)}
 
 
 @pytest.fixture
 def installed(database_url: str, valkey: Valkey, two_engines: dict[str, PrivateEngine]) -> Iterator[Cluster]:
     """The service, its API running, no worker yet."""
-    with short_directory("nodes") as directory:
-        engine = two_engines[A]
-        service = Service(
-            directory,
-            database_url=database_url,
-            broker_url=valkey.url,
-            docker_host=engine.host,
-            gateway=engine.gateway,
-        )
+    with installed_service(database_url, valkey.url, two_engines[A]) as service:
         service.prepare(TINY_IMAGE)
         service.start_api()
         yield Cluster(service, two_engines)
-        service.stop()
-        sys.stdout.write(service.log())  # shown with a failure
+    two_engines[A].free_disk()
     for engine in two_engines.values():
         engine.clear()
 
@@ -168,6 +190,53 @@ def test_cordoned_node_gets_nothing_new_and_keeps_what_it_has(cluster: Cluster, 
     assert cluster.found()[A] == sorted([kept, waiting])
 
 
+def test_engine_has_one_name_and_a_name_one_engine(cluster: Cluster) -> None:
+    service = cluster.service
+    for name, engine in (("node-c", A), (A, B)):
+        service.start_worker("misled", AW_NODE=name, AW_DOCKER_HOST=cluster.engines[engine].host)
+        eventually(lambda: service.exit_code("misled") == 1)
+        assert f"AW_NODE={engine}" in service.log()
+    assert cluster.node("node-c") is None
+    assert [cluster.await_node(name, NodeStatus.READY).id for name in (A, B)] == [A, B]
+
+
+def test_node_with_a_full_disk_is_out_of_rotation_and_comes_back(cluster: Cluster, alice: Client) -> None:
+    cluster.engines[A].fill_disk()
+    ids = [start_many(alice, 1)[0] for _ in range(CAPACITY)]
+    assert cluster.found() == {A: [], B: sorted(ids)}
+    assert cluster.engines[A].volumes() == []
+    (rest,) = cluster.resting()
+    assert (rest.node_id, rest.failures) == (A, refusals.MOST_FAILURES)
+    assert "no space left" in (rest.detail or "")
+    waiting = alice.start_sandbox()
+    assert cluster.node_of(waiting) is None
+    cluster.engines[A].free_disk()
+    cluster.end_rests()
+    alice.await_sandbox(waiting, "RUNNING")
+    assert cluster.found()[A] == [waiting]
+    assert cluster.resting() == []
+    assert cluster.node_of(start_many(alice, 1)[0]) == A
+
+
+def test_drained_node_keeps_files_only(cluster: Cluster, alice: Client) -> None:
+    ids = start_many(alice, 2)
+    cluster.change(nodes.cordon, B)
+    frozen, *_ = start_many(alice, 1)
+    assert alice.post(f"/api/v1/sandboxes/{frozen}/pause").status_code == 200
+    alice.await_sandbox(frozen, "PAUSED")
+    assert cluster.found() == {A: sorted([ids[0], frozen]), B: [ids[1]]}
+    cluster.command("nodes", "drain", A, "--yes")
+    assert cluster.engines[A].docker("ps", "--quiet") == ""
+    assert sorted(cluster.engines[A].volumes()) == sorted([f"aw-{ids[0]}", f"aw-{frozen}"])
+    assert (alice.sandbox(frozen) or {})["pause_kind"] == "STOPPED"
+    assert (alice.sandbox(ids[1]) or {})["status"] == "RUNNING"
+    assert alice.post(f"/api/v1/sandboxes/{frozen}/resume").status_code == 200
+    alice.await_sandbox(frozen, "RUNNING")  # where its files are
+    assert cluster.node_of(frozen) == A
+    cluster.command("nodes", "drain", A, "--yes")
+    assert cluster.engines[A].docker("ps", "--quiet") == ""
+
+
 class TestLostNode:
     """Node A is lost with a sandbox that runs there."""
 
@@ -236,6 +305,24 @@ class TestLostNode:
         assert alice.sandbox(sandbox_id) is None
         cluster.start_worker(A)
         eventually(lambda: cluster.engines[A].volumes() == cluster.found()[A] == [])
+
+    def test_forgotten_node_that_comes_back_after_all(self, cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+        cluster.change(nodes.cordon, B)
+        left, deleted, resumed = sandbox_id, *start_many(alice, 2)
+        cluster.change(nodes.uncordon, B)
+        cluster.service.freeze(A)
+        for each in (left, deleted, resumed):
+            self.await_told(cluster, alice, each, "last heard of")
+        assert alice.delete(f"/api/v1/sandboxes/{deleted}").status_code == 200
+        cluster.forget(A)
+        eventually(lambda: cluster.status_of(deleted) == "DELETED")
+        self.resume_on_b(cluster, alice, resumed)
+        assert cluster.found()[A] == sorted([left, deleted, resumed])
+        cluster.service.wake(A)
+        cluster.await_node(A, NodeStatus.READY)
+        assert cluster.found() == {A: [left], B: [resumed]}
+        assert cluster.engines[A].volumes() == [f"aw-{left}"]
+        eventually(lambda: (alice.sandbox(left) or {})["status"] == "RUNNING")
 
     def await_told(self, cluster: Cluster, alice: Client, sandbox_id: str, words: str) -> None:
         assert words in (cluster.await_node(A, NodeStatus.LOST).detail or "")

@@ -10,7 +10,7 @@ from shared.ids import new_id
 from worker.engine import INSTALLATION_LABEL, DockerEngine
 
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
-TINY_IMAGE = "agent-workspace/tiny:1"
+TINY_IMAGE = "agent-workspace/tiny:3"
 # Every installation of a test is named so, with the pid of its process: what a killed one left can be told and swept.
 TEST_INSTALLATION = "test-"
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,26 +33,43 @@ OPTIONS = (
 class Postgres:
     """A running server; databases come and go by name."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self._directory = directory
+        self._options = [*OPTIONS, *options]
         self._user = processes.unprivileged()
         self._server: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Make a cluster, start its server and wait until it answers."""
+    def make(self) -> None:
+        """Make a cluster."""
         os.chown(self._directory, self._user.pw_uid, self._user.pw_gid)
-        data = str(self._directory / "data")
-        cluster = ["-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        cluster = ["-D", self._data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         processes.run([_binary("initdb"), *cluster], self._user)
-        options = [word for option in OPTIONS for word in ("-c", option)]
-        command = [_binary("postgres"), "-D", data, "-k", str(self._directory), *options]
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; one that runs already is left alone."""
+        if self._server is not None:
+            return
+        options = [word for option in self._options for word in ("-c", option)]
+        command = [_binary("postgres"), "-D", self._data, "-k", str(self._directory), *options]
         self._server = processes.start(command, self._directory / "log", self._user)
         eventually(self._answers)
 
     def stop(self) -> None:
-        """Stop the server at once, clients or not."""
+        """Stop the server in an orderly way, clients or not."""
         if self._server is not None:
             processes.stop(self._server)
+            self._server = None
+
+    def crash(self) -> None:
+        """Let it go down without a word; it recovers at its next start."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGQUIT)
+            self._server.wait()
+            self._server = None
+
+    @property
+    def _data(self) -> str:
+        return str(self._directory / "data")
 
     def url(self, name: str) -> str:
         """SQLAlchemy's URL of a database."""
@@ -85,11 +103,12 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
-    """A server that is gone, files and all, at the end of the block."""
+def running_postgres(*options: str) -> Iterator[Postgres]:
+    """A server that is gone, files and all, at the end of the block; `options` as in its configuration file."""
     with short_directory("pg") as directory:
-        server = Postgres(directory)
+        server = Postgres(directory, *options)
         try:
+            server.make()
             server.start()
             yield server
         finally:

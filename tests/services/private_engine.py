@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.services import processes
@@ -15,6 +15,7 @@ from tests.waiting import eventually
 # A bridge and a network for each engine of each process: test runs at once must not find each other's containers.
 BRIDGE_PREFIX = "awe"
 FIRST_NETWORK, LAST_NETWORK = 28, 31
+BLOCK = bytes(4096)
 
 
 class PrivateEngine:
@@ -23,14 +24,23 @@ class PrivateEngine:
     def __init__(self, directory: Path, bridge: str, network: str) -> None:
         self._directory = directory
         self._bridge, self._network = bridge, network
+        self._ballast = self.data / "ballast"
         self._daemon: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{directory}/docker.sock"
         # Where sandboxes find this machine.
         self.gateway = f"{network}.1"
 
+    @property
+    def data(self) -> Path:
+        """Where its images, containers and volumes are."""
+        return self._directory / "data"
+
     def start(self) -> None:
-        """Start it and wait until it answers."""
-        for leftover in ("docker.pid", "docker.sock"):
+        """Start it and wait until it answers; one that runs already is left alone."""
+        if self._daemon is not None:
+            return
+        # Nobody may have reaped a containerd that died with its daemon, and the next daemon would wait for it.
+        for leftover in ("docker.pid", "docker.sock", "exec/containerd/containerd.pid"):
             (self._directory / leftover).unlink(missing_ok=True)
         with _alone():
             self._daemon = processes.start(self._command(), self._directory / "log")
@@ -42,6 +52,33 @@ class PrivateEngine:
             self._daemon.send_signal(signal.SIGTERM)
             self._daemon.wait(60)
             self._daemon = None
+
+    def kill(self) -> None:
+        """Let the daemon die in the middle of whatever it does; its containers don't notice until it is back."""
+        if self._daemon is not None:
+            self._daemon.kill()
+            self._daemon.wait()
+            self._daemon = None
+
+    def stall(self) -> None:
+        """Let the daemon hold its connections and say nothing, until `wake`."""
+        if self._daemon is not None:
+            self._daemon.send_signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """End a stall."""
+        if self._daemon is not None:
+            self._daemon.send_signal(signal.SIGCONT)
+
+    def fill_disk(self) -> None:
+        """Leave no room on its disk, until `free_disk`; only for one that has a disk of its own."""
+        with suppress(OSError), self._ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(BLOCK)
+
+    def free_disk(self) -> None:
+        """Give the room back."""
+        self._ballast.unlink(missing_ok=True)
 
     def load(self, image: str) -> None:
         """Bring an image over from the machine's own engine."""
@@ -55,10 +92,12 @@ class PrivateEngine:
         """The output of a docker command on this engine.
 
         Raises:
-            CalledProcessError: it failed.
+            AssertionError: it failed; its words are in the message.
         """
         command = ["docker", "--host", self.host, *arguments]
-        return subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=True).stdout  # type: ignore[call-overload, no-any-return]
+        done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)  # type: ignore[call-overload]
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
 
     def containers(self) -> list[str]:
         """The names of all its containers."""
@@ -79,7 +118,7 @@ class PrivateEngine:
         return [
             "dockerd",
             f"--host={self.host}",
-            f"--data-root={self._directory}/data",
+            f"--data-root={self.data}",
             f"--exec-root={self._directory}/exec",
             f"--pidfile={self._directory}/docker.pid",
             f"--bridge={self._bridge}",
@@ -97,9 +136,9 @@ class PrivateEngine:
 
 
 @contextmanager
-def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
-    """An engine with those images, for the length of the block."""
-    with short_directory("engine") as directory, _bridge() as (bridge, network):
+def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Iterator[PrivateEngine]:
+    """An engine with those images, for the length of the block; `disk_bytes`: on a disk of its own, of that size."""
+    with short_directory("engine") as directory, _bridge() as (bridge, network), _disk(directory, disk_bytes):
         engine = PrivateEngine(directory, bridge, network)
         try:
             engine.start()
@@ -109,6 +148,21 @@ def running_private_engine(images: Sequence[str]) -> Iterator[PrivateEngine]:
             engine.clear()
         finally:
             engine.stop()
+
+
+@contextmanager
+def _disk(directory: Path, size: int) -> Iterator[None]:
+    """A disk in memory for the engine's data, of so many bytes; 0: none."""
+    data = directory / "data"
+    if size == 0:
+        yield
+        return
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "aw-engine", data], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", data], check=True, capture_output=True)
 
 
 @contextmanager
@@ -125,7 +179,7 @@ def _bridge() -> Iterator[tuple[str, str]]:
     links = Path("/sys/class/net")
     for left in links.glob(f"{BRIDGE_PREFIX}*"):
         if not Path("/proc", left.name.removeprefix(BRIDGE_PREFIX).split("-")[0]).exists():
-            _remove_bridge(left.name)
+            _remove_bridge(left.name, check=False)  # others sweep too
     names = {f"{BRIDGE_PREFIX}{os.getpid()}-{number}": number for number in range(FIRST_NETWORK, LAST_NETWORK + 1)}
     bridge = next(name for name in names if not (links / name).exists())
     network = f"172.{names[bridge]}.{os.getpid() % 256}"
@@ -141,5 +195,5 @@ def _bridge() -> Iterator[tuple[str, str]]:
         _remove_bridge(bridge)
 
 
-def _remove_bridge(name: str) -> None:
-    subprocess.run(["ip", "link", "delete", name], check=True, capture_output=True)
+def _remove_bridge(name: str, *, check: bool = True) -> None:
+    subprocess.run(["ip", "link", "delete", name], check=check, capture_output=True)

@@ -6,7 +6,11 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+# To the kernel a child's parent is the thread that started it: this one lives as long as we do.
+_STARTER = ThreadPoolExecutor(max_workers=1)
 
 
 def unprivileged() -> pwd.struct_passwd:
@@ -24,15 +28,7 @@ def start(command: Sequence[str], log: Path, user: pwd.struct_passwd | None = No
 
     The kernel interrupts it should our process die first.
     """
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [*_setpriv("--pdeathsig=INT", *_identity(user)), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd="/",
-        )
+    return _STARTER.submit(_start, command, log, user).result()
 
 
 def run(command: Sequence[str], user: pwd.struct_passwd) -> None:
@@ -60,6 +56,18 @@ def stop(process: subprocess.Popen[bytes], *, deadline_seconds: float = 20) -> N
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _start(command: Sequence[str], log: Path, user: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*_setpriv("--pdeathsig=INT", *_identity(user)), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd="/",
+        )
 
 
 def _identity(user: pwd.struct_passwd | None) -> list[str]:

@@ -4,6 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,39 @@ from shared.database import Database
 from shared.models import Installation, SandboxSpec
 from shared.store import specs
 from tests.factories import SECRET_KEY, Person, make_person
-from tests.services import processes
+from tests.services.directories import short_directory
+from tests.services.forks import Fork
+from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 class Service:
-    """One installation. Settings of its processes are `environment`; change them before a start."""
+    """One installation. Settings of its processes are `environment`; change them before a start.
 
-    def __init__(self, directory: Path, *, database_url: str, broker_url: str, docker_host: str, gateway: str) -> None:
-        self.port = _free_port()
+    Args:
+        installation: the label of its containers; several on one engine and one broker need one each.
+        launcher: a module that is given the name of the one to run, and prepares the process for it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        database_url: str,
+        broker_url: str,
+        docker_host: str,
+        gateway: str,
+        installation: str = "test-service",
+        launcher: str | None = None,
+    ) -> None:
+        self.installation = installation
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = Database(database_url)
         self.vault = Vault([SECRET_KEY])
         self._directory = directory
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._launcher = launcher
+        self._processes: dict[str, Fork] = {}
         self.environment = {
             "AW_VAR_DIR": str(directory),
             "AW_DATABASE_URL": database_url,
@@ -38,7 +57,7 @@ class Service:
             "AW_PORT": str(self.port),
             "AW_GATEWAY_HOST": gateway,
             "AW_DOCKER_HOST": docker_host,
-            "AW_NODE": "node-test",
+            "AW_NODE": f"node-{installation}",
             "AW_LEASE_SECONDS": "3",
             "AW_REPUBLISH_SECONDS": "1",
             "AW_SWEEP_SECONDS": "0.3",
@@ -50,7 +69,7 @@ class Service:
     def prepare(self, *images: str) -> None:
         """Make specs for these images, the first the default, and an installation whose label tests may sweep."""
         with self.database.transaction() as session:
-            session.add(Installation(id="test-service"))
+            session.add(Installation(id=self.installation))
             for image in images:
                 specs.add_spec(session, SandboxSpec(id=image, position=0))
 
@@ -70,10 +89,10 @@ class Service:
         """Somebody with a key, and a client that presents it."""
         return Client(self.url, make_person(self.database, name))
 
-    def start_api(self) -> None:
-        """Start an API process and wait until it is ready."""
-        self._start("api", "api", {})
-        eventually(self._is_ready, deadline_seconds=60)
+    def start_api(self, name: str = "api", **environment: str) -> None:
+        """Start an API process and wait until the service is ready; several share the port."""
+        self._start("api", name, environment)
+        eventually(lambda: self._is_ready(name), deadline_seconds=60)
 
     def start_worker(self, name: str = "worker", **environment: str) -> None:
         """Start a worker; `name` is the tests' own name for it, `environment` is its alone."""
@@ -85,9 +104,22 @@ class Service:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def ask_to_end(self, name: str) -> None:
+        """Ask a process to end in an orderly way, and don't wait for it."""
+        self._processes[name].send_signal(signal.SIGTERM)
+
+    def pid(self, name: str) -> int:
+        """A process's number."""
+        return self._processes[name].pid
+
     def exit_code(self, name: str) -> int | None:
         """How a process ended; None while it runs."""
         return self._processes[name].poll()
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a process has ended by itself."""
+        process = self._processes.get(name)
+        return process is not None and process.poll() is not None
 
     def freeze(self, name: str) -> None:
         """Let a process stand still (`kill -STOP`)."""
@@ -116,17 +148,40 @@ class Service:
         return "".join(path.read_text() for path in sorted(self._directory.glob("*.log")))
 
     def _start(self, module: str, name: str, environment: dict[str, str]) -> None:
-        settings = [f"{key}={value}" for key, value in {**self.environment, **environment}.items()]
-        command = ["env", f"PYTHONPATH={REPOSITORY}", *settings, sys.executable, "-m", module]
-        self._processes[name] = processes.start(command, self._directory / f"{name}.log")
+        command = [self._launcher, module] if self._launcher else [module]
+        self._processes[name] = Fork(command, self.environment | environment, self._directory / f"{name}.log")
 
-    def _is_ready(self) -> bool:
-        if self._processes["api"].poll() is not None:
+    def _is_ready(self, name: str) -> bool:
+        if self._processes[name].poll() is not None:
             raise RuntimeError(f"the API did not start: {self.log()[-2000:]}")
         try:
             return httpx.get(f"{self.url}/ready", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
+
+
+@contextmanager
+def installed_service(
+    database_url: str,
+    broker_url: str,
+    engine: PrivateEngine,
+    installation: str = "test-service",
+) -> Iterator[Service]:
+    """The service, not started; its processes are gone after the block, and their logs are shown with a failure."""
+    with short_directory("service") as directory:
+        service = Service(
+            directory,
+            database_url=database_url,
+            broker_url=broker_url,
+            docker_host=engine.host,
+            gateway=engine.gateway,
+            installation=installation,
+        )
+        try:
+            yield service
+        finally:
+            service.stop()
+            sys.stdout.write(service.log())
 
 
 class Client(httpx.Client):
@@ -183,7 +238,7 @@ class Client(httpx.Client):
         return answer.json()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

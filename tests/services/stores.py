@@ -2,11 +2,19 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from shared.migrations import migrate
 from tests.services.postgres import Postgres
+
+
+class Stores(Protocol):
+    """Where fresh databases of one kind come from."""
+
+    def fresh(self, directory: Path) -> AbstractContextManager[str]:
+        """The URL of a database of one's own, with its file, if it is one, in the directory."""
 
 
 class SqliteStores:
@@ -33,7 +41,7 @@ class PostgresStores:
         migrate(server.url(self._template))
 
     @contextmanager
-    def fresh(self) -> Iterator[str]:
+    def fresh(self, directory: Path) -> Iterator[str]:
         """The URL of a database of one's own; it is dropped at the end of the block."""
         name = self._server.create(self._template)
         try:

@@ -27,6 +27,11 @@ class Valkey:
         """Kombu's URL of the broker."""
         return f"redis+socket://{self._socket}"
 
+    @property
+    def pid(self) -> int:
+        """The server's number as a process."""
+        return self._server.pid if self._server else 0
+
     def client(self) -> redis.Redis:
         """A new connection, for a look at the keys; close it."""
         return redis.Redis(unix_socket_path=str(self._socket))

@@ -13,7 +13,7 @@ from shared.jobs import PauseSandbox, StartSandbox, queue_of
 from shared.settings import Settings
 from tests.services.valkey import Valkey
 
-QUEUE = f"aw:{queue_of('node-a')}"
+QUEUE = f"aw:{queue_of(StartSandbox('1' * 32, 'node-a'))}"
 
 
 @pytest.fixture

@@ -1,16 +1,23 @@
 """Transactions, on both databases."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy.exc import StatementError
-from sqlmodel import Session, select
+from psycopg.pq import TransactionStatus
+from sqlalchemy import bindparam, delete, event, func, text, update
+from sqlalchemy.exc import OperationalError, StatementError
+from sqlalchemy.pool import Pool
+from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.database import Database
 from shared.models import Node, User
 from tests.factories import Person, make_conversation, make_event, make_node, make_sandbox
+from tests.services.stores import PostgresStores
 
 
 def names(database: Database) -> list[str]:
@@ -35,11 +42,70 @@ def test_an_error_undoes_the_transaction(database: Database) -> None:
     assert names(database) == []
 
 
-def test_what_a_reader_writes_is_thrown_away(database: Database) -> None:
-    with database.reading() as session:
+def test_reader_cannot_write(database: Database, user: Person) -> None:
+    def add(session: Session) -> None:
         session.add(User(name="a"))
         session.flush()
-    assert names(database) == []
+
+    def change(session: Session) -> None:
+        session.execute(update(User).values(name="b"))
+
+    def forget(session: Session) -> None:
+        session.execute(delete(User))
+
+    for write in (add, change, forget):
+        with pytest.raises(RuntimeError, match="reads"), database.reading() as session:
+            write(session)
+    assert names(database) == [user.name]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_connection_that_died_while_nobody_used_it_is_not_noticed(
+    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.database.PING_SECONDS", 0.0)
+    assert names(database) == [user.name]
+    kill_others(database)
+    assert names(database) == [user.name]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_connection_that_died_in_use_is_the_databases_fault_and_the_next_one_is_new(
+    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.database.PING_SECONDS", 60.0)
+    assert names(database) == [user.name]
+    kill_others(database)
+    with pytest.raises(OperationalError):
+        names(database)
+    assert names(database) == [user.name]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_reads_by_themselves_begin_no_transaction(database: Database, user: Person) -> None:
+    left: list[TransactionStatus] = []
+
+    @event.listens_for(Pool, "reset")
+    def note(connection: Any, *_: Any) -> None:
+        left.append(connection.info.transaction_status)
+
+    try:
+        assert database.fetch(select(User.name), {}) == [(user.name,)]
+        assert names(database) == [user.name]
+    finally:
+        event.remove(Pool, "reset", note)
+    assert left == [TransactionStatus.IDLE] * 2
+
+
+def kill_others(database: Database) -> None:
+    """End all connections to a database but the one that asks for it."""
+    with (
+        closing(Database(database.engine.url.render_as_string(hide_password=False))) as other,
+        other.reading() as session,
+    ):
+        mine = "pid <> pg_backend_pid() AND datname = current_database()"
+        others = text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")
+        session.execute(others)
 
 
 def test_rows_are_usable_after_their_session(database: Database, user: Person) -> None:
@@ -60,6 +126,25 @@ def test_writers_that_read_first_wait_for_each_other(database: Database) -> None
         list(pool.map(add_one, range(40)))
     with database.reading() as session:
         assert _locked(session).capacity == 40
+
+
+# SQLite's lock is a file's: it is held as long as its process lives.
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_process_that_stands_still_holds_no_lock_for_long(database: Database) -> None:
+    make_node(database, "a", capacity=0)
+    still = Database(database.engine.url.render_as_string(hide_password=False), idle_seconds=0.1)
+
+    def stand_still(session: Session) -> None:
+        _locked(session).capacity = 1
+        session.flush()
+        with database.transaction() as other:  # waits until the row is let go
+            _locked(other).capacity = 2
+
+    with closing(still):
+        with pytest.raises(OperationalError), still.transaction() as session:
+            stand_still(session)
+        with still.reading() as session:
+            assert session.get_one(Node, "a").capacity == 2
 
 
 def _locked(session: Session) -> Node:
@@ -87,3 +172,37 @@ def test_a_document_may_hold_anything_json_can(database: Database, user: Person)
     event = make_event(database, conversation, body=body)
     with database.reading() as session:
         assert session.get_one(type(event), event.seq).body == body
+
+
+def test_a_fetch_asks_again_when_its_connection_was_cut(postgres_stores: PostgresStores, tmp_path: Path) -> None:
+    one, others = select(func.count(col(User.id))), "pid <> pg_backend_pid() AND datname = current_database()"
+    with postgres_stores.fresh(tmp_path) as url:
+        database, operator = Database(url), Database(url)
+        for _ in range(2):
+            assert list(database.fetch(one, {})) == [(0,)]
+            with operator.engine.begin() as connection:
+                cut = connection.exec_driver_sql(
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+                )
+                assert cut.all()
+        assert list(database.fetch(one, {})) == [(0,)]
+        database.close()
+        operator.close()
+
+
+def test_a_fetch_of_a_store_that_is_gone_fails_as_every_read_does(tmp_path: Path) -> None:
+    for url in (f"sqlite:///{tmp_path}/no/such.db", f"postgresql+psycopg://aw@/none?host={tmp_path}"):
+        database = Database(url)
+        with pytest.raises(OperationalError):
+            database.fetch(select(User.id), {})
+        database.close()
+
+
+def test_a_fetch_reads_what_was_committed_before_it(database: Database) -> None:
+    by_name = select(User.id, User.created_at).where(col(User.name) == bindparam("name"))
+    for number in range(3):
+        with database.transaction() as session:
+            session.add(User(name=f"user-{number}"))
+        assert [len(database.fetch(by_name, {"name": f"user-{other}"})) for other in range(3)] == [
+            int(other <= number) for other in range(3)
+        ]

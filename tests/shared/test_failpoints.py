@@ -3,9 +3,13 @@
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
 from shared import failpoints
+from tests.waiting import eventually
 
 SCRIPT = """
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +55,7 @@ def run(mode: str) -> subprocess.CompletedProcess[str]:
 
 def test_points_are_recorded_by_where_they_are_met(tmp_path: Path) -> None:
     for _ in range(2):
-        assert run(f"record:{tmp_path / 'met'}").stdout == "done\n"
+        assert run(f"led:{tmp_path}").stdout == "done\n"
     assert (tmp_path / "met").read_text().splitlines() == MET * 2
 
 
@@ -68,10 +72,32 @@ def test_process_dies_each_time_without_a_marker() -> None:
 
 def test_process_dies_at_the_point_that_a_file_names(tmp_path: Path) -> None:
     armed = tmp_path / "armed"
-    assert run(f"armed:{armed}").stdout == "done\n"
+    assert run(f"led:{tmp_path}").stdout == "done\n"
     armed.write_text(MET[-1])
-    assert run(f"armed:{armed}").returncode == -signal.SIGKILL
+    assert run(f"led:{tmp_path}").returncode == -signal.SIGKILL
     assert not armed.exists()
+    assert (tmp_path / "met").read_text().splitlines() == MET * 2
+
+
+def test_what_a_file_names_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = tmp_path / "held"
+    held.write_text("first\nsecond\n")
+    monkeypatch.setattr(failpoints, "_act", lambda _name: None)
+    monkeypatch.setattr(failpoints, "_held", held)
+    failpoints.begin("third")
+    begun: list[str] = []
+
+    def begin() -> None:
+        failpoints.begin("second")
+        begun.append("second")
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join(5 * failpoints.HOLD_SECONDS)
+    assert begun == []
+    held.write_text("first\n")
+    eventually(lambda: begun == ["second"])
+    thread.join()
 
 
 def test_unknown_mode_is_refused() -> None:

@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from shared import jobs
-from shared.jobs import JOBS, Job, queue_of
+from shared.jobs import JOBS, Job, WarmSandbox, queue_of, queues_of
 
 
 def test_every_job_has_a_task_of_its_own() -> None:
@@ -27,5 +27,9 @@ def test_a_job_carries_ids_only_and_does_not_change() -> None:
         job.subject = "1" * 32  # type: ignore[misc]
 
 
-def test_each_node_has_a_queue() -> None:
-    assert queue_of("a") != queue_of("b")
+@pytest.mark.parametrize("job", JOBS)
+def test_each_node_has_a_queue_for_what_is_waited_for_and_one_for_what_is_not(job: type[Job]) -> None:
+    subject = "0" * 32
+    assert queue_of(job(subject, "a")) in queues_of("a")
+    assert not set(queues_of("a")) & set(queues_of("b"))
+    assert (queue_of(job(subject, "a")) == queue_of(WarmSandbox(subject, "a"))) == (job is WarmSandbox)

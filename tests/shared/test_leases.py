@@ -17,7 +17,7 @@ from shared.models import Conversation, Sandbox, StartTask
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import overlap
 
-MINUTE = 60.0
+A_WHILE = 10.0
 PAST = timedelta(seconds=1)
 
 
@@ -27,12 +27,12 @@ def row(database: Database, user: Person) -> Sandbox:
     return make_sandbox(database, user, due_at=now() - PAST)
 
 
-def claim(database: Database, row_id: str, owner: str = "w1", seconds: float = MINUTE) -> Sandbox | None:
+def claim(database: Database, row_id: str, owner: str = "w1", seconds: float = A_WHILE) -> Sandbox | None:
     with database.transaction() as session:
         return leases.claim(session, Sandbox, row_id, owner, seconds)
 
 
-def claimed(database: Database, row_id: str, owner: str = "w1", seconds: float = MINUTE) -> Sandbox:
+def claimed(database: Database, row_id: str, owner: str = "w1", seconds: float = A_WHILE) -> Sandbox:
     sandbox = claim(database, row_id, owner, seconds)
     assert sandbox is not None
     return sandbox
@@ -50,7 +50,7 @@ def take(database: Database, **arguments: Any) -> list[str]:
 
 def take_in(session: Session, **arguments: Any) -> list[str]:
     everything = col(Sandbox.id).is_not(None)
-    return list(leases.take_due(session, Sandbox, everything, **({"again_at": after(MINUTE)} | arguments)))
+    return list(leases.take_due(session, Sandbox, everything, **({"again_at": after(A_WHILE)} | arguments)))
 
 
 def test_claim_takes_a_row_that_is_due(database: Database, row: Sandbox) -> None:
@@ -82,7 +82,7 @@ def test_claim_leaves_a_row_that_is_held(database: Database, row: Sandbox) -> No
 
 def test_twin_claims_have_one_winner(database: Database, row: Sandbox) -> None:
     def by(owner: str) -> Callable[[Session], Sandbox | None]:
-        return lambda session: leases.claim(session, Sandbox, row.id, owner, MINUTE)
+        return lambda session: leases.claim(session, Sandbox, row.id, owner, A_WHILE)
 
     first, second = overlap(database, by("w1"), by("w2"))
     assert first is not None
@@ -114,7 +114,7 @@ def test_an_expired_lease_is_taken_over(database: Database, row: Sandbox) -> Non
     "late",
     [
         lambda session, old: leases.write(session, Sandbox, old.id, old.fence, detail="late"),
-        lambda session, old: leases.renew(session, Sandbox, old.id, old.fence, MINUTE),
+        lambda session, old: leases.renew(session, Sandbox, old.id, old.fence, A_WHILE),
         lambda session, old: leases.release(session, Sandbox, old.id, old.fence),
         lambda session, old: leases.release(session, Sandbox, old.id, old.fence, now()),
     ],
@@ -135,7 +135,7 @@ def test_a_late_write_that_waits_for_the_new_owner_is_lost(database: Database, r
     old = claimed(database, row.id, "w1", seconds=-1)
 
     def take_over(session: Session) -> None:
-        assert leases.claim(session, Sandbox, row.id, "w2", MINUTE) is not None
+        assert leases.claim(session, Sandbox, row.id, "w2", A_WHILE) is not None
 
     def write_late(session: Session) -> str:
         with pytest.raises(LeaseLost):
@@ -156,7 +156,7 @@ def test_an_expired_lease_nobody_took_over_still_writes(database: Database, row:
 def test_renew_holds_the_row_for_longer(database: Database, row: Sandbox) -> None:
     mine = claimed(database, row.id, seconds=-1)
     with database.transaction() as session:
-        leases.renew(session, Sandbox, row.id, mine.fence, MINUTE)
+        leases.renew(session, Sandbox, row.id, mine.fence, A_WHILE)
     assert claim(database, row.id, "w2") is None
 
 
@@ -170,13 +170,13 @@ def test_release_leaves_a_row_that_wants_nothing(database: Database, row: Sandbo
 
 
 def test_release_asks_for_another_look(database: Database, row: Sandbox) -> None:
-    mine, retry_at = claimed(database, row.id), after(MINUTE)
+    mine, retry_at = claimed(database, row.id), after(A_WHILE)
     with database.transaction() as session:
         leases.release(session, Sandbox, row.id, mine.fence, retry_at)
     assert load(database, row.id).due_at == retry_at
 
 
-@pytest.mark.parametrize("retry_in", [None, MINUTE])
+@pytest.mark.parametrize("retry_in", [None, A_WHILE])
 def test_release_keeps_what_was_asked_for_meanwhile(database: Database, row: Sandbox, retry_in: float | None) -> None:
     mine, asked = claimed(database, row.id), now()
     with database.transaction() as session:
@@ -194,7 +194,7 @@ def test_a_wish_that_comes_during_the_release_is_kept(database: Database, row: S
         leases.mark_due(session, Sandbox, row.id, asked)
 
     def let_go(session: Session) -> None:
-        leases.release(session, Sandbox, row.id, mine.fence, after(MINUTE))
+        leases.release(session, Sandbox, row.id, mine.fence, after(A_WHILE))
 
     overlap(database, ask, let_go)
     assert load(database, row.id).due_at == asked
@@ -202,8 +202,8 @@ def test_a_wish_that_comes_during_the_release_is_kept(database: Database, row: S
 
 def test_take_due_hands_out_what_is_due(database: Database, user: Person, row: Sandbox) -> None:
     make_sandbox(database, user)
-    make_sandbox(database, user, due_at=after(MINUTE))
-    again_at = after(MINUTE)
+    make_sandbox(database, user, due_at=after(A_WHILE))
+    again_at = after(A_WHILE)
     assert take(database, again_at=again_at) == [row.id]
     assert load(database, row.id).due_at == again_at
     assert take(database) == []
@@ -240,7 +240,7 @@ def test_take_due_gives_an_abandoned_row_to_one_of_two_callers(database: Databas
 
 def test_take_due_leaves_a_row_that_is_claimed_meanwhile(database: Database, row: Sandbox) -> None:
     def claim_it(session: Session) -> bool:
-        return leases.claim(session, Sandbox, row.id, "w1", MINUTE) is not None
+        return leases.claim(session, Sandbox, row.id, "w1", A_WHILE) is not None
 
     assert overlap(database, claim_it, take_in) == (True, [])
     assert load(database, row.id).due_at is None
@@ -249,7 +249,7 @@ def test_take_due_leaves_a_row_that_is_claimed_meanwhile(database: Database, row
 def test_take_due_keeps_to_its_condition_and_limit(database: Database, user: Person, row: Sandbox) -> None:
     others = {make_sandbox(database, user, due_at=now() - PAST).id for _ in range(3)}
     with database.transaction() as session:
-        taken = leases.take_due(session, Sandbox, col(Sandbox.id) != row.id, again_at=after(MINUTE), limit=2)
+        taken = leases.take_due(session, Sandbox, col(Sandbox.id) != row.id, again_at=after(A_WHILE), limit=2)
     assert len(taken) == 2
     assert set(taken) < others
 
@@ -258,8 +258,31 @@ def test_start_tasks_and_conversations_are_leased_alike(database: Database, user
     task = make_start_task(database, user)
     conversation = make_conversation(database, user, row, due_at=now())
     with database.transaction() as session:
-        first = leases.claim(session, StartTask, task.id, "w1", MINUTE)
-        second = leases.claim(session, Conversation, conversation.id, "w1", MINUTE)
+        first = leases.claim(session, StartTask, task.id, "w1", A_WHILE)
+        second = leases.claim(session, Conversation, conversation.id, "w1", A_WHILE)
     assert first is not None
     assert second is not None
     assert (first.fence, second.fence) == (1, 1)
+
+
+class TestClockThatWasWrong:
+    """What it has written lies further ahead than anybody honestly sets a time."""
+
+    FAR = after(3600)  # far enough for tests that begin late
+
+    def test_lease_is_free(self, database: Database, user: Person) -> None:
+        row = make_sandbox(database, user, lease_owner="w0", lease_until=self.FAR)
+        assert not leases.is_held(row.lease_until)
+        assert take(database) == [row.id]
+        claimed(database, row.id)
+
+    def test_row_is_due(self, database: Database, user: Person) -> None:
+        row = make_sandbox(database, user, due_at=self.FAR)
+        assert take(database) == [row.id]
+
+    def test_honest_times_are_believed(self, database: Database, user: Person) -> None:
+        make_sandbox(database, user, due_at=after(leases.MOST_SECONDS))
+        row = make_sandbox(database, user, lease_owner="w0", lease_until=after(leases.MOST_SECONDS))
+        assert leases.is_held(row.lease_until)
+        assert take(database) == []
+        assert claim(database, row.id) is None

@@ -14,10 +14,9 @@ from shared.broker import make_app
 from shared.settings import Settings
 from tests.fakes.waiting_worker import QUEUE, TASK
 from tests.services import processes
+from tests.services.directories import REPOSITORY
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -48,6 +47,21 @@ def test_worker_that_is_busy_and_has_more_in_hand(
     valkey.kill()
     (tmp_path / "go").touch()
     eventually(lambda: seen(tmp_path, "ended-", at_least=len(begun)))
+    valkey.start()
+    send(app, "after")
+    eventually((tmp_path / "ended-after").exists)
+    assert worker.poll() is None, (tmp_path / "log").read_text()
+
+
+def test_worker_that_waits_for_its_broker_does_not_grow_patient(
+    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+) -> None:
+    """It asks every second, however long the broker is away: what is sent then is begun soon after."""
+    (tmp_path / "go").touch()
+    send(app, "before")
+    eventually((tmp_path / "ended-before").exists)
+    valkey.kill()
+    eventually(lambda: "Trying again in 1.00 second... (4/" in (tmp_path / "log").read_text())
     valkey.start()
     send(app, "after")
     eventually((tmp_path / "ended-after").exists)

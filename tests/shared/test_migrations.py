@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import CheckConstraint, Connection, inspect
+from sqlalchemy import CheckConstraint, Connection, inspect, text
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
@@ -40,6 +41,7 @@ def heads(connection: Connection) -> list[str]:
     return ScriptDirectory.from_config(configuration(connection)).get_heads()
 
 
+@pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
 def test_the_migrations_make_what_the_models_say(database_url: str) -> None:
     with opened(database_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -85,6 +87,34 @@ def test_migrating_twice_changes_nothing(empty_url: str) -> None:
     migrate(empty_url)
     with opened(empty_url) as connection:
         assert [revision(connection)] == heads(connection)
+
+
+ROWS = """
+    INSERT INTO "user" (id, name, created_at) VALUES ('u', 'alice', '2026-01-01');
+    INSERT INTO sandbox_spec
+        (id, position, env, working_dir, ports, memory_bytes, cpus, pids, capabilities, created_at)
+        VALUES ('image', 0, '{}', '/', '{}', 1, 1, 1, '[]', '2026-01-01');
+    INSERT INTO sandbox
+        (id, owner_id, spec_id, desired, generation, status, observed_generation, fence, attempt,
+         session_key, session_key_digest, created_at, updated_at)
+        VALUES ('s', 'u', 'image', 'PAUSED', 7, 'PAUSED', 7, 0, 0, 'k', 'd', '2026-01-01', '2026-01-01');
+    INSERT INTO sandbox_transition (sandbox_id, to_status, at) VALUES ('s', 'STARTING', '2026-01-01')
+"""
+
+
+def test_migrating_keeps_what_is_stored(empty_url: str) -> None:
+    with opened(empty_url) as connection:
+        command.upgrade(configuration(connection), "0004")
+        for statement in ROWS.split(";"):
+            connection.execute(text(statement))
+    migrate(empty_url)
+    with opened(empty_url) as connection:
+        read = text(
+            "SELECT generation, desired, owner_id FROM sandbox JOIN sandbox_transition ON sandbox_id = sandbox.id"
+        )
+        assert connection.execute(read).all() == [(7, "PAUSED", "u")]
+        if connection.dialect.name == "sqlite":
+            assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
 
 
 def test_several_processes_may_migrate_at_once(empty_url: str) -> None:

@@ -1,13 +1,14 @@
 """A worker's parts around an engine in memory, on both databases."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from shared.crypto import Vault
 from shared.database import Database
 from shared.settings import Settings
-from tests.doubles import RecordingPublisher
+from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, make_node, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
 from worker.keeper import LeaseKeeper
@@ -33,12 +34,31 @@ def parts(
     with engine.agent_servers() as http:
         yield Parts(
             shared=settings,
-            settings=WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=30),
+            settings=WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=15),
             database=database,
             vault=vault,
             engine=engine,
             publisher=publisher,
-            keeper=LeaseKeeper(database, "worker-1", 30),
+            keeper=LeaseKeeper(database, "worker-1", 15),
             http=http,
+            looks=PatientExecutor(),
             installation=INSTALLATION,
+        )
+
+
+@pytest.fixture
+def other_engine() -> FakeEngine:
+    """Another engine in memory."""
+    return FakeEngine()
+
+
+@pytest.fixture
+def other(parts: Parts, other_engine: FakeEngine) -> Iterator[Parts]:
+    """The worker of another node, `node-b`, beside that engine."""
+    make_node(parts.database, "node-b")
+    settings = parts.settings.model_copy(update={"node": "node-b", "node_lost_seconds": 20.0})
+    keeper = LeaseKeeper(parts.database, "worker-b", 15)
+    with other_engine.agent_servers() as http:
+        yield replace(
+            parts, settings=settings, keeper=keeper, engine=other_engine, publisher=RecordingPublisher(), http=http
         )

@@ -13,7 +13,7 @@ from shared.database import Database
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from shared.store import conversations, sandboxes, secrets, specs, user_settings
-from tests.doubles import RecordingPublisher
+from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -91,16 +91,20 @@ def delete(parts: Parts, sandbox_id: str) -> None:
 
 
 def deliver(parts: Parts) -> None:
-    """Carry out what was published, and what is published by that, until nothing is left."""
+    """Take the looks, carry out what was published, and what comes of that, until nothing is left."""
     assert isinstance(parts.publisher, RecordingPublisher)
-    while parts.publisher.jobs:
+    assert isinstance(parts.looks, PatientExecutor)
+    while parts.looks.waiting or parts.publisher.jobs:
+        if parts.looks.waiting:
+            parts.looks.run()
+            continue
         job = parts.publisher.jobs.pop(0)
         WORK[type(job)](parts, job.subject)
 
 
 def another(parts: Parts) -> Parts:
     """A second worker on the same node."""
-    return replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 30))
+    return replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
 
 
 def row(parts: Parts, table: type[Row], row_id: str) -> Row:

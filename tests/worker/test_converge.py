@@ -1,21 +1,24 @@
 """Wishes become facts: on both databases, around an engine in memory."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from sqlmodel import col, select, update
+from sqlmodel import Session, col, select, update
 
 from shared.clock import now
 from shared.database import Database
 from shared.errors import NotFound
-from shared.jobs import StartConversation
+from shared.jobs import CheckSandbox, StartConversation
 from shared.models import Sandbox, SandboxTransition
 from shared.states import MOVES, Desired, Stage, Status
 from shared.store import sandboxes, specs
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.scenes import punctuated
 from worker.containers import ContainerState
 from worker.converge import converge
 from worker.keeper import LeaseKeeper
@@ -151,6 +154,20 @@ class TestFailure:
         converge(parts, sandbox_id)
         self.assert_failed(parts, engine, sandbox_id, "health_timeout")
 
+    def test_server_that_is_another_sandboxs(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = start(parts, user)
+        engine.impostors[container_name(sandbox_id)] = 100
+        converge(parts, sandbox_id)
+        self.assert_failed(parts, engine, sandbox_id, "wrong_agent_server")
+
+    def test_server_of_another_that_had_the_port_for_a_moment(
+        self, parts: Parts, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = start(parts, user)
+        engine.impostors[container_name(sandbox_id)] = 1
+        converge(parts, sandbox_id)
+        assert row(parts, sandbox_id).status == Status.RUNNING
+
     def test_engine_that_keeps_refusing(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         engine.refuse = {"create": 100}
         sandbox_id = start(parts, user)
@@ -216,6 +233,76 @@ class TestPauseAndResume:
         wish(parts, sandbox_id, Desired.RUNNING)
         converge(parts, sandbox_id)
         assert history(parts, sandbox_id)[-2:] == ["STARTING", "RUNNING"]
+
+
+class TestStop:
+    @pytest.mark.parametrize("frozen", [False, True])
+    def test_frees_the_memory_and_keeps_the_files(
+        self, parts: Parts, user: Person, engine: FakeEngine, frozen: bool
+    ) -> None:
+        sandbox_id = running(parts, user)
+        if frozen:
+            wish(parts, sandbox_id, Desired.PAUSED)
+            converge(parts, sandbox_id)
+        wish(parts, sandbox_id, Desired.STOPPED)
+        converge(parts, sandbox_id)
+        found = row(parts, sandbox_id)
+        assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "STOPPED", None)
+        assert engine.containers[container_name(sandbox_id)].state == ContainerState.EXITED
+        assert list(engine.volumes) == [container_name(sandbox_id)]
+        assert_settled(parts, sandbox_id)
+
+    def test_resume_boots_it_on_its_files(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = self.stopped(parts, user)
+        wish(parts, sandbox_id, Desired.RUNNING)
+        converge(parts, sandbox_id)
+        assert history(parts, sandbox_id)[-3:] == ["PAUSED", "STARTING", "RUNNING"]
+        assert engine.verbs().count("create") == 1
+
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+    def test_one_that_is_stopped_stays_so(
+        self, parts: Parts, user: Person, engine: FakeEngine, desired: Desired
+    ) -> None:
+        sandbox_id = self.stopped(parts, user)
+        engine.calls.clear()
+        wish(parts, sandbox_id, desired)
+        converge(parts, sandbox_id)
+        assert (row(parts, sandbox_id).pause_kind, engine.verbs()) == ("STOPPED", [])
+        assert_settled(parts, sandbox_id)
+
+    def test_one_that_is_still_booting(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = start(parts, user)
+        once(engine, "start", lambda: wish(parts, sandbox_id, Desired.STOPPED))
+        converge(parts, sandbox_id)
+        assert row(parts, sandbox_id).pause_kind == "STOPPED"
+        assert_settled(parts, sandbox_id)
+
+    def test_running_agents_are_interrupted_first(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = running(parts, user)
+        server = engine.servers[container_name(sandbox_id)]
+        talk = server.add("1" * 32, execution_status="running")
+        wish(parts, sandbox_id, Desired.STOPPED)
+        seen: list[str] = []
+        once(engine, "stop", lambda: seen.append(talk.execution_status))
+        converge(parts, sandbox_id)
+        assert seen == ["paused"]
+
+    def test_resumed_behind_our_back(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = self.stopped(parts, user)
+        for state, status, reason in (
+            (ContainerState.RUNNING, Status.RUNNING, "resumed_outside"),
+            (ContainerState.FROZEN, Status.PAUSED, "paused_outside"),
+        ):
+            engine.containers[container_name(sandbox_id)].state = state
+            mark_due(parts, sandbox_id)
+            converge(parts, sandbox_id)
+            assert (row(parts, sandbox_id).status, row(parts, sandbox_id).reason) == (status, reason)
+
+    def stopped(self, parts: Parts, user: Person) -> str:
+        sandbox_id = running(parts, user)
+        wish(parts, sandbox_id, Desired.STOPPED)
+        converge(parts, sandbox_id)
+        return sandbox_id
 
 
 class TestDelete:
@@ -296,7 +383,7 @@ class TestInterleavings:
 
     def test_twin_messages_at_once_make_one_container(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         sandbox_id = start(parts, user)
-        twin = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 30))
+        twin = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
         once(engine, "create", lambda: converge(twin, sandbox_id))
         converge(parts, sandbox_id)
         assert engine.verbs().count("create") == 1
@@ -304,7 +391,7 @@ class TestInterleavings:
 
     def test_worker_that_lost_its_lease_touches_nothing(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         sandbox_id = start(parts, user)
-        other = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 30))
+        other = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
 
         def sleep_too_long() -> None:
             expire_lease(parts, sandbox_id)
@@ -318,9 +405,96 @@ class TestInterleavings:
         assert engine.containers == {}
         assert history(parts, sandbox_id) == ["STARTING", "RUNNING", "DELETING", "DELETED"]
 
+    def test_worker_that_lost_its_lease_takes_no_step(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = start(parts, user)
+        other = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
+
+        def sleep_too_long() -> None:
+            expire_lease(parts, sandbox_id)
+            converge(other, sandbox_id)
+
+        # Between its look at the engine and its look at the row.
+        sleeper, database = punctuated(parts, 2, sleep_too_long)
+        converge(sleeper, sandbox_id)
+        assert database.passed > 2
+        assert engine.verbs() == ["create", "put_file", "start"]
+        assert_settled(parts, sandbox_id)
+
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
+    def test_wish_that_comes_between_the_last_look_and_the_answer(
+        self, parts: Parts, user: Person, desired: Desired
+    ) -> None:
+        sandbox_id = start(parts, user)
+        once_settling = punctuated(parts, 0, lambda: None)[1]
+        right = once_settling.transaction
+
+        @contextmanager
+        def transaction() -> Iterator[Session]:
+            if row(parts, sandbox_id).desired == Desired.RUNNING and container_runs(parts):
+                wish(parts, sandbox_id, desired)
+            with right() as session:
+                yield session
+
+        once_settling.transaction = transaction  # type: ignore[method-assign]
+        converge(replace(parts, database=once_settling), sandbox_id)
+        assert row(parts, sandbox_id).status == (Status.PAUSED if desired == Desired.PAUSED else Status.DELETED)
+        assert_settled(parts, sandbox_id)
+
+    @pytest.mark.parametrize(
+        ("verb", "first", "then"),
+        [
+            ("start", Desired.RUNNING, Desired.PAUSED),
+            ("freeze", Desired.PAUSED, Desired.RUNNING),
+            ("unfreeze", Desired.RUNNING, Desired.PAUSED),
+        ],
+    )
+    def test_step_that_comes_after_the_next_workers_is_made_good(
+        self, parts: Parts, user: Person, engine: FakeEngine, verb: str, first: Desired, then: Desired
+    ) -> None:
+        """No fence keeps an engine from taking the call of a worker that slept just before it."""
+        sandbox_id = start(parts, user) if verb == "start" else running(parts, user)
+        if verb == "unfreeze":
+            wish(parts, sandbox_id, Desired.PAUSED)
+            converge(parts, sandbox_id)
+        wish(parts, sandbox_id, first)
+        other = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
+
+        def sleep_too_long() -> None:
+            expire_lease(parts, sandbox_id)
+            wish(parts, sandbox_id, then)
+            converge(other, sandbox_id)
+
+        once(engine, verb, sleep_too_long)
+        converge(parts, sandbox_id)
+        assert isinstance(parts.publisher, RecordingPublisher)
+        assert CheckSandbox(sandbox_id, row(parts, sandbox_id).node_id) in parts.publisher.jobs
+        converge(other, sandbox_id)
+        assert row(parts, sandbox_id).status == then
+        assert row(parts, sandbox_id).reason is None
+        assert_settled(parts, sandbox_id)
+
+    def test_step_that_comes_late_wakes_nothing_that_failed(
+        self, parts: Parts, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(parts, user)
+        wish(parts, sandbox_id, Desired.PAUSED)
+        other = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
+
+        def sleep_too_long() -> None:
+            expire_lease(parts, sandbox_id)
+            engine.containers[container_name(sandbox_id)].state = ContainerState.DEAD
+            wish(parts, sandbox_id, Desired.RUNNING)
+            engine.images.clear()
+            converge(other, sandbox_id)
+
+        once(engine, "freeze", sleep_too_long)
+        converge(parts, sandbox_id)
+        found = row(parts, sandbox_id)
+        assert (found.status, found.generation) == (Status.ERROR, found.observed_generation)
+
     def test_lease_is_kept_through_a_step_longer_than_it(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         brief = replace(parts, keeper=LeaseKeeper(parts.database, "worker-1", 0.2))
-        other = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 30))
+        other = replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
         sandbox_id = start(parts, user)
 
         def take_long() -> None:
@@ -370,6 +544,12 @@ class TestBehindOurBack:
         mark_due(parts, sandbox_id)
         converge(parts, sandbox_id)
         assert (row(parts, sandbox_id).status, row(parts, sandbox_id).reason) == (Status.PAUSED, "paused_outside")
+
+
+def container_runs(parts: Parts) -> bool:
+    """Whether the engine has a container that runs: what comes next is the answer."""
+    assert isinstance(parts.engine, FakeEngine)
+    return any(found.state == ContainerState.RUNNING for found in parts.engine.containers.values())
 
 
 def once(engine: FakeEngine, verb: str, action: object) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hypothesis import HealthCheck
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -19,10 +20,11 @@ from shared.migrations import migrate
 from shared.models import Sandbox, SandboxTransition
 from shared.settings import Settings
 from shared.states import Desired
-from tests.doubles import RecordingPublisher
+from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.faults.checker import WISHES, Entry, Evidence, Outcome, Verb, check
+from tests.faults.checker import Evidence, check
+from tests.faults.wishes import WISHES, Entry, Outcome, Verb
 from tests.worker import scenes
 from worker.converge import converge
 from worker.keeper import LeaseKeeper
@@ -30,7 +32,14 @@ from worker.parts import Parts
 from worker.settings import WorkerSettings
 
 INSTALLATION = "test-installation"
-BOUNDS = bounds(max_examples=25, stateful_step_count=12, derandomize=True, database=None, deadline=None)
+BOUNDS = bounds(
+    max_examples=25,
+    stateful_step_count=12,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # how long it takes depends on what else the machine does
+)
 VERBS = ("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove")
 # More calls than any one turn makes; None: the worker lives.
 MOMENTS = st.none() | st.integers(0, 30)
@@ -62,7 +71,7 @@ class Life(RuleBasedStateMachine):
         self._tell(self._call(), Outcome.OK, Verb.START, sandbox_id)
         return sandbox_id
 
-    @rule(sandbox_id=sandboxes, verb=st.sampled_from([Verb.PAUSE, Verb.RESUME, Verb.DELETE]))
+    @rule(sandbox_id=sandboxes, verb=st.sampled_from([Verb.PAUSE, Verb.STOP, Verb.RESUME, Verb.DELETE]))
     def wish(self, sandbox_id: str, verb: Verb) -> None:
         call = self._call()
         self._tell(call, Outcome.INVOKED, verb, sandbox_id)
@@ -138,13 +147,14 @@ def make_parts(path: Path, engine: FakeEngine) -> Parts:
     make_node(database)
     return Parts(
         shared=Settings(var_dir=path.parent, secret_keys=SecretStr(SECRET_KEY)),
-        settings=WorkerSettings(node=NODE_ID, lease_seconds=30),
+        settings=WorkerSettings(node=NODE_ID, lease_seconds=15, health_timeout=1),
         database=database,
         vault=VAULT,
         engine=engine,
         publisher=RecordingPublisher(),
-        keeper=LeaseKeeper(database, "worker-1", 30),
+        keeper=LeaseKeeper(database, "worker-1", 15),
         http=engine.agent_servers(),
+        looks=PatientExecutor(),
         installation=INSTALLATION,
     )
 

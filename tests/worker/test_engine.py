@@ -10,6 +10,7 @@ from shared.ids import new_id
 from tests.fakes.engine import FakeEngine
 from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
+from worker import own_doings
 from worker.containers import ContainerRequest, ContainerState, Engine, EngineRefused, EngineUnavailable, ImageMissing
 from worker.engine import INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
 from worker.sandbox_container import CONFIG_ENV, CONFIG_PATH
@@ -63,6 +64,11 @@ def started(engine: Engine, request: ContainerRequest) -> str:
 
 def state(engine: Engine, name: str) -> ContainerState:
     return engine.observe(name).state
+
+
+def test_has_an_id(engine: Engine) -> None:
+    assert engine.read_id()
+    assert engine.read_id() == engine.read_id()
 
 
 def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None:
@@ -182,13 +188,30 @@ class TestDockerAlone:
         assert docker.observe(name).exit_code == 3
         assert docker.read_log(name, 30).strip()
 
-    def test_follows_changes(self, docker: DockerEngine, request_: ContainerRequest, installation: str) -> None:
+    def test_follows_changes_behind_our_back(
+        self,
+        docker: DockerEngine,
+        request_: ContainerRequest,
+        installation: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(own_doings, "ECHO_SECONDS", 60.0)  # however late the engine tells of it
         seen: list[str] = []
         changes = docker.follow(installation)
         follower = threading.Thread(target=lambda: seen.extend(changes))
         follower.start()
-        started(docker, request_)
-        eventually(lambda: request_.name in seen)
+        with docker_engine(installation) as another:
+            name = started(another, request_)
+            docker.freeze(name)
+            another.unfreeze(name)
+            # Events come in order: had ours been told, it would be one of these.
+            eventually(lambda: len(seen) == 2)
+            assert seen == [name, name]
+            docker.freeze(name)
+            docker.freeze(name)  # nothing happens, and so nothing is told
+            docker.unfreeze(name)
+            another.stop(name, 0)
+            eventually(lambda: len(seen) == 3)
         docker.close()
         follower.join(10)
         assert not follower.is_alive()
@@ -196,5 +219,5 @@ class TestDockerAlone:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_engine_that_does_not_answer(self) -> None:
         with pytest.raises(EngineUnavailable):
-            DockerEngine("unix:///nowhere/docker.sock").ping()
+            DockerEngine("unix:///nowhere/docker.sock").read_id()
         gc.collect()  # docker's own client leaves the socket that could not be connected

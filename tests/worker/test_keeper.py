@@ -62,6 +62,17 @@ def test_lease_that_was_let_go_is_not(database: Database, keeper: LeaseKeeper, s
     assert not is_renewed(database, sandbox_id)
 
 
+def test_row_that_is_let_go_meanwhile_stays_free(database: Database, keeper: LeaseKeeper, sandbox_id: str) -> None:
+    """Else it would be held by nobody for the length of a lease, and a wish would have to wait so long."""
+    row = claim(database, sandbox_id)
+    with keeper.holding(Sandbox, row):
+        with database.transaction() as session:
+            leases.release(session, Sandbox, row.id, row.fence)
+        keeper.renew_all()
+    with database.reading() as session:
+        assert session.get_one(Sandbox, sandbox_id).lease_until is None
+
+
 def test_lease_is_let_go_when_the_work_fails(database: Database, keeper: LeaseKeeper, sandbox_id: str) -> None:
     with pytest.raises(RuntimeError), keeper.holding(Sandbox, claim(database, sandbox_id)):
         raise RuntimeError

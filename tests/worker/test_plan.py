@@ -6,16 +6,17 @@ import pytest
 
 from shared.states import Desired
 from worker.containers import ContainerState as State
-from worker.plan import SETTLING, Step, plan
+from worker.plan import SETTLING, Health, Step, plan
 
 BOOLEANS = (True, False)
-PRODUCT = list(product(Desired, State, BOOLEANS, BOOLEANS, BOOLEANS))
+PRODUCT = list(product(Desired, State, BOOLEANS, Health, BOOLEANS))
 
 # What each step makes of a container: enough of an engine to walk a plan to its end.
 EFFECTS = {
     Step.CREATE: State.CREATED,
     Step.START: State.RUNNING,
     Step.FREEZE: State.FROZEN,
+    Step.STOP: State.EXITED,
     Step.UNFREEZE: State.RUNNING,
     Step.DISCARD: State.ABSENT,
     Step.REMOVE: State.ABSENT,
@@ -23,11 +24,11 @@ EFFECTS = {
 }
 
 
-@pytest.mark.parametrize(("desired", "state", "fresh", "healthy", "leftovers"), PRODUCT)
+@pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
 def test_a_plan_is_made_for_every_state(
-    desired: Desired, state: State, fresh: bool, healthy: bool, leftovers: bool
+    desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
 ) -> None:
-    assert plan(desired, state, fresh=fresh, healthy=healthy, leftovers=leftovers) in Step
+    assert plan(desired, state, fresh=fresh, health=health, leftovers=leftovers) in Step
 
 
 @pytest.mark.parametrize(("desired", "state", "fresh"), list(product(Desired, State, BOOLEANS)))
@@ -35,30 +36,38 @@ def test_every_plan_ends(desired: Desired, state: State, fresh: bool) -> None:
     """Walked with steps that work, every wish settles, and a new wish settles as wished."""
     was_fresh, leftovers = fresh, state != State.ABSENT
     for _ in range(8):
-        step = plan(desired, state, fresh=fresh, healthy=state == State.RUNNING, leftovers=leftovers)
+        step = plan(
+            desired,
+            state,
+            fresh=fresh,
+            health=Health.READY if state == State.RUNNING else Health.SILENT,
+            leftovers=leftovers,
+        )
         if step in SETTLING:
             break
         state = EFFECTS[step]
         leftovers = leftovers and step != Step.REMOVE
-        fresh = fresh and step not in (Step.START, Step.FREEZE, Step.UNFREEZE)
+        fresh = fresh and step not in (Step.START, Step.STOP, Step.FREEZE, Step.UNFREEZE)
     wished = {
         Desired.RUNNING: Step.SETTLE_RUNNING,
         Desired.PAUSED: Step.SETTLE_PAUSED,
+        Desired.STOPPED: Step.SETTLE_PAUSED,
         Desired.DELETED: Step.SETTLE_DELETED,
     }
     assert step in SETTLING
     if was_fresh:
         assert step == wished[desired]
+        assert desired != Desired.STOPPED or state in (State.CREATED, State.EXITED)
 
 
-@pytest.mark.parametrize(("desired", "state", "fresh", "healthy", "leftovers"), PRODUCT)
+@pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
 def test_nothing_is_told_that_is_not_so(
-    desired: Desired, state: State, fresh: bool, healthy: bool, leftovers: bool
+    desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
 ) -> None:
-    step = plan(desired, state, fresh=fresh, healthy=healthy, leftovers=leftovers)
+    step = plan(desired, state, fresh=fresh, health=health, leftovers=leftovers)
     if step == Step.SETTLE_RUNNING:
         assert state == State.RUNNING
-        assert healthy
+        assert health == Health.READY
     if step == Step.SETTLE_PAUSED:
         assert state in (State.FROZEN, State.CREATED, State.EXITED)
     if step == Step.SETTLE_DELETED:
@@ -66,30 +75,35 @@ def test_nothing_is_told_that_is_not_so(
         assert desired == Desired.DELETED
 
 
-@pytest.mark.parametrize(
-    ("desired", "state", "healthy", "leftovers"), list(product(Desired, State, BOOLEANS, BOOLEANS))
-)
+@pytest.mark.parametrize(("desired", "state", "health", "leftovers"), list(product(Desired, State, Health, BOOLEANS)))
 def test_a_change_behind_our_back_is_reported_and_not_fought(
-    desired: Desired, state: State, healthy: bool, leftovers: bool
+    desired: Desired, state: State, health: Health, leftovers: bool
 ) -> None:
-    step = plan(desired, state, fresh=False, healthy=healthy, leftovers=leftovers)
+    step = plan(desired, state, fresh=False, health=health, leftovers=leftovers)
     if desired == Desired.DELETED:
         assert step in (Step.REMOVE, Step.AWAIT_REMOVAL, Step.SETTLE_DELETED)
     else:
         # START finishes what a worker began that died between create and start.
-        assert step not in (Step.CREATE, Step.FREEZE, Step.UNFREEZE, Step.DISCARD, Step.REMOVE)
+        assert step not in (Step.CREATE, Step.STOP, Step.FREEZE, Step.UNFREEZE, Step.DISCARD, Step.REMOVE)
         assert step != Step.START or state == State.CREATED
 
 
-@pytest.mark.parametrize(("state", "fresh", "healthy"), list(product(State, BOOLEANS, BOOLEANS)))
-def test_nothing_but_a_delete_removes_files(state: State, fresh: bool, healthy: bool) -> None:
-    for desired in (Desired.RUNNING, Desired.PAUSED):
-        assert plan(desired, state, fresh=fresh, healthy=healthy, leftovers=True) != Step.REMOVE
+@pytest.mark.parametrize(("state", "fresh", "health"), list(product(State, BOOLEANS, Health)))
+def test_nothing_but_a_delete_removes_files(state: State, fresh: bool, health: Health) -> None:
+    for desired in set(Desired) - {Desired.DELETED}:
+        assert plan(desired, state, fresh=fresh, health=health, leftovers=True) != Step.REMOVE
 
 
-@pytest.mark.parametrize(("fresh", "healthy", "leftovers"), list(product(BOOLEANS, BOOLEANS, BOOLEANS)))
-def test_whatever_is_left_is_removed_before_a_delete_settles(fresh: bool, healthy: bool, leftovers: bool) -> None:
+@pytest.mark.parametrize(("fresh", "health", "leftovers"), list(product(BOOLEANS, Health, BOOLEANS)))
+def test_whatever_is_left_is_removed_before_a_delete_settles(fresh: bool, health: Health, leftovers: bool) -> None:
     for state in set(State) - {State.ABSENT, State.REMOVING}:
-        assert plan(Desired.DELETED, state, fresh=fresh, healthy=healthy, leftovers=leftovers) == Step.REMOVE
-    absent = plan(Desired.DELETED, State.ABSENT, fresh=fresh, healthy=healthy, leftovers=leftovers)
+        assert plan(Desired.DELETED, state, fresh=fresh, health=health, leftovers=leftovers) == Step.REMOVE
+    absent = plan(Desired.DELETED, State.ABSENT, fresh=fresh, health=health, leftovers=leftovers)
     assert absent == (Step.REMOVE if leftovers else Step.SETTLE_DELETED)
+
+
+@pytest.mark.parametrize(("desired", "state", "fresh"), list(product(Desired, State, BOOLEANS)))
+def test_only_a_server_that_waits_for_it_is_initialized(desired: Desired, state: State, fresh: bool) -> None:
+    steps = {health: plan(desired, state, fresh=fresh, health=health, leftovers=True) for health in Health}
+    assert Step.INITIALIZE not in (steps[Health.SILENT], steps[Health.READY])
+    assert (steps[Health.DORMANT] == Step.INITIALIZE) == (steps[Health.READY] == Step.SETTLE_RUNNING)

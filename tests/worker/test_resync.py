@@ -1,6 +1,6 @@
 """Store against engine: what differs is looked at, what no row owns is removed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -11,15 +11,18 @@ from shared.clock import after, now
 from shared.jobs import CheckSandbox
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, PauseKind, Status
-from tests.doubles import RecordingPublisher
+from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeContainer, FakeEngine
 from tests.worker.conftest import INSTALLATION
 from tests.worker.scenes import assert_at_rest, deliver, punctuated, row, running
 from worker.containers import ContainerState
+from worker.looks import check, look
 from worker.parts import Parts
-from worker.resync import check, resync
+from worker.resync import resync
 from worker.sandbox_container import container_name, container_request
+
+Ask = Callable[[Parts, str], None]
 
 FROZEN, EXITED, CREATED = ContainerState.FROZEN, ContainerState.EXITED, ContainerState.CREATED
 # The containers that a row which wants nothing may have; ERROR before and after it was ever ready.
@@ -66,10 +69,12 @@ def quiet_row(parts: Parts, user: Person, status: Status, *, ready: bool = True,
 def checked(parts: Parts) -> set[str]:
     """What one comparison has looked at."""
     assert isinstance(parts.publisher, RecordingPublisher)
+    assert isinstance(parts.looks, PatientExecutor)
     parts.publisher.jobs.clear()
+    parts.looks.waiting.clear()
     resync(parts)
     assert all(isinstance(job, CheckSandbox) and job.node_id == NODE_ID for job in parts.publisher.jobs)
-    return {job.subject for job in parts.publisher.jobs}
+    return {job.subject for job in parts.publisher.jobs} | {args[1] for _, args in parts.looks.waiting}
 
 
 def cases() -> Iterator[tuple[Status, bool, ContainerState]]:
@@ -114,7 +119,7 @@ def test_unanswered_wish_is_looked_at(parts: Parts, user: Person, engine: FakeEn
 
 @pytest.mark.parametrize("held", [True, False])
 def test_row_that_somebody_is_at_is_left_alone(parts: Parts, user: Person, engine: FakeEngine, held: bool) -> None:
-    columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(60)} if held else {"due_at": after(60)}
+    columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(10)} if held else {"due_at": after(10)}
     gone = quiet_row(parts, user, Status.RUNNING, **columns)
     leaving = quiet_row(parts, user, Status.DELETING, **columns)
     name = put(engine, leaving)
@@ -190,14 +195,16 @@ class TestReaping:
         assert len(engine.volumes) == 1
 
 
-def test_check_of_an_unknown_sandbox_is_harmless(parts: Parts) -> None:
-    check(parts, "0" * 32)
+@pytest.mark.parametrize("ask", [check, look])
+def test_asking_for_an_unknown_sandbox_is_harmless(parts: Parts, ask: Ask) -> None:
+    ask(parts, "0" * 32)
     deliver(parts)
 
 
-def test_check_of_a_deleted_sandbox_leads_nowhere(parts: Parts, user: Person) -> None:
+@pytest.mark.parametrize("ask", [check, look])
+def test_asking_for_a_deleted_sandbox_leads_nowhere(parts: Parts, user: Person, ask: Ask) -> None:
     sandbox = quiet_row(parts, user, Status.DELETED)
-    check(parts, sandbox.id)
+    ask(parts, sandbox.id)
     deliver(parts)
     found = row(parts, Sandbox, sandbox.id)
     assert (found.status, found.desired) == (Status.DELETED, Desired.DELETED)

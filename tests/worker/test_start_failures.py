@@ -135,8 +135,21 @@ class TestFailure:
     def test_wrong_server(self, parts: Parts, user: Person, sandbox_id: str, vault: Vault) -> None:
         change(parts, Sandbox, sandbox_id, session_key=vault.encrypt("another key"))
         task_id = ask(parts, user, sandbox_id)
-        start_conversation(parts, task_id)
+        for _ in range(parts.settings.most_attempts):
+            start_conversation(parts, task_id)
         assert_failed(parts, task_id, Reason.WRONG_SERVER)
+
+    def test_server_that_listens_elsewhere_by_now(
+        self, parts: Parts, user: Person, sandbox_id: str, vault: Vault
+    ) -> None:
+        key = row(parts, Sandbox, sandbox_id).session_key
+        change(parts, Sandbox, sandbox_id, session_key=vault.encrypt("another's answers at the address"))
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        assert task_of(parts, task_id).stage == Stage.PREPARING_REPOSITORY
+        change(parts, Sandbox, sandbox_id, session_key=key)
+        start_conversation(parts, task_id)
+        assert task_of(parts, task_id).stage == Stage.READY
 
     def test_what_was_stored_meanwhile_is_gone_and_the_given_sandbox_stays(
         self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, publisher: RecordingPublisher

@@ -71,6 +71,22 @@ class TestReady:
         assert (task.stage, task.reason, task.detail, task.secrets) == (Stage.READY, None, None, None)
         assert_at_rest(task)
 
+    def test_scripts_that_are_not_there_are_not_run(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        server.brings = []
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        assert task_of(parts, task_id).stage == Stage.READY
+        assert server.calls.count("run_command") == 1
+
+    def test_setup_script_may_make_a_git_hook(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        server.brings = ["setup.sh"]
+        start_conversation(parts, ask(parts, user, sandbox_id))
+        assert server.calls.count("run_command") == 3
+
     def test_over_a_sandbox_of_its_own(
         self, parts: Parts, user: Person, engine: FakeEngine, publisher: RecordingPublisher
     ) -> None:
@@ -182,7 +198,7 @@ class TestReady:
 
 
 class TestWaiting:
-    @pytest.mark.parametrize("wished", [Desired.DELETED, Desired.PAUSED])
+    @pytest.mark.parametrize("wished", [Desired.DELETED, Desired.PAUSED, Desired.STOPPED])
     def test_wish_that_is_not_carried_out_yet_ends_it(
         self, parts: Parts, user: Person, sandbox_id: str, wished: Desired
     ) -> None:

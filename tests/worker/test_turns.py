@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 import time_machine
+from sqlalchemy.exc import OperationalError
 
 from shared import leases
 from shared.clock import after, now
@@ -78,7 +79,7 @@ def test_attempts_wait_longer_and_longer(parts: Parts, task_id: str) -> None:
         for attempt in range(9):
             task = turn(parts, task_id, raising(TryAgain("not yet")))
             assert (task.attempt, seconds_until(task)) == (attempt + 1, backoff(attempt))
-    assert [backoff(attempt) for attempt in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert [backoff(attempt) for attempt in range(8)] == [0.5, 1, 2, 4, 8, 15, 15, 15]
 
 
 def test_row_that_was_tried_for_days_is_still_tried(parts: Parts, task_id: str) -> None:
@@ -93,7 +94,14 @@ def test_turn_may_name_its_own_pause_and_not_count(parts: Parts, task_id: str) -
         assert (task.attempt, seconds_until(task)) == (0, 7)
 
 
-@pytest.mark.parametrize("error", [EngineUnavailable("ConnectionError"), AgentServerUnreachable("no answer")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineUnavailable("ConnectionError"),
+        AgentServerUnreachable("no answer"),
+        OperationalError("SELECT", None, Exception("connection refused")),
+    ],
+)
 def test_absence_of_others_is_no_attempt(parts: Parts, task_id: str, error: Exception) -> None:
     with time_machine.travel(now(), tick=False):
         for _ in range(3):
@@ -118,7 +126,7 @@ def test_wish_that_arrives_before_a_failure_is_not_put_off(parts: Parts, task_id
 
     def work(_task: StartTask) -> None:
         change(parts, StartTask, task_id, due_at=asked)
-        raise TryAgain("not yet", seconds=60)
+        raise TryAgain("not yet", seconds=10)
 
     assert turn(parts, task_id, work).due_at == asked
 
@@ -130,7 +138,7 @@ def test_lost_lease_ends_the_turn_quietly(parts: Parts, task_id: str, tells: boo
     def work(_task: StartTask) -> None:
         change(parts, StartTask, task_id, lease_until=now())
         with parts.database.transaction() as session:
-            leases.claim(session, StartTask, task_id, other.keeper.owner, 30)
+            leases.claim(session, StartTask, task_id, other.keeper.owner, 10)
         if tells:
             raise LeaseLost("the fence has moved on")
 

@@ -14,6 +14,7 @@ from tests.services.git_http import GitServer, running_git_server
 from worker.agent_server import CommandResult
 from worker.git_remotes import Repository, UnusableRemote
 from worker.workspace_setup import (
+    Brings,
     GitHooksFailed,
     Project,
     RepositoryCloneFailed,
@@ -37,7 +38,7 @@ class LocalShell:
     commands: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
-    before_clone: Callable[[], None] = lambda: None
+    before_clone: Callable[[], object] = lambda: None
 
     def run_command(self, command: str, cwd: str | None = None, timeout: float = 30.0) -> CommandResult:
         if "clone --quiet" in command:
@@ -116,6 +117,21 @@ def test_without_a_repository_the_folder_becomes_one(shell: LocalShell, sandbox:
     prepare_repository(shell, project)
     assert (sandbox / "work dir" / ".git").is_dir()
     assert project.folder == str(sandbox / "work dir")
+
+
+@pytest.mark.parametrize("scripts", [(), ("setup.sh",), ("pre-commit.sh",), ("setup.sh", "pre-commit.sh")])
+def test_what_a_project_brings_is_told(shell: LocalShell, sandbox: Path, scripts: tuple[str, ...]) -> None:
+    project = project_of(sandbox)
+    folder = Path(project.folder, ".openhands")
+    folder.mkdir(parents=True)
+    for script in scripts:
+        (folder / script).write_text("true\n")
+    assert prepare_repository(shell, project) == Brings("setup.sh" in scripts, "pre-commit.sh" in scripts)
+
+
+def test_what_a_clone_brings_is_told(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+    assert prepare_repository(shell, project_of(sandbox, app_on(server))) == Brings(setup_script=False, git_hook=False)
+    assert prepare_repository(shell, project_of(sandbox, app_on(server))) is None  # it was there
 
 
 def test_a_repository_that_is_there_is_left_alone(shell: LocalShell, sandbox: Path) -> None:

@@ -15,7 +15,7 @@ from shared.errors import NotFound
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, Status
 from shared.store import nodes, sandboxes
-from tests.factories import VAULT, Person, make_node, make_sandbox
+from tests.factories import SPEC_ID, VAULT, Person, make_node, make_sandbox
 from tests.interleaving import overlap
 
 
@@ -30,7 +30,7 @@ def create_in(session: Session, owner: Person, spec: SandboxSpec) -> Sandbox:
 
 def place(database: Database) -> str | None:
     with database.transaction() as session:
-        return nodes.place(session)
+        return nodes.place(session, SPEC_ID)
 
 
 def place_waiting_in(session: Session) -> list[tuple[str, str]]:
@@ -166,7 +166,7 @@ def test_a_beat_leaves_a_cordon_alone(database: Database) -> None:
 
 
 def test_two_workers_of_one_new_node_beat_at_once(database: Database) -> None:
-    def beat(capacity: int) -> Callable[[Session], None]:
+    def beat(capacity: int) -> Callable[[Session], object]:
         return lambda session: nodes.beat(session, "a", capacity=capacity, problem=None)
 
     def beat_and_flush(session: Session) -> None:

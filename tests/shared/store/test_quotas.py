@@ -201,6 +201,14 @@ class TestCounting:
         make_sandbox(database, user, status=Status.DELETED, created_at=OLD)
         admit(database, lambda session: create_in(session, user, spec, Quotas(1, 1, 1)))
 
+    def test_a_stopped_one_takes_a_place_and_does_not_run(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
+        make_sandbox(database, user, status=Status.PAUSED, desired=Desired.STOPPED, created_at=OLD)
+        with pytest.raises(QuotaExceeded):
+            admit(database, lambda session: create_in(session, user, spec, Quotas(sandboxes=1)))
+        admit(database, lambda session: create_in(session, user, spec, Quotas(running=1)))
+
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.ERROR])
     def test_resuming_what_is_to_run_takes_no_place(self, database: Database, user: Person, status: Status) -> None:
         sandbox = make_sandbox(database, user, status=status)

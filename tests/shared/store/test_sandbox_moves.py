@@ -54,9 +54,19 @@ def test_a_new_fact_about_the_same_state_is_written_without_history(
     database: Database, user: Person, status: Status
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
-    assert not move(database, sandbox, Fact(status, detail="still so"))
+    kind = PauseKind(sandbox.pause_kind) if sandbox.pause_kind else None
+    assert not move(database, sandbox, Fact(status, detail="still so", pause_kind=kind))
     assert as_stored(database, sandbox).detail == "still so"
     assert history(database, sandbox) == []
+
+
+def test_from_frozen_to_stopped_is_a_move_too(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.PAUSED)
+    for _ in range(2):
+        move(database, sandbox, Fact(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
+    assert [(row.from_status, row.to_status, row.pause_kind, row.reason) for row in history(database, sandbox)] == [
+        (Status.PAUSED, Status.PAUSED, PauseKind.STOPPED, Reason.IDLE_STOPPED)
+    ]
 
 
 def test_nothing_follows_deleted() -> None:

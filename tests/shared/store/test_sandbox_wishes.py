@@ -9,7 +9,7 @@ from shared.database import Database
 from shared.errors import Invalid, NotFound
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from shared.store import sandboxes
+from shared.store import sandbox_lists, sandboxes
 from shared.store.sandboxes import Fact
 from tests.factories import VAULT, Person, make_sandbox, session_key_of
 from tests.interleaving import overlap
@@ -96,7 +96,8 @@ def test_owners_see_their_own_sandboxes_until_they_delete_them(
                 sandboxes.get(session, hidden.id, user.id)
         found = sandboxes.get_many(session, [theirs.id, mine.id, deleted.id, "0" * 32], user.id)
         assert [sandbox and sandbox.id for sandbox in found] == [None, mine.id, None, None]
-        assert [sandbox.id for sandbox in sandboxes.search(session, user.id, None, 10).items] == [mine.id]
+    listed = sandbox_lists.search(database, user.id, None, 10).items
+    assert [sandbox_lists.read_text(text)[0].id for text in listed] == [mine.id]
 
 
 def test_a_sandbox_is_found_by_its_session_key_alone(database: Database, user: Person) -> None:

@@ -9,14 +9,17 @@ from shared.clock import after, now
 from shared.crypto import Vault, new_secret_key
 from shared.database import Database
 from shared.errors import Conflict, NotFound, Unauthenticated
-from shared.models import ApiKey, User
+from shared.models import ApiKey
 from shared.store import users
+from shared.store.users import KeyHolder
 from tests.factories import VAULT, Person
 
 
-def authenticate(database: Database, key: str, vault: Vault = VAULT) -> tuple[User, ApiKey]:
-    with database.reading() as session:
-        return users.authenticate(session, vault, key)
+def authenticate(database: Database, key: str, vault: Vault = VAULT) -> KeyHolder:
+    [holder] = users.authenticate(database, vault, [key])
+    if holder is None:
+        raise Unauthenticated("nobody's")
+    return holder
 
 
 def add_key(database: Database, person: Person, expires_at: datetime | None = None, vault: Vault = VAULT) -> str:
@@ -31,9 +34,9 @@ def revoke(database: Database, prefix: str) -> int:
 
 def test_a_key_says_whose_it_is(database: Database, user: Person, other_user: Person) -> None:
     for person in (user, other_user):
-        found, key = authenticate(database, person.key)
-        assert (found.id, key.user_id) == (person.id, person.id)
-        assert person.key.startswith(key.prefix)
+        found = authenticate(database, person.key)
+        assert (found.id, found.name) == (person.id, person.name)
+        assert person.key.startswith(found.key_prefix)
 
 
 @pytest.mark.parametrize("key", ["", "aw_", "aw_" + "x" * 43, "\x00", "\udcff", "ключ", "a" * 100_000])
@@ -54,12 +57,12 @@ def test_a_revoked_key_is_nobody_s_and_the_others_stay(database: Database, user:
     assert revoke(database, user.key[: users.PREFIX_LENGTH]) == 1
     with pytest.raises(Unauthenticated):
         authenticate(database, user.key)
-    assert authenticate(database, other)[0].id == user.id
+    assert authenticate(database, other).id == user.id
     assert revoke(database, user.key) == 0
 
 
 def test_a_key_is_good_until_it_expires(database: Database, user: Person) -> None:
-    assert authenticate(database, add_key(database, user, after(60)))[0].id == user.id
+    assert authenticate(database, add_key(database, user, after(60))).id == user.id
     with pytest.raises(Unauthenticated):
         authenticate(database, add_key(database, user, after(-1)))
 
@@ -67,9 +70,9 @@ def test_a_key_is_good_until_it_expires(database: Database, user: Person) -> Non
 def test_keys_outlive_the_secret_key_they_were_made_with(database: Database, user: Person) -> None:
     fresh = new_secret_key()
     rotated = Vault([fresh, *(key.decode() for key in VAULT._keys)])
-    assert authenticate(database, user.key, rotated)[0].id == user.id
+    assert authenticate(database, user.key, rotated).id == user.id
     newer = add_key(database, user, vault=rotated)
-    assert authenticate(database, newer, Vault([fresh]))[0].id == user.id
+    assert authenticate(database, newer, Vault([fresh])).id == user.id
     with pytest.raises(Unauthenticated):
         authenticate(database, user.key, Vault([fresh]))
 
@@ -81,14 +84,15 @@ def test_the_key_itself_is_not_stored(database: Database, user: Person) -> None:
 
 
 def test_a_use_is_written_down_once_a_minute(database: Database, user: Person) -> None:
-    key = authenticate(database, user.key)[1]
-    assert users.is_use_stale(key)
+    holder = authenticate(database, user.key)
+    assert holder.use_is_stale
     with database.transaction() as session:
-        users.record_use(session, key.id)
-    used = authenticate(database, user.key)[1]
-    assert not users.is_use_stale(used)
-    used.last_used_at = now() - users.LAST_USE_RESOLUTION - timedelta(seconds=1)
-    assert users.is_use_stale(used)
+        users.record_use(session, holder.key_id)
+    assert not authenticate(database, user.key).use_is_stale
+    with database.transaction() as session:
+        key = session.get_one(ApiKey, holder.key_id)
+        key.last_used_at = now() - users.LAST_USE_RESOLUTION - timedelta(seconds=1)
+    assert authenticate(database, user.key).use_is_stale
 
 
 def test_a_name_is_taken_once(database: Database, user: Person) -> None:

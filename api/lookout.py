@@ -1,0 +1,145 @@
+"""Requests that wait for a wish to settle. They hold no thread and no connection: one look at the store is for all.
+
+Whoever waits is on the list before the first look is taken for it, and each notice asks for another: so no change falls
+between a look and the wait after it. Notices may get lost, with a broker or with the process that was to send them:
+then the next round finds what has settled.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+from anyio import CapacityLimiter, to_thread
+from sqlalchemy.exc import SQLAlchemyError
+
+from shared.database import Database
+from shared.models import Sandbox, StartTask
+from shared.store import sandboxes, start_tasks
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Seconds between two looks at all that is waited for: while notices come, and while nobody knows if they do."""
+
+    hearing: float = 5.0
+    blind: float = 1.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is waited for: a sandbox that has answered a wish, or a start task that is final."""
+
+    table: type[Sandbox | StartTask]
+    row_id: str
+    # The wish, if it is a sandbox's.
+    generation: int = 0
+
+
+class Lookout:
+    """The waiting requests of one process, all on one event loop."""
+
+    def __init__(self, database: Database, rounds: Rounds | None = None) -> None:
+        """Wait for rows of this store."""
+        self._database = database
+        self._waiting: dict[str, dict[asyncio.Future[bool], Subject]] = {}
+        self._due: set[str] = set()
+        self._bell = asyncio.Event()
+        self._rounds = rounds or Rounds()
+        self._round_seconds = self._rounds.blind
+        self._round_at = 0.0
+        # A thread of its own, so that it waits for nobody's request.
+        self._thread = CapacityLimiter(1)
+        self._closed = False
+
+    async def settle(self, subject: Subject, seconds: float) -> bool:
+        """Wait until it is settled, or the time is up, or this process is to end.
+
+        Returns:
+            Whether it is settled.
+        """
+        if self._closed:
+            return False
+        settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(subject.row_id, {})
+        waiting[settled] = subject
+        try:
+            self.hear([subject.row_id])
+            async with asyncio.timeout(seconds):
+                return await settled
+        except TimeoutError:
+            return False
+        finally:
+            del waiting[settled]
+            if not waiting:
+                self._waiting.pop(subject.row_id, None)
+
+    def hear(self, ids: Iterable[str]) -> None:
+        """A notice: look at those of them that somebody waits for."""
+        self._due |= self._waiting.keys() & set(ids)
+        if self._due:
+            self._bell.set()
+
+    def listen(self, *, hears: bool) -> None:
+        """From now on notices come, or don't; what came before may have been missed."""
+        self._round_seconds = self._rounds.hearing if hears else self._rounds.blind
+        self._begin_round()
+        self._bell.set()
+
+    def close(self) -> None:
+        """Let everybody go who waits, and who comes later: this process is to end."""
+        self._closed = True
+        for settled in [settled for waiting in self._waiting.values() for settled in waiting]:
+            _answer(settled, is_settled=False)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody may wait any more."""
+        return self._closed
+
+    async def run(self) -> None:
+        """Look when there is reason to, until cancelled."""
+        while True:
+            due_at = self._round_at
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due_at):
+                    await self._bell.wait()
+            self._bell.clear()
+            if asyncio.get_running_loop().time() >= due_at:
+                self._begin_round()
+            await self._look()
+
+    def _begin_round(self) -> None:
+        self._due |= self._waiting.keys()
+        self._round_at = asyncio.get_running_loop().time() + self._round_seconds
+
+    async def _look(self) -> None:
+        due, self._due = self._due, set()
+        subjects = {subject for row_id in due for subject in self._waiting.get(row_id, {}).values()}
+        if not subjects:
+            return
+        try:
+            settled = await to_thread.run_sync(self._find_settled, subjects, limiter=self._thread)
+        except SQLAlchemyError as error:
+            log.warning("not_looked", waiting=len(subjects), error=type(error).__name__)
+            return  # the next round looks again
+        for subject in settled:
+            for future, awaited in self._waiting.get(subject.row_id, {}).items():
+                if awaited == subject:
+                    _answer(future, is_settled=True)
+
+    def _find_settled(self, subjects: Collection[Subject]) -> set[Subject]:
+        wishes = {(one.row_id, one.generation): one for one in subjects if one.table is Sandbox}
+        starts = {one.row_id: one for one in subjects if one.table is StartTask}
+        with self._database.reading() as session:
+            answered = sandboxes.answered(session, wishes) if wishes else set()
+            final = start_tasks.final(session, starts) if starts else set()
+        return {*map(wishes.__getitem__, answered), *map(starts.__getitem__, final)}
+
+
+def _answer(future: asyncio.Future[bool], *, is_settled: bool) -> None:
+    if not future.done():
+        future.set_result(is_settled)

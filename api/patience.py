@@ -1,0 +1,127 @@
+"""`?wait=seconds` and `Prefer: wait=seconds`: the answer comes when the wish is settled, or the time is up."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Depends, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+
+from api.context import Context, Here, Hurry, Wishes
+from api.errors import validation_entry
+from api.lookout import Subject
+from shared.jobs import Job
+
+# Less than the patience of proxies.
+MOST_SECONDS = 60
+SETTLED = "Wish-Settled"
+APPLIED = "Preference-Applied"
+SAID = (SETTLED, APPLIED)
+PREFERENCE = re.compile(r'\s*wait\s*(?:=\s*"?([^";]*?)"?\s*)?(?:;.*)?', re.IGNORECASE | re.DOTALL)
+WRONG = f"wait: a whole number of seconds from 0 to {MOST_SECONDS} is needed"
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Wished(Generic[Answer]):
+    """What a request has come to: committed, but perhaps not settled yet."""
+
+    # As of the commit.
+    answer: Answer
+    jobs: tuple[Job, ...] = ()
+    # What is to settle; None: all is settled already.
+    subject: Subject | None = None
+    # The answer once more, as things are then; None: it says nothing of them.
+    look: Callable[[], Answer] | None = None
+
+
+class Patience:
+    """One request, and how many seconds it may wait; zero: not at all."""
+
+    def __init__(self, here: Context, wishes: Wishes, request: Request, response: Response, seconds: float) -> None:
+        """Take what it needs; `response` is the one whose headers are sent with the answer."""
+        self._here = here
+        self._wishes = wishes
+        self._request = request
+        self._response = response
+        self._seconds = seconds
+
+    async def see(self, wish: Callable[[], Wished[Answer]]) -> Answer:
+        """Wish, then wait for what becomes of it, if the caller wants to.
+
+        Args:
+            wish: writes the wish, in a thread; it has committed when it returns.
+        """
+        wished = await run_in_threadpool(wish)
+        if not self._seconds:
+            self._wishes.hurry(*wished.jobs)
+            return wished.answer
+        self._wishes.hurry_now(*wished.jobs)
+        settled = wished.subject is None or await self._await(wished.subject)
+        answer = await run_in_threadpool(wished.look) if wished.subject and wished.look else wished.answer
+        self._say(answer, settled=settled)
+        return answer
+
+    async def _await(self, subject: Subject) -> bool:
+        waiting = asyncio.create_task(self._here.lookout.settle(subject, self._seconds))
+        leaving = asyncio.create_task(self._watch_caller())
+        try:
+            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.done() and waiting.result()
+        finally:
+            waiting.cancel()
+            leaving.cancel()
+
+    async def _watch_caller(self) -> None:
+        """Return when the caller has gone: nobody waits any more."""
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+
+    def _say(self, answer: object, *, settled: bool) -> None:
+        # An answer that is made already is not given the headers of FastAPI's own.
+        self._response.headers[SETTLED] = str(settled).lower()
+        if isinstance(answer, Response):
+            said = self._response.headers
+            answer.headers.update({name: said[name] for name in SAID if name in said})
+
+
+async def read_patience(
+    here: Here,
+    wishes: Hurry,
+    request: Request,
+    response: Response,
+    wait: Annotated[
+        float | None,
+        Query(ge=0, le=MOST_SECONDS, description="Answer when the wish is settled, or after so many seconds"),
+    ] = None,
+    prefer: Annotated[
+        list[str] | None, Header(description="`wait=seconds`, whole ones: the same; `wait` in the query goes before")
+    ] = None,
+) -> Patience:
+    """How long this request may wait. Other preferences are ignored, as RFC 7240 has it."""
+    if wait is None and (seconds := _read_preference(prefer or [])) is not None:
+        response.headers[APPLIED] = f"wait={seconds}"
+        wait = seconds
+    return Patience(here, wishes, request, response, wait or 0.0)
+
+
+Patient = Annotated[Patience, Depends(read_patience)]
+
+
+def _read_preference(headers: list[str]) -> int | None:
+    """The first `wait` among the preferences.
+
+    Raises:
+        RequestValidationError: it is no number of seconds that we would wait.
+    """
+    found = (PREFERENCE.fullmatch(part) for header in headers for part in header.split(","))
+    values = [match[1] or "" for match in found if match]
+    if not values:
+        return None
+    if not (values[0].isascii() and values[0].isdigit() and int(values[0]) <= MOST_SECONDS):
+        raise RequestValidationError([validation_entry(("header", "Prefer"), WRONG)])
+    return int(values[0])

@@ -1,0 +1,24 @@
+"""Pages of lists, from the texts that the store gives."""
+
+import json
+from collections.abc import Callable
+
+from fastapi import Response
+
+from shared.crypto import Vault
+from shared.store.pages import Page
+
+# Rows whose answers are remembered, of each kind: two or three kilobytes for each.
+REMEMBERED = 8192
+
+
+def write_page(page: Page[str], write: Callable[[str, Vault], bytes], vault: Vault) -> Response:
+    """The bytes of a `PageOf`, each item written by itself."""
+    items = b",".join([write(text, vault) for text in page.items])
+    next_page_id = json.dumps(page.next_page_id).encode()
+    return Response(b'{"items":[%b],"next_page_id":%b}' % (items, next_page_id), media_type="application/json")
+
+
+def write_count(number: int) -> Response:
+    """A number of rows."""
+    return Response(str(number), media_type="application/json")

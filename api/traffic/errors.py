@@ -1,0 +1,21 @@
+"""What may come between a request and its sandbox; `api.errors` gives each a status.
+
+WorkspaceError
+├── Unanswered    the agent server can't be reached, or hangs up
+├── StillAsleep   the sandbox did not run in time
+└── NotNow        too many wait already, the sandbox was paused again, or this process is to end
+"""
+
+from shared.errors import WorkspaceError
+
+
+class Unanswered(WorkspaceError):
+    """Nothing answers where the sandbox's agent server should be, or it hangs up before it answers."""
+
+
+class StillAsleep(WorkspaceError):
+    """The sandbox did not run within `AW_WAKE_SECONDS`. What was wished for it holds."""
+
+
+class NotNow(WorkspaceError):
+    """The request can't be held until its sandbox runs; another try may fare better."""

@@ -1,0 +1,188 @@
+"""Websockets to agent servers: both sides' frames are passed on, and so are the codes with which they close.
+
+The client is let in before its key is known, as the agent server does it (wire contract 3.5): the key may come in the
+first frame. The agent server hears of the client only then, and gets the key in a first frame of ours.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.types import Receive, Send
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from api.context import Context
+from api.traffic import headers
+from api.traffic.door import Door
+from api.traffic.errors import Unanswered
+from api.traffic.exchange import CONNECT_SECONDS
+from api.traffic.uses import Uses
+from api.traffic.visit import SESSION_KEY, Visit
+from api.traffic.waking import Waker
+from shared.errors import NotFound, Unauthenticated, WorkspaceError
+from shared.store.traffic import Seen
+from shared.traffic import agent_server
+
+log = structlog.get_logger()
+
+# How long the agent server waits for a key, too.
+KEY_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
+# Of one message, in either direction: what uvicorn takes on both sides.
+MOST_BYTES = 16 * 1024 * 1024
+# A reason for a close is 123 bytes at most.
+LONGEST_REASON = 120
+
+# The agent server's own words for a wrong key and for what is not there (wire contract 3.5); else those of RFC 6455.
+WRONG_KEY, NOT_THERE, BAD_GATEWAY, TRY_AGAIN = 4001, 4004, 1014, 1013
+CODES: dict[type[WorkspaceError], int] = {Unauthenticated: WRONG_KEY, NotFound: NOT_THERE, Unanswered: BAD_GATEWAY}
+# What the library reports where no code came, and what to say then to the other side: these can't be sent.
+UNSENDABLE = {1005: 1000, 1006: 1001, 1015: 1001}
+
+Close = tuple[int, str]
+
+
+class Left(Exception):
+    """The client has closed its side, or is gone."""
+
+    def __init__(self, message: Any) -> None:
+        self.close: Close = (message.get("code") or 1005, message.get("reason") or "")
+
+
+class Sockets:
+    """The websockets of one process."""
+
+    def __init__(self, here: Context, door: Door, waker: Waker, uses: Uses) -> None:
+        """Serve with these parts."""
+        self._vault = here.vault
+        self._door, self._waker, self._uses = door, waker, uses
+
+    async def serve(self, visit: Visit, receive: Receive, send: Send) -> None:
+        """Serve one websocket until one side closes it."""
+        await receive()  # that it wants to connect
+        with suppress(Left, OSError):
+            await send({"type": "websocket.accept"})
+            code, reason = await self._serve_or_refuse(visit, receive, send)
+            text = reason.encode()[:LONGEST_REASON].decode(errors="ignore")
+            await send({"type": "websocket.close", "code": UNSENDABLE.get(code, code), "reason": text})
+
+    async def _serve_or_refuse(self, visit: Visit, receive: Receive, send: Send) -> Close:
+        try:
+            return await self._serve(visit, receive, send)
+        except WorkspaceError as error:
+            return next((CODES[kind] for kind in CODES if isinstance(error, kind)), TRY_AGAIN), str(error)
+        except SQLAlchemyError as error:
+            log.warning("store_unavailable", path=visit.path, error=type(error).__name__)
+            return TRY_AGAIN, "the store does not answer; try again"
+
+    async def _serve(self, visit: Visit, receive: Receive, send: Send) -> Close:
+        if not (visit.session_key or visit.api_key):
+            visit = visit.with_session_key(await _read_key(receive))
+        seen = await self._rouse(visit)
+        async with self._connected(visit, seen) as server:
+            upwards = asyncio.create_task(self._pass_up(visit, receive, server))
+            downwards = asyncio.create_task(_pass_down(server, send))
+            try:
+                await asyncio.wait({upwards, downwards}, return_when=asyncio.FIRST_COMPLETED)
+                return await downwards if downwards.done() else await upwards
+            except Left as left:
+                code, reason = left.close
+                await server.close(UNSENDABLE.get(code, code), reason)
+                raise
+            finally:
+                upwards.cancel()
+                downwards.cancel()
+                await asyncio.gather(upwards, downwards, return_exceptions=True)
+
+    async def _rouse(self, visit: Visit) -> Seen:
+        seen = await self._door.look(visit)
+        seen = await self._waker.rouse(seen, lambda: self._door.look(visit))
+        self._uses.note(seen)
+        return seen
+
+    @asynccontextmanager
+    async def _connected(self, visit: Visit, seen: Seen) -> AsyncIterator[ClientConnection]:
+        origin = agent_server(seen.exposed_urls)
+        if origin is None:
+            raise Unanswered(f"sandbox {seen.id} has no agent server")
+        key = visit.session_key or self._vault.decrypt(seen.session_key)
+        try:
+            server = await connect(
+                origin.replace("http", "ws", 1) + visit.target.decode("latin-1"),
+                additional_headers=[
+                    (name.decode(), value.decode("latin-1")) for name, value in headers.forwarded(visit)
+                ],
+                user_agent_header=None,
+                compression=None,
+                proxy=None,
+                open_timeout=CONNECT_SECONDS,
+                close_timeout=CLOSE_SECONDS,
+                # It must not be given up for being frozen.
+                ping_interval=None,
+                max_size=MOST_BYTES,
+            )
+            await server.send(json.dumps({"type": "auth", SESSION_KEY: key}))
+        except (OSError, TimeoutError, WebSocketException):
+            raise Unanswered(f"sandbox {seen.id}: its agent server does not let this in") from None
+        try:
+            yield server
+        finally:
+            await server.close()
+
+    async def _pass_up(self, visit: Visit, receive: Receive, server: ClientConnection) -> Close:
+        """What the client says; each frame wakes the sandbox as a request does.
+
+        Raises:
+            Left: it says no more.
+        """
+        try:
+            while True:
+                frame = await _receive(receive)
+                await self._rouse(visit)
+                await server.send(frame)
+        except ConnectionClosed:
+            return _closed(server)
+
+
+async def _pass_down(server: ClientConnection, send: Send) -> Close:
+    """What the agent server says, until it closes."""
+    try:
+        async for frame in server:
+            kind = "text" if isinstance(frame, str) else "bytes"
+            await send({"type": "websocket.send", kind: frame})
+    except ConnectionClosed:
+        pass
+    return _closed(server)
+
+
+def _closed(server: ClientConnection) -> Close:
+    return server.close_code or 1006, server.close_reason or ""
+
+
+async def _receive(receive: Receive) -> str | bytes:
+    message = await receive()
+    if message["type"] == "websocket.disconnect":
+        raise Left(message)
+    text: str | None = message.get("text")
+    return message["bytes"] if text is None else text
+
+
+async def _read_key(receive: Receive) -> str:
+    """The key in the first frame, `{"type": "auth", "session_api_key": …}`.
+
+    Raises:
+        Unauthenticated: it is something else, or does not come.
+    """
+    try:
+        async with asyncio.timeout(KEY_SECONDS):
+            frame = json.loads(await _receive(receive))
+        if frame["type"] == "auth" and isinstance(frame[SESSION_KEY], str) and frame[SESSION_KEY]:
+            return str(frame[SESSION_KEY])
+    except (TimeoutError, ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise Unauthenticated("the first frame must be an auth frame with the sandbox's session key")

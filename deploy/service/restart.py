@@ -1,0 +1,77 @@
+"""`python -m deploy.service.restart [PROCESS...]`: restart the running service's processes one after the other.
+
+For new code or new settings, without a failed request: an API process takes its leave of its clients, new connections
+wait for the next one; a worker finishes the jobs it has begun.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from xmlrpc.client import Fault, ServerProxy
+
+from rich.console import Console
+from supervisor.xmlrpc import SupervisorTransport  # type: ignore[import-untyped]
+
+from deploy.service.configuration import control_socket
+from deploy.service.errors import ServiceError
+from shared.settings import Settings
+
+ROLLING = ("worker", "web")
+
+
+def main(names: Sequence[str]) -> None:
+    """Restart the named processes, `web` or `web.1` say; every worker and API process where none is named.
+
+    Raises:
+        ServiceError: nothing runs, or nothing of that name.
+    """
+    console = Console(highlight=False)
+    with _supervisor(control_socket(Settings().var_dir)) as supervisor:
+        for group, process in _choose(supervisor.getAllProcessInfo(), names or ROLLING):
+            began = time.monotonic()
+            with console.status(f"restarting {process}"):
+                _restart(supervisor, f"{group}:{process}")
+            console.print(f"{process} restarted in {time.monotonic() - began:.1f} s")
+
+
+def _choose(found: Sequence[dict[str, Any]], names: Sequence[str]) -> list[tuple[str, str]]:
+    chosen = [
+        (info["group"], info["name"]) for name in names for info in found if name in (info["group"], info["name"])
+    ]
+    if not chosen:
+        raise ServiceError(f"nothing runs that is called {' or '.join(names)}")
+    return chosen
+
+
+def _restart(supervisor: Any, name: str) -> None:
+    try:
+        supervisor.stopProcess(name, True)  # noqa: FBT003 - wait
+    except Fault as fault:
+        if "NOT_RUNNING" not in fault.faultString:
+            raise
+    supervisor.startProcess(name, True)  # noqa: FBT003 - wait until it has run for a while
+
+
+@contextmanager
+def _supervisor(socket: Path) -> Iterator[Any]:
+    if not socket.exists():
+        raise ServiceError(f"no service runs here: there is no {socket}")
+    transport = SupervisorTransport(None, None, f"unix://{socket}")
+    try:
+        yield ServerProxy("http://127.0.0.1", transport=transport).supervisor
+    except (ConnectionError, FileNotFoundError) as error:
+        raise ServiceError(f"no service answers at {socket}: {error}") from None
+    finally:
+        transport.close()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ServiceError as error:
+        sys.exit(str(error))
+    except Fault as fault:
+        sys.exit(f"not restarted: {fault.faultString}; the service's own output says why")

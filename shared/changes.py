@@ -1,0 +1,71 @@
+"""What a transaction changes: noted by the doors of the rows that users see, told once it is committed."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlmodel import Session
+
+from shared.models import Conversation, Sandbox, StartTask
+from shared.states import Desired, Status
+
+NOTES = "changes"
+
+
+class Kind(StrEnum):
+    """What users have that changes."""
+
+    SANDBOX = "sandbox"
+    START_TASK = "start_task"
+    CONVERSATION = "conversation"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of somebody's that is not what it was."""
+
+    owner_id: str
+    kind: Kind
+    row_id: str
+    # A sandbox's status, a start task's stage, a conversation's execution status.
+    status: str | None
+
+
+def note(session: Session, row: Sandbox | StartTask | Conversation) -> None:
+    """Say that this row changes with this transaction; what its owner can't see is nobody's business."""
+    hidden = isinstance(row, Conversation) and not row.listed
+    if row.owner_id is not None and not hidden:
+        _notes(session)[row.id] = Change(row.owner_id, *_describe(row))
+
+
+def noted(session: Session) -> Collection[Change]:
+    """What was noted in this session, each row once."""
+    return _notes(session).values()
+
+
+@contextmanager
+def savepoint(session: Session) -> Iterator[None]:
+    """A part of the transaction that may fail alone: what was noted in it is forgotten with it."""
+    before = dict(_notes(session))
+    try:
+        with session.begin_nested():
+            yield
+    except BaseException:
+        session.info[NOTES] = before
+        raise
+
+
+def _describe(row: Sandbox | StartTask | Conversation) -> tuple[Kind, str, str | None]:
+    match row:
+        case Sandbox():
+            wished_away = row.desired == Desired.DELETED and row.status != Status.DELETED
+            return Kind.SANDBOX, row.id, Status.DELETING if wished_away else row.status
+        case StartTask():
+            return Kind.START_TASK, row.id, row.stage
+    return Kind.CONVERSATION, row.id, row.execution_status
+
+
+def _notes(session: Session) -> dict[str, Change]:
+    notes: dict[str, Change] = session.info.setdefault(NOTES, {})
+    return notes

@@ -1,0 +1,95 @@
+"""The change log: appended to by each transaction that changes what users see, read by those who follow it.
+
+Numbers are each user's own and have no gaps, and the lock on the user's log is held from the first number until the
+commit. So whoever has read up to a number has missed none before it, and an entry that is gone shows as a gap.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, insert, text, tuple_
+from sqlmodel import Session, col, select
+
+from shared.changes import Change
+from shared.clock import now
+from shared.models import ChangeEntry, ChangeLog
+
+KEPT_FOR = timedelta(hours=24)
+# For each user; every so many entries what is older is removed.
+MOST_KEPT = 10_000
+REMOVED_EVERY = 1000
+
+# The same words on SQLite and PostgreSQL.
+ADVANCE = text(
+    "INSERT INTO change_log (owner_id, last) VALUES (:owner_id, :count) "
+    "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + :count RETURNING last"
+)
+
+
+def append(session: Session, changes: Collection[Change]) -> None:
+    """Write changes down; the last thing that a transaction does, as it holds up the user's other transactions."""
+    session.flush()
+    by_owner = sorted(changes, key=lambda change: change.owner_id)  # in one order, so that no two wait for each other
+    for owner_id, group in groupby(by_owner, key=lambda change: change.owner_id):
+        _append(session, owner_id, list(group))
+
+
+def read(session: Session, owner_id: str, after: int, *, limit: int = 500) -> Sequence[ChangeEntry] | None:
+    """The entries that follow a number, oldest first.
+
+    Returns:
+        None if some of them are gone, or if the number is none of this log's.
+    """
+    # This first: what is appended meanwhile must not look like a gap.
+    if last(session, [owner_id]).get(owner_id, 0) == after:
+        return ()
+    following = select(ChangeEntry).where(ChangeEntry.owner_id == owner_id, ChangeEntry.number > after)
+    found = session.exec(following.order_by(col(ChangeEntry.number)).limit(limit)).all()
+    unbroken = [entry.number for entry in found] == list(range(after + 1, after + 1 + len(found)))
+    return found if found and unbroken else None
+
+
+def last(session: Session, owner_ids: Collection[str]) -> dict[str, int]:
+    """The number of the newest entry in each of these users' logs, if there is one."""
+    statement = select(ChangeLog.owner_id, ChangeLog.last).where(col(ChangeLog.owner_id).in_(owner_ids))
+    return dict(session.exec(statement).all())
+
+
+def has_expired(session: Session) -> bool:
+    """Whether there is something to forget."""
+    return session.exec(select(ChangeEntry.number).where(_expired()).limit(1)).first() is not None
+
+
+def forget_expired(session: Session, *, limit: int = 1000) -> None:
+    """Remove entries that nobody should need any more."""
+    key = tuple_(col(ChangeEntry.owner_id), col(ChangeEntry.number))
+    # Several workers sweep: each leaves alone what another one has in hand.
+    found = select(ChangeEntry.owner_id, ChangeEntry.number).where(_expired()).limit(limit)
+    keys = session.exec(found.with_for_update(skip_locked=True)).all()
+    session.execute(delete(ChangeEntry).where(key.in_([tuple(one) for one in keys])))
+
+
+def _append(session: Session, owner_id: str, changes: list[Change]) -> None:
+    newest: int = session.execute(ADVANCE, {"owner_id": owner_id, "count": len(changes)}).scalar_one()
+    first, at = newest - len(changes) + 1, now()
+    rows: list[dict[str, Any]] = [
+        {
+            "owner_id": owner_id,
+            "number": number,
+            "kind": change.kind,
+            "row_id": change.row_id,
+            "status": change.status,
+            "at": at,
+        }
+        for number, change in enumerate(changes, first)
+    ]
+    session.execute(insert(ChangeEntry), rows)
+    if newest // REMOVED_EVERY != (first - 1) // REMOVED_EVERY:
+        old = and_(col(ChangeEntry.owner_id) == owner_id, col(ChangeEntry.number) <= newest - MOST_KEPT)
+        session.execute(delete(ChangeEntry).where(old))
+
+
+def _expired() -> ColumnElement[bool]:
+    return col(ChangeEntry.at) <= now() - KEPT_FOR

@@ -1,0 +1,115 @@
+"""Lists of conversations: filtered, sorted, counted."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, bindparam, func, join, select
+from sqlalchemy.orm import aliased
+from sqlmodel import col
+
+from shared.database import Database
+from shared.models import Conversation, Sandbox
+from shared.store.pages import Order, Page
+from shared.store.texts import LINE_END, TextList, lines
+
+SORT_ORDERS = {
+    f"{name.upper()}{suffix}": Order(getattr(Conversation, name), col(Conversation.id), descending=bool(suffix))
+    for name in ("created_at", "updated_at", "title")
+    for suffix in ("", "_DESC")
+}
+# What is shown of a conversation, and of its sandbox.
+SHOWN = (
+    *("id", "owner_id", "sandbox_id", "parent_id", "title", "public", "created_at", "updated_at", "working_dir"),
+    *("selected_repository", "selected_branch", "git_provider", "trigger", "pr_number", "llm_model", "agent_kind"),
+    *("execution_status", "metrics", "max_budget", "tags"),
+)
+SHOWN_OF_SANDBOX = ("status", "desired", "exposed_urls", "session_key")
+
+
+@dataclass(frozen=True)
+class ConversationFilter:
+    """Which of the owner's conversations are meant; a None filters nothing."""
+
+    title_contains: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    updated_from: datetime | None = None
+    updated_before: datetime | None = None
+    sandbox_id: str | None = None
+    with_sub_conversations: bool = False
+
+
+def search(
+    database: Database,
+    owner_id: str,
+    which: ConversationFilter,
+    *,
+    sort_order: str,
+    page_id: str | None,
+    limit: int,
+) -> Page[str]:
+    """A page of the owner's conversations, each as a text for `read_text`.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    return _LIST.page(database, _values(owner_id, which), SORT_ORDERS[sort_order], page_id, limit)
+
+
+def count(database: Database, owner_id: str, which: ConversationFilter) -> int:
+    """How many conversations `search` would list with this filter."""
+    return _LIST.count(database, _values(owner_id, which))
+
+
+def read_text(text: str) -> tuple[Conversation, Sandbox, list[str]]:
+    """The conversation, its sandbox and its children's ids; of both rows, what is shown."""
+    *values, children = _LIST.read(text)
+    conversation = Conversation(**dict(zip(SHOWN, values, strict=False)))
+    sandbox = Sandbox(**dict(zip(SHOWN_OF_SANDBOX, values[len(SHOWN) :], strict=True)))
+    return conversation, sandbox, children.split(LINE_END) if children else []
+
+
+def _values(owner_id: str, which: ConversationFilter) -> dict[str, Any]:
+    values = asdict(which) | {"owner_id": owner_id, "parents_only": None if which.with_sub_conversations else True}
+    if which.title_contains is not None:
+        values["title_contains"] = _containing(which.title_contains)
+    return values
+
+
+def _containing(text: str) -> str:
+    # The database lowers both sides: SQLite knows the capitals of ASCII alone, and must not be half right.
+    for special in "/%_":
+        text = text.replace(special, "/" + special)
+    return f"%{text}%"
+
+
+def _children() -> Any:
+    """Their ids, oldest first."""
+    child: Any = aliased(Conversation)
+    ours = and_(col(child.parent_id) == col(Conversation.id), col(child.owner_id) == col(Conversation.owner_id))
+    listed = select(child.id).where(ours, col(child.listed)).order_by(col(child.created_at))
+    ids = listed.correlate(Conversation).subquery()
+    return select(lines(ids.c.id)).scalar_subquery()
+
+
+_CREATED, _UPDATED = col(Conversation.created_at), col(Conversation.updated_at)
+_LIST = TextList(
+    columns=(
+        *(getattr(Conversation, name) for name in SHOWN),
+        *(getattr(Sandbox, name) for name in SHOWN_OF_SANDBOX),
+        _children(),
+    ),
+    model=Conversation,
+    shown_from=join(Conversation, Sandbox, col(Sandbox.id) == col(Conversation.sandbox_id)),
+    always=(col(Conversation.owner_id) == bindparam("owner_id"), col(Conversation.listed)),
+    filters={
+        "title_contains": func.lower(Conversation.title).like(func.lower(bindparam("title_contains")), escape="/"),
+        "created_from": bindparam("created_from") <= _CREATED,
+        "created_before": bindparam("created_before") > _CREATED,
+        "updated_from": bindparam("updated_from") <= _UPDATED,
+        "updated_before": bindparam("updated_before") > _UPDATED,
+        "sandbox_id": col(Conversation.sandbox_id) == bindparam("sandbox_id"),
+        "parents_only": col(Conversation.parent_id).is_(None),
+    },
+)

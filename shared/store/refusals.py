@@ -1,0 +1,100 @@
+"""Engines that refuse sandboxes of a spec that other engines run: their nodes get no more of it for a while.
+
+Whether a refusal is the node's fault or the spec's shows when another node has tried: only what became ready there
+counts. So a spec that is broken costs no node anything, and nobody's sandboxes take a node away from others' specs.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, CursorResult, delete, update
+from sqlmodel import Session, col, select
+
+from shared.clock import now
+from shared.models import Node, NodeRefusal, Sandbox, SandboxLeftover
+
+# So many refusals in a row, and a node rests: each time longer.
+MOST_FAILURES = 3
+FIRST_REST = timedelta(seconds=30)
+LONGEST_REST = timedelta(minutes=15)
+# A trial that has shown nothing for so long is followed by another.
+LONGEST_TRIAL = timedelta(minutes=2)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a node is known for after a sandbox became ready: `failures` 0 if it runs the spec again."""
+
+    node_id: str
+    failures: int
+    rests_until: datetime | None = None
+
+
+def is_resting(spec_id: str) -> ColumnElement[bool]:
+    """Whether a node gets no sandboxes of that spec now; for a query over nodes."""
+    row = select(NodeRefusal.node_id).where(
+        NodeRefusal.node_id == Node.id, NodeRefusal.spec_id == spec_id, col(NodeRefusal.rests_until) > now()
+    )
+    return row.exists()
+
+
+def begin_trial(session: Session, node_id: str, spec_id: str) -> None:
+    """Let one sandbox show whether a node that has rested is in order again; the next ones go elsewhere meanwhile.
+
+    The caller holds the node's lock. A node that need not rest is left alone.
+    """
+    rested = _is(node_id, spec_id), col(NodeRefusal.rests_until).is_not(None)
+    session.execute(update(NodeRefusal).where(*rested).values(on_trial=True, rests_until=now() + LONGEST_TRIAL))
+
+
+def judge(session: Session, sandbox: Sandbox) -> list[Judgement]:
+    """Draw the conclusions from a sandbox that is ready: its node runs the spec, and whoever refused it does not."""
+    refused = (
+        SandboxLeftover.sandbox_id == sandbox.id,
+        SandboxLeftover.refused_generation == sandbox.generation,
+    )
+    proofs = session.exec(select(SandboxLeftover).where(*refused).order_by(col(SandboxLeftover.node_id))).all()
+    judged = []
+    for proof in proofs:
+        proof.refused_generation = None
+        judged.append(_blame(session, proof.node_id, sandbox.spec_id, proof.refusal))
+    if _acquit(session, _is(str(sandbox.node_id), sandbox.spec_id)):
+        judged.append(Judgement(str(sandbox.node_id), failures=0))
+    return judged
+
+
+def forgive(session: Session, node_id: str) -> None:
+    """Forget what a node's engine has refused."""
+    _acquit(session, col(NodeRefusal.node_id) == node_id)
+
+
+def resting(session: Session) -> list[NodeRefusal]:
+    """Every node and spec that don't go together now."""
+    return list(session.exec(select(NodeRefusal).where(col(NodeRefusal.rests_until) > now())).all())
+
+
+def _blame(session: Session, node_id: str, spec_id: str, words: str | None) -> Judgement:
+    session.get(Node, node_id, with_for_update={"key_share": True})  # one at a time
+    row = session.get(NodeRefusal, (node_id, spec_id), populate_existing=True)
+    if row is None:
+        row = NodeRefusal(node_id=node_id, spec_id=spec_id)
+        session.add(row)
+    # What was placed there before it rested says nothing new.
+    if row.rests_until is None or row.on_trial or row.rests_until < now():
+        row.failures, row.detail, row.on_trial = row.failures + 1, words, False
+        row.rests_until = now() + _rest(row.failures) if row.failures >= MOST_FAILURES else None
+    return Judgement(node_id, row.failures, row.rests_until)
+
+
+def _acquit(session: Session, where: ColumnElement[bool]) -> bool:
+    result: CursorResult[object] = session.execute(delete(NodeRefusal).where(where))  # type: ignore[assignment]
+    return result.rowcount > 0
+
+
+def _rest(failures: int) -> timedelta:
+    doublings = min(failures - MOST_FAILURES, 10)
+    return min(FIRST_REST * float(2**doublings), LONGEST_REST)
+
+
+def _is(node_id: str, spec_id: str) -> ColumnElement[bool]:
+    return (col(NodeRefusal.node_id) == node_id) & (col(NodeRefusal.spec_id) == spec_id)

@@ -1,0 +1,60 @@
+"""From node to node: a sandbox made anew elsewhere, and what its first node must be rid of."""
+
+from datetime import datetime
+
+from sqlalchemy import delete
+from sqlmodel import Session, col, select
+
+from shared import leases
+from shared.models import Sandbox, SandboxLeftover
+from shared.states import Status
+from shared.store import nodes, sandboxes
+from shared.store.sandboxes import Fact
+
+
+def can_be_handed_on(session: Session, sandbox: Sandbox) -> bool:
+    """Whether another node has room for a sandbox that its own engine refused, and has not refused it too."""
+    return nodes.has_room(session, sandbox.spec_id, besides=_tried(session, sandbox))
+
+
+def hand_on(session: Session, sandbox: Sandbox, refusal: str, *, due_at: datetime) -> str | None:
+    """Place a sandbox that its engine refused, and has nothing of, on another node, under the lease the caller holds.
+
+    Returns:
+        The node; None if there is none that has room and has not refused it too.
+    """
+    node_id = nodes.place(session, sandbox.spec_id, besides=_tried(session, sandbox))
+    if node_id is None:
+        return None
+    words = f"the node {sandbox.node_id} refused it ({refusal}); tried on the node {node_id}"
+    left = SandboxLeftover(
+        sandbox_id=sandbox.id,
+        node_id=str(sandbox.node_id),
+        refused_generation=sandbox.generation,
+        refusal=refusal,
+    )
+    relocate(session, sandbox, node_id, words, left)
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, attempt=0, due_at=due_at)
+    return node_id
+
+
+def relocate(session: Session, sandbox: Sandbox, node_id: str, words: str, left: SandboxLeftover) -> None:
+    """Let a sandbox be made anew on another node, under the lease the caller holds.
+
+    Args:
+        left: what the first node must be rid of, whenever it appears there.
+    """
+    there = (col(SandboxLeftover.sandbox_id) == sandbox.id, col(SandboxLeftover.node_id) == node_id)
+    session.execute(delete(SandboxLeftover).where(*there))
+    session.merge(left)
+    sandboxes.move(session, sandbox, Fact(Status.STARTING, detail=words))
+    # Never ready there: should its boot fail, nothing of it is worth keeping.
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=node_id, ready_at=None)
+
+
+def _tried(session: Session, sandbox: Sandbox) -> set[str]:
+    refused = (
+        SandboxLeftover.sandbox_id == sandbox.id,
+        SandboxLeftover.refused_generation == sandbox.generation,
+    )
+    return {str(sandbox.node_id), *session.exec(select(SandboxLeftover.node_id).where(*refused)).all()}

@@ -1,0 +1,203 @@
+"""The warm pool in the store: members are sandboxes without an owner; a start claims one in its own transaction."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, and_, func, update
+from sqlmodel import Session, col, select
+
+from shared import changes
+from shared.clock import now
+from shared.crypto import Vault
+from shared.models import Node, Sandbox, SandboxSpec, SandboxTransition
+from shared.states import Desired, Reason, Status
+from shared.store import deadlines, nodes, sandboxes, specs
+from shared.warm_pools import OLD, Member, rests_until, tend
+
+
+class Pooled(NamedTuple):
+    """A member, as far as its image goes."""
+
+    id: str
+    spec_id: str
+
+
+def obtain(
+    session: Session,
+    vault: Vault,
+    *,
+    owner_id: str,
+    spec: SandboxSpec,
+    due_at: datetime,
+    own_deadlines: Mapping[str, int | None] | None = None,
+) -> Sandbox:
+    """A new sandbox for somebody: a member of the spec's pool if one is ready, else one that boots."""
+    own = dict(own_deadlines or {})
+    member = _claim(session, vault, owner_id, spec, due_at, own) if spec.warm_most else None
+    if member is not None:
+        return member
+    return sandboxes.create(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own_deadlines=own)
+
+
+def needy(session: Session) -> list[str]:
+    """The specs whose pools need tending, as far as a look without locks can tell."""
+    pooled = select(Sandbox.spec_id).where(_is_member())
+    found = select(SandboxSpec).where((col(SandboxSpec.warm_target) > 0) | col(SandboxSpec.id).in_(pooled))
+    return [spec.id for spec in session.exec(found).all() if _look(session, spec).needs_tending]
+
+
+def tend_pool(session: Session, vault: Vault, spec_id: str, *, boots: int, due_at: datetime) -> list[Sandbox]:
+    """Retire and make members of a spec's pool; nobody else does so until the transaction ends.
+
+    Args:
+        boots: so many members boot on a node at a time, of all specs together.
+        due_at: when the sweep hands them out, should their jobs be lost.
+
+    Returns:
+        The members that were wished for, to be made or to be deleted.
+    """
+    spec = session.get_one(SandboxSpec, spec_id, with_for_update=True)
+    look = _look(session, spec)
+    _count_failures(spec, look)
+    retired = retire(session, look.tending.retired, due_at=due_at)
+    made: list[Sandbox] = []
+    if rests_until(spec.warm_failures, spec.warm_failed_at) is None:
+        made = _make(session, vault, spec, look.tending.wanted, boots, due_at)
+    return [*retired, *made]
+
+
+def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[Sandbox]:
+    """Wish members away; whoever was claimed meanwhile stays.
+
+    Returns:
+        Those that go.
+    """
+    values = {
+        "desired": Desired.DELETED,
+        "wish_reason": Reason.RETIRED,
+        "generation": col(Sandbox.generation) + 1,
+        "due_at": due_at,
+        "updated_at": now(),
+    }
+    gone = update(Sandbox).where(col(Sandbox.id).in_(ids), _is_member()).values(**values).returning(Sandbox)
+    return list(session.scalars(gone.execution_options(populate_existing=True)).all()) if ids else []
+
+
+def count(session: Session) -> dict[str, tuple[int, int]]:
+    """How many members of each spec are ready, and how many boot."""
+    states = (Status.RUNNING, Status.STARTING)
+    ready, booting = (func.count().filter(col(Sandbox.status) == status) for status in states)
+    found = select(Sandbox.spec_id, ready, booting).where(_is_member()).group_by(col(Sandbox.spec_id))
+    return {spec_id: (is_ready, boots) for spec_id, is_ready, boots in session.exec(found).all()}
+
+
+def on_node(session: Session, node_id: str) -> list[Pooled]:
+    """The members that a node has, or gets."""
+    found = session.exec(select(Sandbox.id, Sandbox.spec_id).where(_is_member(), Sandbox.node_id == node_id))
+    return [Pooled(*row) for row in found.all()]
+
+
+class _Look:
+    """A spec's pool as it is."""
+
+    def __init__(self, spec: SandboxSpec, rows: Sequence[Any]) -> None:
+        self.rows = [row[0] for row in rows]
+        members = [_member(spec, row[0], row[1]) for row in rows]
+        self.tending = tend(members, target=spec.warm_target, most=spec.warm_most)
+        resting = rests_until(spec.warm_failures, spec.warm_failed_at) is not None
+        self.needs_tending = bool(self.tending.retired or (self.tending.wanted and not resting))
+
+
+def _look(session: Session, spec: SandboxSpec) -> _Look:
+    at_work = and_(*nodes.takes_sandboxes())
+    statement = select(Sandbox, func.coalesce(at_work, False)).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
+    mine = statement.where(_is_member(), Sandbox.spec_id == spec.id)
+    return _Look(spec, session.execute(mine.order_by(*_CLAIM_ORDER)).all())
+
+
+def _member(spec: SandboxSpec, row: Sandbox, on_node: bool) -> Member:
+    boots = row.status == Status.STARTING
+    fits = row.spec_revision == spec.revision and (on_node or (boots and row.node_id is None))
+    return Member(
+        row.id,
+        is_ready=row.status == Status.RUNNING,
+        is_useless=not fits or row.status not in (Status.STARTING, Status.RUNNING) or row.desired != Desired.RUNNING,
+        is_old=row.created_at < now() - OLD,
+    )
+
+
+def _claim(
+    session: Session, vault: Vault, owner_id: str, spec: SandboxSpec, due_at: datetime, own: Mapping[str, Any]
+) -> Sandbox | None:
+    """One conditional UPDATE: two that claim at once get two members, or one of them none."""
+    ready = select(Sandbox.id).join(Node, col(Node.id) == col(Sandbox.node_id)).where(*_claimable(spec))
+    first = ready.order_by(*_CLAIM_ORDER).limit(1).with_for_update(of=Sandbox, skip_locked=True)
+    values = {
+        "owner_id": owner_id,
+        "generation": col(Sandbox.generation) + 1,
+        "status": Status.STARTING,
+        "exposed_urls": None,
+        "ready_at": None,
+        "due_at": due_at,
+        **dict.fromkeys(("created_at", "updated_at", "settled_at", "last_active_at"), now()),
+        **sandboxes.new_session_key(vault),
+        **own,
+    }
+    claim = update(Sandbox).where(col(Sandbox.id) == first.scalar_subquery(), _is_member()).values(**values)
+    sandbox = session.scalars(claim.returning(Sandbox).execution_options(populate_existing=True)).first()
+    if sandbox is not None:
+        move = SandboxTransition(
+            sandbox_id=sandbox.id, from_status=Status.RUNNING, to_status=Status.STARTING, reason=Reason.CLAIMED
+        )
+        session.add(move)
+        specs.hold(session, spec)
+        changes.note(session, deadlines.refresh(session, sandbox.id))
+    return sandbox
+
+
+_CLAIM_ORDER = (col(Sandbox.settled_at), col(Sandbox.id))
+
+
+def _claimable(spec: SandboxSpec) -> tuple[ColumnElement[bool] | bool, ...]:
+    """At rest: whoever holds it would write what he saw before it had an owner."""
+    at_rest = (col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
+    fits = (Sandbox.spec_id == spec.id, Sandbox.spec_revision == spec.revision)
+    runs = (Sandbox.desired == Desired.RUNNING, Sandbox.status == Status.RUNNING)
+    return (_is_member(), *fits, *runs, *at_rest, *nodes.takes_sandboxes())
+
+
+def _is_member() -> ColumnElement[bool]:
+    return and_(col(Sandbox.owner_id).is_(None), col(Sandbox.desired) != Desired.DELETED)
+
+
+def _count_failures(spec: SandboxSpec, look: _Look) -> None:
+    failed = [row for row in look.rows if row.status == Status.ERROR and row.reason != Reason.NODE_LOST]
+    if failed:
+        spec.warm_failures += 1
+        # The rest of the detail is its log.
+        words = (failed[-1].detail or "").partition("\n")[0]
+        spec.warm_failed_at, spec.warm_detail = now(), f"{failed[-1].reason}: {words}"
+    elif spec.warm_failed_at is not None and any(_is_ready_since(row, spec.warm_failed_at) for row in look.rows):
+        spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
+
+
+def _is_ready_since(row: Sandbox, time: datetime) -> bool:
+    return row.status == Status.RUNNING and row.settled_at > time
+
+
+def _make(session: Session, vault: Vault, spec: SandboxSpec, count: int, boots: int, due_at: datetime) -> list[Sandbox]:
+    made: list[Sandbox] = []
+    while len(made) < count:
+        busy = _busy(session, boots)
+        if not nodes.has_room(session, spec.id, besides=busy, for_pool=True):
+            break
+        made.append(sandboxes.create(session, vault, owner_id=None, spec=spec, due_at=due_at, besides=busy))
+    return made
+
+
+def _busy(session: Session, boots: int) -> Sequence[str]:
+    """The nodes on which as many members boot as may."""
+    booting = select(Sandbox.node_id).where(_is_member(), Sandbox.status == Status.STARTING)
+    full = booting.where(col(Sandbox.node_id).is_not(None)).group_by(col(Sandbox.node_id))
+    return [str(node_id) for node_id in session.exec(full.having(func.count() >= boots)).all()]

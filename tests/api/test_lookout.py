@@ -1,0 +1,261 @@
+"""Waiting for wishes to settle: no wake-up is lost, no notice is needed, and waiting costs nothing but memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import suppress
+from typing import TypeVar
+
+import pytest
+from anyio import to_thread
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from api.lookout import Lookout, Rounds, Subject
+from shared.database import Database
+from shared.models import Sandbox, StartTask
+from shared.states import Stage, Status
+from tests.factories import Person, make_sandbox, make_start_task
+
+Result = TypeVar("Result")
+# A look that nobody asked for would come far too late to make a test pass.
+NEVER = Rounds(hearing=1000, blind=1000)
+OFTEN = Rounds(hearing=0.02, blind=0.02)
+LONG = 60.0
+
+
+@pytest.fixture
+def sandbox(database: Database, user: Person) -> Sandbox:
+    """A wish that is not answered."""
+    return make_sandbox(database, user, status=Status.STARTING)
+
+
+@pytest.fixture
+def subject(sandbox: Sandbox) -> Subject:
+    return Subject(Sandbox, sandbox.id, 1)
+
+
+def answer(database: Database, sandbox_id: str) -> None:
+    with database.transaction() as session:
+        session.get_one(Sandbox, sandbox_id).observed_generation = 1
+
+
+def at_work(lookout: Lookout, act: Callable[[], Awaitable[Result]]) -> Result:
+    """Do something on an event loop on which the lookout runs."""
+
+    async def run() -> Result:
+        looking = asyncio.create_task(lookout.run())
+        try:
+            return await act()
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+    return asyncio.run(run())
+
+
+class Looks(Lookout):
+    """Counts its looks, and calls `meanwhile` in each: it has read, and has not said yet what it found."""
+
+    def __init__(
+        self, database: Database, rounds: Rounds = NEVER, meanwhile: Callable[["Looks"], None] | None = None
+    ) -> None:
+        super().__init__(database, rounds)
+        self.looks = 0
+        self._meanwhile = meanwhile
+        self._busy = False
+
+    async def at_rest(self, waiting: int = 1) -> None:
+        """Return when so many wait, and nothing is left to be looked at for them."""
+        while self._is_due() or len(self._futures()) < waiting:  # noqa: ASYNC110 - it has no event for that
+            await asyncio.sleep(0.001)
+
+    def _is_due(self) -> bool:
+        return not self.looks or self._bell.is_set() or self._busy
+
+    def _futures(self) -> list[asyncio.Future[bool]]:
+        return [future for waiting in self._waiting.values() for future in waiting]
+
+    async def _look(self) -> None:
+        self._busy = True
+        await super()._look()
+        self._busy = False
+
+    def _find_settled(self, subjects: Collection[Subject]) -> set[Subject]:
+        found = super()._find_settled(subjects)
+        self.looks += 1
+        if self._meanwhile is not None:
+            self._meanwhile(self)
+        return found
+
+
+def test_settled_already(database: Database, sandbox: Sandbox, subject: Subject) -> None:
+    answer(database, sandbox.id)
+    lookout = Lookout(database, NEVER)
+    assert at_work(lookout, lambda: lookout.settle(subject, LONG))
+
+
+def test_commit_between_the_look_and_the_wait_is_not_missed(
+    database: Database, sandbox: Sandbox, subject: Subject
+) -> None:
+    async def wait() -> bool:
+        loop = asyncio.get_running_loop()
+
+        def meanwhile(lookout: Looks) -> None:
+            if lookout.looks == 1:
+                answer(database, sandbox.id)
+                loop.call_soon_threadsafe(lookout.hear, [sandbox.id])
+
+        lookout = Looks(database, meanwhile=meanwhile)
+        looking = asyncio.create_task(lookout.run())
+        try:
+            return await lookout.settle(subject, LONG) and lookout.looks == 2
+        finally:
+            looking.cancel()
+
+    assert asyncio.run(wait())
+
+
+def test_notice_of_something_else_is_no_look(database: Database, subject: Subject) -> None:
+    lookout = Looks(database)
+
+    async def wait() -> int:
+        waiting = asyncio.create_task(lookout.settle(subject, LONG))
+        await lookout.at_rest()
+        lookout.hear(["somebody", "else"])
+        await lookout.at_rest()
+        waiting.cancel()
+        return lookout.looks
+
+    assert at_work(lookout, wait) == 1
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_lost_notice_only_delays(database: Database, sandbox: Sandbox, subject: Subject, *, hears: bool) -> None:
+    lookout = Looks(database, OFTEN)
+
+    async def wait() -> bool:
+        lookout.listen(hears=hears)
+        waiting = asyncio.create_task(lookout.settle(subject, LONG))
+        await lookout.at_rest()
+        await to_thread.run_sync(answer, database, sandbox.id)
+        return await waiting
+
+    assert at_work(lookout, wait)
+
+
+def test_new_line_is_a_reason_to_look(database: Database, sandbox: Sandbox, subject: Subject) -> None:
+    lookout = Looks(database)
+
+    async def wait() -> bool:
+        waiting = asyncio.create_task(lookout.settle(subject, LONG))
+        await lookout.at_rest()
+        await to_thread.run_sync(answer, database, sandbox.id)
+        lookout.listen(hears=True)
+        return await waiting
+
+    assert at_work(lookout, wait)
+
+
+def test_store_that_was_away_is_looked_at_again(
+    database: Database, sandbox: Sandbox, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookout, find = Lookout(database, OFTEN), Lookout._find_settled
+    failures = iter([OperationalError("", {}, Exception())])
+
+    def fail_once(self: Lookout, subjects: Collection[Subject]) -> set[Subject]:
+        for failure in failures:
+            raise failure
+        return find(self, subjects)
+
+    monkeypatch.setattr(Lookout, "_find_settled", fail_once)
+    answer(database, sandbox.id)
+    assert at_work(lookout, lambda: lookout.settle(subject, LONG))
+
+
+def test_time_is_up(database: Database, subject: Subject) -> None:
+    lookout = Lookout(database, NEVER)
+    assert not at_work(lookout, lambda: lookout.settle(subject, 0.01))
+    assert lookout._waiting == {}
+
+
+def test_end_of_the_process_lets_everybody_go(database: Database, subject: Subject) -> None:
+    lookout = Looks(database)
+
+    async def wait() -> tuple[bool, bool]:
+        waiting = asyncio.create_task(lookout.settle(subject, LONG))
+        await lookout.at_rest()
+        lookout.close()
+        return await waiting, await lookout.settle(subject, LONG)
+
+    assert at_work(lookout, wait) == (False, False)
+
+
+def test_who_has_gone_is_forgotten(database: Database, subject: Subject) -> None:
+    lookout = Looks(database)
+
+    async def wait() -> None:
+        waiting = asyncio.create_task(lookout.settle(subject, LONG))
+        await lookout.at_rest()
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+
+    at_work(lookout, wait)
+    assert lookout._waiting == {}
+
+
+@pytest.mark.parametrize(("stage", "settled"), [(Stage.READY, True), (Stage.ERROR, True), (Stage.WORKING, False)])
+def test_start_task_settles_when_it_is_final(database: Database, user: Person, *, stage: Stage, settled: bool) -> None:
+    task = make_start_task(database, user, stage=stage)
+    lookout = Lookout(database, NEVER)
+    assert at_work(lookout, lambda: lookout.settle(Subject(StartTask, task.id), LONG if settled else 0.05)) == settled
+
+
+@pytest.mark.parametrize("table", [Sandbox, StartTask])
+def test_row_that_is_gone_is_settled(database: Database, table: type[Sandbox | StartTask]) -> None:
+    lookout = Lookout(database, NEVER)
+    assert at_work(lookout, lambda: lookout.settle(Subject(table, "gone", 1), LONG))
+
+
+def test_later_wish_is_waited_for_by_who_wished_it(database: Database, sandbox: Sandbox, subject: Subject) -> None:
+    answer(database, sandbox.id)
+    lookout = Lookout(database, NEVER)
+
+    async def wait() -> tuple[bool, bool]:
+        later = Subject(Sandbox, sandbox.id, 2)
+        return await lookout.settle(subject, LONG), await lookout.settle(later, 0.05)
+
+    assert at_work(lookout, wait) == (True, False)
+
+
+def test_thousand_that_wait_are_one_look_and_no_thread(
+    database: Database, sandbox: Sandbox, subject: Subject, statements: list[str]
+) -> None:
+    lookout = Looks(database)
+
+    async def wait() -> tuple[list[bool], int, float]:
+        waiting = [asyncio.create_task(lookout.settle(subject, LONG)) for _ in range(1000)]
+        await lookout.at_rest(waiting=1000)
+        borrowed = to_thread.current_default_thread_limiter().borrowed_tokens
+        await to_thread.run_sync(answer, database, sandbox.id)
+        statements.clear()
+        lookout.hear([sandbox.id])
+        return await asyncio.gather(*waiting), len(statements), borrowed
+
+    assert at_work(lookout, wait) == ([True] * 1000, 1, 0)
+    assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def statements(database: Database) -> Iterator[list[str]]:
+    """The queries that are sent to the store."""
+    sent: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("SELECT"):
+            sent.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(database.engine, "before_cursor_execute", note)

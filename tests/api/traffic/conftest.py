@@ -1,0 +1,140 @@
+"""An API process and an agent server, both behind real sockets, and a worker that resumes at once."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+import pytest
+
+from api.app import create_app
+from api.context import Context
+from api.lookout import Lookout, Rounds
+from shared.database import Database
+from shared.jobs import Job, ResumeSandbox
+from shared.models import Sandbox
+from shared.states import Status
+from shared.store.sandboxes import Fact
+from tests.doubles import RecordingPublisher
+from tests.factories import Person, make_sandbox, session_key_of
+from tests.fakes.traffic import TrafficServer
+from tests.fakes.worker import settle
+from tests.services.asgi import serving
+
+OFTEN = Rounds(hearing=0.02, blind=0.02)
+
+Resume = Callable[[str], None]
+Serve = Callable[..., AbstractContextManager[httpx.Client]]
+
+
+@dataclass
+class Agent:
+    """A sandbox's agent server, and where it is."""
+
+    server: TrafficServer
+    url: str
+
+    @property
+    def urls(self) -> list[dict[str, Any]]:
+        """As a sandbox's row has them."""
+        return [{"name": "AGENT_SERVER", "url": self.url, "port": 8000}]
+
+    @property
+    def running(self) -> Fact:
+        """What a worker writes when it runs."""
+        return Fact(Status.RUNNING, exposed_urls=self.urls)
+
+
+class Worker(RecordingPublisher):
+    """Carries resumes out as they are published, unless a test says otherwise."""
+
+    def __init__(self, resume: Resume) -> None:
+        super().__init__()
+        self.resume = resume
+
+    @property
+    def resumed(self) -> list[str]:
+        """The sandboxes of the resumes, in order."""
+        return [job.subject for job in self.jobs if isinstance(job, ResumeSandbox)]
+
+    def publish(self, *jobs: Job) -> None:
+        super().publish(*jobs)
+        for job in jobs:
+            if isinstance(job, ResumeSandbox):
+                self.resume(job.subject)
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    """An agent server."""
+    server = TrafficServer()
+    with serving(server) as url:
+        yield Agent(server, url)
+
+
+@pytest.fixture
+def worker(database: Database, agent: Agent) -> Worker:
+    """What resumes."""
+    return Worker(lambda sandbox_id: settle(database, sandbox_id, agent.running))
+
+
+@pytest.fixture
+def lookouts() -> list[Lookout]:
+    """Those of the API processes that were started."""
+    return []
+
+
+@pytest.fixture
+def serve(here: Context, database_url: str, worker: Worker, lookouts: list[Lookout]) -> Iterator[Serve]:
+    """API processes, each with connections to the store of its own; settings that differ are named."""
+    with ExitStack() as stack:
+
+        @contextmanager
+        def serve(**settings: Any) -> Iterator[httpx.Client]:
+            database = Database(database_url)
+            stack.callback(database.close)
+            context = replace(
+                here,
+                settings=here.settings.model_copy(update=settings),
+                database=database,
+                publisher=worker,
+                lookout=Lookout(database, OFTEN),
+            )
+            lookouts.append(context.lookout)
+            with serving(create_app(context)) as url, httpx.Client(base_url=url, timeout=30) as client:
+                # Routes are made when they are first looked for, in a way that two threads must not do at once.
+                assert client.get("/nowhere").status_code == 404
+                yield client
+
+        yield serve
+
+
+@pytest.fixture
+def api(serve: Serve) -> Iterator[httpx.Client]:
+    """A client of one API process."""
+    with serve() as client:
+        yield client
+
+
+@pytest.fixture
+def running(database: Database, user: Person, agent: Agent) -> Sandbox:
+    """A running sandbox."""
+    return _made(database, user, agent, status=Status.RUNNING, exposed_urls=agent.urls)
+
+
+@pytest.fixture
+def asleep(database: Database, user: Person, agent: Agent) -> Sandbox:
+    """A frozen sandbox."""
+    return _made(database, user, agent, status=Status.PAUSED)
+
+
+def _made(database: Database, user: Person, agent: Agent, **columns: Any) -> Sandbox:
+    sandbox = make_sandbox(database, user, **columns)
+    agent.server.key = session_key_of(sandbox)
+    return sandbox
+
+
+def key_of(sandbox: Sandbox) -> dict[str, str]:
+    """What a client of the sandbox sends."""
+    return {"X-Session-API-Key": session_key_of(sandbox)}

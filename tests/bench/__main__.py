@@ -1,0 +1,106 @@
+"""`make bench`: what the service does in how much time, beside what its parts could do alone."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench import peer
+from tests.bench.bursts import cold_burst, warm_burst
+from tests.bench.conversations import conversations
+from tests.bench.figures import HEAD, Figure, line
+from tests.bench.machine import describe, memory_bytes
+from tests.bench.pauses import pauses
+from tests.bench.queueing import queueing
+from tests.bench.site import Site, running_site
+from tests.bench.starts import cold, warm
+from tests.bench.wake import wakes
+from tests.bench.webhooks import webhooks
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
+
+REAL, TINY = (SANDBOX_IMAGE, "real image"), (TINY_IMAGE, "tiny image")
+Measure = Callable[[Site, int], Iterable[Figure]]
+SITE_MEASURES: dict[str, Measure] = {
+    "warm": lambda site, runs: [warm(site, *REAL, runs=runs, samples=8)],
+    "warm-tiny": lambda site, runs: [warm(site, *TINY, runs=runs, samples=20)],
+    "pause": lambda site, runs: pauses(site, *REAL, runs=runs, samples=20),
+    "cold": lambda site, runs: [cold(site, *REAL, runs=runs), cold(site, *TINY, runs=runs)],
+    "conversation": lambda site, runs: [conversations(site, *REAL, runs=runs, samples=3)],
+    "warm-burst": lambda site, runs: warm_burst(site, *TINY, runs=runs),
+    "cold-burst": lambda site, runs: [cold_burst(site, *TINY, runs=runs)],
+    "wake": lambda site, runs: wakes(site, *REAL, runs=runs, samples=20),
+    "queue": lambda _site, runs: [queueing(runs, samples=100)],
+    "webhooks": lambda site, runs: [webhooks(site, runs)],
+    "memory": lambda site, _runs: [memory(site)],
+}
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure, print each figure as soon as it is there, and keep all of them."""
+    subject = options.peer or options.database
+    say(f"{subject}; {json.dumps(describe())}\n\n{HEAD}")
+    figures = list(_told(peer.measure(options.peer, options.key, options.runs) if options.peer else _measure(options)))
+    if options.output is not None:
+        _keep(options.output, subject, figures)
+
+
+def memory(site: Site) -> Figure:
+    """Of API, worker and broker, after all that was measured before."""
+    found = sum(map(memory_bytes, site.pids())) / 1024**2
+    return Figure(
+        "memory of API, worker and broker", [[found]], goal="≤ 400 MB", check=lambda _: found <= 400, unit="MB"
+    )
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _told(figures: Iterable[Figure]) -> Iterator[Figure]:
+    for figure in figures:
+        say(line(figure))
+        yield figure
+
+
+def _measure(options: argparse.Namespace) -> Iterator[Figure]:
+    with running_site(options.database) as site:
+        for name in options.only:
+            yield from SITE_MEASURES[name](site, options.runs)
+
+
+def _keep(output: Path, subject: str, figures: list[Figure]) -> None:
+    found = [figure.document() for figure in figures]
+    document = {"at": datetime.now(UTC).isoformat(), "machine": describe(), "subject": subject, "figures": found}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(document, indent=1))
+    say(f"\nwritten to {output}")
+
+
+def _names(text: str) -> list[str]:
+    """Those of the measures that are named.
+
+    Raises:
+        ArgumentTypeError: there is none of that name.
+    """
+    names = text.split(",")
+    if unknown := [name for name in names if name not in SITE_MEASURES]:
+        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}; there are {', '.join(SITE_MEASURES)}")
+    return names
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
+    parser.add_argument("--runs", type=int, default=5, help="each figure is a median of so many")
+    parser.add_argument(
+        "--only", type=_names, default=list(SITE_MEASURES), help=f"of {', '.join(SITE_MEASURES)}; with commas between"
+    )
+    parser.add_argument("--json", type=Path, dest="output", help="where to keep every sample")
+    parser.add_argument("--peer", metavar="URL", help="measure the V1 server that listens there instead")
+    parser.add_argument("--key", default=os.environ.get("PEER_KEY", ""), help="for --peer; else $PEER_KEY")
+    main(parser.parse_args())

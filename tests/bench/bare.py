@@ -1,0 +1,47 @@
+"""`python -m tests.bench.bare PORT`: an application with one route, which returns the bytes it was given last.
+
+As little as FastAPI can do, with the API's own server settings: what a list can be held against.
+"""
+
+import sys
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+
+from api.__main__ import KEEPALIVE_SECONDS
+from api.listening import BACKLOG
+from api.server import PoliteServer
+
+app = FastAPI()
+
+
+@app.get("/bytes")
+async def get_bytes() -> Response:
+    """The bytes."""
+    return Response(app.state.content, media_type="application/json")
+
+
+@app.put("/bytes")
+async def put_bytes(request: Request) -> None:
+    """Keep the bytes."""
+    app.state.content = await request.body()
+
+
+def main(port: int) -> None:
+    """Listen until told to stop."""
+    app.state.content = b""
+    config = uvicorn.Config(
+        app,
+        port=port,
+        log_config=None,
+        access_log=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEPALIVE_SECONDS,
+        timeout_graceful_shutdown=10,
+        server_header=False,
+    )
+    PoliteServer(config, lambda: None).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

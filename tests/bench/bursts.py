@@ -1,0 +1,145 @@
+"""A hundred starts at once: from a pool that has a member for each, and cold beside a loop of bare containers."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import httpx
+
+from tests.bench.figures import Figure, Runs
+from tests.bench.site import Site
+from tests.bench.starts import (
+    BOOT_KEY,
+    KEY,
+    WEBHOOK,
+    Bare,
+    await_dormant,
+    await_healthy,
+    bare_container,
+    init,
+)
+from worker.sandbox_container import dormant_config, server_config
+
+MANY = 100
+LONG = 60
+# Of a bare loop: the quickest of these is the best that the engine does.
+HANDS = (1, 2, 4, 8)
+
+
+def warm_burst(site: Site, image: str, name: str, runs: int) -> list[Figure]:
+    """Each start's own time, and the time until the last one is RUNNING."""
+    site.set_pool(image, MANY)
+    each: Runs = []
+    last: Runs = []
+    bare: Runs = []
+    for _ in range(runs):
+        site.await_pool(image, MANY, deadline_seconds=600)
+        found, seconds = _burst(site, image)
+        each.append(found)
+        last.append([seconds])
+        site.await_pool(image, MANY, deadline_seconds=600)
+        bare.append([_bare_inits(site, image)])
+    site.set_pool(image, 0)
+    site.await_pool(image, 0, deadline_seconds=600)
+    return [
+        Figure(
+            f"{MANY} warm starts at once, {name}: each",
+            each,
+            goal="p50 ≤ 400 ms",
+            check=lambda one: one.over_all(0.5) <= 0.4,
+        ),
+        Figure(
+            f"{MANY} warm starts at once, {name}: all",
+            last,
+            f"{MANY} bare /api/init at once",
+            bare,
+            "≤ 2 s",
+            lambda one: one.over_all(0.5) <= 2,
+        ),
+    ]
+
+
+def cold_burst(site: Site, image: str, name: str, runs: int) -> Figure:
+    """The time until the last one is RUNNING, and of a bare loop with so many hands as is best."""
+    ours: Runs = []
+    bare: Runs = []
+    for _ in range(runs):
+        ours.append([_burst(site, image)[1]])
+        bare.append([min(_bare_loop(site, image, hands) for hands in HANDS)])
+    return Figure(
+        f"{MANY} cold starts at once, {name}: all",
+        ours,
+        "bare loop at its best",
+        bare,
+        "≤ 1.25 × bare",
+        lambda one: one.ratio <= 1.25,
+    )
+
+
+def _burst(site: Site, image: str) -> tuple[list[float], float]:
+    """Start so many, and delete them again."""
+    began = time.perf_counter()
+    found = asyncio.run(_start_all(site, image))
+    seconds = time.perf_counter() - began
+    asyncio.run(_delete_all(site, [sandbox_id for _, sandbox_id in found]))
+    return [took for took, _ in found], seconds
+
+
+async def _start_all(site: Site, image: str) -> list[tuple[float, str]]:
+    async with _client(site) as client:
+        return await asyncio.gather(*(_start(client, image) for _ in range(MANY)))
+
+
+async def _start(client: httpx.AsyncClient, image: str) -> tuple[float, str]:
+    began = time.perf_counter()
+    answer = await client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
+    seconds = time.perf_counter() - began
+    shown = answer.json()
+    while shown["status"] == "STARTING":  # longer than anybody may wait in one request
+        answer = await client.get(f"/api/v1/sandboxes/{shown['id']}")
+        shown, seconds = answer.json(), time.perf_counter() - began
+        await asyncio.sleep(0.2)
+    assert shown["status"] == "RUNNING", answer.text
+    return seconds, shown["id"]
+
+
+async def _delete_all(site: Site, ids: Sequence[str]) -> None:
+    async with _client(site) as client:
+        gone = (client.delete(f"/api/v1/sandboxes/{sandbox_id}", params={"wait": LONG}) for sandbox_id in ids)
+        await asyncio.gather(*gone)
+
+
+def _client(site: Site) -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=MANY, max_keepalive_connections=MANY)
+    headers = site.client.person.headers
+    return httpx.AsyncClient(base_url=site.service.url, headers=headers, limits=limits, timeout=2 * LONG)
+
+
+def _bare_loop(site: Site, image: str, hands: int) -> float:
+    with ExitStack() as stack, ThreadPoolExecutor(hands) as pool:
+        made = [stack.enter_context(bare_container(site, image)) for _ in range(MANY)]
+        began = time.perf_counter()
+        list(pool.map(_boot, made))
+        seconds = time.perf_counter() - began
+        list(pool.map(Bare.remove, made))
+    return seconds
+
+
+def _bare_inits(site: Site, image: str) -> float:
+    """Seconds until so many bare servers, told at once whose they are, have said so."""
+    with ExitStack() as stack, ThreadPoolExecutor(MANY) as pool:
+        made = [stack.enter_context(bare_container(site, image)) for _ in range(MANY)]
+        urls = [bare.boot(dormant_config(BOOT_KEY, origins=[])) for bare in made]
+        clients = [stack.enter_context(httpx.Client(trust_env=False, timeout=LONG)) for _ in made]
+        for http, url in zip(clients, urls, strict=True):
+            await_dormant(http, url)
+        began = time.perf_counter()
+        list(pool.map(init, clients, urls))
+        return time.perf_counter() - began
+
+
+def _boot(bare: Bare) -> None:
+    with httpx.Client(trust_env=False) as http:
+        await_healthy(http, bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[])), KEY)

@@ -1,0 +1,126 @@
+"""An HTTP client that costs little: requests are made beforehand, and of an answer only its length is read.
+
+It shares the processors with what it measures; `Load.client_cpu_seconds` says how much it took.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+HEAD_END = b"\r\n\r\n"
+LENGTH = b"content-length:"
+MOST = 1 << 20
+# Answers are read into one place: to make room for each anew costs more than to read it.
+_ROOM = bytearray(MOST)
+_VIEW = memoryview(_ROOM)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a run of several clients has shown."""
+
+    requests: int
+    seconds: float
+    client_cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+
+def make_request(path: str, key: str = "") -> bytes:
+    """A GET as it goes over the wire."""
+    signed = f"Authorization: Bearer {key}\r\n" if key else ""
+    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{signed}\r\n".encode()
+
+
+def time_requests(url: str, requests: Sequence[bytes]) -> list[float]:
+    """One client, one connection: the seconds that each request took."""
+    with _connected(url) as connection:
+        return [_time(connection, request) for request in requests]
+
+
+def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float) -> Load:
+    """So many clients, each asking again as soon as it is answered, the requests in turn."""
+    began, cpu = time.perf_counter(), time.process_time()
+    until, done = began + seconds, 0
+    with selectors.DefaultSelector() as selector:
+        for number in range(clients):
+            _start(selector, url, requests, number * len(requests) // clients)
+        while time.perf_counter() < until:
+            done += sum(_go_on(key.fileobj, key.data) for key, _ in selector.select(1))
+        took = time.perf_counter() - began
+        for key in list(selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+    return Load(done, took, time.process_time() - cpu)
+
+
+class _Turn:
+    """What one client sends next, and how much of an answer it still waits for."""
+
+    def __init__(self, requests: Sequence[bytes], position: int) -> None:
+        self.requests, self.position, self.missing = requests, position, 0
+
+    def next(self) -> bytes:
+        self.position = (self.position + 1) % len(self.requests)
+        return self.requests[self.position]
+
+
+def _start(selector: selectors.BaseSelector, url: str, requests: Sequence[bytes], position: int) -> None:
+    connection = _connect(url)
+    turn = _Turn(requests, position)
+    selector.register(connection, selectors.EVENT_READ, turn)
+    connection.sendall(turn.next())
+
+
+def _go_on(connection: object, turn: _Turn) -> bool:
+    assert isinstance(connection, socket.socket)
+    turn.missing = _receive(connection, turn.missing)
+    if turn.missing:
+        return False
+    connection.sendall(turn.next())
+    return True
+
+
+def _time(connection: socket.socket, request: bytes) -> float:
+    began = time.perf_counter()
+    connection.sendall(request)
+    missing = _receive(connection, 0)
+    while missing:
+        missing = _receive(connection, missing)
+    return time.perf_counter() - began
+
+
+def _receive(connection: socket.socket, missing: int) -> int:
+    """Read on; how many bytes of the answer are still to come. With 0 missing, a new answer begins."""
+    size = connection.recv_into(_VIEW)
+    if not size:
+        raise ConnectionError("the server has hung up")
+    if missing:
+        return missing - size
+    head = _ROOM[: _ROOM.index(HEAD_END, 0, size) + len(HEAD_END)]
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise RuntimeError(_ROOM[: min(size, 500)].decode(errors="replace"))
+    start = head.lower().index(LENGTH) + len(LENGTH)
+    return int(head[start : head.index(b"\r", start)]) + len(head) - size
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[socket.socket]:
+    connection = _connect(url)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    connection = socket.create_connection((parts.hostname, parts.port), timeout=60)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

@@ -1,0 +1,33 @@
+"""The machine that a benchmark ran on, and what its processes have used of it."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def describe() -> dict[str, Any]:
+    """Facts without which no figure means much."""
+    info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    model = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), "?")
+    return {
+        "processors": os.cpu_count(),
+        "model": model,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def memory_bytes(pid: int) -> int:
+    """What a process has in memory, what it shares with others too."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Seconds of processor time that a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS

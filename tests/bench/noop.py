@@ -1,0 +1,37 @@
+"""`python -m tests.bench.noop BROKER`: a Celery worker, configured as ours are, whose one task does nothing but answer.
+
+It answers by a list of its own in the broker, so that whoever waits is woken and does not ask.
+"""
+
+import sys
+
+import redis
+from celery import Celery
+from pydantic import SecretStr
+
+from shared.broker import make_app
+from shared.notices import server_url
+from shared.settings import Settings
+
+TASK, QUEUE, DONE = "bench.noop", "bench", "bench:done"
+
+
+def make(broker: str) -> Celery:
+    """The application, with the task."""
+    app = make_app(Settings(redis_url=broker, secret_keys=SecretStr("")))
+    client = redis.Redis.from_url(server_url(broker))
+
+    @app.task(name=TASK, shared=False)
+    def noop(number: str) -> None:
+        client.lpush(DONE, number)
+
+    return app
+
+
+def main(broker: str) -> None:
+    """Work until told to stop."""
+    make(broker).Worker(pool="threads", concurrency=4, queues=[QUEUE], without_mingle=True, without_gossip=True).start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

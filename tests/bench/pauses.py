@@ -1,0 +1,53 @@
+"""Pause and resume: POST to settled, beside the engine's own call."""
+
+import time
+from collections.abc import Callable
+
+from tests.bench.figures import Figure, Runs
+from tests.bench.site import Site
+from tests.bench.starts import KEY, WEBHOOK, bare_container, delete, timed_start
+from worker.sandbox_container import server_config
+
+
+def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[Figure]:
+    """Both, of one sandbox and of one bare container in turn."""
+    _, sandbox_id = timed_start(site, image)
+    with bare_container(site, image) as bare:
+        bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[]))
+        verbs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "pause": (lambda: _wish(site, sandbox_id, "pause"), lambda: site.api.pause(bare.request.name)),
+            "resume": (lambda: _wish(site, sandbox_id, "resume"), lambda: site.api.unpause(bare.request.name)),
+        }
+        ours: dict[str, Runs] = {verb: [] for verb in verbs}
+        theirs: dict[str, Runs] = {verb: [] for verb in verbs}
+        for _ in range(runs):
+            for found in (ours, theirs):
+                for verb in verbs:
+                    found[verb].append([])
+            for _ in range(samples):
+                for verb, (wish, call) in verbs.items():
+                    ours[verb][-1].append(_timed(wish))
+                    theirs[verb][-1].append(_timed(call))
+    delete(site, sandbox_id)
+    return [
+        Figure(
+            f"{verb}, {name}",
+            ours[verb],
+            f"bare docker {'unpause' if verb == 'resume' else verb}",
+            theirs[verb],
+            "≤ 3 × bare, p95 ≤ 150 ms",
+            lambda one: one.ratio <= 3 and one.over_all(0.95) <= 0.15,
+        )
+        for verb in verbs
+    ]
+
+
+def _wish(site: Site, sandbox_id: str, verb: str) -> None:
+    answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
+    assert answer.headers["Wish-Settled"] == "true", answer.text
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began

@@ -1,0 +1,215 @@
+"""A store with very many conversations, quickly: N of them, N/10 sandboxes, N/100 users, the first with N/20 more.
+
+Times lie within one year, titles are of a few thousand words, one conversation in ten is another's child. One sandbox
+in two runs, so that lists have keys to decrypt.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Engine, Table, insert
+from sqlmodel import SQLModel
+
+from shared.crypto import Vault, new_api_key
+from shared.database import Database
+from shared.ids import new_id
+from shared.models import ApiKey, Conversation, ListVersion, Sandbox, SandboxSpec, User
+from shared.models.columns import Json, UtcDateTime
+from shared.states import Desired, PauseKind, Status
+from tests.factories import Person
+
+SPEC_ID = "agent-workspace/sandbox:bench"
+NEWEST = datetime(2026, 11, 1, tzinfo=UTC)
+YEAR_SECONDS = 365 * 24 * 60 * 60
+VERBS = [
+    "Fix",
+    "Add",
+    "Remove",
+    "Refactor",
+    "Explain",
+    "Test",
+    "Document",
+    "Rename",
+    "Measure",
+    "Port",
+    "Review",
+    "Rewrite",
+]
+NOUNS = [
+    "parser",
+    "login",
+    "cache",
+    "page",
+    "queue",
+    "worker",
+    "invoice",
+    "search",
+    "upload",
+    "report",
+    "schema",
+    "webhook",
+]
+# In one title of a thousand.
+RARE = "flamingo"
+URLS = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18000", "port": 8000}]
+TOKENS = {"model": "m", "prompt_tokens": 81_234, "completion_tokens": 4_321, "cache_read_tokens": 70_000}
+METRICS = {"model_name": "m", "accumulated_cost": 0.4211, "accumulated_token_usage": TOKENS}
+BATCH = 1_000
+
+
+class Seeded:
+    """What is in the store: the people with their keys, the first with more than the others."""
+
+    def __init__(self, size: int) -> None:
+        self.heavy, *self.average = (_person(number) for number in range(max(size // 100, 2)))
+        self.sandboxes: dict[str, list[str]] = {}
+
+    @property
+    def people(self) -> list[Person]:
+        """All of them."""
+        return [self.heavy, *self.average]
+
+
+def seed(database: Database, vault: Vault, size: int) -> Seeded:
+    """Fill a migrated, empty store; the same rows for the same size, their ids apart."""
+    chance = random.Random(size)
+    seeded = Seeded(size)
+    _fill(database.engine, User, (_user(person) for person in seeded.people))
+    _fill(database.engine, ApiKey, (_key(person, vault) for person in seeded.people))
+    _fill(database.engine, SandboxSpec, [{"id": SPEC_ID, "position": 0}])
+    _fill(database.engine, Sandbox, _sandboxes(seeded, vault, size, chance))
+    _fill(database.engine, Conversation, _conversations(seeded, size, chance))
+    _fill_versions(database.engine, seeded)
+    _analyze(database.engine)
+    return seeded
+
+
+def _person(number: int) -> Person:
+    return Person(new_id(), f"user-{number}", new_api_key())
+
+
+def _user(person: Person) -> dict[str, Any]:
+    return {"id": person.id, "name": person.name}
+
+
+def _key(person: Person, vault: Vault) -> dict[str, Any]:
+    return {"user_id": person.id, "name": "bench", "prefix": person.key[:11], "digest": vault.digest(person.key)}
+
+
+def _owners(seeded: Seeded, count: int, more: int) -> Iterator[Person]:
+    """Each in turn, then the heavy one alone."""
+    yield from (seeded.people[number % len(seeded.people)] for number in range(count))
+    yield from (seeded.heavy for _ in range(more))
+
+
+def _sandboxes(seeded: Seeded, vault: Vault, size: int, chance: random.Random) -> Iterator[dict[str, Any]]:
+    for number, owner in enumerate(_owners(seeded, max(size // 10, len(seeded.people)), size // 200)):
+        sandbox_id, key, at = new_id(), new_api_key(), _some_time(chance)
+        seeded.sandboxes.setdefault(owner.id, []).append(sandbox_id)
+        runs = number // len(seeded.people) % 2 == 0
+        settled = (
+            {"status": Status.RUNNING, "desired": Desired.RUNNING, "exposed_urls": URLS, "pause_kind": None}
+            if runs
+            else {"status": Status.PAUSED, "desired": Desired.PAUSED, "pause_kind": PauseKind.FROZEN}
+        )
+        yield settled | {
+            "id": sandbox_id,
+            "owner_id": owner.id,
+            "spec_id": SPEC_ID,
+            "observed_generation": 1,
+            "session_key": vault.encrypt(key),
+            "session_key_digest": vault.digest(key),
+            "created_at": at,
+            "updated_at": at,
+        }
+
+
+def _conversations(seeded: Seeded, size: int, chance: random.Random) -> Iterator[dict[str, Any]]:
+    latest: dict[str, str] = {}
+    for owner in _owners(seeded, size, size // 20):
+        conversation_id, at = new_id(), _some_time(chance)
+        child = chance.random() < 0.1
+        yield {
+            "id": conversation_id,
+            "owner_id": owner.id,
+            "sandbox_id": chance.choice(seeded.sandboxes[owner.id]),
+            "parent_id": latest.get(owner.id) if child else None,
+            "title": _title(chance),
+            "selected_repository": "acme/shop",
+            "selected_branch": "main",
+            "git_provider": "github",
+            "trigger": "gui",
+            "llm_model": "provider/model-large",
+            "execution_status": "finished",
+            "metrics": METRICS,
+            "working_dir": "/workspace/project",
+            "created_at": at,
+            "updated_at": at + timedelta(seconds=chance.randrange(86_400)),
+        }
+        if not child:
+            latest[owner.id] = conversation_id
+
+
+def _title(chance: random.Random) -> str:
+    rare = f" for the {RARE}" if chance.random() < 0.001 else ""
+    return f"{chance.choice(VERBS)} the {chance.choice(NOUNS)} of module {chance.randrange(5_000)}{rare}"
+
+
+def _some_time(chance: random.Random) -> datetime:
+    return NEWEST - timedelta(seconds=chance.random() * YEAR_SECONDS)
+
+
+def _fill(engine: Engine, model: type[SQLModel], rows: Iterable[dict[str, Any]]) -> None:
+    """Add rows past the ORM: what they don't name is as the model has it."""
+    table: Table = model.__table__  # type: ignore[attr-defined]
+    write = _copy if engine.dialect.name == "postgresql" else _insert
+    write(engine, table, (_complete(model, row) for row in rows))
+
+
+def _complete(model: type[SQLModel], row: dict[str, Any]) -> dict[str, Any]:
+    fields = model.model_fields
+    missing = (name for name in fields if name not in row)
+    return row | {name: fields[name].get_default(call_default_factory=True, validated_data={}) for name in missing}
+
+
+def _insert(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
+    with engine.execution_options(writing=True).begin() as connection:
+        while batch := list(islice(rows, BATCH)):
+            connection.execute(insert(table), batch)
+
+
+def _copy(engine: Engine, table: Table, rows: Iterator[dict[str, Any]]) -> None:
+    names = [column.name for column in table.columns]
+    stored = {column.name: _stored(column.type) for column in table.columns}
+    statement = f'COPY "{table.name}" ({", ".join(names)}) FROM STDIN'
+    with engine.begin() as connection:
+        # What a million rows change is noted for each of them: the versions are written by themselves.
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        driver: Any = connection.connection.driver_connection
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row([stored[name](row[name]) for name in names])
+
+
+def _fill_versions(engine: Engine, seeded: Seeded) -> None:
+    if engine.dialect.name == "postgresql":  # SQLite's triggers have done it
+        _fill(engine, ListVersion, ({"owner_id": person.id, "version": new_id()} for person in seeded.people))
+
+
+def _stored(kind: Any) -> Callable[[Any], Any]:
+    if isinstance(kind, Json):
+        return lambda value: None if value is None else json.dumps(value, separators=(",", ":"))
+    return (lambda value: value and value.isoformat()) if isinstance(kind, UtcDateTime) else (lambda value: value)
+
+
+def _analyze(engine: Engine) -> None:
+    """What autovacuum does in time: statistics for the planner, and pages known to be visible to all."""
+    # A page is known to be visible once its commit is in the log, and those near it: ANALYZE commits too.
+    statements = ("CHECKPOINT", "VACUUM", "ANALYZE") if engine.dialect.name == "postgresql" else ("ANALYZE",)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)

@@ -1,0 +1,123 @@
+"""The service as `make run` starts it, with a store, a broker and containers of the benchmark's own."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from docker import APIClient
+from sqlmodel import col, select
+
+from deploy.demo.network import bridge_address
+from shared.migrations import migrate
+from shared.models import Sandbox
+from shared.states import Desired, Status
+from shared.store import specs
+from tests.services.directories import short_directory
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
+from tests.services.postgres import running_postgres
+from tests.services.service import Client, Service
+from tests.services.valkey import running_valkey
+from tests.waiting import eventually
+from worker.engine import DockerEngine
+
+# As a server for more than tests has it: what is committed is on the disk.
+POSTGRES = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=512MB", "autovacuum=on")
+# What tests hurry, and benchmarks don't.
+HURRIED = ("LEASE", "REPUBLISH", "SWEEP", "RESYNC", "HEARTBEAT")
+CAPACITY = 1000
+
+
+@dataclass(frozen=True)
+class Site:
+    """The service, somebody who uses it, and its engine."""
+
+    service: Service
+    client: Client
+    engine: DockerEngine
+    api: APIClient
+    # Of containers that are not the service's: it removes what is its own and has no row.
+    bare_installation: str
+    # The processes of the service, the broker's among them.
+    pids: Callable[[], list[int]]
+
+    def set_pool(self, image: str, size: int) -> None:
+        """Keep so many members of a spec ready; 0: none."""
+        with self.service.database.transaction() as session:
+            specs.change(session, image, {"warm_target": size, "warm_most": size + 2 if size else 0})
+
+    def await_pool(self, image: str, size: int, deadline_seconds: float = 300) -> None:
+        """Wait until the pool has that size, and nothing boots or goes."""
+        eventually(lambda: self._members(image) == size and not self._is_busy(), deadline_seconds=deadline_seconds)
+
+    def _members(self, image: str) -> int:
+        ready = (col(Sandbox.owner_id).is_(None), Sandbox.status == Status.RUNNING, Sandbox.desired == Desired.RUNNING)
+        with self.service.database.reading() as session:
+            return len(session.exec(select(Sandbox.id).where(Sandbox.spec_id == image, *ready)).all())
+
+    def _is_busy(self) -> bool:
+        unsettled = (col(Sandbox.generation) != col(Sandbox.observed_generation)) | col(Sandbox.lease_until).is_not(
+            None
+        )
+        with self.service.database.reading() as session:
+            return session.exec(select(Sandbox.id).where(unsettled).limit(1)).first() is not None
+
+
+@contextmanager
+def running_site(database: str) -> Iterator[Site]:
+    """One API process and one worker beside this machine's engine, with the default settings."""
+    installation = name_installation()
+    with ExitStack() as stack:
+        bare_installation = name_installation()
+        stack.enter_context(docker_engine(installation))
+        engine = stack.enter_context(docker_engine(bare_installation))
+        broker = stack.enter_context(running_valkey())
+        directory = stack.enter_context(short_directory("bench"))
+        host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+        service = Service(
+            directory,
+            database_url=stack.enter_context(running_store(database)),
+            broker_url=broker.url,
+            docker_host=host,
+            gateway=bridge_address(),
+            installation=installation,
+        )
+        for name in HURRIED:
+            del service.environment[f"AW_{name}_SECONDS"]
+        service.environment["AW_NODE_CAPACITY"] = str(CAPACITY)
+        stack.callback(service.stop)
+        service.prepare(SANDBOX_IMAGE, TINY_IMAGE)
+        service.start_api()
+        service.start_worker()
+        eventually(lambda: "following_events" in service.log(), deadline_seconds=60)
+        client = stack.enter_context(service.user("alice"))
+        stack.callback(_delete_all, client)
+        api = APIClient(host, version="auto")
+        stack.callback(api.close)
+        yield Site(
+            service,
+            client,
+            engine,
+            api,
+            bare_installation,
+            lambda: [service.pid("api"), service.pid("worker"), broker.pid],
+        )
+
+
+@contextmanager
+def running_store(database: str) -> Iterator[str]:
+    """An empty store of that kind, migrated; its URL."""
+    with ExitStack() as stack:
+        if database == "postgresql":
+            server = stack.enter_context(running_postgres(*POSTGRES))
+            url = server.url(server.create())
+        else:
+            url = f"sqlite:///{stack.enter_context(short_directory('bench')) / 'bench.db'}"
+        migrate(url)
+        yield url
+
+
+def _delete_all(client: Client) -> None:
+    with suppress(Exception):  # what is left is swept with the engine
+        for item in client.read("/api/v1/sandboxes/search")["items"]:
+            client.delete(f"/api/v1/sandboxes/{item['id']}")

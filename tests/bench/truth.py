@@ -1,0 +1,164 @@
+"""How soon a change behind our back is in the API, beside how soon the engine itself tells of it.
+
+    .venv/bin/python -m tests.bench.truth [changes of each kind, 20] [other sandboxes on the node, 150]
+
+An engine, a broker, an API and a worker of its own, with the default settings. First the worker follows the engine's
+events, then its stream of them is silent. Seconds count from just before the engine is called.
+"""
+
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from docker import APIClient
+
+from shared.database import Database
+from shared.ids import new_id
+from shared.migrations import migrate
+from shared.states import PauseKind, Status
+from tests.factories import Person, make_sandbox
+from tests.services.directories import short_directory
+from tests.services.engine import TINY_IMAGE
+from tests.services.engine_proxy import EngineProxy, running_engine_proxy
+from tests.services.private_engine import PrivateEngine, running_private_engine
+from tests.services.service import Client, Service
+from tests.services.valkey import running_valkey
+from tests.waiting import eventually
+from worker.engine import INSTALLATION_LABEL
+
+INSTALLATION = "test-service"
+DEADLINE = 60.0
+# What is done to the container, what of that the engine tells, and the status that it leads to.
+CHANGES: dict[str, tuple[Callable[[APIClient, str], object], str, str]] = {
+    "pause": (lambda api, name: api.pause(name), "pause", "PAUSED"),
+    "unpause": (lambda api, name: api.unpause(name), "unpause", "RUNNING"),
+    "kill": (lambda api, name: api.kill(name), "die", "ERROR"),
+    "stop": (lambda api, name: api.stop(name, timeout=0), "die", "ERROR"),
+    "remove": (lambda api, name: api.remove_container(name, force=True), "die", "ERROR"),
+}
+
+
+class Follower(threading.Thread):
+    """Follows the engine's events with nothing else to do: what no one can be sooner than."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(daemon=True)
+        self.heard: dict[tuple[str, str], float] = {}
+        self._stream = APIClient(host, version="auto").events(decode=True, filters={"type": "container"})
+        self.start()
+
+    def run(self) -> None:
+        """Write down when something was heard of."""
+        for event in self._stream:
+            self.heard[event["Actor"]["Attributes"]["name"], event["Action"]] = time.perf_counter()
+
+
+class Bench:
+    """One sandbox that things are done to."""
+
+    def __init__(self, engine: PrivateEngine, alice: Client) -> None:
+        self._api = APIClient(engine.host, version="auto")
+        self._follower = Follower(engine.host)
+        self._alice = alice
+        self._sandbox_id = alice.start_sandbox()
+        self._name = f"aw-{self._sandbox_id}"
+        self._await("RUNNING")
+
+    def measure(self, change: str) -> tuple[float, float]:
+        """Seconds until the bare follower has heard of a change, and until the API tells of it."""
+        act, event, status = CHANGES[change]
+        self._prepare(change)
+        self._follower.heard.clear()
+        began = time.perf_counter()
+        act(self._api, self._name)
+        told = self._await(status) - began
+        heard = eventually(lambda: self._follower.heard.get((self._name, event))) or 0.0
+        return heard - began, told
+
+    def _prepare(self, change: str) -> None:
+        verb, status = ("pause", "PAUSED") if change == "unpause" else ("resume", "RUNNING")
+        assert self._alice.post(f"/api/v1/sandboxes/{self._sandbox_id}/{verb}").status_code == 200
+        self._await(status)
+        time.sleep(0.5 + time.time() % 1)  # the events of that have come, and no phase is preferred
+
+    def _await(self, status: str) -> float:
+        def there() -> bool:
+            found = self._alice.sandbox(self._sandbox_id) or {}
+            return bool(found["status"] == status)
+
+        eventually(there, deadline_seconds=DEADLINE, interval_seconds=0.005)
+        return time.perf_counter()
+
+
+def main(times: int = 20, others: int = 150) -> None:
+    """Measure and print."""
+    with started() as (service, engine, proxy), service.user("alice") as alice:
+        populate(service.database, engine, alice.person, others)
+        service.start_worker()
+        eventually(lambda: "following_events" in service.log())
+        bench = Bench(engine, alice)
+        say(f"{times} of each; {others} other sandboxes on the node; seconds")
+        say("| worker | change | who | median | fastest | 95 of 100 | slowest |")
+        say("|---|---|---|---|---|---|---|")
+        report(bench, "events", list(CHANGES), times)
+        proxy.stall()
+        report(bench, "stream silent", ["pause", "kill"], times)
+
+
+def report(bench: Bench, mode: str, changes: list[str], times: int) -> None:
+    """A line for the engine's own event and for the API, for each change."""
+    for change in changes:
+        found = [bench.measure(change) for _ in range(times)]
+        for who, seconds in zip(("bare event", "API"), zip(*found, strict=True), strict=True):
+            ordered = sorted(seconds)
+            spread = (statistics.median(ordered), ordered[0], ordered[int(len(ordered) * 0.95) - 1], ordered[-1])
+            say(f"| {mode} | {change} | {who} | {' | '.join(f'{value:.3f}' for value in spread)} |")
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def populate(database: Database, engine: PrivateEngine, owner: Person, others: int) -> None:
+    """Sandboxes that are stopped, each with a container that was only created, and a volume."""
+    api = APIClient(engine.host, version="auto")
+    for _ in range(others):
+        columns = {"id": new_id(), "pause_kind": PauseKind.STOPPED, "spec_id": TINY_IMAGE, "node_id": "node-test"}
+        name = f"aw-{make_sandbox(database, owner, status=Status.PAUSED, **columns).id}"
+        labels = {INSTALLATION_LABEL: INSTALLATION}
+        api.create_volume(name, labels=labels)
+        binds = api.create_host_config(binds={name: {"bind": "/workspace", "mode": "rw"}})
+        api.create_container(TINY_IMAGE, name=name, labels=labels, host_config=binds)
+
+
+@contextmanager
+def started() -> Iterator[tuple[Service, PrivateEngine, EngineProxy]]:
+    """The API, and what it and a worker need."""
+    with ExitStack() as stack:
+        engine = stack.enter_context(running_private_engine([TINY_IMAGE]))
+        proxy = stack.enter_context(running_engine_proxy(engine.host))
+        broker = stack.enter_context(running_valkey())
+        directory = stack.enter_context(short_directory("bench"))
+        url = f"sqlite:///{Path(directory) / 'bench.db'}"
+        migrate(url)
+        service = Service(
+            directory, database_url=url, broker_url=broker.url, docker_host=proxy.host, gateway=engine.gateway
+        )
+        hurried = ("LEASE", "REPUBLISH", "SWEEP", "RESYNC", "HEARTBEAT")
+        for name in hurried:  # the defaults are what is measured
+            del service.environment[f"AW_{name}_SECONDS"]
+        service.environment["AW_NODE_CAPACITY"] = "1000"
+        stack.callback(service.stop)
+        service.prepare(TINY_IMAGE)
+        service.start_api()
+        yield service, engine, proxy
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""What the sandbox path costs, and what a wake adds: each beside the same without us, in the same run.
+
+One client, one connection. The bare server is a container of the same image that nobody but the engine knows: asked
+directly, and asked after a bare unpause, as soon as that has returned. The sandbox is frozen by the API before each
+request that wakes it; "added" is what such a request takes beyond the median of those to a running one in that run.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import httpx
+
+from tests.bench.figures import Figure, Runs
+from tests.bench.site import Site
+from tests.bench.starts import KEY, WEBHOOK, await_healthy, bare_container, delete, timed_start
+from worker.sandbox_container import server_config
+
+ASKED = "/api/conversations/count"
+GOAL_SECONDS = 0.15
+# The engine may take a while to note a pause, and notes one that is over by then: the next pause would fail.
+REST_SECONDS = 0.1
+
+
+def wakes(site: Site, image: str, name: str, runs: int, samples: int) -> list[Figure]:
+    """Requests to a running sandbox, to a frozen one, and what waking adds."""
+    found: dict[str, Runs] = {kind: [] for kind in ("direct", "through", "unpaused", "woken")}
+    _, sandbox_id = timed_start(site, image)
+    key = site.client.read("/api/v1/sandboxes", id=sandbox_id)[0]["session_api_key"]
+    with bare_container(site, image) as bare, httpx.Client(trust_env=False, timeout=60) as http:
+        url = bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[]))
+        await_healthy(http, url, KEY)
+        engine = site.api
+
+        def direct() -> None:
+            _ask(http, url, KEY)
+
+        def through() -> None:
+            _ask(http, f"{site.service.url}/sandbox/{sandbox_id}", key)
+
+        def unpaused() -> None:
+            engine.unpause(bare.request.name)
+            direct()
+
+        acts: dict[str, tuple[Callable[[], object], Callable[[], None]]] = {
+            "direct": (lambda: None, direct),
+            "through": (lambda: None, through),
+            "unpaused": (lambda: engine.pause(bare.request.name), unpaused),
+            "woken": (lambda: _freeze(site, sandbox_id), through),
+        }
+        for act in (direct, through):
+            act()
+        for _ in range(runs):
+            for kind, (prepare, act) in acts.items():
+                found[kind].append([_timed(prepare, act) for _ in range(samples)])
+    delete(site, sandbox_id)
+    added = [
+        [seconds - statistics.median(running) for seconds in woken]
+        for woken, running in zip(found["woken"], found["through"], strict=True)
+    ]
+    return [
+        Figure(f"request to a running sandbox, {name}", found["through"], "direct request", found["direct"]),
+        Figure(
+            f"request to a frozen sandbox, {name}", found["woken"], "bare unpause, direct request", found["unpaused"]
+        ),
+        Figure(
+            f"added by the wake, {name}",
+            added,
+            goal="p95 ≤ 150 ms",
+            check=lambda one: one.over_all(0.95) <= GOAL_SECONDS,
+        ),
+    ]
+
+
+def _ask(http: httpx.Client, url: str, key: str) -> None:
+    answer = http.get(url + ASKED, headers={"X-Session-API-Key": key})
+    assert answer.status_code == httpx.codes.OK, answer.text
+
+
+def _freeze(site: Site, sandbox_id: str) -> None:
+    answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"wait": 10})
+    assert answer.headers["Wish-Settled"] == "true", answer.text
+
+
+def _timed(prepare: Callable[[], object], act: Callable[[], None]) -> float:
+    prepare()
+    time.sleep(REST_SECONDS)
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began

@@ -1,0 +1,80 @@
+"""What must be so after an operation, beside what the checker asks."""
+
+from sqlalchemy import update
+from sqlmodel import col, select
+
+from shared.models import (
+    Conversation,
+    Event,
+    Node,
+    Sandbox,
+)
+from shared.states import NodeStatus, Stage, Status
+from tests.faults.given import ELSEWHERE, stages
+from tests.faults.requests import EVENTS, SANDBOXES, SETTINGS, ask, converse, report, store_settings, store_tokens
+from tests.faults.runner import Runner
+from tests.faults.wishes import Verb
+from tests.waiting import eventually
+from worker.sandbox_container import container_name
+
+
+def made_once(runner: Runner, key: str) -> None:
+    """Asked again under the same key, the same sandbox is told of, and there is no other."""
+    answer = ask(runner, "POST", SANDBOXES, Verb.START, key)
+    assert answer is not None
+    with runner.service.database.reading() as session:
+        assert session.exec(select(Sandbox.id)).all() == [answer.json()["id"]]
+
+
+def begun_once(runner: Runner, sandbox_id: str) -> None:
+    """Asked again, it is the same start, and the conversation has its message once."""
+    converse(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    assert stages(runner) == [Stage.READY]
+    with runner.service.database.reading() as session:
+        conversation_id = session.exec(select(Conversation.id)).one()
+    messages = f"/workspace/conversations/{conversation_id}/messages"
+    assert runner.engine.docker("exec", container_name(sandbox_id), "cat", messages) == "message\n"
+
+
+def refused_once(runner: Runner, sandbox_id: str) -> None:
+    """Asked again, it is the same start, which has failed, and left no conversation."""
+    converse(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    assert stages(runner) == [Stage.ERROR]
+    with runner.service.database.reading() as session:
+        assert session.exec(select(Conversation.id)).all() == []
+
+
+def stored_once(runner: Runner, sandbox_id: str) -> None:
+    """Reported again, each event is there once."""
+    report(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    with runner.service.database.reading() as session:
+        assert sorted(session.exec(select(Event.id)).all()) == sorted(event["id"] for event in EVENTS)
+        assert session.exec(select(Conversation.title)).all() == ["A talk"]
+
+
+def settings_stored(runner: Runner, _subject: str) -> None:
+    """Stored again, they are there."""
+    store_settings(runner)
+    answer = ask(runner, "GET", "/api/settings")
+    assert answer is not None
+    assert answer.json()["max_iterations"] == SETTINGS["max_iterations"]
+
+
+def tokens_stored(runner: Runner, _subject: str) -> None:
+    """Stored again, they are there."""
+    store_tokens(runner)
+    answer = ask(runner, "GET", "/api/settings")
+    assert answer is not None
+    assert list(answer.json()["provider_tokens_set"]) == ["github"]
+
+
+def moved_here(runner: Runner, sandbox_id: str) -> None:
+    """The lost sandbox is known to be lost; it can be deleted from here."""
+    here = runner.service.environment["AW_NODE"]
+    with runner.service.database.transaction() as session:
+        assert session.get_one(Sandbox, sandbox_id).status == Status.ERROR
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(node_id=here))
+        session.execute(update(Node).where(col(Node.id) == ELSEWHERE).values(status=NodeStatus.READY, detail=None))

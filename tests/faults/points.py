@@ -1,0 +1,52 @@
+"""The files by which the failpoints of one process are led; see `shared.failpoints`."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+class Points:
+    """What one process has met, where it is to die, and what it is not to begin."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.mode = f"led:{directory}"
+        self._met, self._armed, self._held = (directory / name for name in ("met", "armed", "held"))
+
+    def met(self) -> list[str]:
+        """The points met since `forget`, in order, each once."""
+        with suppress(FileNotFoundError):
+            return list(dict.fromkeys(self._met.read_text().splitlines()))
+        return []
+
+    def forget(self) -> None:
+        """Begin a new list of points met."""
+        self._met.write_text("")
+
+    def arm(self, point: str) -> None:
+        """Let the process die at that point."""
+        self._armed.write_text(point)
+
+    def is_armed(self) -> bool:
+        """Whether it has not met that point yet."""
+        return self._armed.exists()
+
+    def disarm(self) -> bool:
+        """Let it live; False: it is too late."""
+        try:
+            self._armed.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def held(self) -> list[str]:
+        """What it is not to begin."""
+        with suppress(FileNotFoundError):
+            return self._held.read_text().splitlines()
+        return []
+
+    def hold(self, operations: Iterable[str]) -> None:
+        """Let these not begin, and all others."""
+        written = self._held.with_suffix(".new")
+        written.write_text("\n".join(operations))
+        written.rename(self._held)

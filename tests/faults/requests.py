@@ -1,0 +1,119 @@
+"""What users and agent servers send."""
+
+from datetime import datetime
+from typing import Any
+
+import httpx
+from sqlalchemy import update
+from sqlmodel import select
+
+from shared.models import (
+    ApiKey,
+    Conversation,
+    Sandbox,
+)
+from tests.api.agent_reports import told_conversation, told_event, told_stats, told_update, told_usage
+from tests.factories import session_key_of
+from tests.faults.runner import Runner
+from tests.faults.wishes import Outcome, Verb
+
+SANDBOXES = "/api/v1/sandboxes"
+CONVERSATIONS = "/api/v1/app-conversations"
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}], "run": True}
+EVENTS = [told_event(), told_event("ActionEvent"), told_update("execution_status", "finished")]
+SETTINGS = {"llm_model": "openai/none", "llm_api_key": "unused", "max_iterations": 77}
+PROVIDERS = {"provider_tokens": {"github": {"token": "git-token", "host": "https://git.example"}}}
+
+
+def ask(
+    runner: Runner, method: str, path: str, verb: Verb | None = None, key: str | None = None, **options: Any
+) -> httpx.Response | None:
+    """A request, in the history if it is a wish for a sandbox or a conversation; None: no answer."""
+    headers = runner.client.person.headers | ({"Idempotency-Key": key} if key else {})
+    call = runner.client.history.invoke(verb, None) if verb else 0
+    try:
+        answer = httpx.request(method, runner.service.url + path, headers=headers, timeout=30, **options)
+    except httpx.TransportError:
+        return None
+    if verb and answer.is_success:
+        runner.client.history.answer(call, Outcome.OK, verb, str(answer.json()["id"]))
+    return answer
+
+
+def start_once(runner: Runner, key: str) -> None:
+    """Wish for a sandbox under a key."""
+    ask(runner, "POST", SANDBOXES, Verb.START, key)
+
+
+def converse(runner: Runner, sandbox_id: str) -> None:
+    """Wish for a conversation in this sandbox, with all that a start can have, under a key."""
+    wish = {
+        "sandbox_id": sandbox_id,
+        "initial_message": MESSAGE,
+        "selected_repository": "acme/app",
+        "git_provider": "github",
+        "title": "A talk",
+    }
+    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=wish)
+
+
+def start_another(runner: Runner, sandbox_id: str) -> None:
+    """Wish for a sandbox for which another one is paused."""
+    call = runner.client.history.invoke(Verb.PAUSE, sandbox_id)
+    answer = ask(runner, "POST", SANDBOXES, Verb.START)
+    if answer is not None:
+        assert answer.json()["paused_sandbox_ids"] == [sandbox_id]
+        runner.client.history.answer(call, Outcome.OK, Verb.PAUSE, sandbox_id)
+
+
+def store_settings(runner: Runner, _subject: str = "") -> None:
+    """Store settings."""
+    ask(runner, "POST", "/api/settings", json=SETTINGS)
+
+
+def store_tokens(runner: Runner, _subject: str = "") -> None:
+    """Store a git token."""
+    ask(runner, "POST", "/api/add-git-providers", json=PROVIDERS)
+
+
+def list_sandboxes(runner: Runner, _subject: str) -> None:
+    """Read something."""
+    ask(runner, "GET", f"{SANDBOXES}/search")
+
+
+def use_key_at(runner: Runner, at: datetime | None) -> None:
+    """Let the user's key have been used at that time."""
+    with runner.service.database.transaction() as session:
+        session.execute(update(ApiKey).values(last_used_at=at))
+
+
+def report(runner: Runner, sandbox_id: str) -> None:
+    """What an agent server reports of its conversation."""
+    _report(runner, sandbox_id, EVENTS)
+
+
+def report_work(runner: Runner, sandbox_id: str) -> None:
+    """The agent works on, and spends more."""
+    spent = told_stats(agent=told_usage(cost=3, prompt=1))
+    _report(runner, sandbox_id, [told_update("execution_status", "running"), told_update("stats", spent)])
+
+
+def tell_of(runner: Runner, verb: Verb, sandbox_id: str) -> None:
+    """Let the history say that this was asked for and answered."""
+    history = runner.client.history
+    history.answer(history.invoke(verb, None), Outcome.OK, verb, sandbox_id)
+
+
+def _report(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None:
+    """Tell, in vain if the API is away."""
+    with runner.service.database.reading() as session:
+        headers = {"X-Session-API-Key": session_key_of(session.get_one(Sandbox, sandbox_id))}
+        conversation_id = session.exec(select(Conversation.id)).one()
+    for path, body in (
+        ("conversations", told_conversation(conversation_id)),
+        (f"events/{conversation_id}", events),
+    ):
+        try:
+            httpx.post(f"{runner.service.url}/api/v1/webhooks/{path}", headers=headers, json=body, timeout=30)
+        except httpx.TransportError:
+            return

@@ -1,0 +1,29 @@
+"""The specs of the sandboxes that operations are about: all of them are the tiny image."""
+
+from collections.abc import Mapping
+
+from tests.services.engine import TINY_IMAGE
+
+BROKEN_IMAGE = "agent-workspace/tiny:broken"
+TALKING_IMAGE = "agent-workspace/tiny:talking"
+FORGETFUL_IMAGE = "agent-workspace/tiny:forgetful"
+REFUSING_IMAGE = "agent-workspace/tiny:refusing"
+SLOW_IMAGE = "agent-workspace/tiny:slow"
+# Its sandboxes wait in a pool.
+POOLED_IMAGE = "agent-workspace/tiny:pooled"
+# Its containers are harmed by the tests: that they end in ERROR is no fault of the service.
+FRAGILE_IMAGE = "agent-workspace/tiny:fragile"
+# In the registry.
+PULLED, MISSING = "tiny:3", "tiny:missing"
+TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"}
+SPECS: Mapping[str, dict[str, str]] = {
+    TINY_IMAGE: {},
+    BROKEN_IMAGE: {"TINY_EXIT_CODE": "3"},
+    TALKING_IMAGE: TALKS,
+    FORGETFUL_IMAGE: {**TALKS, "TINY_LOSES_MESSAGES": "1"},
+    REFUSING_IMAGE: {**TALKS, "TINY_REFUSES": "1"},
+    SLOW_IMAGE: {"TINY_BOOT_SECONDS": "1.5"},
+    FRAGILE_IMAGE: {},
+    POOLED_IMAGE: {},
+}
+DOOMED = frozenset({BROKEN_IMAGE, FRAGILE_IMAGE})

@@ -1,0 +1,115 @@
+"""The stream of changes from outside, on real parts: all that happens is in it, across a restart of the API too."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.services.engine import TINY_IMAGE
+from tests.services.service import Client, Service
+from tests.waiting import eventually
+
+CHANGES = "/api/v1/changes"
+SANDBOXES = "/api/v1/sandboxes"
+WAIT = {"wait": 60}
+
+
+class Follower:
+    """Follows somebody's changes in a thread of its own, and goes on from the last id when the stream ends."""
+
+    def __init__(self, client: Client) -> None:
+        self.events: list[tuple[str, str, dict[str, Any]]] = []
+        self._client = client
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def changes(self, row_id: str) -> list[str | None]:
+        """What became of a row, in order."""
+        return [data["status"] for name, _, data in self.events if name == "change" and data["id"] == row_id]
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            last = {"Last-Event-ID": self.events[-1][1]} if self.events else {}
+            try:
+                with self._client.stream("GET", CHANGES, headers=last, timeout=httpx.Timeout(30, read=0.5)) as answer:
+                    self.events += (event for event in read_events(answer))
+            except httpx.TransportError:
+                self._stopped.wait(0.1)
+
+
+def read_events(answer: httpx.Response) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    event: dict[str, str] = {}
+    for line in answer.iter_lines():
+        name, _, value = line.partition(": ")
+        if line:
+            event[name] = value
+        elif "data" in event:
+            yield event["event"], event["id"], json.loads(event["data"])
+            event = {}
+
+
+@pytest.fixture
+def service(installed: Service) -> Service:
+    """The service, running, with an image that is small and converses."""
+    installed.prepare()
+    installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1"})
+    installed.start_api()
+    installed.start_worker()
+    return installed
+
+
+@pytest.fixture
+def follower(alice: Client) -> Iterator[Follower]:
+    follower = Follower(alice)
+    try:
+        eventually(lambda: follower.events)
+        yield follower
+    finally:
+        follower.stop()
+
+
+def test_all_that_happens_is_told(service: Service, alice: Client, follower: Follower) -> None:
+    alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
+    with service.user("bob") as bob:
+        theirs = bob.start_sandbox()
+    task = alice.post("/api/v1/app-conversations", params=WAIT, json={}).json()
+    sandbox_id, conversation_id = task["sandbox_id"], task["app_conversation_id"]
+    alice.post(f"{SANDBOXES}/{sandbox_id}/pause", params=WAIT)
+    service.ask_to_end("api")
+    eventually(lambda: service.exit_code("api") is not None)
+    service.start_api()
+    alice.delete(f"{SANDBOXES}/{sandbox_id}", params=WAIT)
+    eventually(lambda: "DELETED" in follower.changes(sandbox_id))
+
+    assert distinct(follower.changes(sandbox_id)) == ["STARTING", "RUNNING", "PAUSED", "DELETING", "DELETED"]
+    assert follower.changes(task["id"])[0] == "WORKING"
+    assert follower.changes(task["id"])[-1] == "READY"
+    assert follower.changes(conversation_id)
+    assert follower.changes(theirs) == []
+    numbers = [int(number) for _, number, _ in follower.events]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert [name for name, _, _ in follower.events].count("reset") == 1
+
+
+def test_stream_ends_in_order_when_its_process_does(installed: Service) -> None:
+    installed.prepare(TINY_IMAGE)
+    installed.start_api()
+    with installed.user("alice") as alice, alice.stream("GET", CHANGES) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: reset"
+        installed.ask_to_end("api")
+        assert list(lines)[-1] == ""
+    assert eventually(lambda: installed.exit_code("api") is not None)
+
+
+def distinct(states: list[str | None]) -> list[str | None]:
+    """Each state once where it follows itself."""
+    return [state for before, state in zip([None, *states], states, strict=False) if state != before]

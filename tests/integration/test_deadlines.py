@@ -1,0 +1,125 @@
+"""Deadlines on real parts: an idle sandbox freezes, stops and goes, as its engine shows; use puts it off."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from shared.clock import now
+from shared.ids import new_id
+from tests.api.agent_reports import told_conversation
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Client, Service
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def service(installed: Service) -> Service:
+    installed.prepare(TINY_IMAGE)
+    installed.start_api()
+    installed.start_worker()
+    return installed
+
+
+def start(alice: Client, **own: Any) -> str:
+    """A running sandbox with deadlines of its own."""
+    answer = alice.post("/api/v1/sandboxes", json=own)
+    assert answer.status_code == 200, answer.text
+    sandbox_id = str(answer.json()["id"])
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    return sandbox_id
+
+
+def change(alice: Client, sandbox_id: str, **own: Any) -> dict[str, Any]:
+    answer = alice.patch(f"/api/v1/sandboxes/{sandbox_id}", json=own)
+    assert answer.status_code == 200, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+def await_state(engine: PrivateEngine, sandbox_id: str, state: str) -> None:
+    eventually(lambda: engine.docker("inspect", "--format", "{{.State.Status}}", f"aw-{sandbox_id}").strip() == state)
+
+
+def history(alice: Client, sandbox_id: str) -> list[tuple[str, str | None]]:
+    moves = alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions")
+    return [(move["pause_kind"] or move["to_status"], move["reason"]) for move in moves]
+
+
+def test_step_by_step(alice: Client, engine: PrivateEngine) -> None:
+    sandbox_id = start(alice, freeze_after_seconds=1)
+    container = f"aw-{sandbox_id}"
+    await_state(engine, sandbox_id, "paused")
+    assert alice.await_sandbox(sandbox_id, "PAUSED")["next_deadline"] is None
+
+    change(alice, sandbox_id, freeze_after_seconds="never", stop_after_seconds=1)
+    await_state(engine, sandbox_id, "exited")
+    eventually(lambda: history(alice, sandbox_id)[-1] == ("STOPPED", "idle_stopped"))
+    assert alice.await_sandbox(sandbox_id, "PAUSED")["reason"] == "idle_stopped"
+
+    change(alice, sandbox_id, stop_after_seconds="never")
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    engine.docker("exec", container, "touch", "/workspace/kept")
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"kind": "stopped"}).status_code == 200
+    await_state(engine, sandbox_id, "exited")
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    engine.docker("exec", container, "test", "-e", "/workspace/kept")
+
+    change(alice, sandbox_id, freeze_after_seconds=1, stop_after_seconds=1, delete_after_seconds=1)
+    eventually(lambda: engine.containers() == [] and engine.volumes() == [], deadline_seconds=60)
+    assert alice.sandbox(sandbox_id) is None
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 404
+    eventually(lambda: history(alice, sandbox_id)[-1] == ("DELETED", "idle_deleted"))
+    assert history(alice, sandbox_id) == [
+        ("STARTING", None),
+        ("RUNNING", None),
+        ("FROZEN", "idle_frozen"),
+        ("STOPPED", "idle_stopped"),
+        ("STARTING", None),
+        ("RUNNING", None),
+        ("STOPPED", None),
+        ("STARTING", None),
+        ("RUNNING", None),
+        ("FROZEN", "idle_frozen"),
+        ("STOPPED", "idle_stopped"),
+        ("DELETING", "idle_deleted"),
+        ("DELETED", "idle_deleted"),
+    ]
+
+
+def test_use_puts_it_off(alice: Client) -> None:
+    sandbox_id = start(alice, freeze_after_seconds=6)
+    found = alice.sandbox(sandbox_id)
+    assert found is not None
+    first = datetime.fromisoformat(found["next_deadline"]["at"])
+    report = told_conversation(new_id())
+    key = {"X-Session-API-Key": found["session_api_key"]}
+
+    def prolonged() -> bool:
+        """A report that comes soon after the last use is not written down."""
+        assert alice.post("/api/v1/webhooks/conversations", json=report, headers=key).status_code == 200
+        shown = alice.sandbox(sandbox_id)
+        assert shown is not None
+        return bool(datetime.fromisoformat(shown["last_active_at"]) > datetime.fromisoformat(found["last_active_at"]))
+
+    eventually(prolonged)
+    paused = alice.await_sandbox(sandbox_id, "PAUSED")
+    [frozen] = [move for move in alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions") if move["pause_kind"]]
+    used = datetime.fromisoformat(paused["last_active_at"])
+    assert (datetime.fromisoformat(frozen["at"]) - used).total_seconds() >= 6
+    assert datetime.fromisoformat(frozen["at"]) > first
+
+
+def test_a_deadline_outlives_the_worker(service: Service, alice: Client, engine: PrivateEngine) -> None:
+    sandbox_id = start(alice, max_age_seconds=3600)
+    service.kill("worker")
+    shown = change(alice, sandbox_id, freeze_after_seconds=1)
+    assert shown["next_deadline"]["does"] == "freeze"
+    eventually(lambda: now() > datetime.fromisoformat(shown["next_deadline"]["at"]))
+    assert alice.sandbox(sandbox_id) is not None
+    service.start_worker()
+    await_state(engine, sandbox_id, "paused")
+    assert alice.await_sandbox(sandbox_id, "PAUSED")["reason"] == "idle_frozen"

@@ -1,0 +1,167 @@
+"""`make restart` under load: no failed request, no lost job, no sandbox touched."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import free_port
+from tests.waiting import eventually
+
+# Not one that `make run` would build for itself.
+IMAGE = "rolling-restart/tiny:1"
+SANDBOXES = "/api/v1/sandboxes"
+PROCESSES = ("worker.1", "worker.2", "web.1", "web.2")
+
+
+@dataclass
+class Installation:
+    """The service under its supervisor, as `make run` starts it."""
+
+    url: str
+    var: Path
+    environment: dict[str, str]
+    log: Path
+
+    def client(self) -> httpx.Client:
+        """The first user's client."""
+        key = (self.var / "admin.key").read_text().strip()
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+
+    def spawned(self, process: str) -> int:
+        """How often a process was started."""
+        return len(re.findall(rf"spawned: '{re.escape(process)}'", self.log.read_text()))
+
+    def is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/ready", timeout=5).status_code == 200 and (self.var / "admin.key").exists()
+        except httpx.TransportError:
+            return False
+
+
+@pytest.fixture
+def installation(engine: PrivateEngine) -> Iterator[Installation]:
+    engine.docker("tag", TINY_IMAGE, IMAGE)
+    with short_directory("rolling") as directory:
+        port = free_port()
+        environment = os.environ | {
+            "AW_VAR_DIR": str(directory),
+            "AW_PORT": str(port),
+            "AW_GATEWAY_HOST": engine.gateway,
+            "AW_DOCKER_HOST": engine.host,
+            "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
+            "AW_LOG_FORMAT": "json",
+        }
+        found = Installation(f"http://127.0.0.1:{port}", directory, environment, directory / "output")
+        command = [sys.executable, "-m", "deploy.service", "web=2", "worker=2", "flower=0"]
+        with found.log.open("ab") as output:
+            service = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
+        try:
+            eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
+            yield found
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.wait(90)
+            sys.stdout.write(found.log.read_text())  # shown with a failure
+
+
+@dataclass
+class Load:
+    """Somebody who starts, pauses, resumes, lists and deletes, one after the other, until told to stop."""
+
+    client: httpx.Client
+    keeps_connections: bool
+    requests: int = 0
+    failures: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+
+    def run(self, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            sandbox_id = self.ask("POST", SANDBOXES).get("id")
+            if sandbox_id is None:
+                continue
+            self.made.append(sandbox_id)
+            for verb in ("pause", "resume"):
+                self.ask("POST", f"{SANDBOXES}/{sandbox_id}/{verb}")
+                self.ask("GET", f"{SANDBOXES}/search")
+            self.ask("DELETE", f"{SANDBOXES}/{sandbox_id}")
+
+    def ask(self, method: str, path: str) -> dict[str, Any]:
+        self.requests += 1
+        headers = {} if self.keeps_connections else {"Connection": "close"}
+        try:
+            answer = self.client.request(method, path, headers=headers)
+        except httpx.TransportError as error:
+            self.failures.append(f"{method} {path}: {error!r}")
+            return {}
+        if answer.status_code != 200:
+            self.failures.append(f"{method} {path}: {answer.status_code} {answer.text}")
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def test_every_process_is_restarted_and_nobody_notices(installation: Installation, engine: PrivateEngine) -> None:
+    with installation.client() as client:
+        kept = [client.post(SANDBOXES).json()["id"] for _ in range(2)]
+        eventually(lambda: all(status_of(client, sandbox_id) == "RUNNING" for sandbox_id in kept), deadline_seconds=90)
+        before = [describe(client, engine, sandbox_id) for sandbox_id in kept]
+        loads = restart_under_load(installation)
+        assert [failure for load in loads for failure in load.failures] == []
+        assert all(load.requests > 20 for load in loads)
+        assert {name: installation.spawned(name) for name in PROCESSES} == dict.fromkeys(PROCESSES, 2)
+        names = sorted(f"aw-{name}" for name in kept)
+        eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names, deadline_seconds=60)
+        assert [describe(client, engine, sandbox_id) for sandbox_id in kept] == before
+        made = [sandbox_id for load in loads for sandbox_id in load.made]
+        assert all(client.get(f"{SANDBOXES}/{sandbox_id}").status_code == 404 for sandbox_id in made)
+
+
+def test_restart_of_what_does_not_run_says_so(tmp_path: Path) -> None:
+    done = restart(os.environ | {"AW_VAR_DIR": str(tmp_path)})
+    assert done.returncode == 1
+    assert "no service runs here" in done.stderr
+
+
+def restart_under_load(installation: Installation) -> list[Load]:
+    stopped = threading.Event()
+    loads = [Load(installation.client(), keeps) for keeps in (True, True, False, False)]
+    threads = [threading.Thread(target=load.run, args=(stopped,)) for load in loads]
+    for thread in threads:
+        thread.start()
+    try:
+        done = restart(installation.environment)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(PROCESSES)
+    for load in loads:
+        load.client.close()
+    return loads
+
+
+def restart(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.service.restart"]
+    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+
+
+def status_of(client: httpx.Client, sandbox_id: str) -> str:
+    return str(client.get(f"{SANDBOXES}/{sandbox_id}").json()["status"])
+
+
+def describe(client: httpx.Client, engine: PrivateEngine, sandbox_id: str) -> tuple[str, int]:
+    started = engine.docker("inspect", "--format", "{{.State.StartedAt}}", f"aw-{sandbox_id}").strip()
+    return started, len(client.get(f"{SANDBOXES}/{sandbox_id}/transitions").json())

@@ -1,0 +1,72 @@
+"""`?wait=seconds` from outside, on real parts: the answer comes when it is so, with the broker and without it."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Client, Service
+from tests.waiting import eventually
+
+SANDBOXES = "/api/v1/sandboxes"
+WAIT = {"wait": 60}
+
+
+@pytest.fixture
+def service(installed: Service) -> Service:
+    """The service, running, with an image that is small and converses."""
+    installed.prepare()
+    installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1"})
+    installed.start_api()
+    installed.start_worker()
+    return installed
+
+
+@pytest.mark.usefixtures("service")
+def test_a_life_without_a_second_question(alice: Client, engine: PrivateEngine) -> None:
+    started = alice.post(SANDBOXES, params=WAIT).json()
+    assert (started["status"], bool(started["session_api_key"])) == ("RUNNING", True)
+    sandbox_id = started["id"]
+    assert alice.sandbox(sandbox_id) == started
+    for path, status in (("pause", "PAUSED"), ("resume", "RUNNING"), ("pause?kind=stopped", "PAUSED")):
+        answer = alice.post(f"{SANDBOXES}/{sandbox_id}/{path}", headers={"Prefer": "wait=60"})
+        assert (answer.status_code, answer.headers["Wish-Settled"]) == (200, "true")
+        shown = alice.sandbox(sandbox_id)
+        assert shown is not None
+        assert shown["status"] == status
+    gone = alice.delete(f"{SANDBOXES}/{sandbox_id}", params=WAIT)
+    assert (gone.json(), gone.headers["Wish-Settled"]) == ({"success": True}, "true")
+    assert (engine.containers(), engine.volumes()) == ([], [])
+
+
+@pytest.mark.usefixtures("service")
+def test_conversation_is_ready_in_the_answer(alice: Client) -> None:
+    alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
+    answer = alice.post("/api/v1/app-conversations", params=WAIT, json={})
+    task = answer.json()
+    assert (task["status"], answer.headers["Wish-Settled"]) == ("READY", "true")
+    [conversation] = alice.read("/api/v1/app-conversations", ids=task["app_conversation_id"])
+    assert conversation["sandbox_status"] == "RUNNING"
+    assert alice.start_task(task["id"]) == task
+
+
+def test_without_notices_the_answer_still_comes(installed: Service) -> None:
+    installed.prepare(TINY_IMAGE)
+    installed.start_api(AW_REDIS_URL="redis+socket:///nowhere/broker.sock")
+    installed.start_worker()
+    with installed.user("alice") as alice:
+        answer = alice.post(SANDBOXES, params=WAIT)
+    assert (answer.json()["status"], answer.headers["Wish-Settled"]) == ("RUNNING", "true")
+
+
+def test_process_that_ends_answers_first(installed: Service) -> None:
+    installed.prepare(TINY_IMAGE)
+    installed.start_api()
+    with installed.user("alice") as alice, ThreadPoolExecutor(1) as pool:
+        started = pool.submit(alice.post, SANDBOXES, params=WAIT)  # there is no worker
+        eventually(lambda: alice.read(f"{SANDBOXES}/search")["items"])
+        installed.ask_to_end("api")
+        answer = started.result()
+    assert (answer.json()["status"], answer.headers["Wish-Settled"]) == ("STARTING", "false")
+    assert eventually(lambda: installed.exit_code("api") is not None)

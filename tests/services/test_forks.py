@@ -1,0 +1,37 @@
+"""Forked processes end with the tests, even with tests that are killed."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.services.directories import REPOSITORY
+from tests.services.forks import Fork
+from tests.waiting import eventually
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from tests.services.forks import Fork
+child = Fork(["http.server"], {}, Path(sys.argv[1]))
+print(child._process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_fork_ends_with_the_process_that_asked_for_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as parent:
+        assert parent.stdout
+        child = Path("/proc", parent.stdout.readline().strip())
+        eventually((tmp_path / "log").exists)
+        assert child.exists()
+        parent.kill()
+    eventually(lambda: not child.exists())
+
+
+def test_end_is_told(tmp_path: Path) -> None:
+    child = Fork(["http.server"], {}, tmp_path / "log")
+    assert child.poll() is None
+    child.kill()
+    assert child.wait(30) == child.poll() == -signal.SIGKILL

@@ -1,0 +1,126 @@
+"""Wrong versions of what carries wishes out: whatever claims to test it must tell each of them from the right one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlmodel import Session, col, update
+
+from shared import leases
+from shared.models import Sandbox
+from shared.states import Desired
+from shared.store import sandboxes, start_tasks
+from worker import converge
+from worker.containers import ContainerState
+from worker.converge import Convergence
+from worker.plan import Health, Step, plan
+
+Plan = Callable[..., Step]
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+def _fresh_pause_is_not_carried_out(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+    step = plan(desired, state, **seen)
+    return Step.SETTLE_RUNNING if step == Step.FREEZE else step
+
+
+def _frozen_counts_as_stopped(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+    step = plan(desired, state, **seen)
+    return Step.SETTLE_PAUSED if step == Step.STOP and state == ContainerState.FROZEN else step
+
+
+def _leftovers_are_not_looked_at(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+    return plan(desired, state, **{**seen, "leftovers": False})
+
+
+def _every_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+    return plan(desired, state, **{**seen, "fresh": True})
+
+
+def _no_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+    return plan(desired, state, **{**seen, "fresh": False})
+
+
+def _created_is_waited_for(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+    step = plan(desired, state, **seen)
+    return Step.FAIL if step == Step.START and state == ContainerState.CREATED else step
+
+
+def _health_is_taken_for_granted(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+    return plan(desired, state, **{**seen, "health": Health.READY})
+
+
+PLANS: dict[str, Plan] = {
+    "a new pause is not carried out": _fresh_pause_is_not_carried_out,
+    "what is frozen counts as stopped": _frozen_counts_as_stopped,
+    "leftovers are not looked at": _leftovers_are_not_looked_at,
+    "every wish is new": _every_wish_is_new,
+    "no wish is new": _no_wish_is_new,
+    "a created container is not started": _created_is_waited_for,
+    "health is taken for granted": _health_is_taken_for_granted,
+}
+
+
+def _without_fence_at_the_look(patch: pytest.MonkeyPatch) -> None:
+    """Before each step the wish is looked up, and not whether the lease still holds."""
+
+    def is_overtaken(self: Convergence) -> bool:
+        with self._parts.database.reading() as session:
+            row = session.get_one(Sandbox, self._sandbox.id)
+        if row.generation == self._sandbox.generation:
+            return False
+        self._sandbox.generation, self._sandbox.desired = row.generation, row.desired
+        self._fresh, self._acted, self._steps, self._waiting_since = True, False, 0, None
+        return True
+
+    patch.setattr(Convergence, "_is_overtaken", is_overtaken)
+
+
+def _without_fence_at_the_write(patch: pytest.MonkeyPatch) -> None:
+    def write(session: Session, table: Any, row_id: str, _fence: int, **values: Any) -> None:
+        statement = update(table).where(col(table.id) == row_id).values(**values)
+        session.execute(statement.execution_options(synchronize_session=False))
+
+    patch.setattr(leases, "write", write)
+
+
+def _later_wish_is_called_answered(patch: pytest.MonkeyPatch) -> None:
+    right = sandboxes.move
+
+    def move(session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None) -> bool:
+        if observed_generation is not None:
+            observed_generation = session.get_one(Sandbox, sandbox.id).generation
+        return right(session, sandbox, fact, observed_generation=observed_generation)
+
+    patch.setattr(sandboxes, "move", move)
+
+
+def _answer_is_for_the_wish_before(patch: pytest.MonkeyPatch) -> None:
+    right = sandboxes.move
+
+    def move(session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None) -> bool:
+        return right(session, sandbox, fact, observed_generation=observed_generation and observed_generation - 1)
+
+    patch.setattr(sandboxes, "move", move)
+
+
+def _nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(start_tasks, "wake", lambda *_: [])
+
+
+def _late_step_is_not_made_good(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Convergence, "_wish_again", lambda _self: None)
+
+
+def _planned_by(wrong: Plan) -> Mutate:
+    return lambda patch: patch.setattr(converge, "plan", wrong)
+
+
+MUTANTS: dict[str, Mutate] = {name: _planned_by(wrong) for name, wrong in PLANS.items()} | {
+    "no fence where a step is taken": _without_fence_at_the_look,
+    "no fence where a fact is written": _without_fence_at_the_write,
+    "a later wish is called answered": _later_wish_is_called_answered,
+    "the answer is for the wish before": _answer_is_for_the_wish_before,
+    "nobody is woken": _nobody_is_woken,
+    "a late step is not made good": _late_step_is_not_made_good,
+}

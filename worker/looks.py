@@ -1,0 +1,58 @@
+"""Looks at what changed behind our back: in threads of their own, for jobs may keep all the others busy for minutes."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import col
+
+from shared import failpoints, leases
+from shared.clock import after
+from shared.jobs import CheckSandbox
+from shared.models import Sandbox
+from worker.converge import glance
+from worker.parts import Parts
+
+log = structlog.get_logger()
+
+# A look is some queries and one or two calls to the engine.
+THREADS = 4
+
+
+def open_threads() -> ThreadPoolExecutor:
+    """The threads that looks are taken in."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="look")
+
+
+def look(parts: Parts, sandbox_id: str) -> None:
+    """Have a sandbox looked at now. Its row asks for it, too: a look that comes to nothing is made up for."""
+    _ask(parts, sandbox_id)
+    parts.looks.submit(_look, parts, sandbox_id)
+
+
+def tell_silence(parts: Parts, sandbox_id: str, seconds: float) -> None:
+    """Have it written down, here and now, that an agent server has not answered for so long, if it still does not."""
+    _ask(parts, sandbox_id)
+    _look(parts, sandbox_id, seconds)
+
+
+def check(parts: Parts, sandbox_id: str) -> None:
+    """Have a job look at a sandbox soon: for what may take longer than a look."""
+    _ask(parts, sandbox_id)
+    parts.publisher.publish(CheckSandbox(sandbox_id, parts.settings.node))
+
+
+def _ask(parts: Parts, sandbox_id: str) -> None:
+    """What happens to a container says nothing of a sandbox that lives on another node by now."""
+    here, by = col(Sandbox.node_id) == parts.settings.node, after(parts.shared.republish_seconds)
+    with parts.database.transaction() as session:
+        leases.mark_due(session, Sandbox, sandbox_id, by, where=here)
+
+
+def _look(parts: Parts, sandbox_id: str, silent_seconds: float = 0.0) -> None:
+    failpoints.begin("looks")
+    try:
+        if not glance(parts, sandbox_id, silent_seconds):
+            parts.publisher.publish(CheckSandbox(sandbox_id, parts.settings.node))
+    except SQLAlchemyError as error:
+        log.warning("look_failed", sandbox=sandbox_id, error=type(error).__name__)

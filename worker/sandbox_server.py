@@ -1,0 +1,104 @@
+"""A sandbox's agent server, from its boot to its end: what it is told, and what it says of itself."""
+
+import structlog
+
+from shared.models import Sandbox
+from shared.states import Desired
+from worker.agent_server import AgentServer, AgentServerError, WrongServer
+from worker.parts import Parts
+from worker.plan import Health
+from worker.sandbox_container import dormant_config, init_config, server_config
+
+log = structlog.get_logger()
+
+
+class NotDormant(WrongServer):
+    """It was booted for the warm pool, and does not wait to be told whose it is."""
+
+    reason = "not_dormant"
+
+
+class SandboxServer:
+    """The server of one sandbox, wherever it listens."""
+
+    def __init__(self, parts: Parts, sandbox: Sandbox) -> None:
+        """Take the row as claimed by the worker; it is kept up to date there."""
+        self._parts = parts
+        self._sandbox = sandbox
+
+    def config(self) -> bytes:
+        """The file that it reads when it boots: for its owner, or, in the warm pool, for nobody yet."""
+        origins = [self._parts.shared.public_url]
+        if self._sandbox.owner_id is None and self._sandbox.boot_key is not None:
+            return dormant_config(self._parts.vault.decrypt(self._sandbox.boot_key), origins=origins)
+        return server_config(self._session_key(), webhook_url=self._parts.shared.webhook_url, origins=origins)
+
+    def listen(self, url: str, *, vouched: bool) -> Health:
+        """What it says.
+
+        Args:
+            vouched: it was told its keys just now, or has not booted since it had them.
+
+        Raises:
+            WrongServer: something else answers there, or one that can't be this sandbox's.
+        """
+        server = self._at(url)
+        if vouched:
+            return Health.READY if server.answers() else Health.SILENT
+        if self._sandbox.boot_key is not None:
+            dormant = server.is_dormant()
+            if self._sandbox.owner_id is None:
+                return _as_member(dormant)
+            if dormant:
+                return Health.DORMANT
+        return Health.READY if server.is_ready() else Health.SILENT
+
+    def initialize(self, url: str) -> bool:
+        """Tell it whose it is.
+
+        Returns:
+            Whether it took that now; if not, it may know already.
+
+        Raises:
+            AgentServerError: it was not taken, or nobody knows.
+        """
+        if self._sandbox.boot_key is None:
+            return False
+        config = init_config(self._session_key(), webhook_url=self._parts.shared.webhook_url)
+        return self._at(url).initialize(self._parts.vault.decrypt(self._sandbox.boot_key), config)
+
+    def interrupt_runs(self, url: str) -> None:
+        """End what its agents do, as they would keep it from ending in time: best effort."""
+        server = self._at(url)
+        try:
+            for conversation_id in server.find_running():
+                server.interrupt(conversation_id)
+        except AgentServerError as error:
+            log.info("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
+
+    def waits_for_its_owner(self) -> bool:
+        """Whether it was claimed from the warm pool, and nobody has heard of it since: no need to ask if it is told."""
+        claimed = self._sandbox.boot_key is not None and self._sandbox.owner_id is not None
+        return claimed and self._sandbox.ready_at is None
+
+    def is_heeded(self, *, fresh: bool) -> bool:
+        """Whether what it says matters to what is wished."""
+        wish = Desired(self._sandbox.desired)
+        return wish == Desired.RUNNING or (wish.is_paused and not fresh)
+
+    def _at(self, url: str) -> AgentServer:
+        server = self._parts.agent_server(self._sandbox, url)
+        if server is None:
+            raise LookupError(url)
+        return server
+
+    def _session_key(self) -> str:
+        return self._parts.vault.decrypt(self._sandbox.session_key)
+
+
+def _as_member(dormant: bool | None) -> Health:
+    if dormant is None:
+        return Health.SILENT
+    if not dormant:
+        raise NotDormant("it does not wait to be told whose it is: its agent server knows no deferred init")
+    return Health.READY
