@@ -8,6 +8,8 @@ import uvicorn
 
 # Longer than clients usually keep an idle connection (httpx: 5 s): who is left after that has nothing to say.
 LEAVE_SECONDS = 6.0
+# For the requests of those who came meanwhile: they are on their way.
+LAST_SECONDS = 6.0
 LOOK_SECONDS = 0.05
 
 
@@ -25,11 +27,22 @@ class PoliteServer(uvicorn.Server):
         self._leave = leave
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ask every client to leave, wait until they have or some seconds have passed, then shut down."""
+        """Ask every client to leave, and accept others until they have or some seconds have passed.
+
+        Who was accepted last may not have said a word yet: it has, until it was answered or some seconds have passed.
+        """
         self._leave()
         self.server_state.default_headers = [*self.server_state.default_headers, (b"connection", b"close")]
-        for _ in range(round(LEAVE_SECONDS / LOOK_SECONDS)):
-            if self.force_exit or not self.server_state.connections:
-                break
-            await asyncio.sleep(LOOK_SECONDS)
+        old = set(self.server_state.connections)
+        await self._wait_until(lambda: self.server_state.connections.isdisjoint(old), LEAVE_SECONDS)
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LOOK_SECONDS)  # what was accepted before becomes a connection
+        await self._wait_until(lambda: self.server_state.connections <= old, LAST_SECONDS)
         await super().shutdown(sockets)
+
+    async def _wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
+        for _ in range(round(seconds / LOOK_SECONDS)):
+            if self.force_exit or holds():
+                return
+            await asyncio.sleep(LOOK_SECONDS)

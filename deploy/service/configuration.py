@@ -12,7 +12,7 @@ from deploy.service.sockets import LOWEST
 # Started in this order and stopped in the reverse one: nobody is left without the broker.
 ORDER = ("broker", "worker", "flower", "web")
 # A worker finishes the jobs it has begun, the API takes its leave of its clients.
-PATIENCE_SECONDS = {"worker": 30, "web": 20}
+PATIENCE_SECONDS = {"worker": 30, "web": 26}
 COLOURS = (36, 33, 32, 35, 34, 31)
 
 
