@@ -83,7 +83,7 @@ def backoff(attempt: int) -> float:
 
 def _claim(parts: Parts, table: type[Row], row_id: str, only: ColumnElement[bool] | None) -> Row | None:
     where = and_(_is_ours(parts, table), true() if only is None else only)
-    with parts.database.transaction() as session:
+    with parts.database.single() as session:
         return leases.claim(session, table, row_id, parts.keeper.owner, parts.keeper.seconds, where=where)
 
 

@@ -9,12 +9,13 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, insert, text, tuple_
+from sqlalchemy import ColumnElement, String, and_, bindparam, delete, insert, text, tuple_
 from sqlmodel import Session, col, select
 
 from shared.changes import Change
 from shared.clock import now
 from shared.models import ChangeEntry, ChangeLog
+from shared.models.columns import UtcDateTime
 
 KEPT_FOR = timedelta(hours=24)
 # For each user; every so many entries what is older is removed.
@@ -25,6 +26,16 @@ REMOVED_EVERY = 1000
 ADVANCE = text(
     "INSERT INTO change_log (owner_id, last) VALUES (:owner_id, :count) "
     "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + :count RETURNING last"
+)
+# Both in one message, for what nearly every transaction ends with; SQLite knows no such thing, and needs none.
+APPEND_ONE = text(
+    "WITH advanced AS (INSERT INTO change_log (owner_id, last) VALUES (:owner_id, 1) "
+    "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + 1 RETURNING last) "
+    "INSERT INTO change_entry (owner_id, number, kind, row_id, status, at) "
+    "SELECT :owner_id, last, :kind, :row_id, :status, :at FROM advanced RETURNING number"
+).bindparams(
+    *(bindparam(name, type_=String()) for name in ("owner_id", "kind", "row_id", "status")),
+    bindparam("at", type_=UtcDateTime()),
 )
 
 
@@ -72,23 +83,21 @@ def forget_expired(session: Session, *, limit: int = 1000) -> None:
 
 
 def _append(session: Session, owner_id: str, changes: list[Change]) -> None:
-    newest: int = session.execute(ADVANCE, {"owner_id": owner_id, "count": len(changes)}).scalar_one()
-    first, at = newest - len(changes) + 1, now()
-    rows: list[dict[str, Any]] = [
-        {
-            "owner_id": owner_id,
-            "number": number,
-            "kind": change.kind,
-            "row_id": change.row_id,
-            "status": change.status,
-            "at": at,
-        }
-        for number, change in enumerate(changes, first)
-    ]
-    session.execute(insert(ChangeEntry), rows)
+    if len(changes) == 1 and session.get_bind().dialect.name == "postgresql":
+        newest: int = session.execute(APPEND_ONE, _describe(owner_id, changes[0])).scalar_one()
+    else:
+        newest = session.execute(ADVANCE, {"owner_id": owner_id, "count": len(changes)}).scalar_one()
+        numbered = enumerate(changes, newest - len(changes) + 1)
+        rows = [_describe(owner_id, change) | {"number": number} for number, change in numbered]
+        session.execute(insert(ChangeEntry), rows)
+    first = newest - len(changes) + 1
     if newest // REMOVED_EVERY != (first - 1) // REMOVED_EVERY:
         old = and_(col(ChangeEntry.owner_id) == owner_id, col(ChangeEntry.number) <= newest - MOST_KEPT)
         session.execute(delete(ChangeEntry).where(old))
+
+
+def _describe(owner_id: str, change: Change) -> dict[str, Any]:
+    return {"owner_id": owner_id, "kind": change.kind, "row_id": change.row_id, "status": change.status, "at": now()}
 
 
 def _expired() -> ColumnElement[bool]:
