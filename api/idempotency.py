@@ -61,6 +61,11 @@ class Once:
         self._key = key
         self._fingerprint = fingerprint
 
+    @property
+    def has_key(self) -> bool:
+        """Whether it may be sent again."""
+        return self._key is not None
+
     def find(self, session: Session) -> Kept | None:
         """The answer that this request got before.
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, func, or_
 from sqlalchemy.exc import IntegrityError
@@ -81,7 +82,7 @@ def require_engine(session: Session, node_id: str, engine_id: str) -> None:
     node = session.get(Node, node_id)
     if node is None or node.engine_id in (None, engine_id):
         return
-    if node.heartbeat_at > _oldest_heartbeat():
+    if node.heartbeat_at > oldest_heartbeat():
         raise Conflict(
             f"the node {node_id} has another engine, which was heard of a moment ago: this worker needs an AW_NODE of "
             f"its own. If the node's engine was wiped or replaced, try again in {HEARTBEAT_LIMIT.seconds} s"
@@ -159,7 +160,7 @@ def require_lost(session: Session, node_id: str) -> Node:
         Conflict: it may not be lost.
     """
     node = _locked(session, node_id)
-    if node.detail is None or node.heartbeat_at > _oldest_heartbeat():
+    if node.detail is None or node.heartbeat_at > oldest_heartbeat():
         raise Conflict(
             f"the node {node_id} is not lost: it was heard of at {node.heartbeat_at.isoformat(timespec='seconds')}. "
             "Stop its worker, and wait until it is LOST"
@@ -184,9 +185,19 @@ def place(
     return node_id
 
 
-def takes_sandboxes() -> tuple[ColumnElement[bool], ...]:
-    """What is true of a node that sandboxes may be placed on, if it has room."""
-    return (col(Node.status) == NodeStatus.READY, col(Node.heartbeat_at) > _oldest_heartbeat())
+def takes_sandboxes(oldest: Any = None) -> tuple[ColumnElement[bool], ...]:
+    """What is true of a node that sandboxes may be placed on, if it has room.
+
+    Args:
+        oldest: a parameter for `oldest_heartbeat`, in a statement that is made once.
+    """
+    since = oldest_heartbeat() if oldest is None else oldest
+    return (col(Node.status) == NodeStatus.READY, col(Node.heartbeat_at) > since)
+
+
+def oldest_heartbeat() -> datetime:
+    """Whose worker was last heard of before takes no new sandboxes."""
+    return now() - HEARTBEAT_LIMIT
 
 
 def has_room(session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False) -> bool:
@@ -266,7 +277,3 @@ def _locked_or_made(session: Session, node_id: str, capacity: int) -> Node:
         with suppress(IntegrityError), session.begin_nested():
             session.add(Node(id=node_id, status=NodeStatus.READY, capacity=capacity))
     return _locked(session, node_id)
-
-
-def _oldest_heartbeat() -> datetime:
-    return now() - HEARTBEAT_LIMIT

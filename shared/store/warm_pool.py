@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, func, update
 from sqlmodel import Session, col, select
 
-from shared import changes
 from shared.clock import now
 from shared.crypto import Vault
-from shared.models import Node, Sandbox, SandboxSpec, SandboxTransition
+from shared.models import Node, Sandbox, SandboxSpec
 from shared.states import Desired, Reason, Status
-from shared.store import deadlines, nodes, sandboxes, specs
+from shared.store import claims, nodes, sandboxes
 from shared.warm_pools import OLD, Member, rests_until, tend
 
 
@@ -34,9 +33,10 @@ def obtain(
 ) -> Sandbox:
     """A new sandbox for somebody: a member of the spec's pool if one is ready, else one that boots."""
     own = dict(own_deadlines or {})
-    member = _claim(session, vault, owner_id, spec, due_at, own) if spec.warm_most else None
-    if member is not None:
-        return member
+    if spec.warm_most:
+        member = claims.claim(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own=own)
+        if member is not None:
+            return member
     return sandboxes.create(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own_deadlines=own)
 
 
@@ -113,7 +113,7 @@ def _look(session: Session, spec: SandboxSpec) -> _Look:
     at_work = and_(*nodes.takes_sandboxes())
     statement = select(Sandbox, func.coalesce(at_work, False)).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
     mine = statement.where(_is_member(), Sandbox.spec_id == spec.id)
-    return _Look(spec, session.execute(mine.order_by(*_CLAIM_ORDER)).all())
+    return _Look(spec, session.execute(mine.order_by(*claims.ORDER)).all())
 
 
 def _member(spec: SandboxSpec, row: Sandbox, on_node: bool) -> Member:
@@ -125,46 +125,6 @@ def _member(spec: SandboxSpec, row: Sandbox, on_node: bool) -> Member:
         is_useless=not fits or row.status not in (Status.STARTING, Status.RUNNING) or row.desired != Desired.RUNNING,
         is_old=row.created_at < now() - OLD,
     )
-
-
-def _claim(
-    session: Session, vault: Vault, owner_id: str, spec: SandboxSpec, due_at: datetime, own: Mapping[str, Any]
-) -> Sandbox | None:
-    """One conditional UPDATE: two that claim at once get two members, or one of them none."""
-    ready = select(Sandbox.id).join(Node, col(Node.id) == col(Sandbox.node_id)).where(*_claimable(spec))
-    first = ready.order_by(*_CLAIM_ORDER).limit(1).with_for_update(of=Sandbox, skip_locked=True)
-    values = {
-        "owner_id": owner_id,
-        "generation": col(Sandbox.generation) + 1,
-        "status": Status.STARTING,
-        "exposed_urls": None,
-        "ready_at": None,
-        "due_at": due_at,
-        **dict.fromkeys(("created_at", "updated_at", "settled_at", "last_active_at"), now()),
-        **sandboxes.new_session_key(vault),
-        **own,
-    }
-    claim = update(Sandbox).where(col(Sandbox.id) == first.scalar_subquery(), _is_member()).values(**values)
-    sandbox = session.scalars(claim.returning(Sandbox).execution_options(populate_existing=True)).first()
-    if sandbox is not None:
-        move = SandboxTransition(
-            sandbox_id=sandbox.id, from_status=Status.RUNNING, to_status=Status.STARTING, reason=Reason.CLAIMED
-        )
-        session.add(move)
-        specs.hold(session, spec)
-        changes.note(session, deadlines.refresh(session, sandbox.id))
-    return sandbox
-
-
-_CLAIM_ORDER = (col(Sandbox.settled_at), col(Sandbox.id))
-
-
-def _claimable(spec: SandboxSpec) -> tuple[ColumnElement[bool] | bool, ...]:
-    """At rest: whoever holds it would write what he saw before it had an owner."""
-    at_rest = (col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
-    fits = (Sandbox.spec_id == spec.id, Sandbox.spec_revision == spec.revision)
-    runs = (Sandbox.desired == Desired.RUNNING, Sandbox.status == Status.RUNNING)
-    return (_is_member(), *fits, *runs, *at_rest, *nodes.takes_sandboxes())
 
 
 def _is_member() -> ColumnElement[bool]:
