@@ -22,8 +22,12 @@ class Conversation(Leased, table=True):
     __tablename__ = "conversation"
     __table_args__ = (
         # What lists filter by comes last: what is not meant is passed over, and counted, without a look at its row.
-        Index("ix_conversation_by_created", "owner_id", "created_at", "id", "parent_id", "listed", "title"),
-        Index("ix_conversation_by_updated", "owner_id", "updated_at", "id", "parent_id", "listed", "title"),
+        Index(
+            "ix_conversation_by_created", "owner_id", "created_at", "id", "parent_id", "listed", "updated_at", "title"
+        ),
+        Index(
+            "ix_conversation_by_updated", "owner_id", "updated_at", "id", "parent_id", "listed", "created_at", "title"
+        ),
         Index("ix_conversation_by_title", "owner_id", "title", "id", "parent_id", "listed"),
         Index("ix_conversation_of_sandbox", "sandbox_id", "created_at", "id", "parent_id", "listed"),
         # Finds any part of three characters or more of a title.
