@@ -29,11 +29,12 @@ test: ## Run all tests (ARGS="-k name": what pytest is to do)
 	@deploy/image/build sandbox tiny
 	@exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
-bench: ## Measure everything beside its baseline (ONLY=warm,pause DATABASE=sqlite RUNS=5 JSON=file PEER=url)
+bench: ## Measure everything beside its baseline (ONLY=warm,lists DATABASE=sqlite RUNS=5 SIZE=100000 JSON=file PEER=url)
 	@deploy/setup test
 	@deploy/image/build sandbox tiny
 	@exec .venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(DATABASE),--database $(DATABASE)) \
-		$(if $(RUNS),--runs $(RUNS)) $(if $(JSON),--json $(JSON)) $(if $(PEER),--peer $(PEER))
+		$(if $(RUNS),--runs $(RUNS)) $(if $(SIZE),--size $(SIZE)) $(if $(LIST),--list '$(LIST)') \
+		$(if $(JSON),--json $(JSON)) $(if $(PEER),--peer $(PEER))
 
 chaos: ## Break everything on purpose for SECONDS=60, with real parts (SEED=, DATABASE=sqlite, OPERATIONS=, REPORT=file)
 	@deploy/setup test

@@ -11,7 +11,9 @@ from pathlib import Path
 from tests.bench import peer
 from tests.bench.bursts import cold_burst, warm_burst
 from tests.bench.conversations import conversations
+from tests.bench.engines import stopped_engine
 from tests.bench.figures import HEAD, Figure, line
+from tests.bench.lists import lists
 from tests.bench.machine import describe, memory_bytes
 from tests.bench.pauses import pauses
 from tests.bench.queueing import queueing
@@ -36,6 +38,12 @@ SITE_MEASURES: dict[str, Measure] = {
     "webhooks": lambda site, runs: [webhooks(site, runs)],
     "memory": lambda site, _runs: [memory(site)],
 }
+# What has a store of its own.
+STORE_MEASURES: dict[str, Callable[[argparse.Namespace], Iterable[Figure]]] = {
+    "engine": lambda options: [stopped_engine(options.database, options.runs)],
+    "lists": lambda options: lists(options.database, options.size, options.runs, say, only=options.list),
+}
+MEASURES = (*SITE_MEASURES, *STORE_MEASURES)
 
 
 def main(options: argparse.Namespace) -> None:
@@ -68,9 +76,13 @@ def _told(figures: Iterable[Figure]) -> Iterator[Figure]:
 
 
 def _measure(options: argparse.Namespace) -> Iterator[Figure]:
-    with running_site(options.database) as site:
-        for name in options.only:
-            yield from SITE_MEASURES[name](site, options.runs)
+    if on_site := [name for name in options.only if name in SITE_MEASURES]:
+        with running_site(options.database) as site:
+            for name in on_site:
+                yield from SITE_MEASURES[name](site, options.runs)
+    for name in options.only:
+        if name in STORE_MEASURES:
+            yield from STORE_MEASURES[name](options)
 
 
 def _keep(output: Path, subject: str, figures: list[Figure]) -> None:
@@ -88,8 +100,8 @@ def _names(text: str) -> list[str]:
         ArgumentTypeError: there is none of that name.
     """
     names = text.split(",")
-    if unknown := [name for name in names if name not in SITE_MEASURES]:
-        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}; there are {', '.join(SITE_MEASURES)}")
+    if unknown := [name for name in names if name not in MEASURES]:
+        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}; there are {', '.join(MEASURES)}")
     return names
 
 
@@ -98,8 +110,10 @@ if __name__ == "__main__":
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--runs", type=int, default=5, help="each figure is a median of so many")
     parser.add_argument(
-        "--only", type=_names, default=list(SITE_MEASURES), help=f"of {', '.join(SITE_MEASURES)}; with commas between"
+        "--only", type=_names, default=list(MEASURES), help=f"of {', '.join(MEASURES)}; with commas between"
     )
+    parser.add_argument("--size", type=int, default=100_000, help="conversations in the store of `lists`")
+    parser.add_argument("--list", default="", help="of `lists`, those whose name holds this")
     parser.add_argument("--json", type=Path, dest="output", help="where to keep every sample")
     parser.add_argument("--peer", metavar="URL", help="measure the V1 server that listens there instead")
     parser.add_argument("--key", default=os.environ.get("PEER_KEY", ""), help="for --peer; else $PEER_KEY")

@@ -1,32 +1,25 @@
-"""How fast lists are, beside a bare FastAPI route that returns the same bytes.
-
-    .venv/bin/python -m tests.bench.lists [--database sqlite] [--size 100000] [--runs 5] [--seconds 1] [--json FILE]
+"""Lists, beside a bare FastAPI route that returns the same bytes.
 
 A store of its own with so many conversations (`tests.bench.seeding`), one API process as `make run` starts it, and
 one that remembers no answers: "anew" is what a list costs whenever something that it shows has changed. Each list is
 asked for by users with about a hundred conversations, a different one each time, and by one who has very many. A run
 asks one client's requests one after the other, then lets 16 clients ask at once; the bare route does the same right
-after. Each figure is the median of the runs, with the least and the greatest.
+after.
 """
 
-import argparse
-import json
-import statistics
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 import httpx
 
 from shared.crypto import Vault
 from shared.database import Database
+from tests.bench.figures import Figure
 from tests.bench.load import load, make_request, time_requests
-from tests.bench.machine import cpu_seconds, describe
 from tests.bench.seeding import NEWEST, RARE, Seeded, seed
 from tests.bench.site import running_store
 from tests.factories import SECRET_KEY, Person
@@ -63,27 +56,16 @@ LISTS: dict[str, tuple[str, dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class Server:
-    """A process that answers, and its address."""
+    """A process that answers, at its address."""
 
     url: str
-    pid: int
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run's figures; times in milliseconds."""
+class Run(NamedTuple):
+    """One run's samples: the seconds of one client's requests, and the requests a second of sixteen."""
 
-    p50: float
-    p95: float
+    seconds: list[float]
     rate: float
-    server_cpu: float
-    client_cpu: float
-
-
-FIGURES = tuple(Run.__dataclass_fields__)
-# How they are called in the table, and how they are written.
-HEADS = {"p50 ms": "p50", "p95 ms": "p95", "req/s": "rate", "CPU ms": "server_cpu"}
-FORMS = {"p50": ".1f", "p95": ".1f", "rate": ".0f", "server_cpu": ".2f"}
 
 
 class Servers(NamedTuple):
@@ -94,34 +76,26 @@ class Servers(NamedTuple):
     bare: Server
 
 
-def main(database: str, size: int, runs: int, seconds: float, only: str, output: Path | None) -> None:
-    """Measure and print."""
+def lists(
+    database: str, size: int, runs: int, say: Callable[[str], None], *, only: str = "", seconds: float = 1.0
+) -> Iterator[Figure]:
+    """Each list, for each kind of user: how long one client waits, and how many requests a second sixteen get.
+
+    Args:
+        size: conversations in the store.
+        only: lists whose name holds this.
+        seconds: how long each run's sixteen clients ask.
+    """
     with ExitStack() as stack:
-        began = time.perf_counter()
         url = stack.enter_context(running_store(database))
         store = Database(url)
         seeded = seed(store, Vault([SECRET_KEY]), size)
         store.close()
-        say(
-            f"{database}, {size:,} conversations, made in {time.perf_counter() - began:.0f} s; {json.dumps(describe())}"
-        )
+        say(f"{database} with {size:,} conversations:")
         servers = stack.enter_context(_servers(url))
-        columns = ["list", "who", "items"] + [f"{way} {figure}" for figure in HEADS for way in ("", "anew", "bare")]
-        say(f"| {' | '.join(columns)} | part | anew part |")
-        say("|---" * (len(columns) + 2) + "|")
-        found = [
-            _measure(servers, name, who, requests, runs, seconds)
-            for name, who, requests in _cases(seeded)
-            if only in name
-        ]
-    if output is not None:
-        output.write_text(json.dumps({"machine": describe(), "database": database, "size": size, "lists": found}))
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+        for name, who, requests in _cases(seeded):
+            if only in name:
+                yield from _measure(servers, f"{name}, {who} user", requests, runs, seconds)
 
 
 def _cases(seeded: Seeded) -> Iterator[tuple[str, str, list[bytes]]]:
@@ -137,21 +111,29 @@ def _ask(path: str, query: dict[str, str], person: Person, seeded: Seeded) -> by
     return make_request(f"{path}?{urlencode(paged)}", person.key)
 
 
-def _measure(servers: Servers, name: str, who: str, requests: list[bytes], runs: int, seconds: float) -> dict[str, Any]:
-    content = _answer(servers.api, requests[0])
-    httpx.put(f"{servers.bare.url}/bytes", content=content).raise_for_status()
-    asked = {"": requests, "anew_": requests, "bare_": [make_request("/bytes")]}
-    rounds = [
-        {way: _run(server, asked[way], seconds) for way, server in zip(asked, servers, strict=True)}
-        for _ in range(runs)
-    ]
-    body = json.loads(content)
-    row: dict[str, Any] = {"list": name, "who": who, "items": len(body["items"]) if isinstance(body, dict) else "-"}
-    for way in asked:
-        row |= {way + field: _spread([getattr(one[way], field) for one in rounds]) for field in FIGURES}
-        row |= {f"{way}part": _spread([one[way].rate / one["bare_"].rate for one in rounds])}
-    say(_line(row))
-    return row
+def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seconds: float) -> Iterator[Figure]:
+    httpx.put(f"{servers.bare.url}/bytes", content=_answer(servers.api, requests[0])).raise_for_status()
+    ways = ((servers.api, requests), (servers.anew, requests), (servers.bare, [make_request("/bytes")]))
+    rounds = [[_run(server, asked, seconds) for server, asked in ways] for _ in range(runs)]
+    *ours, bare = zip(*rounds, strict=True)
+    for name_of_way, found in zip((name, f"{name}, anew"), ours, strict=True):
+        yield Figure(
+            name_of_way,
+            [run.seconds for run in found],
+            "bare route",
+            [run.seconds for run in bare],
+            "p95 ≤ 10 ms",
+            lambda one: one.at(0.95).median <= 0.01,
+        )
+        yield Figure(
+            f"{name_of_way}, {CLIENTS} clients",
+            [[run.rate] for run in found],
+            "bare route",
+            [[run.rate] for run in bare],
+            "≥ 50 % of bare",
+            lambda one: one.ratio >= 0.5,
+            unit="1/s",
+        )
 
 
 def _answer(api: Server, request: bytes) -> bytes:
@@ -164,32 +146,8 @@ def _answer(api: Server, request: bytes) -> bytes:
 def _run(server: Server, requests: Sequence[bytes], seconds: float) -> Run:
     turn = [requests[number % len(requests)] for number in range(ONE_BY_ONE)]
     time_requests(server.url, turn[:WARM_UP])
-    times = sorted(time_requests(server.url, turn))
-    before = cpu_seconds(server.pid)
-    loaded = load(server.url, requests, clients=CLIENTS, seconds=seconds)
-    cpu = cpu_seconds(server.pid) - before
-    each = 1000 / max(loaded.requests, 1)
-    return Run(
-        p50=statistics.median(times) * 1000,
-        p95=times[int(len(times) * 0.95) - 1] * 1000,
-        rate=loaded.rate,
-        server_cpu=cpu * each,
-        client_cpu=loaded.client_cpu_seconds * each,
-    )
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
-
-
-def _line(row: dict[str, Any]) -> str:
-    def show(field: str, form: str) -> str:
-        middle, least, greatest = (format(row[field][name], form) for name in ("median", "least", "greatest"))
-        return f"{middle} ({least}–{greatest})"
-
-    figures = [show(way + field, FORMS[field]) for field in HEADS.values() for way in ("", "anew_", "bare_")]
-    figures += [show("part", ".0%"), show("anew_part", ".0%")]
-    return f"| {row['list']} | {row['who']} | {row['items']} | {' | '.join(figures)} |"
+    times = time_requests(server.url, turn)
+    return Run(times, load(server.url, requests, clients=CLIENTS, seconds=seconds).rate)
 
 
 @contextmanager
@@ -198,8 +156,8 @@ def _servers(database_url: str) -> Iterator[Servers]:
         api = stack.enter_context(_api(database_url, {}))
         anew = stack.enter_context(_api(database_url, {"AW_LISTS_MEMORY_MB": "0"}))
         directory, port = stack.enter_context(short_directory("bare")), free_port()
-        bare = stack.enter_context(_process(["tests.bench.bare", str(port)], {}, directory / "bare.log"))
-        servers = Servers(api, anew, Server(f"http://127.0.0.1:{port}", bare))
+        stack.enter_context(_process(["tests.bench.bare", str(port)], {}, directory / "bare.log"))
+        servers = Servers(api, anew, Server(f"http://127.0.0.1:{port}"))
         for url in (f"{api.url}/ready", f"{anew.url}/ready", f"{servers.bare.url}/bytes"):
             eventually(lambda url=url: _is_there(url), deadline_seconds=120)  # type: ignore[misc]
         yield servers
@@ -216,15 +174,15 @@ def _api(database_url: str, more: dict[str, str]) -> Iterator[Server]:
             "AW_PORT": str(port),
             "AW_GATEWAY_HOST": "",
         }
-        with _process(["api"], environment | more, directory / "api.log") as pid:
-            yield Server(f"http://127.0.0.1:{port}", pid)
+        with _process(["api"], environment | more, directory / "api.log"):
+            yield Server(f"http://127.0.0.1:{port}")
 
 
 @contextmanager
-def _process(command: list[str], environment: dict[str, str], log: Path) -> Iterator[int]:
+def _process(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
     process = Fork(command, environment, log)
     try:
-        yield process.pid
+        yield
     finally:
         process.kill()
         process.wait()
@@ -235,14 +193,3 @@ def _is_there(url: str) -> bool:
         return httpx.get(url, timeout=5).status_code == 200
     except httpx.TransportError:
         return False
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="How fast lists are")
-    parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
-    parser.add_argument("--size", type=int, default=100_000, help="conversations")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each run with 16 clients")
-    parser.add_argument("--only", default="", help="lists whose name holds this")
-    parser.add_argument("--json", type=Path, dest="output")
-    main(**vars(parser.parse_args()))

@@ -1,0 +1,85 @@
+"""A list while no engine answers, beside the same list while one does: it is answered from the store."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from sqlmodel import select
+
+from shared.models import Node, Sandbox
+from shared.states import NodeStatus
+from tests.bench.figures import Figure, Runs
+from tests.bench.load import make_request, time_requests
+from tests.bench.site import running_store
+from tests.factories import make_conversation
+from tests.services.directories import short_directory
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine, running_private_engine
+from tests.services.service import Client, Service
+from tests.services.valkey import running_valkey
+from tests.waiting import eventually
+
+LIST = "/api/v1/app-conversations/search?limit=50"
+SANDBOXES, CONVERSATIONS = 5, 50
+SAMPLES = 200
+
+
+def stopped_engine(database: str, runs: int) -> Figure:
+    """One client's list of conversations in sandboxes that run, and then in those of an engine that was stopped."""
+    with ExitStack() as stack:
+        engine = stack.enter_context(running_private_engine([TINY_IMAGE]))
+        stack.callback(engine.clear)
+        stack.callback(engine.start)
+        service = stack.enter_context(_service(database, engine))
+        client = stack.enter_context(service.user("alice"))
+        _fill(service, client)
+        answered = _ask(service, client, runs)
+        engine.stop()
+        eventually(lambda: _node(service).status == NodeStatus.LOST, deadline_seconds=60)
+        silent = _ask(service, client, runs)
+    return Figure(
+        "list of conversations, all engines stopped",
+        silent,
+        "the same, engine running",
+        answered,
+        "unchanged (≤ 1.2 ×)",
+        lambda one: one.ratio <= 1.2,
+    )
+
+
+@contextmanager
+def _service(database: str, engine: PrivateEngine) -> Iterator[Service]:
+    with ExitStack() as stack:
+        broker = stack.enter_context(running_valkey())
+        service = Service(
+            stack.enter_context(short_directory("bench")),
+            database_url=stack.enter_context(running_store(database)),
+            broker_url=broker.url,
+            docker_host=engine.host,
+            gateway=engine.gateway,
+        )
+        stack.callback(service.stop)
+        service.prepare(TINY_IMAGE)
+        service.start_api()
+        service.start_worker()
+        yield service
+
+
+def _fill(service: Service, client: Client) -> None:
+    ids = [client.start_sandbox() for _ in range(SANDBOXES)]
+    for sandbox_id in ids:
+        client.await_sandbox(sandbox_id, "RUNNING")
+    with service.database.reading() as session:
+        rows = session.exec(select(Sandbox)).all()
+    for number in range(CONVERSATIONS):
+        make_conversation(service.database, client.person, rows[number % len(rows)], title=f"Number {number}")
+
+
+def _ask(service: Service, client: Client, runs: int) -> Runs:
+    request = make_request(LIST, client.person.key)
+    time_requests(service.url, [request] * SAMPLES)
+    return [time_requests(service.url, [request] * SAMPLES) for _ in range(runs)]
+
+
+def _node(service: Service) -> Node:
+    with service.database.reading() as session:
+        return session.exec(select(Node)).one()
