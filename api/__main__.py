@@ -6,6 +6,7 @@ import uvicorn
 from api.app import create_app, make_context
 from api.listening import BACKLOG, get_sockets
 from api.server import PoliteServer
+from shared.instruments import configure_instruments
 from shared.logs import configure_logs
 from shared.settings import Settings
 
@@ -19,6 +20,7 @@ def main() -> None:
     """Listen on the configured address and on the one that sandboxes reach, until told to stop."""
     settings = Settings()
     configure_logs(settings, "web")
+    configure_instruments(settings, "web")
     context = make_context(settings)
     config = uvicorn.Config(
         create_app(context),

@@ -17,6 +17,7 @@ from api.routes import (
     conversations,
     events,
     health,
+    metrics,
     providers,
     sandbox_specs,
     sandboxes,
@@ -55,7 +56,8 @@ def create_app(context: Context) -> FastAPI:
     for module in (settings, providers):
         app.include_router(module.router, prefix="/api")
     app.include_router(webhooks.router, prefix="/api/v1")
-    app.include_router(health.router)
+    for module in (health, metrics):
+        app.include_router(module.router)
     install_error_handlers(app)
     limits = context.settings
     app.add_middleware(BodyGuard, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)

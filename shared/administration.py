@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
-from shared.crypto import Vault, new_secret_key
+from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.database import Database
 from shared.errors import Conflict, Invalid
 from shared.migrations import migrate, opened
@@ -50,6 +50,8 @@ class Administration:
             if not specs.list_specs(session):
                 specs.add_spec(session, SandboxSpec(id=settings.default_sandbox_image, position=0))
             session.commit()
+        if not settings.metrics_key_file.exists():
+            create_file(settings.metrics_key_file, new_api_key())
 
     def bootstrap(self) -> bool:
         """Make the first user and keep its key in a file; do nothing if there is a user already.

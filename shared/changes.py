@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,13 +47,14 @@ def noted(session: Session) -> Collection[Change]:
 
 @contextmanager
 def savepoint(session: Session) -> Iterator[None]:
-    """A part of the transaction that may fail alone: what was noted in it is forgotten with it."""
-    before = dict(_notes(session))
+    """A part of the transaction that may fail alone: what was noted in it, by anybody, is forgotten with it."""
+    before = {name: copy(noted) for name, noted in session.info.items()}
     try:
         with session.begin_nested():
             yield
     except BaseException:
-        session.info[NOTES] = before
+        session.info.clear()
+        session.info.update(before)
         raise
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import ORMExecuteState
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
 
-from shared import changes, failpoints
+from shared import changes, failpoints, instruments
 from shared.changes import Change
 from shared.store import change_log
 
@@ -64,7 +64,7 @@ class Database:
                     change_log.append(session, changed)
                 failpoints.before("database.commit")
             failpoints.after("database.commit")
-            self._tell(changed)
+            self._tell(session, changed)
 
     @contextmanager
     def single(self) -> Iterator[Session]:
@@ -79,9 +79,8 @@ class Database:
         failpoints.before("database.commit")
         with Session(self._reading, expire_on_commit=False) as session:
             yield session
-            changed = changes.noted(session)
         failpoints.after("database.commit")
-        self._tell(changed)
+        self._tell(session, changes.noted(session))
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -108,7 +107,8 @@ class Database:
         self.engine.dispose()
         self._readers.dispose()
 
-    def _tell(self, changed: Collection[Change]) -> None:
+    def _tell(self, session: Session, changed: Collection[Change]) -> None:
+        instruments.count_starts(session)
         if self._announce is not None and changed:
             self._announce(changed)
 

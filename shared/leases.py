@@ -11,9 +11,9 @@ their fences make harmless.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, CursorResult, and_, case, or_, true, update
+from sqlalchemy import ColumnElement, CursorResult, and_, case, func, or_, true, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -28,6 +28,20 @@ MOST_SECONDS = 15.0
 LET_GO: dict[str, Any] = {"lease_owner": None, "lease_until": None}
 # With something to spare for clocks that differ a little.
 FARTHEST = timedelta(seconds=20)
+
+
+class Backlog(NamedTuple):
+    """What wants a hand and was not picked up yet.
+
+    Args:
+        waiting: so many rows.
+        due: those among them whose time to be handed out has come and was passed over.
+        oldest_due_at: the earliest time of these.
+    """
+
+    waiting: int
+    due: int
+    oldest_due_at: datetime | None
 
 
 def claim(
@@ -151,6 +165,13 @@ def take_due(
     )
     rows: Sequence[Any] = session.exec(due).all()
     return [row.id for row in rows if _postpone(session, table, row, again_at)]
+
+
+def backlog(session: Session, table: type[Row]) -> Backlog:
+    """How much of a table waits for a hand."""
+    due = col(table.due_at)
+    counts = (func.count(), func.count().filter(_is_past(due)), func.min(due).filter(_is_past(due)))
+    return Backlog(*session.execute(select(*counts).where(due.is_not(None))).one())
 
 
 def is_held(lease_until: datetime | None) -> bool:

@@ -70,6 +70,11 @@ class Settings(BaseSettings):
         return self.var_dir.absolute() / "run" / "workers"
 
     @cached_property
+    def metrics_dir(self) -> Path:
+        """Where this machine's processes count."""
+        return self.var_dir.absolute() / "run" / "metrics"
+
+    @cached_property
     def public_url(self) -> str:
         """The service's URL for people, without a trailing slash."""
         return (self.web_url or f"http://{self.host}:{self.port}").rstrip("/")
@@ -104,3 +109,8 @@ class Settings(BaseSettings):
     def admin_key_file(self) -> Path:
         """Where the first user's API key is kept."""
         return self.var_dir / "admin.key"
+
+    @property
+    def metrics_key_file(self) -> Path:
+        """Where the key is kept that opens `/metrics`, and nothing else."""
+        return self.var_dir / "metrics.key"

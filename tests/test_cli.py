@@ -112,6 +112,18 @@ def test_migrate_makes_what_everything_else_needs(var: Path, database: Database)
     assert [path.name for path in var.iterdir() if path.name.startswith(".")] == []
 
 
+def test_migrate_makes_the_key_of_the_metrics_where_there_is_none(migrated: Cli, var: Path) -> None:
+    file = var / "metrics.key"
+    key = file.read_text()
+    assert (mode(file), len(key.strip()) > 40) == (0o600, True)
+    assert migrated("migrate").status == 0
+    assert file.read_text() == key
+    file.unlink()  # as in an installation that is older than this file
+    answer = migrated("migrate")
+    assert answer.status == 0
+    assert file.read_text() not in (key, "", answer.out, answer.err)
+
+
 def test_migrate_again_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:
     key = (var / "secret.key").read_text()
     with database.transaction() as session:

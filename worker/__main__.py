@@ -12,6 +12,7 @@ from shared.broker import Publisher
 from shared.crypto import Vault
 from shared.database import Database
 from shared.errors import Conflict
+from shared.instruments import configure_instruments, serve
 from shared.jobs import queues_of
 from shared.logs import configure_logs
 from shared.notices import Announcer
@@ -44,6 +45,9 @@ def main() -> None:
     """Work until told to stop; jobs that run then are finished first."""
     shared, settings = Settings(), WorkerSettings()
     configure_logs(shared, "worker")
+    configure_instruments(shared, "worker")
+    if settings.metrics_port:
+        serve(shared, settings.metrics_host, settings.metrics_port)
     # Root or the docker group: whoever speaks to the engine is as good as root anyway.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     parts = make_parts(shared, settings, app)

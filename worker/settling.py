@@ -5,6 +5,7 @@ from dataclasses import asdict
 import structlog
 
 from shared.clock import now
+from shared.instruments import observe_refill
 from shared.jobs import Job, StartConversation
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, PauseKind, Reason, Status
@@ -122,13 +123,16 @@ class Settlement:
             return
         woken: list[Job] = []
         judged: list[Judgement] = []
+        first = fact.status == Status.RUNNING and self._sandbox.ready_at is None
         with self._parts.database.transaction() as session:
-            if fact.status == Status.RUNNING and self._sandbox.ready_at is None:
+            if first:
                 judged = refusals.judge(session, self._sandbox)
             moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation, lets_go=lets_go)
             if moved or answered:
                 ids = start_tasks.wake(session, self._sandbox.id, now())
                 woken = [StartConversation(task_id, self._sandbox.node_id) for task_id in ids]
+        if first and self._sandbox.owner_id is None:
+            observe_refill(self._sandbox.spec_id, now() - self._sandbox.created_at)
         log.info("sandbox", sandbox=self._sandbox.id, status=fact.status.value, reason=fact.reason)
         for judgement in judged:
             log.warning("node_judged", spec=self._sandbox.spec_id, **asdict(judgement))

@@ -28,12 +28,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlmodel import Session
 
-from shared import changes
+from shared import changes, instruments
 from shared.changes import Kind
 from shared.clock import now
 from shared.crypto import Vault
 from shared.database import Database
 from shared.deadlines import FIELDS, NEVER
+from shared.instruments import Source
 from shared.models import ChangeEntry, ChangeLog, Node, Sandbox, SandboxSpec, SandboxTransition
 from shared.models.columns import UtcDateTime
 from shared.states import Desired, Reason, Status
@@ -115,6 +116,7 @@ def claim_at_once(
             return None
         sandbox, spec = _read(row, Sandbox), _read(row, SandboxSpec)
         changes.note(session, sandbox)
+        instruments.note_start(session, spec.id, Source.POOL)
     return sandbox, spec
 
 

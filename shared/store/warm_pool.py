@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, func, update
 from sqlmodel import Session, col, select
 
+from shared import instruments
 from shared.clock import now
 from shared.crypto import Vault
+from shared.instruments import Source
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.states import Desired, Reason, Status
 from shared.store import claims, nodes, sandboxes
@@ -35,6 +37,7 @@ def obtain(
     own = dict(own_deadlines or {})
     if spec.warm_most:
         member = claims.claim(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own=own)
+        instruments.note_start(session, spec.id, Source.BOOT if member is None else Source.POOL)
         if member is not None:
             return member
     return sandboxes.create(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own_deadlines=own)

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import httpx
 
@@ -37,10 +38,18 @@ class FakeContainer:
 
     @property
     def session_key(self) -> str | None:
-        """The key in its agent server's configuration."""
-        for content in self.files.values():
-            return str(json.loads(content)["session_api_keys"][0])
-        return None
+        """The key in its agent server's configuration; None if it boots for nobody."""
+        keys = self._configuration.get("session_api_keys")
+        return str(keys[0]) if keys else None
+
+    @property
+    def boot_key(self) -> str | None:
+        """What tells its agent server whose it is; None if it does not wait for that."""
+        return str(self._configuration["secret_key"]) if self._configuration.get("deferred_init") else None
+
+    @property
+    def _configuration(self) -> dict[str, Any]:
+        return next(map(json.loads, self.files.values()), {})
 
 
 class FakeEngine:
@@ -200,7 +209,10 @@ class FakeEngine:
             self.impostors[found.request.name] -= 1
             return httpx.Response(401, json={"detail": "Unauthorized"})
         server = self.servers.setdefault(found.request.name, FakeAgentServer())
-        server.session_key = found.session_key
+        if found.boot_key is None:
+            server.session_key = found.session_key
+        elif server.boot_key is None:
+            server.boot_key, server.is_dormant = found.boot_key, True
         return server.answer(request)
 
     def _enter(self, verb: str, name: str) -> None:

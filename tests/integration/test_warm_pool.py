@@ -11,6 +11,7 @@ from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, Status
 from shared.store import specs
 from tests.integration.conftest import MODEL_KEY
+from tests.metrics import read_metrics
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
 from tests.services.service import Client, Service
@@ -69,6 +70,7 @@ def test_start_claims_a_member_and_the_pool_is_filled_again(
     assert sandbox_id in pool
     assert shown["session_api_key"]
     assert await_pool(service) - pool
+    assert_told(service, alice)
     history = [
         (move["to_status"], move["reason"]) for move in alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions")
     ]
@@ -81,6 +83,18 @@ def test_start_claims_a_member_and_the_pool_is_filled_again(
     for secret in (shown["session_api_key"], service.vault.decrypt(str(row.boot_key))):
         assert secret not in inspected
         assert secret not in service.log()
+
+
+def assert_told(service: Service, anybody: Client) -> None:
+    """One start from a pool that was filled with two members and refilled with a third: by two processes."""
+    assert anybody.get("/metrics").status_code == 401
+    key = service.make_metrics_key()
+    told = read_metrics(anybody.get("/metrics", headers={"Authorization": f"Bearer {key}"}).text)
+    starts = {source: told["agent_workspace_sandbox_starts_total", source, TINY_IMAGE] for source in ("pool", "boot")}
+    assert starts == {"pool": 1, "boot": 0}
+    assert told["agent_workspace_warm_pool_refill_seconds_count", TINY_IMAGE] == 3
+    assert 0 < told["agent_workspace_warm_pool_refill_seconds_sum", TINY_IMAGE] < 300
+    assert told["agent_workspace_warm_pool_members", TINY_IMAGE, "ready"] == 2
 
 
 def test_claimed_sandbox_lives_as_others_do(service: Service, alice: Client, engine: PrivateEngine) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from shared.crypto import Vault
+from shared.crypto import Vault, new_api_key
 from shared.database import Database
 from shared.models import Installation, SandboxSpec
 from shared.store import specs
@@ -84,6 +84,12 @@ class Service:
             spec = specs.get_spec(session, image)
             spec.position = -1
             session.add(spec)
+
+    def make_metrics_key(self) -> str:
+        """The key of the metrics, which `migrate` makes elsewhere."""
+        key = new_api_key()
+        (self._directory / "metrics.key").write_text(key)
+        return key
 
     def user(self, name: str) -> "Client":
         """Somebody with a key, and a client that presents it."""

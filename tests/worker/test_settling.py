@@ -1,12 +1,17 @@
 """What is written when a turn ends."""
 
 import pytest
+from prometheus_client import generate_latest
 
+from shared import instruments
+from shared.clock import after, now
 from shared.crypto import new_api_key
 from shared.models import Sandbox
-from shared.states import Status
+from shared.states import Desired, Status
+from shared.store import sandboxes, specs
 from tests.factories import Person
-from tests.fakes.engine import FakeEngine
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.metrics import read_metrics
 from tests.worker.scenes import row, start
 from worker.converge import converge
 from worker.parts import Parts
@@ -27,3 +32,47 @@ def test_no_key_of_the_sandbox_is_in_the_lines_that_a_failure_quotes(
     failed = row(parts, Sandbox, sandbox_id)
     assert failed.status == Status.ERROR
     assert str(failed.detail).endswith("with ****** and ******, it ends")
+
+
+REFILL = "agent_workspace_warm_pool_refill_seconds"
+
+
+def refills(parts: Parts) -> tuple[float, float]:
+    """How many members became ready, and how many of them within ten seconds."""
+    told = read_metrics(generate_latest(instruments.collector(parts.shared)).decode())
+    return told.get((f"{REFILL}_count", IMAGE), 0), told.get((f"{REFILL}_bucket", "10.0", IMAGE), 0)
+
+
+def warm(parts: Parts, seconds: float) -> str:
+    """A member of the pool that was wished for so long ago."""
+    with parts.database.transaction() as session:
+        spec = specs.get_spec(session, IMAGE)
+        member = sandboxes.create(session, parts.vault, owner_id=None, spec=spec, due_at=now())
+        member.created_at = after(-seconds)
+        return member.id
+
+
+def test_how_long_a_member_took_is_kept_once(parts: Parts, user: Person) -> None:
+    count, quick = refills(parts)
+    slow = warm(parts, 20)
+    for sandbox_id in (warm(parts, 0), slow, start(parts, user)):
+        converge(parts, sandbox_id)
+        assert row(parts, Sandbox, sandbox_id).status == Status.RUNNING
+    assert refills(parts) == (count + 2, quick + 1)
+    # Whatever happens to it later is no refill.
+    for desired in (Desired.STOPPED, Desired.RUNNING):
+        with parts.database.transaction() as session:
+            sandboxes.wish(session, session.get_one(Sandbox, slow), desired, due_at=now())
+        converge(parts, slow)
+        assert row(parts, Sandbox, slow).observed_generation > 1
+    assert row(parts, Sandbox, slow).status == Status.RUNNING
+    assert refills(parts) == (count + 2, quick + 1)
+
+
+def test_a_member_that_fails_is_no_refill(parts: Parts, engine: FakeEngine) -> None:
+    before = refills(parts)
+    engine.at_boot = 3
+    sandbox_id = warm(parts, 0)
+    converge(parts, sandbox_id)
+    assert row(parts, Sandbox, sandbox_id).status == Status.ERROR
+    assert refills(parts) == before
