@@ -1,11 +1,12 @@
 """The service as it is run: an API process and worker processes, started, stopped and killed by the tests."""
 
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from tests.services.directories import short_directory
 from tests.services.forks import Fork
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
+
+# Below those that the kernel gives away.
+PORTS = (20_000, 32_768)
 
 
 class Service:
@@ -245,6 +249,9 @@ class Client(httpx.Client):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that stays free while its server is away: engines publish containers' ports where the kernel takes them."""
+    while True:
+        port = secrets.choice(range(*PORTS))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -171,6 +171,13 @@ class PunctuatedDatabase(Database):
         self.point()
 
     @contextmanager
+    def single(self) -> Iterator[Session]:
+        self.point()
+        with self._database.single() as session:
+            yield session
+        self.point()
+
+    @contextmanager
     def reading(self) -> Iterator[Session]:
         self.point()
         with self._database.reading() as session:

@@ -80,6 +80,13 @@ class ScheduledDatabase(Database):
         self._scheduler.point("committed")
 
     @contextmanager
+    def single(self) -> Iterator[Session]:
+        self._scheduler.point("begin")
+        with self._database.single() as session:
+            yield session
+        self._scheduler.point("committed")
+
+    @contextmanager
     def reading(self) -> Iterator[Session]:
         self._scheduler.point("read")
         with self._database.reading() as session:

@@ -10,8 +10,8 @@ from functools import partial
 import httpx
 import pytest
 
-from shared.clock import now
-from shared.models import Sandbox, StartTask
+from shared.clock import after, now
+from shared.models import Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
@@ -44,6 +44,8 @@ MOST_POINTS = 100
 @pytest.fixture(autouse=True)
 def _settings(parts: Parts, user: Person) -> None:
     configure(parts, user)
+    # These tests take long, and nobody beats.
+    change(parts, Node, parts.settings.node, heartbeat_at=after(600))
 
 
 @pytest.fixture
