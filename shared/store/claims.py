@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     CTE,
     Boolean,
+    ColumnElement,
     Insert,
     Integer,
     Row,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Update,
+    and_,
     bindparam,
     func,
     insert,
@@ -120,6 +122,11 @@ def claim_at_once(
     return sandbox, spec
 
 
+def is_member() -> ColumnElement[bool]:
+    """What is true of a sandbox in the pool, ready or not; one that is to go is in it no more."""
+    return and_(MEMBER.c.owner_id.is_(None), MEMBER.c.desired != Desired.DELETED)
+
+
 def _give(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int | None]) -> dict[str, Any]:
     columns = {"owner_id": owner_id, "due_at": due_at, **dict.fromkeys(FIELDS), **own}
     columns |= {"now": now(), "oldest_heartbeat": nodes.oldest_heartbeat(), **sandboxes.new_session_key(vault)}
@@ -145,7 +152,7 @@ def _claim(spec_id: Any, revision: Any) -> Update:
         select(MEMBER.c.id)
         .join(NODE, NODE.c.id == MEMBER.c.node_id)
         .where(
-            _is_member(),
+            is_member(),
             MEMBER.c.spec_id == spec_id,
             MEMBER.c.spec_revision == revision,
             MEMBER.c.desired == Desired.RUNNING,
@@ -158,7 +165,7 @@ def _claim(spec_id: Any, revision: Any) -> Update:
     first = ready.order_by(*ORDER).limit(1).with_for_update(of=MEMBER, skip_locked=True)
     return (
         update(MEMBER)
-        .where(MEMBER.c.id == first.scalar_subquery(), _is_member())
+        .where(MEMBER.c.id == first.scalar_subquery(), is_member())
         .values(
             generation=MEMBER.c.generation + 1,
             status=Status.STARTING,
@@ -170,23 +177,16 @@ def _claim(spec_id: Any, revision: Any) -> Update:
     )
 
 
-def _is_member() -> Any:
-    return MEMBER.c.owner_id.is_(None) & (MEMBER.c.desired != Desired.DELETED)
-
-
 def _claim_alone() -> Select[Any]:
     """The claim, its place in the history and in its owner's log, and what they were made from."""
     held = _held_spec()
     one = select(held.c.id).scalar_subquery(), select(held.c.revision).scalar_subquery()
     claimed = _claim(*one).returning(*MEMBER.c).cte("claimed")
     numbered = _number(claimed)
-    columns = [column.label(f"{found}__{column.name}") for found, cte in _named(claimed, held) for column in cte.c]
+    parts = ((MEMBER.name, claimed), (SPEC.name, held))
+    columns = [column.label(f"{name}__{column.name}") for name, part in parts for column in part.c]
     found = select(*columns).where(held.c.id == claimed.c.spec_id)
     return found.add_cte(_move(claimed).cte("moved"), _enter(claimed, numbered).cte("entered"))
-
-
-def _named(claimed: CTE, held: CTE) -> list[tuple[str, CTE]]:
-    return [(MEMBER.name, claimed), (SPEC.name, held)]
 
 
 def _held_spec() -> CTE:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, func, update
+from sqlalchemy import and_, func, update
 from sqlmodel import Session, col, select
 
 from shared import instruments
@@ -45,7 +45,7 @@ def obtain(
 
 def needy(session: Session) -> list[str]:
     """The specs whose pools need tending, as far as a look without locks can tell."""
-    pooled = select(Sandbox.spec_id).where(_is_member())
+    pooled = select(Sandbox.spec_id).where(claims.is_member())
     found = select(SandboxSpec).where((col(SandboxSpec.warm_target) > 0) | col(SandboxSpec.id).in_(pooled))
     return [spec.id for spec in session.exec(found).all() if _look(session, spec).needs_tending]
 
@@ -83,7 +83,7 @@ def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[
         "due_at": due_at,
         "updated_at": now(),
     }
-    gone = update(Sandbox).where(col(Sandbox.id).in_(ids), _is_member()).values(**values).returning(Sandbox)
+    gone = update(Sandbox).where(col(Sandbox.id).in_(ids), claims.is_member()).values(**values).returning(Sandbox)
     return list(session.scalars(gone.execution_options(populate_existing=True)).all()) if ids else []
 
 
@@ -91,13 +91,13 @@ def count(session: Session) -> dict[str, tuple[int, int]]:
     """How many members of each spec are ready, and how many boot."""
     states = (Status.RUNNING, Status.STARTING)
     ready, booting = (func.count().filter(col(Sandbox.status) == status) for status in states)
-    found = select(Sandbox.spec_id, ready, booting).where(_is_member()).group_by(col(Sandbox.spec_id))
+    found = select(Sandbox.spec_id, ready, booting).where(claims.is_member()).group_by(col(Sandbox.spec_id))
     return {spec_id: (is_ready, boots) for spec_id, is_ready, boots in session.exec(found).all()}
 
 
 def on_node(session: Session, node_id: str) -> list[Pooled]:
     """The members that a node has, or gets."""
-    found = session.exec(select(Sandbox.id, Sandbox.spec_id).where(_is_member(), Sandbox.node_id == node_id))
+    found = session.exec(select(Sandbox.id, Sandbox.spec_id).where(claims.is_member(), Sandbox.node_id == node_id))
     return [Pooled(*row) for row in found.all()]
 
 
@@ -115,7 +115,7 @@ class _Look:
 def _look(session: Session, spec: SandboxSpec) -> _Look:
     at_work = and_(*nodes.takes_sandboxes())
     statement = select(Sandbox, func.coalesce(at_work, False)).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
-    mine = statement.where(_is_member(), Sandbox.spec_id == spec.id)
+    mine = statement.where(claims.is_member(), Sandbox.spec_id == spec.id)
     return _Look(spec, session.execute(mine.order_by(*claims.ORDER)).all())
 
 
@@ -128,10 +128,6 @@ def _member(spec: SandboxSpec, row: Sandbox, on_node: bool) -> Member:
         is_useless=not fits or row.status not in (Status.STARTING, Status.RUNNING) or row.desired != Desired.RUNNING,
         is_old=row.created_at < now() - OLD,
     )
-
-
-def _is_member() -> ColumnElement[bool]:
-    return and_(col(Sandbox.owner_id).is_(None), col(Sandbox.desired) != Desired.DELETED)
 
 
 def _count_failures(spec: SandboxSpec, look: _Look) -> None:
@@ -161,6 +157,6 @@ def _make(session: Session, vault: Vault, spec: SandboxSpec, count: int, boots: 
 
 def _busy(session: Session, boots: int) -> Sequence[str]:
     """The nodes on which as many members boot as may."""
-    booting = select(Sandbox.node_id).where(_is_member(), Sandbox.status == Status.STARTING)
+    booting = select(Sandbox.node_id).where(claims.is_member(), Sandbox.status == Status.STARTING)
     full = booting.where(col(Sandbox.node_id).is_not(None)).group_by(col(Sandbox.node_id))
     return [str(node_id) for node_id in session.exec(full.having(func.count() >= boots)).all()]

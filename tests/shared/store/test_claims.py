@@ -14,33 +14,11 @@ from shared.database import Database
 from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec, SandboxTransition
 from shared.states import Desired, NodeStatus, Status
 from shared.store import claims, deadlines, specs, warm_pool
-from tests.factories import SPEC_ID, VAULT, Person, make_node, make_person, make_sandbox, make_spec
+from tests.factories import SPEC_ID, VAULT, Person, make_person, make_spec
 from tests.interleaving import overlap
 
 # Of each row's own.
 OWN = {"id", "owner_id", "sandbox_id", "row_id", "session_key", "session_key_digest", "boot_key"}
-
-
-@pytest.fixture
-def owner(database: Database) -> Person:
-    return make_person(database, "alice")
-
-
-@pytest.fixture
-def pooled(database: Database) -> SandboxSpec:
-    make_node(database)
-    return make_spec(database, warm_target=2, warm_most=3)
-
-
-@pytest.fixture
-def add(database: Database, owner: Person, pooled: SandboxSpec) -> Callable[..., str]:
-    """Adds a member that is ready, or as its columns say; its id."""
-
-    def add(**columns: Any) -> str:
-        mine: dict[str, Any] = {"owner_id": None, "boot_key": VAULT.encrypt("boot"), "spec_revision": pooled.revision}
-        return make_sandbox(database, owner, **(mine | columns)).id
-
-    return add
 
 
 def claim(database: Database, owner: Person, *, spec_id: str | None = SPEC_ID, **own: int | None) -> Sandbox | None:

@@ -13,32 +13,10 @@ from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, Reason, Status
 from shared.store import sandbox_lists, sandboxes, specs, warm_pool
 from shared.warm_pools import OLD
-from tests.factories import SPEC_ID, VAULT, Person, make_node, make_person, make_sandbox, make_spec
+from tests.factories import SPEC_ID, VAULT, Person
 from tests.interleaving import overlap
 
 LATER = 5.0
-
-
-@pytest.fixture
-def owner(database: Database) -> Person:
-    return make_person(database, "alice")
-
-
-@pytest.fixture
-def pooled(database: Database) -> SandboxSpec:
-    make_node(database)
-    return make_spec(database, warm_target=2, warm_most=3)
-
-
-@pytest.fixture
-def add(database: Database, owner: Person, pooled: SandboxSpec) -> Callable[..., str]:
-    """Adds a member that is ready, or as its columns say; its id."""
-
-    def add(**columns: Any) -> str:
-        mine: dict[str, Any] = {"owner_id": None, "boot_key": VAULT.encrypt("boot"), "spec_revision": pooled.revision}
-        return make_sandbox(database, owner, **(mine | columns)).id
-
-    return add
 
 
 def claim(session: Session, owner: Person, **own: int | None) -> Sandbox:
