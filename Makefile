@@ -1,6 +1,6 @@
 # `make run` and `make test` prepare the machine themselves; see deploy/setup for what that is.
 .DEFAULT_GOAL := help
-.PHONY: help run restart test bench chaos faults lint format demo setup image clean
+.PHONY: help page run restart test bench chaos faults lint format demo setup image clean
 
 # How many of each process `make run` starts.
 WEB ?= 1
@@ -15,6 +15,9 @@ help: ## Show this list
 run: ## Start the service in the foreground (WEB=2 WORKER=1: how many of each)
 	@exec deploy/run web=$(WEB) worker=$(WORKER) flower=$(FLOWER)
 
+page: ## Fetch the web page, Agent Canvas: `make run` serves it from then on
+	@deploy/setup page
+
 restart: ## While `make run` runs: restart workers and API one by one, without a failed request
 	@deploy/setup
 	@.venv/bin/agent-workspace migrate
@@ -26,15 +29,17 @@ demo: ## While `make run` runs: one conversation with a scripted model, live
 
 test: ## Run all tests (ARGS="-k name": what pytest is to do)
 	@deploy/setup test
-	@deploy/image/build sandbox tiny
+	@deploy/image/build sandbox tiny clients
+	@# Or each of the processes that tests start compiles it, where Python keeps nothing (PYTHONDONTWRITEBYTECODE).
+	@.venv/bin/python -m compileall -q api shared worker
 	@exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
-bench: ## Measure everything beside its baseline (ONLY=warm,lists DATABASE=sqlite RUNS=5 SIZE=100000 JSON=file PEER=url)
+bench: ## Measure everything beside its baseline (ONLY=warm,lists DATABASE=sqlite RUNS=5 SIZE=100000 JSON=file PEER=url SECONDS=3)
 	@deploy/setup test
 	@deploy/image/build sandbox tiny
 	@exec .venv/bin/python -m tests.bench $(if $(ONLY),--only $(ONLY)) $(if $(DATABASE),--database $(DATABASE)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(SIZE),--size $(SIZE)) $(if $(LIST),--list '$(LIST)') \
-		$(if $(JSON),--json $(JSON)) $(if $(PEER),--peer $(PEER))
+		$(if $(JSON),--json $(JSON)) $(if $(PEER),--peer $(PEER)) $(if $(SECONDS),--seconds $(SECONDS))
 
 chaos: ## Break everything on purpose for SECONDS=60, with real parts (SEED=, DATABASE=sqlite, OPERATIONS=, REPORT=file)
 	@deploy/setup test
