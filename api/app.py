@@ -2,28 +2,53 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import structlog
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from api.body import BodyGuard
+from api.canvas import Canvas
 from api.context import Context
+from api.cors import Cors
 from api.errors import install_error_handlers
 from api.lookout import Lookout
 from api.routes import (
+    account,
+    agents,
     changes,
+    cloud_proxy,
+    config,
     conversations,
+    conversations_v0,
+    description,
+    device,
     events,
+    git,
     health,
+    keys,
+    llm_profiles,
+    login,
     metrics,
+    options_v0,
+    organizations,
+    pending_messages,
     providers,
+    sandbox_secrets,
     sandbox_specs,
     sandboxes,
+    secrets,
+    secrets_v0,
     settings,
+    settings_v1,
+    start_streams,
     start_tasks,
+    users,
+    web_client,
     webhooks,
+    workspaces,
+    workspaces_v0,
 )
 from api.streams import Streams
 from api.subscription import subscribe
@@ -42,7 +67,7 @@ RESTART_SECONDS = 1.0
 
 def create_app(context: Context) -> FastAPI:
     """The application over the given parts."""
-    app = FastAPI(title="Agent Workspace", version="1", redoc_url=None, lifespan=_live)
+    app = FastAPI(title="Agent Workspace", version="1", docs_url=None, redoc_url=None, lifespan=_live)
     app.state.context = context
     app.state.sandbox_path = SandboxPath(context)
     # Traffic first: no other route begins so, and this one is matched once for each of its requests.
@@ -50,18 +75,54 @@ def create_app(context: Context) -> FastAPI:
     # Fixed names come before `/{id}` ones: the order of the routers is the order of the match.
     for first in (conversations.lists, sandboxes.lists):
         app.include_router(first, prefix="/api/v1")
-    signed_in = [changes, start_tasks, conversations, events, sandbox_specs, sandboxes]
-    for module in signed_in:
-        app.include_router(module.router, prefix="/api/v1")
-    for module in (settings, providers):
+    _add_v1(app)
+    for module in (account, keys, organizations, cloud_proxy):
         app.include_router(module.router, prefix="/api")
-    app.include_router(webhooks.router, prefix="/api/v1")
-    for module in (health, metrics):
+    for module in (settings, providers, secrets_v0, conversations_v0, workspaces_v0, options_v0):
+        app.include_router(module.router, prefix="/api")
+    for module in (login, device, health, metrics, description):
         app.include_router(module.router)
+    app.mount(description.PARTS, description.parts)
+    _add_canvas(app, context.settings)
     install_error_handlers(app)
     limits = context.settings
     app.add_middleware(BodyGuard, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
+    if limits.cors_listed:
+        # Outermost: a browser's first question has no key.
+        app.add_middleware(Cors, origins=frozenset(limits.cors_listed))
     return app
+
+
+def _add_canvas(app: FastAPI, settings: Settings) -> None:
+    """The web page, if it was unpacked, takes what no route does."""
+    with suppress(FileNotFoundError):
+        app.router.default = Canvas(settings.canvas, app.router.default)
+
+
+def _add_v1(app: FastAPI) -> None:
+    for module in (
+        changes,
+        start_tasks,
+        start_streams,
+        workspaces,
+        agents,
+        conversations,
+        pending_messages,
+        events,
+        sandbox_specs,
+        sandboxes,
+    ):
+        app.include_router(module.router, prefix="/api/v1")
+    for module in (settings_v1, secrets, users, config, web_client, sandbox_secrets, webhooks, git):
+        app.include_router(module.router, prefix="/api/v1")
+    app.include_router(llm_profiles.router, prefix="/api/v1/settings/profiles")
+    # Where a page looks for them once an organization is chosen; the same operations, so they are described once.
+    app.include_router(
+        llm_profiles.router,
+        prefix="/api/organizations/{organization_id}/profiles",
+        dependencies=[Depends(organizations.check_organization)],
+        include_in_schema=False,
+    )
 
 
 def make_context(settings: Settings) -> Context:
@@ -91,6 +152,8 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await app.state.sandbox_path.close()
+        await context.agent_servers.close()
+        await context.git.close()
 
 
 async def _keep_up(run: Callable[[], Awaitable[None]]) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
-from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
+from api.browsers import check_origin, own_origin, read_token
 from api.context import Context, get_context
 from api.credentials import read_bearer
+from api.refusals import DescribedRoute
 from shared import failpoints
 from shared.errors import Unauthenticated
 from shared.models import Sandbox
@@ -24,24 +25,28 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True)
 class Caller:
-    """The user whose key came with the request."""
+    """The user whose key, or whose browser's cookie, came with the request."""
 
     id: str
     name: str
-    # The key's id and prefix, for `/api/keys/current` and the audit; never the key.
+    # The key's id and prefix, for `/api/keys/current` and the audit; never the key. A cookie's is what it was got with.
     key_id: str
     key_prefix: str
+    # Of who came by a cookie: this service's address, as their browser sees it.
+    origin: str | None = None
 
 
-class ForUsers(APIRoute):
-    """A route that wants a user's key."""
+class ForUsers(DescribedRoute):
+    """A route that wants a user's key, or the cookie of their browser."""
+
+    by_cookie = True
 
     def get_route_handler(self) -> Handler:
         """Identify the caller, then handle."""
         return _identified(super().get_route_handler(), _find_caller)
 
 
-class ForAgentServers(APIRoute):
+class ForAgentServers(DescribedRoute):
     """A route that wants a sandbox's session key."""
 
     def get_route_handler(self) -> Handler:
@@ -75,28 +80,48 @@ def _identified(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sa
 
 
 async def find_holder(request: Request) -> KeyHolder:
-    """Who asks, by `Authorization: Bearer <key>` or, where that is absent, `X-Session-API-Key: <key>`.
+    """Who asks: by `Authorization: Bearer <key>`; where that is absent, `X-Session-API-Key: <key>`; or by a cookie.
 
     Raises:
-        Unauthenticated: no key, or a wrong one.
+        Unauthenticated: no key, or a wrong one, or nobody is signed in.
+        Forbidden: a cookie came with what another origin's page sent.
     """
-    key = read_bearer(request.headers.get("Authorization")) or request.headers.get("X-Session-API-Key")
-    if not key:
+    here, key, token = get_context(request), _read_key(request), read_token(request)
+    if key:
+        holder = await here.callers.find(key)
+    elif token:
+        check_origin(request)
+        holder = await here.signed_in.find(token)
+    else:
         raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
-    here = get_context(request)
-    holder = await here.callers.find(key)
     if holder.use_is_stale:
         await run_in_threadpool(_record_use, here, holder)
     return holder
 
 
-def know(holder: KeyHolder) -> Caller:
+async def find_signed_in(request: Request) -> KeyHolder | None:
+    """Whose browser this is, if anybody is signed in there; no key is looked at."""
+    token = read_token(request)
+    if token is None:
+        return None
+    try:
+        return await get_context(request).signed_in.find(token)
+    except Unauthenticated:
+        return None
+
+
+def know(request: Request, holder: KeyHolder) -> Caller:
     """What routes know of the one who asks."""
-    return Caller(holder.id, holder.name, holder.key_id, holder.key_prefix)
+    origin = None if _read_key(request) else own_origin(request)
+    return Caller(holder.id, holder.name, holder.key_id, holder.key_prefix, origin)
 
 
 async def _find_caller(request: Request) -> Caller:
-    return know(await find_holder(request))
+    return know(request, await find_holder(request))
+
+
+def _read_key(request: Request) -> str | None:
+    return read_bearer(request.headers.get("Authorization")) or request.headers.get("X-Session-API-Key")
 
 
 def _record_use(here: Context, holder: KeyHolder) -> None:

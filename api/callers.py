@@ -5,16 +5,15 @@ under way others come in, and they go together with the next one. So many client
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from weakref import WeakKeyDictionary
 
-from shared.crypto import Vault
-from shared.database import Database
 from shared.errors import Unauthenticated
-from shared.store import users
 from shared.store.users import KeyHolder
+
+LookUp = Callable[[list[str]], list[KeyHolder | None]]
 
 # Keys that one query looks up.
 MOST = 64
@@ -39,9 +38,9 @@ class _Desk:
 class Callers:
     """The users behind the keys that come with requests."""
 
-    def __init__(self, database: Database, vault: Vault) -> None:
-        """Look keys up in this store."""
-        self._database, self._vault = database, vault
+    def __init__(self, look_up: LookUp, unknown: str) -> None:
+        """Look keys up so; `unknown` is said of one that is nobody's."""
+        self._find_holders, self._unknown = look_up, unknown
         self._desks = WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk]()
         # A thread of its own, so that it waits for nobody's request.
         self._thread = ThreadPoolExecutor(1, "callers")
@@ -63,12 +62,11 @@ class Callers:
         # The others wait for it too: whoever goes must not end it.
         holder = (await asyncio.shield(batch.holders))[place]
         if holder is None:
-            raise Unauthenticated("unknown, revoked or expired API key")
+            raise Unauthenticated(self._unknown)
         return holder
 
     async def _look_up(self, desk: _Desk, batch: _Batch) -> list[KeyHolder | None]:
         async with desk.turn:
             if desk.open is batch:
                 desk.open = _Batch()
-            find = partial(users.authenticate, self._database, self._vault, batch.keys)
-            return await asyncio.get_running_loop().run_in_executor(self._thread, find)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._find_holders, batch.keys)

@@ -2,14 +2,17 @@
 
 import asyncio
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 from fastapi import BackgroundTasks, Depends, Request
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 
+from api.agent_servers import AgentServers
 from api.answers import Answers
 from api.callers import Callers
+from api.git.client import GitClient
 from api.lookout import Lookout
 from api.streams import Streams
 from shared.broker import Publisher
@@ -18,6 +21,7 @@ from shared.crypto import Vault
 from shared.database import Database
 from shared.jobs import Job
 from shared.settings import Settings
+from shared.store import users, web_sessions
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,30 @@ class Context:
 
     @cached_property
     def callers(self) -> Callers:
-        """Who asks."""
-        return Callers(self.database, self.vault)
+        """Who asks with an API key."""
+        find = partial(users.authenticate, self.database, self.vault)
+        return Callers(find, "unknown, revoked or expired API key")
+
+    @cached_property
+    def signed_in(self) -> Callers:
+        """Who asks with a browser's cookie."""
+        find = partial(web_sessions.authenticate, self.database, self.vault)
+        return Callers(find, "signed out: sign in at /login")
 
     @cached_property
     def answers(self) -> Answers:
         """Lists as they were shown last."""
         return Answers(self.settings.lists_memory_mb * 1024 * 1024)
+
+    @cached_property
+    def agent_servers(self) -> AgentServers:
+        """Who knows about sandboxes from within."""
+        return AgentServers(self.vault)
+
+    @cached_property
+    def git(self) -> GitClient:
+        """Who knows about repositories."""
+        return GitClient(self.settings.git_listed)
 
     def leave(self) -> None:
         """Let all requests come to an end that wait for something: this process is to end."""
@@ -47,7 +68,7 @@ class Context:
         self.streams.close()
 
 
-def get_context(request: Request) -> Context:
+def get_context(request: HTTPConnection) -> Context:
     """The context of this application."""
     context: Context = request.app.state.context
     return context

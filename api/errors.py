@@ -9,8 +9,20 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from api.traffic.errors import NotNow, StillAsleep, Unanswered
-from shared.errors import Conflict, Invalid, NotFound, QuotaExceeded, Unauthenticated, WorkspaceError
+from api.git.errors import Busy, TooSlow, Unreached
+from api.traffic.errors import NotNow, Overdue, StillAsleep, Unanswered
+from shared.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    WorkspaceError,
+)
 
 log = structlog.get_logger()
 
@@ -19,19 +31,26 @@ RETRY_SECONDS = 1
 
 STATUS: dict[type[WorkspaceError], int] = {
     Unauthenticated: 401,
+    Forbidden: 403,
     NotFound: 404,
     Invalid: 400,
     Conflict: 409,
+    Gone: 410,
+    TooLarge: 413,
     QuotaExceeded: 429,
     Unanswered: 502,
+    Unreached: 502,
     NotNow: 503,
+    Unavailable: 503,
+    Overdue: 504,
     StillAsleep: 504,
+    TooSlow: 504,
 }
 
 
 def install_error_handlers(app: FastAPI) -> None:
     """Answer every error in one of two bodies: `{"detail": text}`, or the 422 of interface.md 2.4."""
-    app.add_exception_handler(WorkspaceError, _answer_workspace_error)
+    app.add_exception_handler(WorkspaceError, answer_workspace_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(OperationalError, _answer_store_error)
     app.add_exception_handler(PoolTimeout, _answer_store_error)
@@ -43,15 +62,18 @@ def validation_entry(location: tuple[str, ...], message: str, kind: str = "value
     return {"loc": list(location), "msg": message, "type": kind}
 
 
-async def _answer_workspace_error(request: Request, error: Exception) -> JSONResponse:
+async def answer_workspace_error(
+    request: Request, error: Exception, names: tuple[str, ...] = ("detail",)
+) -> JSONResponse:
+    """The answer that an error of ours is; `names` are those under which its text is in the body."""
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), None)
     if status is None:
         return await _answer_defect(request, error)
-    return JSONResponse({"detail": str(error)}, status, _headers(error))
+    return JSONResponse(dict.fromkeys(names, str(error)), status, _headers(error))
 
 
 def _headers(error: Exception) -> dict[str, str] | None:
-    if isinstance(error, QuotaExceeded):
+    if isinstance(error, QuotaExceeded | Busy):
         return {"Retry-After": str(error.retry_seconds)}
     if isinstance(error, NotNow):
         return {"Retry-After": str(RETRY_SECONDS)}

@@ -81,7 +81,7 @@ class Once:
             raise RequestValidationError([validation_entry(("header", HEADER), REUSED, "idempotency_key_reused")])
         return Kept(row.answer, row.status)
 
-    def keep(self, session: Session, answer: BaseModel) -> None:
+    def keep(self, session: Session, answer: BaseModel, status: int = 200) -> None:
         """Keep the answer of a success; it must hold no secret in clear."""
         if self._key is None:
             return
@@ -90,7 +90,7 @@ class Once:
             operation=self._operation,
             key=self._key,
             fingerprint=self._vault.digest(self._fingerprint),
-            status=200,
+            status=status,
             answer=answer.model_dump(mode="json"),
             expires_at=now() + idempotency.KEPT_FOR,
         )

@@ -11,10 +11,10 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 
 from api.auth import Caller, Handler, find_holder, know
 from api.context import Context, get_context
+from api.refusals import DescribedRoute
 from shared import failpoints
 
 # A path and a query.
@@ -34,7 +34,7 @@ class Listing(Response):
         self.answer = answer
 
 
-class ListRoute(APIRoute):
+class ListRoute(DescribedRoute):
     """A route for users whose function makes a `Listing` of its query alone, without waiting for anything.
 
     Its answers are JSON that depends on nothing but the query and what `ListVersion` watches.
@@ -72,10 +72,11 @@ def _remember(known: dict[Asked, Listing], asked: Asked, listing: Listing) -> No
 
 async def _answer(request: Request, asked: Asked, listing: Listing) -> Response:
     here, holder = get_context(request), await find_holder(request)
-    key, version = (holder.id, *asked), holder.lists_version if len(asked[1]) <= LONGEST else None
+    me, version = know(request, holder), holder.lists_version if len(asked[1]) <= LONGEST else None
+    key = (me.id, me.origin, *asked)
     if version is not None and (body := here.answers.find(key, version)) is not None:
         return Response(body, media_type="application/json")
-    answer = await asyncio.get_running_loop().run_in_executor(_LANES, listing.answer, here, know(holder))
+    answer = await asyncio.get_running_loop().run_in_executor(_LANES, listing.answer, here, me)
     if version is not None:
         here.answers.keep(key, version, bytes(answer.body))
     return answer

@@ -134,9 +134,8 @@ class Lookout:
     def _find_settled(self, subjects: Collection[Subject]) -> set[Subject]:
         wishes = {(one.row_id, one.generation): one for one in subjects if one.table is Sandbox}
         starts = {one.row_id: one for one in subjects if one.table is StartTask}
-        with self._database.reading() as session:
-            answered = sandboxes.answered(session, wishes) if wishes else set()
-            final = start_tasks.final(session, starts) if starts else set()
+        answered = sandboxes.answered(self._database, wishes) if wishes else set()
+        final = start_tasks.final(self._database, starts) if starts else set()
         return {*map(wishes.__getitem__, answered), *map(starts.__getitem__, final)}
 
 

@@ -8,8 +8,9 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from shared import failpoints
+from shared.channels import install_channels
 from shared.jobs import Job, queue_of
-from shared.lost_connections import QuickConnection, survive_lost_connections
+from shared.lost_connections import QuickConnection
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -22,7 +23,7 @@ BREAKER_SECONDS = 1.0
 
 def make_app(settings: Settings) -> Celery:
     """The Celery application of this installation."""
-    survive_lost_connections()
+    install_channels()
     app = Celery("agent-workspace", broker=settings.broker, set_as_current=True)
     app.amqp.Connection = QuickConnection
     app.conf.update(

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from sqlmodel import Session
 
-from shared.models import Conversation, Sandbox, StartTask
+from shared.models import Conversation, StartTask
 from shared.states import Desired, Status
 
 NOTES = "changes"
@@ -22,6 +23,26 @@ class Kind(StrEnum):
     CONVERSATION = "conversation"
 
 
+class ShownSandbox(Protocol):
+    """As much of a sandbox's row as its owner is told of."""
+
+    @property
+    def id(self) -> str:
+        """As in the row, and so are the others."""
+
+    @property
+    def owner_id(self) -> str | None:
+        """None: the warm pool's."""
+
+    @property
+    def desired(self) -> str:
+        """What is wished."""
+
+    @property
+    def status(self) -> str:
+        """What is so."""
+
+
 @dataclass(frozen=True)
 class Change:
     """A row of somebody's that is not what it was."""
@@ -33,11 +54,16 @@ class Change:
     status: str | None
 
 
-def note(session: Session, row: Sandbox | StartTask | Conversation) -> None:
+def note(session: Session, row: StartTask | Conversation | ShownSandbox) -> None:
     """Say that this row changes with this transaction; what its owner can't see is nobody's business."""
     hidden = isinstance(row, Conversation) and not row.listed
     if row.owner_id is not None and not hidden:
-        _notes(session)[row.id] = Change(row.owner_id, *_describe(row))
+        note_change(session, Change(row.owner_id, *_describe(row)))
+
+
+def note_change(session: Session, change: Change) -> None:
+    """The same in other words."""
+    _notes(session)[change.row_id] = change
 
 
 def noted(session: Session) -> Collection[Change]:
@@ -58,14 +84,14 @@ def savepoint(session: Session) -> Iterator[None]:
         raise
 
 
-def _describe(row: Sandbox | StartTask | Conversation) -> tuple[Kind, str, str | None]:
+def _describe(row: StartTask | Conversation | ShownSandbox) -> tuple[Kind, str, str | None]:
     match row:
-        case Sandbox():
-            wished_away = row.desired == Desired.DELETED and row.status != Status.DELETED
-            return Kind.SANDBOX, row.id, Status.DELETING if wished_away else row.status
         case StartTask():
             return Kind.START_TASK, row.id, row.stage
-    return Kind.CONVERSATION, row.id, row.execution_status
+        case Conversation():
+            return Kind.CONVERSATION, row.id, row.execution_status
+    wished_away = row.desired == Desired.DELETED and row.status != Status.DELETED
+    return Kind.SANDBOX, row.id, Status.DELETING if wished_away else row.status
 
 
 def _notes(session: Session) -> dict[str, Change]:

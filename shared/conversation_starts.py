@@ -13,15 +13,29 @@ from shared.crypto import Vault
 from shared.errors import Conflict
 from shared.ids import new_id
 from shared.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation, StartSandbox
-from shared.models import Conversation, Sandbox, StartTask
+from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.quotas import NO_QUOTAS, Quotas
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import conversations, deadlines, quotas, sandboxes, specs, start_tasks, user_settings, warm_pool
+from shared.store import (
+    conversations,
+    deadlines,
+    grouping,
+    quotas,
+    sandboxes,
+    specs,
+    start_tasks,
+    user_settings,
+    warm_pool,
+    wishes,
+)
+from shared.user_settings import StoredSettings
 
 NO_MODEL = (
     "No language model is configured: store an llm_api_key with POST /api/settings, "
     "or an llm_base_url for a model that needs no key, and start again."
 )
+# Kept with the request, and not shown: what is decided when it is accepted holds for all of its stages.
+OWN_FOLDER = {"own_folder": True}
 
 
 @dataclass(frozen=True)
@@ -89,14 +103,18 @@ def _repeat(session: Session, task: StartTask) -> Start:
 
 def _begin(session: Session, vault: Vault, wish: Wish) -> Start:
     request = _inherit(session, wish)
-    sandbox = _find_sandbox(session, wish, request)
-    if not _has_model(session, vault, wish):
+    asked = _find_sandbox(session, wish, request)
+    settings = user_settings.load(session, vault, wish.owner_id) or StoredSettings()
+    if not (settings.llm_api_key or settings.llm_base_url):
         return Start(
             _add_task(session, wish, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
         )
+    place = asked or _choose_place(session, wish, settings)
+    if settings.sandbox_grouping_strategy in grouping.ORDERS:
+        request |= OWN_FOLDER
     task = _add_task(session, wish, request, stage=Stage.WORKING, due_at=wish.due_at, secrets=_seal(vault, wish))
-    paused = _make_room(session, wish, sandbox)
-    sandbox, first = _ready_sandbox(session, vault, wish, sandbox)
+    paused = _make_room(session, wish, place)
+    sandbox, first = _ready_sandbox(session, vault, wish, place)
     task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(first, StartSandbox)
     pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
     jobs = (*pauses, first, StartConversation(task.id, sandbox.node_id))
@@ -132,9 +150,10 @@ def _find_sandbox(session: Session, wish: Wish, request: dict[str, Any]) -> Sand
     return sandbox
 
 
-def _has_model(session: Session, vault: Vault, wish: Wish) -> bool:
-    stored = user_settings.load(session, vault, wish.owner_id)
-    return stored is not None and bool(stored.llm_api_key or stored.llm_base_url)
+def _choose_place(session: Session, wish: Wish, settings: StoredSettings) -> Sandbox | SandboxSpec:
+    """The sandbox that it joins, or the spec of the new one that it needs."""
+    spec = specs.choose_spec(session, wish.owner_id, None)
+    return grouping.choose(session, wish.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
 
 
 def _add_task(session: Session, wish: Wish, request: dict[str, Any], **columns: Any) -> StartTask:
@@ -151,22 +170,23 @@ def _add_task(session: Session, wish: Wish, request: dict[str, Any], **columns: 
     return task
 
 
-def _make_room(session: Session, wish: Wish, sandbox: Sandbox | None) -> list[Sandbox]:
-    if sandbox is None:
+def _make_room(session: Session, wish: Wish, place: Sandbox | SandboxSpec) -> list[Sandbox]:
+    if isinstance(place, SandboxSpec):
         return quotas.admit_create(session, wish.owner_id, wish.quotas, due_at=wish.due_at)
-    return quotas.admit_resume(session, sandbox, wish.quotas, due_at=wish.due_at)
+    return quotas.admit_resume(session, place, wish.quotas, due_at=wish.due_at)
 
 
-def _ready_sandbox(session: Session, vault: Vault, wish: Wish, sandbox: Sandbox | None) -> tuple[Sandbox, Job | None]:
-    if sandbox is None:
-        spec = specs.get_spec(session, None)
-        sandbox = warm_pool.obtain(session, vault, owner_id=wish.owner_id, spec=spec, due_at=wish.due_at)
-        return sandbox, StartSandbox(sandbox.id, sandbox.node_id)
-    if sandbox.desired == Desired.RUNNING and sandbox.status != Status.PAUSED:
-        deadlines.record_use(session, sandbox.id)
-        return sandbox, None
-    sandboxes.wish(session, sandbox, Desired.RUNNING, due_at=wish.due_at)
-    return sandbox, ResumeSandbox(sandbox.id, sandbox.node_id)
+def _ready_sandbox(
+    session: Session, vault: Vault, wish: Wish, place: Sandbox | SandboxSpec
+) -> tuple[Sandbox, Job | None]:
+    if isinstance(place, SandboxSpec):
+        made = warm_pool.obtain(session, vault, owner_id=wish.owner_id, spec=place, due_at=wish.due_at)
+        return made, StartSandbox(made.id, made.node_id)
+    if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
+        deadlines.record_use(session, place.id)
+        return place, None
+    wishes.wish(session, place, Desired.RUNNING, due_at=wish.due_at)
+    return place, ResumeSandbox(place.id, place.node_id)
 
 
 def _seal(vault: Vault, wish: Wish) -> str | None:

@@ -1,14 +1,14 @@
 """One database, opened once a process; every transaction is visible where it happens."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg.errors import IdleInTransactionSessionTimeout
-from sqlalchemy import ClauseElement, Connection, Engine, ExceptionContext, create_engine, event
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.orm import ORMExecuteState
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -16,6 +16,7 @@ from sqlmodel import Session
 
 from shared import changes, failpoints, instruments
 from shared.changes import Change
+from shared.statements import Rows, prepare
 from shared.store import change_log
 
 Announce = Callable[[Collection[Change]], None]
@@ -28,8 +29,6 @@ IDLE_SECONDS = 15.0
 # first gets an error, and all others of its age are given up with it.
 PING_SECONDS = 1.0
 USED_AT = "used_at"
-
-Values = dict[str, Any]
 
 
 class Database:
@@ -52,7 +51,7 @@ class Database:
         self._writing = self.engine.execution_options(writing=True)
         self._readers = _readers(url, pool_size)
         self._reading = _without_transactions(self.engine)
-        self._compile = cache(self._compile_once)
+        self._single = _without_transactions(self._writing)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
@@ -66,21 +65,22 @@ class Database:
             failpoints.after("database.commit")
             self._tell(session, changed)
 
-    @contextmanager
-    def single(self) -> Iterator[Session]:
-        """A session for one statement that is a transaction by itself: on PostgreSQL one message instead of three.
+    def carry_out(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+        """The rows of a kept statement that is a transaction by itself: on PostgreSQL one message instead of three.
 
-        What it changes of what users see, it must write into the change log itself, and note.
+        What it changes of what users see, it must write into the change log itself, and then `tell`.
         """
-        if self._reading is self.engine:
-            with self.transaction() as session:
-                yield session
-            return
+        prepared = prepare(statement, self.engine.dialect.name)
         failpoints.before("database.commit")
-        with Session(self._reading, expire_on_commit=False) as session:
-            yield session
+        with self._single.begin() as connection:
+            rows = connection.exec_driver_sql(prepared.text, prepared.write(values)).all()
         failpoints.after("database.commit")
-        self._tell(session, changes.noted(session))
+        return prepared.read(rows)
+
+    def tell(self, *changed: Change) -> None:
+        """Announce what was committed."""
+        if self._announce is not None and changed:
+            self._announce(changed)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -88,31 +88,31 @@ class Database:
         with _Reader(self._reading, expire_on_commit=False, autoflush=False) as session:
             yield session
 
-    def fetch(self, statement: ClauseElement, values: Values) -> Sequence[Any]:
-        """The rows of one SELECT by itself, as the driver gives them: the quick way for what is asked very often.
+    def fetch(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+        """The rows of one kept SELECT by itself: the quick way for what is asked very often.
 
-        It is compiled once: keep the statement, and give its parameters' values by name. A connection that was lost
-        meanwhile is noticed by using it, and then another one is asked.
+        A connection that was lost meanwhile is noticed by using it, and then another one is asked.
         """
-        text, known, write = self._compile(statement)
-        parameters = known | {name: write[name](value) if name in write else value for name, value in values.items()}
+        prepared = prepare(statement, self.engine.dialect.name)
+        parameters = prepared.write(values)
         try:
-            return self._fetch(text, parameters)
+            rows = self._fetch(prepared.text, parameters)
         except self._readers.dialect.loaded_dbapi.Error:
             with self.engine.connect() as connection:
-                return connection.exec_driver_sql(text, parameters).all()
+                rows = connection.exec_driver_sql(prepared.text, parameters).all()
+        return prepared.read(rows)
 
     def close(self) -> None:
-        """Close every pooled connection."""
-        self.engine.dispose()
-        self._readers.dispose()
+        """Close every connection: those that are in use when they are let go of."""
+        for engine in (self.engine, self._readers):
+            event.listen(engine.pool, "checkin", _close)
+            engine.dispose()
 
     def _tell(self, session: Session, changed: Collection[Change]) -> None:
         instruments.count_starts(session)
-        if self._announce is not None and changed:
-            self._announce(changed)
+        self.tell(*changed)
 
-    def _fetch(self, text: str, parameters: dict[str, Any]) -> Sequence[Any]:
+    def _fetch(self, text: str, parameters: dict[str, Any]) -> Any:
         connection = self._readers.raw_connection()
         try:
             cursor = connection.cursor()
@@ -123,15 +123,6 @@ class Database:
             raise
         finally:
             connection.close()
-
-    def _compile_once(self, statement: ClauseElement) -> tuple[str, Values, Mapping[str, Callable[[Any], Any]]]:
-        """Its text, the values it has itself, and how values are written for the driver that are not as they are."""
-        dialect = self._readers.dialect
-        compiled: Any = statement.compile(dialect=dialect)
-        bound = compiled.binds.items()
-        writers = {name: item.type.dialect_impl(dialect).bind_processor(dialect) for name, item in bound}
-        known = {name: item.effective_value for name, item in bound if not item.required}
-        return str(compiled), known, {name: writer for name, writer in writers.items() if writer}
 
 
 class _Reader(Session):
@@ -207,6 +198,12 @@ def _configure_postgresql(idle_milliseconds: int, connection: Any, _record: Any)
 
 def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:
     record.info[USED_AT] = time.monotonic()
+
+
+def _close(connection: Any, _record: ConnectionPoolEntry) -> None:
+    """A pool that nobody has any more would let the connection fall, open as it is."""
+    if connection is not None:
+        connection.close()
 
 
 def _ping(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -69,8 +70,17 @@ def around(write: str) -> AbstractContextManager[None]:
 
 
 def watched(write: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """The same for a whole function, which is left as it is while there are no points."""
-    return (lambda function: function) if _act is None else _around(write)
+    """The same for a whole function."""
+
+    def watch(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        @wraps(function)
+        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            with around(write):
+                return function(*args, **kwargs)
+
+        return call
+
+    return watch
 
 
 def make_act(mode: str) -> Act | None:

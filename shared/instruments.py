@@ -1,35 +1,24 @@
-"""What processes count for Prometheus: in files that those of a host share, or in memory until that is configured.
+"""What processes count for Prometheus: in files that those of a host share, or in memory until that is configured."""
 
-A file is named after a slot, not after a process's number: whoever comes next takes the slot and counts on. So a
-restart is no reset, and there are no more files than there were processes at a time.
-"""
-
-import fcntl
 import os
-import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
-from itertools import count
 from pathlib import Path
-from typing import IO
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server, values
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, start_http_server, values
 from prometheus_client.registry import Collector
 from sqlmodel import Session
 
+from shared.counter_files import CounterFiles, read_counters
 from shared.settings import Settings
 
 log = structlog.get_logger()
 
 # The library's own name for where its files are.
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-# Of each file, so many bytes are there from the beginning: room for a hundred specs.
-FILE_BYTES = 256 * 1024
-KINDS = ("counter", "histogram")
 BOOT_BUCKETS = (0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120)
 NOTES = "starts"
 
@@ -41,19 +30,19 @@ class Source(StrEnum):
     BOOT = "boot"
 
 
-_IN_MEMORY = CollectorRegistry()
+_OWN = CollectorRegistry()
 _STARTS = Counter(
     "agent_workspace_sandbox_starts",
     "Sandboxes started of specs with a warm pool: from the pool, or by a boot of their own",
     ("spec", "source"),
-    registry=_IN_MEMORY,
+    registry=_OWN,
 )
 _REFILL = Histogram(
     "agent_workspace_warm_pool_refill_seconds",
     "From the wish for a member of the warm pool until it is ready",
     ("spec",),
     buckets=BOOT_BUCKETS,
-    registry=_IN_MEMORY,
+    registry=_OWN,
 )
 
 
@@ -68,11 +57,16 @@ def note_start(session: Session, spec_id: str, source: Source) -> None:
 def count_starts(session: Session) -> None:
     """Count what was noted in this session, which is committed."""
     noted: Collection[tuple[str, Source]] = session.info.get(NOTES, ())
+    for spec_id, source in noted:
+        count_start(spec_id, source)
+
+
+def count_start(spec_id: str, source: Source) -> None:
+    """Count one that is committed."""
     with suppress(Exception):  # what is committed does not fail for a number
-        for spec_id, source in noted:
-            for either in Source:
-                _STARTS.labels(spec_id, either)  # a share of nothing is no number: both are there from the first on
-            _STARTS.labels(spec_id, source).inc()
+        for either in Source:
+            _STARTS.labels(spec_id, either)  # a share of nothing is no number: both are there from the first on
+        _STARTS.labels(spec_id, source).inc()
 
 
 def observe_refill(spec_id: str, took: timedelta) -> None:
@@ -81,7 +75,7 @@ def observe_refill(spec_id: str, took: timedelta) -> None:
         _REFILL.labels(spec_id).observe(max(0.0, took.total_seconds()))
 
 
-# --- a process's files ----------------------------------------------------------------------------------------------
+# --- showing --------------------------------------------------------------------------------------------------------
 
 
 def configure_instruments(settings: Settings, process: str) -> None:
@@ -94,23 +88,20 @@ def configure_instruments(settings: Settings, process: str) -> None:
     """
     directory = settings.metrics_dir
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        slot = _take_slot(directory, process)
-        for kind in KINDS:
-            _make_sound(directory / f"{kind}_{_name(slot)}.db")
+        files = CounterFiles(directory, process)
     except OSError as error:
         log.warning("counting_in_memory", directory=str(directory), error=type(error).__name__)
         return
     os.environ[DIRECTORY] = str(directory)
-    # Asked for the name again and again, it keeps the slot's file open, and so its lock, for as long as it counts.
-    values.ValueClass = values.MultiProcessValue(lambda: _name(slot))  # type: ignore[no-untyped-call]
+    # Whenever it counts it asks for the slot, and opens the files of another one if that is what it gets.
+    values.ValueClass = values.MultiProcessValue(files.slot)  # type: ignore[no-untyped-call]
 
 
 def collector(settings: Settings) -> Collector:
     """What the processes of this host have counted; before it is configured, what this one has."""
     if values.ValueClass is values.MutexValue:
-        return _IN_MEMORY
-    return MultiProcessCollector(None, str(settings.metrics_dir))  # type: ignore[no-untyped-call]
+        return _OWN
+    return _Host(settings.metrics_dir)
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
@@ -123,39 +114,13 @@ def serve(settings: Settings, host: str, port: int) -> None:
         log.warning("metrics_not_served", host=host, port=port, error=str(error))
 
 
-def _take_slot(directory: Path, process: str) -> IO[str]:
-    """The first that no living process has: the kernel lets go of a lock with its process, however that ends."""
-    for number in count(1):
-        file = (directory / f"{process}.{number}.lock").open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-        else:
-            return file
-    raise AssertionError  # numbers don't end
+class _Host(Collector):
+    """All processes that count in this directory; without it, this one."""
 
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
-def _name(slot: IO[str]) -> str:
-    return Path(slot.name).stem
-
-
-def _make_sound(path: Path) -> None:
-    """A file that can be read, and whose blocks exist: to write into a hole of it, with the disk full, is a SIGBUS."""
-    if _is_sound(path):
-        return
-    draft = path.with_suffix(".draft")
-    with draft.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
-    draft.replace(path)
-
-
-def _is_sound(path: Path) -> bool:
-    """Not if the machine went down while it was written: nobody could read anything any more."""
-    try:
-        with path.open("rb") as file:
-            used = int.from_bytes(file.read(4), sys.byteorder, signed=True)
-        MultiProcessCollector.merge([str(path)])  # type: ignore[no-untyped-call]
-        return 0 <= used <= path.stat().st_size >= FILE_BYTES
-    except Exception:  # noqa: BLE001 - whatever is wrong with what is in it
-        return False
+    def collect(self) -> Iterable[Metric]:
+        """The sum of them."""
+        own = list(_OWN.collect())  # to read them makes our files anew, if they are gone
+        return read_counters(self._directory) if self._directory.is_dir() else own

@@ -65,6 +65,24 @@ class StartConversation(Job):
     task = "conversations.start"
 
 
+class CancelStart(Job):
+    """A start task to be ended."""
+
+    task = "conversations.cancel"
+
+
+class DeleteConversation(Job):
+    """A conversation to be forgotten by its sandbox."""
+
+    task = "conversations.delete"
+
+
+class DeliverMessages(Job):
+    """A conversation to be told what was said meanwhile."""
+
+    task = "conversations.deliver"
+
+
 class RefreshConversation(Job):
     """A conversation whose title or spending a worker must look after."""
 
@@ -80,6 +98,9 @@ JOBS: tuple[type[Job], ...] = (
     DeleteSandbox,
     CheckSandbox,
     StartConversation,
+    CancelStart,
+    DeleteConversation,
+    DeliverMessages,
     RefreshConversation,
 )
 

@@ -9,16 +9,20 @@ past: else a row would wait for as long as that clock was off. A clock that is a
 their fences make harmless.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, CursorResult, and_, case, func, or_, true, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
+from shared.database import Database
 from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox, StartTask
+from shared.models.columns import UtcDateTime
+from shared.statements import Rows, all_columns, give, given, make_row, send
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 
@@ -53,22 +57,28 @@ def claim(
     *,
     where: ColumnElement[bool] | None = None,
 ) -> Row | None:
-    """Take a row that wants a hand, for so many seconds; `where`: only if this is true of it.
+    """Take a row that wants a hand, for so many seconds.
+
+    Args:
+        where: only if this is true of it. Keep it: it is what the statement is known by.
 
     Returns:
-        The row with its new fence; None when it wants nothing or somebody else holds it.
+        The row with its new fence, which belongs to no session; None when it wants nothing or somebody else holds it.
     """
-    wants = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
-    free = or_(col(table.lease_until).is_(None), _is_past(col(table.lease_until)))
-    values = {
-        "lease_owner": owner,
-        "lease_until": now() + timedelta(seconds=seconds),
-        "fence": col(table.fence) + 1,
-        "due_at": None,
-    }
-    mine = and_(col(table.id) == row_id, wants, free, true() if where is None else where)
-    taken = update(table).where(mine).values(**values).returning(table)
-    return session.scalars(taken.execution_options(populate_existing=True)).one_or_none()
+    return _made(table, send(session, _claiming(table, where), _claimant(row_id, owner, seconds)))
+
+
+def claim_at_once(
+    database: Database,
+    table: type[Row],
+    row_id: str,
+    owner: str,
+    seconds: float,
+    *,
+    where: ColumnElement[bool] | None = None,
+) -> Row | None:
+    """The same, committed: on PostgreSQL in one message."""
+    return _made(table, database.carry_out(_claiming(table, where), _claimant(row_id, owner, seconds)))
 
 
 def renew(session: Session, table: type[Row], row_id: str, fence: int, seconds: float) -> None:
@@ -77,9 +87,9 @@ def renew(session: Session, table: type[Row], row_id: str, fence: int, seconds: 
     Raises:
         LeaseLost: the fence has moved on, or the row was let go: nobody would let it go a second time.
     """
-    held = and_(col(table.id) == row_id, col(table.fence) == fence, col(table.lease_until).is_not(None))
-    if _update(session, table, held, {"lease_until": now() + timedelta(seconds=seconds)}) == 0:
-        raise LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
+    until = now() + timedelta(seconds=seconds)
+    if not send(session, _renewing(table), give(row_id=row_id, fence=fence, lease_until=until)):
+        raise _lost(table, row_id, fence)
 
 
 def write(
@@ -88,17 +98,27 @@ def write(
     row_id: str,
     fence: int,
     *,
-    where: ColumnElement[bool] | None = None,
+    still: Mapping[str, Any] | None = None,
+    returning: tuple[str, ...] = (),
     **values: Any,
-) -> None:
-    """Write the holder's facts: one conditional UPDATE that shows its fence (law 3); `where`: and only if this is so.
+) -> Sequence[Any]:
+    """Write the holder's facts: one conditional UPDATE that shows its fence (law 3).
+
+    Args:
+        still: and only if these columns have these values still.
+        returning: the columns to be told.
+
+    Returns:
+        What these columns have by now.
 
     Raises:
         LeaseLost: the fence has moved on, or that is not so; nothing was written.
     """
-    mine = and_(col(table.id) == row_id, col(table.fence) == fence, true() if where is None else where)
-    if _update(session, table, mine, values) == 0:
-        raise LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
+    seen = {f"still_{name}": value for name, value in (still or {}).items()}
+    statement = _writing(table, tuple(values), tuple(still or ()), returning)
+    for row in send(session, statement, give(row_id=row_id, fence=fence, **values, **seen)):
+        return row
+    raise _lost(table, row_id, fence)
 
 
 def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> bool:
@@ -110,14 +130,9 @@ def release(session: Session, table: type[Row], row_id: str, fence: int, retry_a
     Raises:
         LeaseLost: the fence has moved on.
     """
-    due = col(table.due_at)
-    next_due = case((due.is_(None), retry_at), else_=due) if retry_at else due
-    mine = and_(col(table.id) == row_id, col(table.fence) == fence)
-    freed = update(table).where(mine).values(**LET_GO, due_at=next_due).returning(due)
-    found = session.execute(freed.execution_options(synchronize_session=False)).one_or_none()
-    if found is None:
-        raise LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
-    return found[0] is not None
+    for (due_at,) in send(session, _releasing(table), give(row_id=row_id, fence=fence, retry_at=retry_at)):
+        return due_at is not None
+    raise _lost(table, row_id, fence)
 
 
 def free(
@@ -163,7 +178,7 @@ def take_due(
         .order_by(col(table.id))
         .limit(limit)
     )
-    rows: Sequence[Any] = session.exec(due).all()
+    rows: Sequence[Any] = session.execute(due, give(**_times())).all()
     return [row.id for row in rows if _postpone(session, table, row, again_at)]
 
 
@@ -171,16 +186,12 @@ def backlog(session: Session, table: type[Row]) -> Backlog:
     """How much of a table waits for a hand."""
     due = col(table.due_at)
     counts = (func.count(), func.count().filter(_is_past(due)), func.min(due).filter(_is_past(due)))
-    return Backlog(*session.execute(select(*counts).where(due.is_not(None))).one())
+    return Backlog(*session.execute(select(*counts).where(due.is_not(None)), give(**_times())).one())
 
 
 def is_held(lease_until: datetime | None) -> bool:
     """Whether somebody holds a row with this lease now."""
     return lease_until is not None and now() <= lease_until <= now() + FARTHEST
-
-
-def _is_past(column: Any) -> ColumnElement[bool]:
-    return or_(column < now(), column > now() + FARTHEST)
 
 
 def _postpone(session: Session, table: type[Row], row: Any, again_at: datetime) -> bool:
@@ -196,3 +207,63 @@ def _update(session: Session, table: type[Row], where: ColumnElement[bool], valu
     statement = update(table).where(where).values(**values).execution_options(synchronize_session=False)
     result: CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]
     return result.rowcount
+
+
+def _claimant(row_id: str, owner: str, seconds: float) -> dict[str, Any]:
+    until = now() + timedelta(seconds=seconds)
+    return give(row_id=row_id, lease_owner=owner, lease_until=until, **_times())
+
+
+def _made(table: type[Row], rows: Rows) -> Row | None:
+    return make_row(table, rows[0]) if rows else None
+
+
+def _lost(table: type[Row], row_id: str, fence: int) -> LeaseLost:
+    return LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
+
+
+# --- the statements, made once --------------------------------------------------------------------------------------
+
+
+def _times() -> dict[str, datetime]:
+    """What `_is_past` is reckoned by."""
+    moment = now()
+    return {"now": moment, "farthest": moment + FARTHEST}
+
+
+def _is_past(column: Any) -> ColumnElement[bool]:
+    return or_(column < given("now", UtcDateTime()), column > given("farthest", UtcDateTime()))
+
+
+def _mine(table: type[Row]) -> ColumnElement[bool]:
+    return and_(col(table.id) == given("row_id"), col(table.fence) == given("fence"))
+
+
+@lru_cache(maxsize=64)
+def _claiming(table: type[Row], where: ColumnElement[bool] | None) -> Any:
+    wants = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
+    free = or_(col(table.lease_until).is_(None), _is_past(col(table.lease_until)))
+    values = {name: given(name) for name in ("lease_owner", "lease_until")}
+    mine = and_(col(table.id) == given("row_id"), wants, free, true() if where is None else where)
+    taken = update(table).where(mine).values(**values, fence=col(table.fence) + 1, due_at=None)
+    return taken.returning(*all_columns(table))
+
+
+@lru_cache
+def _renewing(table: type[Row]) -> Any:
+    held = update(table).where(_mine(table), col(table.lease_until).is_not(None))
+    return held.values(lease_until=given("lease_until")).returning(col(table.id))
+
+
+@lru_cache(maxsize=256)
+def _writing(table: type[Row], names: tuple[str, ...], still: tuple[str, ...], returning: tuple[str, ...]) -> Any:
+    seen = (getattr(table, name).is_not_distinct_from(given(f"still_{name}")) for name in still)
+    written = update(table).where(_mine(table), *seen).values({name: given(name) for name in names})
+    return written.returning(*(getattr(table, name) for name in returning or ("id",)))
+
+
+@lru_cache
+def _releasing(table: type[Row]) -> Any:
+    due = col(table.due_at)
+    next_due = case((due.is_(None), given("retry_at", UtcDateTime())), else_=due)
+    return update(table).where(_mine(table)).values(**LET_GO, due_at=next_due).returning(due)

@@ -10,15 +10,10 @@ from typing import Any
 
 from kombu import Connection
 from kombu.transport import virtual
-from kombu.transport.redis import Channel, QoS
+from kombu.transport.redis import QoS
 
 # Between two tries to reach a broker that is away. kombu's own pause grows to 30 s, however soon the broker is back.
 RETRY_SECONDS = 1.0
-
-
-def survive_lost_connections() -> None:
-    """Have every channel of this process let go of what its lost connection had handed out."""
-    Channel.QoS = PatientQoS
 
 
 class QuickConnection(Connection):

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.clock import now
+from shared.conversation_metrics import combine, latest
 from shared.documents import check_document, clean_text
 from shared.errors import Invalid
 from shared.ids import parse_id
-from shared.metrics import combine, latest
 from shared.models import Conversation, Event
 
 # `deleting` is left out: it says that the agent server forgets the conversation, and we don't (wire contract 1.11).

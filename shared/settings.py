@@ -27,6 +27,7 @@ class Settings(BaseSettings):
         "auto", description="Second address the API listens on, for sandboxes; auto: docker0's; empty: none"
     )
     web_url: str = Field("", description="The service's URL as its users type it; empty: from host and port")
+    canvas_dir: str = Field("", description="Where the web page was unpacked; empty: canvas in the var directory")
     sandbox_api_url: str = Field(
         "", description="The API's URL as sandboxes see it; empty: http://host.docker.internal:<port>"
     )
@@ -43,6 +44,12 @@ class Settings(BaseSettings):
     )
     wake_seconds: float = Field(60.0, gt=0, description="How long a request waits for its sandbox to run, seconds")
     wake_most_held: int = Field(1000, ge=0, description="Requests that each API process lets wait so at a time")
+    cors_origins: str = Field(
+        "", description="Origins of pages that may ask the API from a browser, comma-separated; empty: none"
+    )
+    git_hosts: str = Field(
+        "", description="Git providers' hosts that may be private, or without https; comma-separated, a port may follow"
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 
@@ -75,6 +82,11 @@ class Settings(BaseSettings):
         return self.var_dir.absolute() / "run" / "metrics"
 
     @cached_property
+    def canvas(self) -> Path:
+        """Where the web page is, if it was unpacked."""
+        return Path(self.canvas_dir).absolute() if self.canvas_dir else self.var_dir.absolute() / "canvas"
+
+    @cached_property
     def public_url(self) -> str:
         """The service's URL for people, without a trailing slash."""
         return (self.web_url or f"http://{self.host}:{self.port}").rstrip("/")
@@ -84,6 +96,16 @@ class Settings(BaseSettings):
         """Where agent servers send their webhooks."""
         root = self.sandbox_api_url or f"http://host.docker.internal:{self.port}"
         return root.rstrip("/") + "/api/v1/webhooks"
+
+    @cached_property
+    def git_listed(self) -> frozenset[str]:
+        """`git_hosts`, one by one."""
+        return frozenset(_listed(self.git_hosts))
+
+    @cached_property
+    def cors_listed(self) -> list[str]:
+        """`cors_origins`, one by one, as browsers write them."""
+        return [origin.rstrip("/") for origin in _listed(self.cors_origins)]
 
     @cached_property
     def quotas(self) -> Quotas:
@@ -114,3 +136,7 @@ class Settings(BaseSettings):
     def metrics_key_file(self) -> Path:
         """Where the key is kept that opens `/metrics`, and nothing else."""
         return self.var_dir / "metrics.key"
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip().lower() for item in text.split(",") if item.strip()]

@@ -112,12 +112,15 @@ class Reason(StrEnum):
     RETIRED = "retired"
     NOT_DORMANT = "not_dormant"
     INITIALIZE_FAILED = "initialize_failed"
+    # by its owner's wish for another
+    MADE_ROOM = "made_room"
     # by a deadline
     IDLE_FROZEN = "idle_frozen"
     IDLE_STOPPED = "idle_stopped"
     IDLE_DELETED = "idle_deleted"
     EXPIRED = "expired"
     # of start tasks
+    CANCELLED = "cancelled"
     LLM_KEY_MISSING = "llm_key_missing"
     SANDBOX_FAILED = "sandbox_failed"
     SANDBOX_PAUSED = "sandbox_paused"

@@ -6,6 +6,9 @@ from typing import Any, Protocol
 
 from shared.states import Desired, Status
 
+# The name of its port among those that are exposed.
+AGENT_SERVER = "AGENT_SERVER"
+
 
 class HasState(Protocol):
     """What of a sandbox's row it depends on."""
@@ -60,5 +63,5 @@ def stand(row: HasState) -> Standing:
 
 def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
     """Where a sandbox's agent server answers, without a trailing slash, if it is exposed."""
-    urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == "AGENT_SERVER")
+    urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == AGENT_SERVER)
     return next(urls, None)

@@ -1,25 +1,12 @@
-"""A user's settings in clear, and what of them is shown in place of a secret."""
+"""A user's settings in clear."""
 
-import re
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.errors import Invalid
-
-# Shown in place of a secret; sent back, it stands for the stored one and is never stored itself.
-MASK = "**********"
-
-McpConfig = dict[str, Any]
-Server = dict[str, Any]
-
-# What in a URL may be a credential: all before the @, and the parameters with such names.
-USER_INFO = re.compile(r"(?<=//)[^/?#]*(?=@)")
-SECRET_PARAMETER = re.compile(
-    r"([?&#;][^=&#;]*(?:auth|code|cred|jwt|key|pass|secret|session|sig|token)[^=&#;]*=)[^&#;]*", re.IGNORECASE
-)
+from shared.llm_profiles import LlmProfiles
+from shared.mcp_servers import McpConfig
 
 
 class Provider(StrEnum):
@@ -67,77 +54,33 @@ class OpenSettings(BaseModel):
     git_user_email: str | None = None
 
 
-class StoredSettings(OpenSettings):
+class V1Settings(OpenSettings):
+    """And those that V1 has beyond V0."""
+
+    # These three are kept and given back, and change nothing here.
+    user_version: int | None = None
+    v1_enabled: bool = True
+    registered_marketplaces: list[dict[str, Any]] = Field(default_factory=list)
+    # The names of a project's skills that no conversation is to have.
+    disabled_skills: list[str] | None = None
+    # Clones have their whole history.
+    git_full_clone: bool = False
+    # One of `shared.store.grouping.ORDERS`, or none.
+    sandbox_grouping_strategy: str = "NO_GROUPING"
+    # What is made when no spec is asked for, while there is such a spec.
+    default_sandbox_spec_id: str | None = None
+    # The name of the profile that makes titles; one that is not there stands for none.
+    title_llm_profile: str | None = None
+
+
+class StoredSettings(V1Settings):
     """Every setting in clear, for the worker; a repr or a log line of it shows no secret."""
 
     llm_api_key: str | None = Field(default=None, repr=False)
     search_api_key: str | None = Field(default=None, repr=False)
     sandbox_api_key: str | None = Field(default=None, repr=False)
-    # {sse_servers, stdio_servers, shttp_servers}, as section 2.2 of the interface has it.
+    # {sse_servers, stdio_servers, shttp_servers}, see `shared.mcp_servers`.
     mcp_config: McpConfig | None = Field(default=None, repr=False)
-
-
-def mask_servers(config: Mapping[str, Any]) -> McpConfig:
-    """The MCP servers without keys, environment values and the credentials in URLs."""
-    return {
-        "sse_servers": [_mask_remote(server) for server in _listed(config, "sse_servers")],
-        "stdio_servers": [_mask_process(server) for server in _listed(config, "stdio_servers")],
-        "shttp_servers": [_mask_remote(server) for server in _listed(config, "shttp_servers")],
-    }
-
-
-def unmask_servers(config: Mapping[str, Any], stored: Mapping[str, Any] | None) -> McpConfig:
-    """The MCP servers with what is stored wherever they hold the mask: found by URL, or by name.
-
-    Raises:
-        Invalid: nothing is stored that a mask could stand for.
-    """
-    sse, shttp = _by_url(stored, "sse_servers"), _by_url(stored, "shttp_servers")
-    processes = {server["name"]: server for server in _listed(stored, "stdio_servers")}
-    return {
-        # A server may have moved from one list to the other.
-        "sse_servers": [_unmask_remote(server, shttp | sse) for server in _listed(config, "sse_servers")],
-        "stdio_servers": [_unmask_process(server, processes) for server in _listed(config, "stdio_servers")],
-        "shttp_servers": [_unmask_remote(server, sse | shttp) for server in _listed(config, "shttp_servers")],
-    }
-
-
-def mask_url(url: str) -> str:
-    """The URL without what looks like a credential in it."""
-    return SECRET_PARAMETER.sub(rf"\g<1>{MASK}", USER_INFO.sub(MASK, url))
-
-
-def _listed(config: Mapping[str, Any] | None, name: str) -> Sequence[Server]:
-    return (config or {}).get(name) or ()
-
-
-def _by_url(config: Mapping[str, Any] | None, name: str) -> dict[str, Server]:
-    return {mask_url(server["url"]): server for server in _listed(config, name)}
-
-
-def _mask_remote(server: Server) -> Server:
-    return server | {"url": mask_url(server["url"]), "api_key": MASK if server.get("api_key") else None}
-
-
-def _mask_process(server: Server) -> Server:
-    return server | {"env": dict.fromkeys(server.get("env") or {}, MASK)}
-
-
-def _unmask_remote(server: Server, stored: Mapping[str, Server]) -> Server:
-    url, key = server["url"], server.get("api_key")
-    before = stored.get(mask_url(url), {})
-    if MASK in url and url == mask_url(url):
-        url = before.get("url", url)
-    if key == MASK:
-        key = before.get("api_key", key)
-    if MASK in url or key == MASK:
-        raise Invalid("mcp_config: no server with that URL is stored whose secret the mask could stand for")
-    return server | {"url": url, "api_key": key or None}
-
-
-def _unmask_process(server: Server, stored: Mapping[str, Server]) -> Server:
-    before = stored.get(server["name"], {}).get("env") or {}
-    env = server.get("env") or {}
-    if any(value == MASK and name not in before for name, value in env.items()):
-        raise Invalid(f"mcp_config: {server['name']!r} has no stored variable that the mask could stand for")
-    return server | {"env": {name: before[name] if value == MASK else value for name, value in env.items()}}
+    # What V1's nested shape has beyond the fields above: see `shared.nested_settings`.
+    agent_settings: dict[str, Any] = Field(default_factory=dict, repr=False)
+    llm_profiles: LlmProfiles = Field(default_factory=LlmProfiles, repr=False)

@@ -19,7 +19,7 @@ from shared.crypto import Vault, new_secret_key
 from shared.database import Database
 from shared.models import NodeRefusal, Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, PauseKind, Status
-from shared.store import nodes, sandboxes, specs, users
+from shared.store import nodes, specs, users, wishes
 from tests.factories import Person, make_node, make_person, make_sandbox, make_spec
 from tests.rows import as_stored
 from tests.services import processes
@@ -542,7 +542,7 @@ def test_what_was_resumed_while_a_node_was_drained_is_named(
     def resume_one(_seconds: float) -> None:
         stop_all(database)
         with database.transaction() as session:
-            sandboxes.wish(session, session.get_one(Sandbox, three_on_a[1]), Desired.RUNNING, due_at=now())
+            wishes.wish(session, session.get_one(Sandbox, three_on_a[1]), Desired.RUNNING, due_at=now())
 
     monkeypatch.setattr("shared.node_commands.sleep", resume_one)
     answer = migrated("nodes", "drain", "a", "--yes")

@@ -23,6 +23,7 @@ from worker.app import app
 from worker.dead_workers import free_leases, show_life
 from worker.engine import DockerEngine
 from worker.events import follow_events
+from worker.gathered_events import GatheringConsumer
 from worker.health import TURNS, HealthWatch
 from worker.keeper import LeaseKeeper
 from worker.looks import open_threads
@@ -69,6 +70,7 @@ def main() -> None:
         without_mingle=True,
         without_gossip=True,
         task_events=True,
+        consumer_cls=GatheringConsumer,
         loglevel=shared.log_level,
         quiet=True,  # its banner says what our own line has said
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from shared.errors import WorkspaceError
+from shared.llm_profiles import SECRET_FIELDS
 from worker.agent_secrets import GivenSecret, check_secrets, gather_secrets, on_the_wire
 from worker.mcp_servers import map_servers
 
@@ -23,6 +24,8 @@ KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_a
 # The agent server refuses other tags; they stay in the store, where clients read them.
 TAG_NAME = re.compile(r"[a-z0-9]+")
 LONGEST_TAG = 256
+# Under this name the agent server is given the LLM that titles are to be made with.
+TITLE_PROFILE = "aw-title"
 
 
 class LlmNotConfigured(WorkspaceError):
@@ -48,6 +51,11 @@ class AgentInputs:
     # {sse_servers, shttp_servers, stdio_servers}, as section 2.2 of the interface has it.
     mcp_config: Mapping[str, Any] | None = field(default=None, repr=False)
     search_api_key: str | None = field(default=None, repr=False)
+    # What V1's nested settings have beyond the fields above.
+    agent_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    disabled_skills: Sequence[str] = ()
+    # The LLM that the title is to be made with, if not the agent's: kept as TITLE_PROFILE before.
+    title_llm: Mapping[str, Any] | None = field(default=None, repr=False)
     secrets: Mapping[str, GivenSecret] = field(default_factory=dict)
     provider_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     user_id: str | None = None
@@ -83,6 +91,7 @@ def build_request(inputs: AgentInputs) -> Body:
         "plugins": _plugins(inputs),
         "tags": _usable_tags(inputs.tags),
         "autotitle": not inputs.title,
+        "title_llm_profile": TITLE_PROFILE if inputs.title_llm else None,
         "user_id": inputs.user_id,
     }
     return {name: value for name, value in body.items() if value is not None}
@@ -98,6 +107,8 @@ def secret_values(inputs: AgentInputs) -> list[str]:
     values += [secret.value for secret in inputs.secrets.values()]
     for server in map_servers(inputs.mcp_config, inputs.search_api_key).values():
         values += [server.get("auth", {}).get("value"), *server.get("env", {}).values()]
+        values += server.get("headers", {}).values()
+    values += _further_secrets(inputs.agent_settings) + _llm_secrets(inputs.title_llm or {})
     return [value for value in values if isinstance(value, str) and value]
 
 
@@ -109,6 +120,7 @@ def plan_path(inputs: AgentInputs) -> str:
 
 def _agent_settings(inputs: AgentInputs) -> Body:
     settings: Body = {
+        **inputs.agent_settings,
         "agent_kind": "openhands",
         "llm": _llm(inputs),
         "condenser": _condenser(inputs),
@@ -128,11 +140,20 @@ def _llm(inputs: AgentInputs) -> Body:
     if not (inputs.llm_api_key or inputs.llm_base_url or model.startswith(KEYLESS_MODELS)):
         raise LlmNotConfigured(f"no API key is set for {model}: store llm_api_key in the settings")
     llm = {"model": model, "api_key": inputs.llm_api_key or None, "base_url": inputs.llm_base_url or None}
-    return {"usage_id": "agent", **_without_nulls(llm, *llm)}
+    return {**inputs.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}
+
+
+def _further_secrets(settings: Mapping[str, Any]) -> list[Any]:
+    return [*_llm_secrets(settings.get("llm", {})), settings.get("verification", {}).get("critic_api_key")]
+
+
+def _llm_secrets(llm: Mapping[str, Any]) -> list[Any]:
+    return [*(llm.get(name) for name in SECRET_FIELDS), *llm.get("extra_headers", {}).values()]
 
 
 def _condenser(inputs: AgentInputs) -> Body:
-    condenser: Body = {"enabled": inputs.enable_default_condenser}
+    rest = inputs.agent_settings.get("condenser", {})
+    condenser: Body = {**rest, "enabled": inputs.enable_default_condenser}
     if inputs.condenser_max_size:
         condenser["max_size"] = inputs.condenser_max_size
     return condenser
@@ -141,6 +162,8 @@ def _condenser(inputs: AgentInputs) -> Body:
 def _agent_context(inputs: AgentInputs) -> Body:
     # The project's skills are files in the sandbox; the public ones would be fetched from the network.
     context: Body = {"load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
+    if inputs.disabled_skills:
+        context["disabled_skills"] = list(inputs.disabled_skills)
     suffixes = [inputs.system_message_suffix or "", _plan_suffix(inputs)]
     if any(suffixes):
         context["system_message_suffix"] = "\n\n".join(suffix for suffix in suffixes if suffix)

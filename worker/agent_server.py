@@ -9,7 +9,6 @@ The texts of these errors are safe to show: the server's own words pass through 
 quotes from a request are cut out first. Bodies are never logged.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import httpx
 
 from shared import failpoints
 from shared.errors import WorkspaceError
+from worker.refusal_texts import refusal_text
 
 Redact = Callable[[str], str]
 
@@ -204,6 +204,14 @@ class AgentServer:
             timeout=UPLOAD_SECONDS,
         )
 
+    def keep_profile(self, name: str, llm: Mapping[str, Any]) -> None:
+        """Keep an LLM's configuration under a name that conversations may use, in place of what had it.
+
+        The server encrypts its secrets.
+        """
+        body = {"llm": llm, "include_secrets": True}
+        self._call("keep a profile", "POST", f"/profiles/{name}", json=body)
+
     def create_conversation(self, body: dict[str, Any]) -> dict[str, Any]:
         """Create the conversation of `agent_request.build_request`, or return it if its id exists already.
 
@@ -219,6 +227,28 @@ class AgentServer:
     def send_message(self, conversation_id: str, message: dict[str, Any]) -> None:
         """Give the conversation a message, {role, content, run}."""
         self._call("take a message", "POST", f"/conversations/{conversation_id}/events", json=message)
+
+    def list_messages(self, conversation_id: str) -> list[dict[str, Any]]:
+        """The newest messages of users, up to a hundred events, newest first."""
+        params: dict[str, str | int] = {
+            "kind": "MessageEvent",
+            "source": "user",
+            "sort_order": "TIMESTAMP_DESC",
+            "limit": EVENTS_A_PAGE,
+        }
+        path = f"/conversations/{conversation_id}/events/search"
+        messages: list[dict[str, Any]] = self._json("list messages", "GET", path, params=params)["items"]
+        return messages
+
+    def run(self, conversation_id: str) -> bool:
+        """Let the agent go on. False: it is at work already."""
+        try:
+            self._call("run the conversation", "POST", f"/conversations/{conversation_id}/run")
+        except AgentServerRefused as refusal:
+            if refusal.status != 409:
+                raise
+            return False
+        return True
 
     def rename_conversation(self, conversation_id: str, title: str) -> bool:
         """Set the title. False: no such conversation."""
@@ -288,7 +318,7 @@ class AgentServer:
             return response
         if response.status_code == 401:
             raise WrongServer("the agent server does not take the sandbox's key")
-        detail = self._hide_key(self._redact(_detail(response)))[:LONGEST_DETAIL]
+        detail = self._hide_key(self._redact(refusal_text(response)))[:LONGEST_DETAIL]
         if response.status_code >= 500 or response.status_code == 429:
             raise AgentServerUnreachable(f"the agent server could not {aim}: {response.status_code} {detail}")
         raise AgentServerRefused(aim, response.status_code, detail)
@@ -313,35 +343,3 @@ def _state(response: httpx.Response) -> str | None:
     except ValueError:
         return None
     return str(body.get("state")) if isinstance(body, dict) else None
-
-
-def _detail(response: httpx.Response) -> str:
-    try:
-        body = response.json()
-    except ValueError:
-        return ""
-    if not isinstance(body, dict):
-        return ""
-    parts = [_problems(body.get("detail")), _words(body.get("exception"))]
-    return "; ".join(part for part in parts if part)
-
-
-def _problems(detail: object) -> str:
-    """FastAPI's list of problems as one line, or the plain text other errors carry."""
-    if not isinstance(detail, list):
-        return _words(detail)
-    return "; ".join(_problem(entry) for entry in detail if isinstance(entry, dict))
-
-
-def _problem(entry: dict[str, Any]) -> str:
-    place = ".".join(str(part) for part in entry.get("loc", ()) if part != "body")
-    return f"{place}: {_words(entry.get('msg'))}" if place else _words(entry.get("msg"))
-
-
-def _words(text: object) -> str:
-    """A text on one line, without the shortened values that pydantic quotes: redaction can't find those."""
-    if not isinstance(text, str):
-        return ""
-    text = re.sub(r"\[type=[^,\]]*, input_value=.*", "", text)
-    text = re.sub(r"For further information visit \S+", "", text)
-    return " ".join(text.split())

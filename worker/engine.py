@@ -3,6 +3,7 @@
 import io
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -188,7 +189,8 @@ class DockerEngine:
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
         client = self._api()
         with _translated():
-            self._stream = client.events(decode=True, filters=wanted)
+            # The engine answers before it listens: what happens in between, it tells from its memory.
+            self._stream = client.events(decode=True, filters=wanted, since=int(time.time()))
         return self._names(self._stream)
 
     def close(self) -> None:

@@ -9,10 +9,11 @@ from sqlmodel import col, select
 
 from shared import leases
 from shared.clock import after
-from shared.jobs import Job, ResumeSandbox, StartConversation
-from shared.models import Node, Sandbox, StartTask
+from shared.jobs import Job, ResumeSandbox
+from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.store import evacuation, nodes
 from shared.store.evacuation import Claimant, Lost
+from shared.store.followers import Followers
 from worker.parts import Parts
 
 log = structlog.get_logger()
@@ -63,7 +64,7 @@ def evacuate(parts: Parts, lost: Lost) -> None:
         ids = evacuation.concerned(session, lost.node_id)
     for sandbox_id in ids:
         parts.publisher.publish(*_evacuate(parts, lost, sandbox_id))
-    parts.publisher.publish(*_take_due_starts(parts, lost))
+    parts.publisher.publish(*_take_due(parts, lost))
 
 
 def _evacuate(parts: Parts, lost: Lost, sandbox_id: str) -> list[Job]:
@@ -75,13 +76,14 @@ def _evacuate(parts: Parts, lost: Lost, sandbox_id: str) -> list[Job]:
         return []
     log.warning("evacuated", sandbox=sandbox_id, lost=lost.node_id, moved_to=done.moved_to)
     moved: list[Job] = [ResumeSandbox(sandbox_id, done.moved_to)] if done.moved_to else []
-    return [*moved, *(StartConversation(task_id, here) for task_id in done.woken)]
+    return [*moved, *done.woken.jobs(here)]
 
 
-def _take_due_starts(parts: Parts, lost: Lost) -> list[Job]:
-    """Its start tasks have nobody else who would look after them."""
+def _take_due(parts: Parts, lost: Lost) -> list[Job]:
+    """Its start tasks and conversations have nobody else who would look after them."""
     there = select(Sandbox.id).where(Sandbox.node_id == lost.node_id)
     again_at = after(parts.shared.republish_seconds)
     with parts.database.transaction() as session:
-        ids = leases.take_due(session, StartTask, col(StartTask.sandbox_id).in_(there), again_at=again_at)
-    return [StartConversation(task_id, parts.settings.node) for task_id in ids]
+        starts = leases.take_due(session, StartTask, col(StartTask.sandbox_id).in_(there), again_at=again_at)
+        talks = leases.take_due(session, Conversation, col(Conversation.sandbox_id).in_(there), again_at=again_at)
+    return Followers(starts, talks).jobs(parts.settings.node)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from shared.mcp_servers import free_name, name_servers
+
 Server = dict[str, Any]
 
 # What `search_api_key` is the key of.
@@ -13,20 +15,16 @@ def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None
     """The map for `agent_settings`, in the order of the lists.
 
     Args:
-        mcp_config: {sse_servers, shttp_servers, stdio_servers}, as section 2.2 of the interface has it.
+        mcp_config: the lists, see `shared.mcp_servers`.
         search_api_key: if set, the search engine's server is added.
     """
-    lists = mcp_config or {}
-    servers: dict[str, Server] = {}
-    for entry in lists.get("stdio_servers") or ():
-        servers[_free_name(entry.get("name") or "stdio", servers)] = _process(entry)
-    for entry in lists.get("sse_servers") or ():
-        servers[_free_name("sse", servers)] = _remote("sse", entry)
-    for entry in lists.get("shttp_servers") or ():
-        servers[_free_name("shttp", servers)] = _remote("http", entry)
+    servers = {
+        name: _process(entry) if transport == "stdio" else _remote(transport, entry)
+        for name, transport, entry in name_servers(mcp_config)
+    }
     if search_api_key:
         search = {"url": SEARCH_URL, "api_key": search_api_key}
-        servers[_free_name("tavily", servers)] = _remote("http", search)
+        servers[free_name("tavily", set(servers))] = _remote("http", search)
     return servers
 
 
@@ -35,7 +33,7 @@ def _process(entry: Mapping[str, Any]) -> Server:
 
 
 def _remote(transport: str, entry: Mapping[str, Any]) -> Server:
-    server = {"transport": transport, **_given(entry, "url", "timeout")}
+    server = {"transport": transport, **_given(entry, "url", "headers", "timeout")}
     if entry.get("api_key"):
         # In a header: the server's state events quote a URL in clear text.
         server["auth"] = {"strategy": "bearer", "value": entry["api_key"]}
@@ -44,11 +42,3 @@ def _remote(transport: str, entry: Mapping[str, Any]) -> Server:
 
 def _given(entry: Mapping[str, Any], *names: str) -> Server:
     return {name: entry[name] for name in names if entry.get(name) is not None}
-
-
-def _free_name(name: str, taken: Mapping[str, Any]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    return free

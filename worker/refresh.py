@@ -1,4 +1,4 @@
-"""What no webhook does for a conversation: fetching the title the agent server made, and stopping at the budget."""
+"""What no webhook does for a conversation: its messages, its title, the stop at its budget, its end."""
 
 from typing import Any
 
@@ -7,9 +7,11 @@ import structlog
 from shared import changes, leases
 from shared.clock import now
 from shared.models import Conversation, Sandbox
-from shared.states import Status
-from shared.store import conversations
+from shared.states import Desired, Status
+from shared.store import conversations, pending_messages
 from worker.agent_server import AgentServer
+from worker.deliveries import deliver
+from worker.forgetting import forget
 from worker.parts import Parts
 from worker.turns import TryAgain, take_turns
 
@@ -27,14 +29,30 @@ def refresh_conversation(parts: Parts, conversation_id: str) -> None:
 
 
 def _refresh(parts: Parts, conversation: Conversation) -> None:
+    if conversation.deleted_at is not None:
+        forget(parts, conversation)
+        return
     with parts.database.reading() as session:
         sandbox = session.get(Sandbox, conversation.sandbox_id)
-    server = parts.agent_server(sandbox) if sandbox and sandbox.status == Status.RUNNING else None
+    if sandbox is None or sandbox.desired == Desired.DELETED:
+        _settle(parts, conversation)
+        return
+    server = parts.agent_server(sandbox) if sandbox.status == Status.RUNNING else None
     if server is None:
         return
+    if conversation.awaits_sandbox:
+        deliver(parts, conversation, server)
     _hold_to_budget(server, conversation)
     if not conversation.title_settled:
         _settle_title(parts, server, conversation)
+
+
+def _settle(parts: Parts, conversation: Conversation) -> None:
+    """Nothing will be done in its sandbox any more."""
+    if conversation.awaits_sandbox:
+        with parts.database.transaction() as session:
+            pending_messages.discard(session, conversation.id)
+            pending_messages.rest(session, conversation)
 
 
 def _leave_as_it_is(_parts: Parts, conversation: Conversation) -> None:
@@ -61,7 +79,7 @@ def _settle_title(parts: Parts, server: AgentServer, conversation: Conversation)
 def _write_title(parts: Parts, conversation: Conversation, title: str) -> None:
     with parts.database.transaction() as session:
         row = conversations.find(session, conversation.id, lock=True)
-        if row is None or row.title_settled:
+        if row is None or row.title_settled or row.deleted_at is not None:
             return  # somebody named it while we asked: theirs is newer
         values: dict[str, Any] = {"title": title, "title_settled": True, "updated_at": now(), "attempt": 0}
         leases.write(session, Conversation, conversation.id, conversation.fence, **values)

@@ -28,7 +28,8 @@ class SandboxServer:
 
     def config(self) -> bytes:
         """The file that it reads when it boots: for its owner, or, in the warm pool, for nobody yet."""
-        origins = [self._parts.shared.public_url]
+        # Pages that may ask the API ask agent servers, too.
+        origins = [self._parts.shared.public_url, *self._parts.shared.cors_listed]
         if self._sandbox.owner_id is None and self._sandbox.boot_key is not None:
             return dormant_config(self._parts.vault.decrypt(self._sandbox.boot_key), origins=origins)
         return server_config(self._session_key(), webhook_url=self._parts.shared.webhook_url, origins=origins)

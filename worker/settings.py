@@ -28,6 +28,9 @@ class WorkerSettings(BaseSettings):
     heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two signs of life of the node")
     node_lost_seconds: float = Field(20.0, gt=0, description="Another node that is silent for this long is lost")
     stop_seconds: int = Field(5, ge=0, description="Grace that a container gets before it is killed")
+    first_message_seconds: float = Field(
+        15, ge=0, description="Longest time from a conversation's making to its first message"
+    )
     metrics_host: str = Field("127.0.0.1", description="Address that a worker serves this machine's metrics on")
     metrics_port: int = Field(0, ge=0, le=65535, description="Port that a worker serves metrics on; 0: none")
     most_attempts: int = Field(5, ge=1, description="Failed tries after which a wish ends in ERROR")

@@ -1,4 +1,4 @@
-"""How a turn on a sandbox ends: its facts written, its waiting start tasks woken, its remains cleared up."""
+"""How a turn on a sandbox ends: its facts written, what waits for it woken, its remains cleared up."""
 
 from dataclasses import asdict
 
@@ -6,10 +6,10 @@ import structlog
 
 from shared.clock import now
 from shared.instruments import observe_refill
-from shared.jobs import Job, StartConversation
+from shared.jobs import Job
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, PauseKind, Reason, Status
-from shared.store import refusals, sandboxes, start_tasks
+from shared.store import followers, refusals, sandboxes, specs
 from shared.store.refusals import Judgement
 from shared.store.sandboxes import Fact
 from worker.agent_server import redacting
@@ -74,8 +74,7 @@ class Settlement:
     def spec(self) -> SandboxSpec:
         """What the sandbox is made from, as of this turn."""
         if self._spec is None:
-            with self._parts.database.reading() as session:
-                self._spec = session.get_one(SandboxSpec, self._sandbox.spec_id)
+            self._spec = specs.read_spec(self._parts.database, self._sandbox.spec_id)
         return self._spec
 
     def _why_paused(self, kind: PauseKind) -> Reason | None:
@@ -117,7 +116,7 @@ class Settlement:
         return redacting(map(self._parts.vault.decrypt, keys))(text).strip()
 
     def _write(self, fact: Fact, *, answered: bool = True, lets_go: bool = False) -> None:
-        """Write a fact, and wake the start tasks that wait for it; `lets_go`: nothing follows it."""
+        """Write a fact, and wake what waits for it; `lets_go`: nothing follows it."""
         generation = self._sandbox.generation if answered else None
         if answered and self._is_known(fact):
             return
@@ -129,8 +128,7 @@ class Settlement:
                 judged = refusals.judge(session, self._sandbox)
             moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation, lets_go=lets_go)
             if moved or answered:
-                ids = start_tasks.wake(session, self._sandbox.id, now())
-                woken = [StartConversation(task_id, self._sandbox.node_id) for task_id in ids]
+                woken = followers.wake(session, self._sandbox.id, now()).jobs(self._sandbox.node_id)
         if first and self._sandbox.owner_id is None:
             observe_refill(self._sandbox.spec_id, now() - self._sandbox.created_at)
         log.info("sandbox", sandbox=self._sandbox.id, status=fact.status.value, reason=fact.reason)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlmodel import Session
 
+from shared.llm_profiles import Llm
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.store import conversations, secrets, user_settings
 from shared.store.secrets import ProviderCredential
@@ -59,11 +60,11 @@ def load_inputs(parts: Parts, task: StartTask, sandbox: Sandbox) -> StartInputs:
         settings = user_settings.load(session, parts.vault, task.owner_id) or StoredSettings()
         tokens = secrets.provider_tokens(session, parts.vault, task.owner_id)
         custom = _custom_secrets(session, parts, task)
-        working_dir = session.get_one(SandboxSpec, sandbox.spec_id).working_dir
+        spec = session.get_one(SandboxSpec, sandbox.spec_id)
     project = Project(
         conversation_id=task.conversation_id,
-        working_dir=working_dir,
-        repository=_repository(task.request, tokens),
+        working_dir=_working_dir(spec, task),
+        repository=_repository(task.request, tokens, full=settings.git_full_clone),
         author=settings.git_user_name,
         address=settings.git_user_email,
     )
@@ -100,6 +101,9 @@ def _agent_inputs(
         condenser_max_size=settings.condenser_max_size,
         mcp_config=settings.mcp_config,
         search_api_key=settings.search_api_key,
+        agent_settings=settings.agent_settings,
+        disabled_skills=settings.disabled_skills or (),
+        title_llm=None if request.get("title") else _title_llm(settings),
         secrets=custom,
         provider_tokens={provider: known.token for provider, known in tokens.items() if known.token},
         user_id=task.owner_id,
@@ -114,12 +118,24 @@ def _agent_inputs(
     )
 
 
+def _title_llm(settings: StoredSettings) -> Llm | None:
+    """The profile for titles; None: none is named, or it is gone."""
+    return settings.llm_profiles.profiles.get(settings.title_llm_profile or "")
+
+
+def _working_dir(spec: SandboxSpec, task: StartTask) -> str:
+    """The spec's, or a folder of the conversation's own in it where it may have company (wire contract 2.1)."""
+    return (
+        f"{spec.working_dir.rstrip('/')}/{task.conversation_id}" if task.request.get("own_folder") else spec.working_dir
+    )
+
+
 def _custom_secrets(session: Session, parts: Parts, task: StartTask) -> dict[str, GivenSecret]:
     stored = secrets.custom_secrets(session, parts.vault, task.owner_id)
     return {name: GivenSecret(secret.value, secret.description) for name, secret in stored.items()}
 
 
-def _repository(request: Request, tokens: dict[str, ProviderCredential]) -> Repository | None:
+def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full: bool) -> Repository | None:
     name = request.get("selected_repository")
     if not name:
         return None
@@ -131,6 +147,7 @@ def _repository(request: Request, tokens: dict[str, ProviderCredential]) -> Repo
         token=known.token if known else None,
         host=known.host if known else None,
         branch=request.get("selected_branch"),
+        full=full,
     )
 
 

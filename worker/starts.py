@@ -1,23 +1,27 @@
 """Starting a conversation: the stages of a start task (design, section 5).
 
 Each stage is recorded before it is begun and is safe to repeat: a worker that dies in the middle is followed by one
-that begins the same stage again. SETTING_UP_SKILLS is passed over: the agent server loads a project's skills itself.
+that begins the same stage again. A stage with nothing to do is passed over; so is SETTING_UP_SKILLS: the agent server
+loads a project's skills itself.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import structlog
+from sqlmodel import Session
 
 from shared.clock import now
-from shared.jobs import DeleteSandbox
-from shared.models import Sandbox, StartTask
+from shared.errors import Cancelled
+from shared.jobs import DeleteSandbox, DeliverMessages
+from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import conversations, deadlines, start_tasks
-from worker.agent_request import LlmNotConfigured, build_request
+from shared.store import conversations, deadlines, deletions, pending_messages, start_tasks
+from worker.agent_request import TITLE_PROFILE, LlmNotConfigured, build_request
 from worker.agent_secrets import UnusableSecret
-from worker.agent_server import AgentServer, AgentServerError, AgentServerRefused, AgentServerUnreachable, WrongServer
+from worker.agent_server import AgentServer, AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.parts import Parts
+from worker.refresh import refresh_conversation
 from worker.start_inputs import StartInputs, load_inputs
 from worker.turns import TryAgain, take_turns
 from worker.workspace_setup import (
@@ -67,7 +71,10 @@ class ConversationStart:
         if Stage(self._task.stage).is_final:
             return
         try:
+            self._heed()
             self._walk()
+        except Cancelled:
+            self._fail(Reason.CANCELLED, "cancelled by its owner")
         except StartFailed as failure:
             self._fail(failure.reason, str(failure))
         except (WorkspaceSetupFailed, LlmNotConfigured, UnusableSecret, AgentServerRefused) as error:
@@ -79,6 +86,10 @@ class ConversationStart:
         """Say that a defect of ours is in the way."""
         if not Stage(self._task.stage).is_final:
             self._fail(Reason.INTERNAL_ERROR, "the worker failed at it again and again; its log says how")
+
+    def _heed(self) -> None:
+        if self._task.cancelled_at is not None:
+            raise Cancelled(f"start task {self._task.id} is cancelled")
 
     def _walk(self) -> None:
         sandbox = self._await_sandbox()
@@ -96,10 +107,19 @@ class ConversationStart:
         )
         order = list(Stage)
         for stage, step in steps:
-            if order.index(stage) >= order.index(Stage(self._task.stage)):
+            if order.index(stage) >= order.index(Stage(self._task.stage)) and self._has_work(stage):
                 self._enter(stage)
                 step(server, inputs)
         self._finish()
+
+    def _has_work(self, stage: Stage) -> bool:
+        match stage:
+            case Stage.RUNNING_SETUP_SCRIPT:
+                return self._brings.setup_script
+            case Stage.SETTING_UP_GIT_HOOKS:  # the setup script may have made one
+                return self._brings.git_hook or self._brings.setup_script
+            case _:
+                return True
 
     def _await_sandbox(self) -> Sandbox | None:
         """The sandbox once it runs; None while it is on its way."""
@@ -121,13 +141,10 @@ class ConversationStart:
         self._brings = prepare_repository(server, inputs.project) or Brings()
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
-        if self._brings.setup_script:
-            run_setup_script(server, inputs.project.folder, redact=inputs.redact)
+        run_setup_script(server, inputs.project.folder, redact=inputs.redact)
 
     def _install_git_hooks(self, server: AgentServer, inputs: StartInputs) -> None:
-        # The setup script may have made one.
-        if self._brings.git_hook or self._brings.setup_script:
-            install_git_hooks(server, inputs.project.folder)
+        install_git_hooks(server, inputs.project.folder)
 
     def _create_conversation(self, server: AgentServer, inputs: StartInputs) -> None:
         body = build_request(inputs.agent)
@@ -135,17 +152,43 @@ class ConversationStart:
             if conversations.find(session, self._task.conversation_id) is None:
                 # Unlisted: its webhooks are welcome from now on, its owner sees it once it is READY.
                 session.add(inputs.conversation(self._task))
+        self._provide_title_llm(server, inputs)
         server.create_conversation(body)
         if self._sent_before and inputs.agent.initial_message:
             self._send_lost_message(server, body)
         if inputs.agent.title:
             server.rename_conversation(self._task.conversation_id, inputs.agent.title)
 
+    def _provide_title_llm(self, server: AgentServer, inputs: StartInputs) -> None:
+        """A title is no reason to fail: where the server refuses, the agent's own LLM makes it."""
+        if inputs.agent.title_llm is None:
+            return
+        try:
+            server.keep_profile(TITLE_PROFILE, inputs.agent.title_llm)
+        except AgentServerRefused as refusal:
+            log.warning("title_llm_refused", task=self._task.id, detail=str(refusal))
+
     def _send_lost_message(self, server: AgentServer, body: dict[str, Any]) -> None:
-        """A create that broke off may have left a conversation without its message, and a repeat sends none."""
+        """A create that broke off may have left a conversation without its message, and a repeat sends none.
+
+        It may be at it, too: the server shows a conversation, and returns it to who creates it again, before it has
+        made its tools and heard the message.
+
+        Raises:
+            TryAgain: it may be.
+        """
         known = server.get_conversation(self._task.conversation_id)
-        if known is not None and known.get("last_user_message_id") is None:
-            server.send_message(self._task.conversation_id, body["initial_message"])
+        if known is None or known.get("last_user_message_id") is not None:
+            return
+        if (seconds := self._seconds_to_hear()) > 0:
+            raise TryAgain("its first message may be on the way", seconds=seconds, counts=False)
+        server.send_message(self._task.conversation_id, body["initial_message"])
+
+    def _seconds_to_hear(self) -> float:
+        """How much longer the first create may take; its row was made just before."""
+        with self._parts.database.reading() as session:
+            conversation = session.get_one(Conversation, self._task.conversation_id)
+        return self._parts.settings.first_message_seconds - (now() - conversation.created_at).total_seconds()
 
     def _enter(self, stage: Stage) -> None:
         log.info("stage", task=self._task.id, stage=stage.value, sandbox=self._task.sandbox_id)
@@ -155,9 +198,22 @@ class ConversationStart:
     def _finish(self) -> None:
         with self._parts.database.transaction() as session:
             deadlines.record_use(session, str(self._task.sandbox_id))
+            self._heed_parent(session)
             start_tasks.advance(session, self._task, Stage.READY)
-            conversations.publish(session, self._task.conversation_id)
+            conversation = conversations.publish(session, self._task.conversation_id)
+            told = conversation is not None and pending_messages.hand_over(session, conversation)
+        if told:
+            self._parts.publisher.publish(DeliverMessages(self._task.conversation_id, self._parts.settings.node))
         log.info("conversation_ready", task=self._task.id, conversation=self._task.conversation_id)
+
+    def _heed_parent(self, session: Session) -> None:
+        """Its deletion took along what it saw: a start that was accepted at that moment it did not see.
+
+        It is locked after the sandbox and before the task, as a deletion does.
+        """
+        parent_id = self._task.request.get("parent_conversation_id")
+        if parent_id is not None and conversations.is_deleted(session, parent_id):
+            raise Cancelled(f"conversation {parent_id}, above it, is deleted")
 
     def _tolerate(self, error: AgentServerUnreachable | WrongServer) -> None:
         """Where the sandbox's server listened when its row was written, another's may listen by now."""
@@ -168,29 +224,28 @@ class ConversationStart:
     def _fail(self, reason: Reason, detail: str) -> None:
         """End in ERROR and leave nothing behind: no half a conversation, no sandbox that nobody asked for."""
         log.warning("start_failed", task=self._task.id, reason=reason.value)
+        # A sandbox that stays must not keep a conversation that nobody sees.
         begun = self._task.stage == Stage.STARTING_CONVERSATION
         with self._parts.database.transaction() as session:
             # The sandbox first, as in `Convergence._write`: two that lock in opposite orders would wait for each other.
             node_id = start_tasks.discard_sandbox(session, self._task, now())
             start_tasks.advance(session, self._task, Stage.ERROR, reason=reason, detail=detail)
-            conversations.discard_unlisted(session, self._task.conversation_id)
+            pending_messages.discard(session, self._task.conversation_id)
+            self._discard_conversation(session, begun=begun)
         if begun:
             # Only now: had we lost the lease, the conversation would be its new holder's.
-            self._forget_in_sandbox()
+            refresh_conversation(self._parts, self._task.conversation_id)
         if node_id is not None:
             self._parts.publisher.publish(DeleteSandbox(str(self._task.sandbox_id), node_id))
 
-    def _forget_in_sandbox(self) -> None:
-        """A sandbox that stays must not keep a conversation that nobody sees: best effort."""
-        if self._task.made_sandbox:
+    def _discard_conversation(self, session: Session, *, begun: bool) -> None:
+        conversation = conversations.find(session, self._task.conversation_id, lock=True)
+        if conversation is None or conversation.listed:
             return
-        with self._parts.database.reading() as session:
-            sandbox = session.get(Sandbox, self._task.sandbox_id)
-        server = sandbox and self._parts.agent_server(sandbox)
-        try:
-            _ = server and server.delete_conversation(self._task.conversation_id)
-        except AgentServerError as error:
-            log.info("conversation_not_forgotten", task=self._task.id, why=type(error).__name__)
+        if begun:
+            deletions.entomb(conversation, now())
+        else:
+            conversations.discard(session, conversation.id)
 
 
 def _start(parts: Parts, task: StartTask) -> None:

@@ -1,12 +1,14 @@
 """The sweep: publishes what the store says is unfinished, whatever became of the messages (law 1)."""
 
+from sqlalchemy import or_
 from sqlmodel import col, select
 
 from shared import leases
 from shared.clock import after
-from shared.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
+from shared.jobs import CheckSandbox, Job, StartSandbox
 from shared.models import Conversation, Sandbox, StartTask
 from shared.store import change_log, idempotency, sandboxes
+from shared.store.followers import Followers
 from worker.deadlines import meet_deadlines
 from worker.parts import Parts
 from worker.warm_pool import tend_pools
@@ -32,17 +34,14 @@ def _place(parts: Parts) -> list[Job]:
 
 def _take_due(parts: Parts) -> list[Job]:
     node_id = parts.settings.node
-    here = select(Sandbox.id).where(Sandbox.node_id == node_id)
+    # What is nowhere, yet or any more, is everybody's: whoever comes first tells its conversations.
+    here = select(Sandbox.id).where(or_(col(Sandbox.node_id) == node_id, col(Sandbox.node_id).is_(None)))
     again_at = after(parts.shared.republish_seconds)
     with parts.database.transaction() as session:
         due = leases.take_due(session, Sandbox, col(Sandbox.node_id) == node_id, again_at=again_at)
         starts = leases.take_due(session, StartTask, col(StartTask.sandbox_id).in_(here), again_at=again_at)
         talks = leases.take_due(session, Conversation, col(Conversation.sandbox_id).in_(here), again_at=again_at)
-    return [
-        *(CheckSandbox(row_id, node_id) for row_id in due),
-        *(StartConversation(row_id, node_id) for row_id in starts),
-        *(RefreshConversation(row_id, node_id) for row_id in talks),
-    ]
+    return [*(CheckSandbox(row_id, node_id) for row_id in due), *Followers(starts, talks).jobs(node_id)]
 
 
 def _forget(parts: Parts) -> None:

@@ -6,8 +6,11 @@ from celery import Celery
 
 from shared import failpoints
 from shared.jobs import (
+    CancelStart,
     CheckSandbox,
+    DeleteConversation,
     DeleteSandbox,
+    DeliverMessages,
     Job,
     PauseSandbox,
     RefreshConversation,
@@ -31,6 +34,9 @@ WORK: dict[type[Job], Callable[[Parts, str], None]] = {
     DeleteSandbox: converge,
     CheckSandbox: converge,
     StartConversation: start_conversation,
+    CancelStart: start_conversation,
+    DeleteConversation: refresh_conversation,
+    DeliverMessages: refresh_conversation,
     RefreshConversation: refresh_conversation,
 }
 

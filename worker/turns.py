@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -53,7 +54,7 @@ def take_turns(
     never lost. After the last attempt `give_up` says so in the row; it may raise TryAgain where giving up is no choice.
 
     Args:
-        only: the row is left to others unless this is true of it.
+        only: the row is left to others unless this is true of it; keep it, as `leases.claim` has it.
 
     Returns:
         Whether it was worked on, and wants nothing more.
@@ -82,14 +83,15 @@ def backoff(attempt: int) -> float:
 
 
 def _claim(parts: Parts, table: type[Row], row_id: str, only: ColumnElement[bool] | None) -> Row | None:
-    where = and_(_is_ours(parts, table), true() if only is None else only)
-    with parts.database.single() as session:
-        return leases.claim(session, table, row_id, parts.keeper.owner, parts.keeper.seconds, where=where)
+    keeper, where = parts.keeper, _is_ours(parts.settings.node, table, only)
+    return leases.claim_at_once(parts.database, table, row_id, keeper.owner, keeper.seconds, where=where)
 
 
-def _is_ours(parts: Parts, table: type[Any]) -> ColumnElement[bool]:
+@lru_cache
+def _is_ours(node: str, table: type[Any], only: ColumnElement[bool] | None) -> ColumnElement[bool]:
     """A message may be older than the sandbox's move to another node, whose engine is the one that counts now."""
-    return col(Sandbox.node_id) == parts.settings.node if table is Sandbox else true()
+    ours = col(Sandbox.node_id) == node if table is Sandbox else true()
+    return and_(ours, true() if only is None else only)
 
 
 def _work(

@@ -3,28 +3,32 @@
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import StreamingResponse
 from sqlmodel import Session
 
 from api.auth import Caller, ForUsers, Me
 from api.context import Context, Here, Hurry, Wishes
+from api.export import export, read_chunks
 from api.idempotency import Once, OnlyOnce
 from api.lists import Listing, ListRoute
 from api.lookout import Subject
 from api.patience import Patient, Wished
 from api.query import Ids, Limit, PageId, Since
-from api.schemas.conversations import AppConversation, show_conversation, write_conversation
+from api.refusals import refusals
+from api.schemas.conversations import AppConversation, ConversationUpdate, show_conversation, write_conversation
 from api.schemas.pages import write_count, write_page
 from api.schemas.start_tasks import StartRequest, StartTaskInfo, show_start_task
-from api.schemas.wire import PageOf
+from api.schemas.wire import PageOf, Success
 from shared import conversation_starts
 from shared.conversation_starts import Wish
 from shared.errors import NotFound
 from shared.ids import parse_id, parse_ids
 from shared.jobs import Job
 from shared.models import Conversation, Sandbox, StartTask
-from shared.store import conversation_lists, conversations, start_tasks
+from shared.store import conversation_lists, conversations, deletions, start_tasks
 from shared.store.conversation_lists import ConversationFilter
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
@@ -68,12 +72,24 @@ async def read_filter(
 Which = Annotated[ConversationFilter, Depends(read_filter)]
 
 
-@router.post("", response_model=StartTaskInfo)
+def start(here: Context, me: Caller, wishes: Wishes, once: Once, request: StartRequest) -> Wished[Any]:
+    """Write the wish for a conversation, once."""
+    wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at, here.settings.quotas)
+    with here.database.transaction() as session:
+        if (kept := once.find(session)) is not None:
+            return _started(here, me, kept.document, kept.answer)
+        start = conversation_starts.accept(session, here.vault, wish)
+        answer = show_start_task(start.task, start.sandbox, start.paused)
+        once.keep(session, answer)
+    return _started(here, me, answer.model_dump(), answer, *start.jobs)
+
+
+@router.post("", response_model=StartTaskInfo, responses=refusals(404, 409, 429))
 async def start_conversation(
     here: Here, me: Me, wishes: Hurry, once: OnlyOnce, patience: Patient, request: StartRequest
 ) -> Any:
     """Wish for a conversation; the answer is the task that starts it. One that is waited for is READY or in ERROR."""
-    return await patience.see(partial(_start, here, me, wishes, once, request))
+    return await patience.see(partial(start, here, me, wishes, once, request))
 
 
 @lists.get("/search", response_model=PageOf[AppConversation])
@@ -121,15 +137,39 @@ def get_conversation(here: Here, me: Me, conversation_id: str) -> AppConversatio
         return _show(session, here, me, [row])[0]
 
 
-def _start(here: Context, me: Caller, wishes: Wishes, once: Once, request: StartRequest) -> Wished[Any]:
-    wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at, here.settings.quotas)
+@router.get("/{conversation_id}/download", response_class=StreamingResponse, responses=refusals(413))
+def download_conversation(here: Here, me: Me, conversation_id: str) -> StreamingResponse:
+    """A zip archive of a conversation and its events, whether its sandbox is there or not."""
+    hexed = parse_id(conversation_id)
+    with here.database.reading() as session:
+        shown = _show(session, here, me, [conversations.get_shown(session, hexed, me.id)])[0]
+        archive = export(session, shown, me.id)
+    name = f"conversation_{UUID(hexed)}.zip"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(read_chunks(archive), media_type="application/zip", headers=headers)
+
+
+@router.patch("/{conversation_id}")
+def change_conversation(here: Here, me: Me, conversation_id: str, update: ConversationUpdate) -> AppConversation:
+    """Change a conversation's title, publicity or repository; a title that is given stays."""
+    hexed = parse_id(conversation_id)
     with here.database.transaction() as session:
-        if (kept := once.find(session)) is not None:
-            return _started(here, me, kept.document, kept.answer)
-        start = conversation_starts.accept(session, here.vault, wish)
-        answer = show_start_task(start.task, start.sandbox, start.paused)
-        once.keep(session, answer)
-    return _started(here, me, answer.model_dump(), answer, *start.jobs)
+        conversations.change(session, hexed, me.id, update.columns())
+        return _show(session, here, me, [conversations.get_shown(session, hexed, me.id)])[0]
+
+
+@router.delete("/{conversation_id}")
+def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: str) -> Success:
+    """Delete a conversation with its sub-conversations, and its sandbox if it was the last one there.
+
+    It is gone at once; a worker sees to it that its agent server forgets it, too. One that is being started is
+    cancelled.
+    """
+    hexed = parse_id(conversation_id)
+    with here.database.transaction() as session:
+        jobs = deletions.delete_conversation(session, hexed, me.id, due_at=wishes.due_at)
+    wishes.hurry(*jobs)
+    return Success()
 
 
 def _started(here: Context, me: Caller, shown: dict[str, Any], answer: Any, *jobs: Job) -> Wished[Any]:
@@ -140,16 +180,18 @@ def _look(here: Context, me: Caller, shown: dict[str, Any]) -> StartTaskInfo:
     """How far the start has got by now."""
     with here.database.reading() as session:
         found = start_tasks.get_many(session, [shown["id"]], me.id)[0]
-    if found is None:  # no start task is ever removed
+    if found is None:  # it went with its conversation
         raise NotFound("start task", shown["id"])
-    return show_start_task(*found).model_copy(update={"paused_sandbox_ids": shown["paused_sandbox_ids"]})
+    return show_start_task(*found, origin=me.origin).model_copy(
+        update={"paused_sandbox_ids": shown["paused_sandbox_ids"]}
+    )
 
 
 def _search(
     here: Context, me: Caller, which: ConversationFilter, sort_order: str, page_id: str | None, limit: int
 ) -> Response:
     page = conversation_lists.search(here.database, me.id, which, sort_order=sort_order, page_id=page_id, limit=limit)
-    return write_page(page, write_conversation, here.vault)
+    return write_page(page, write_conversation, here.vault, me.origin)
 
 
 def _show(
@@ -157,6 +199,6 @@ def _show(
 ) -> list[AppConversation]:
     children = conversations.children(session, [conversation.id for conversation, _ in rows], me.id)
     return [
-        show_conversation(conversation, sandbox, children.get(conversation.id, []), here.vault)
+        show_conversation(conversation, sandbox, children.get(conversation.id, []), here.vault, me.origin)
         for conversation, sandbox in rows
     ]

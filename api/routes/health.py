@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from sqlmodel import text
 
 from api.context import Here
+from api.refusals import refusals
 
 router = APIRouter(tags=["health"])
 
@@ -25,7 +26,7 @@ def get_health() -> str:
     return "OK"
 
 
-@router.get("/ready")
+@router.get("/ready", responses=refusals(503))
 def get_ready(here: Here) -> str:
     """The store answers too; a 503 otherwise."""
     with here.database.reading() as session:

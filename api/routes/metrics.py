@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 from api.context import Context, Here
 from api.credentials import read_bearer
 from api.gauges import read_gauges
+from api.refusals import refusals
 from shared.errors import Unauthenticated
 from shared.instruments import collector
 
@@ -27,7 +28,7 @@ class _Scrape:
         return [*collector(self._here.settings).collect(), *read_gauges(self._here.database)]
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", response_class=PlainTextResponse, responses=refusals(401, 503))
 def get_metrics(request: Request, here: Here) -> Response:
     """Counters and gauges for Prometheus, with the key in `metrics.key`."""
     _require_key(request, here)

@@ -15,16 +15,20 @@ from api.lists import Listing, ListRoute
 from api.lookout import Subject
 from api.patience import Patient, Wished
 from api.query import Ids, Limit, PageId
+from api.refusals import refusals
 from api.schemas.deadlines import OwnDeadlines
 from api.schemas.pages import write_page
 from api.schemas.sandboxes import Resumed, SandboxInfo, TransitionInfo, show_sandbox, show_transition, write_sandbox
 from api.schemas.wire import PageOf, Success
+from api.stopping import interrupt_runs
 from shared.clock import now
 from shared.ids import check_count
 from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
 from shared.models import Sandbox
 from shared.states import Desired
 from shared.store import claims, deadlines, quotas, sandbox_lists, sandboxes, specs, traffic, warm_pool
+from shared.store.wishes import Wished as WishedSandbox
+from shared.store.wishes import wish_at_once
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=ForUsers)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
@@ -45,7 +49,7 @@ def get_sandboxes(here: Here, me: Me, ids: Annotated[Ids, Query(alias="id")]) ->
     check_count(ids, most=MOST_IDS)
     with here.database.reading() as session:
         found = sandboxes.get_many(session, ids, me.id)
-        shown = {info.id: info for info in _show(session, here, [row for row in found if row])}
+        shown = {info.id: info for info in _show(session, here, me, [row for row in found if row])}
     return [shown[row.id] if row else None for row in found]
 
 
@@ -53,7 +57,7 @@ def get_sandboxes(here: Here, me: Me, ids: Annotated[Ids, Query(alias="id")]) ->
 def get_sandbox(here: Here, me: Me, sandbox_id: str) -> SandboxInfo:
     """One of the caller's sandboxes (ours)."""
     with here.database.reading() as session:
-        [shown] = _show(session, here, [sandboxes.get(session, sandbox_id, me.id)])
+        [shown] = _show(session, here, me, [sandboxes.get(session, sandbox_id, me.id)])
     return shown
 
 
@@ -65,7 +69,7 @@ def list_transitions(here: Here, me: Me, sandbox_id: str) -> list[TransitionInfo
         return [show_transition(move) for move in sandboxes.transitions(session, sandbox.id)]
 
 
-@router.post("", response_model=SandboxInfo)
+@router.post("", response_model=SandboxInfo, responses=refusals(404, 429))
 async def start_sandbox(
     here: Here,
     me: Me,
@@ -90,7 +94,7 @@ def change_deadlines(here: Here, me: Me, sandbox_id: str, own: OwnDeadlines) -> 
         sandboxes.set_deadlines(session, sandbox, own.columns)
         if sandbox.expires_at is not None and sandbox.expires_at <= now() and "max_age_seconds" in own.columns:
             raise RequestValidationError([validation_entry(("body", "max_age_seconds"), TOO_OLD)])
-        [shown] = _show(session, here, [sandbox])
+        [shown] = _show(session, here, me, [sandbox])
     return shown
 
 
@@ -105,14 +109,17 @@ async def pause_sandbox(
 ) -> Success:
     """Wish for the sandbox to be paused; pausing a paused one changes nothing.
 
-    With `kind=stopped` (ours) its memory is freed too, frozen or not; a resume boots it on its files.
+    With `kind=stopped` (ours) its memory is freed too, frozen or not; a resume boots it on its files. For a page, to
+    pause is to stop: what its agents do is interrupted, and only a sandbox in which nothing runs is paused.
     """
+    if me.origin and kind == "frozen" and await interrupt_runs(here, me, sandbox_id):
+        return Success()
     if kind == "stopped":
         return await patience.see(partial(_wish, here, me, wishes, sandbox_id, Desired.STOPPED, StopSandbox))
     return await patience.see(partial(_wish, here, me, wishes, sandbox_id, Desired.PAUSED, PauseSandbox))
 
 
-@router.post("/{sandbox_id}/resume")
+@router.post("/{sandbox_id}/resume", responses=refusals(429))
 async def resume_sandbox(here: Here, me: Me, wishes: Hurry, patience: Patient, sandbox_id: str) -> Resumed:
     """Wish for the sandbox to run; resuming a running one changes nothing, one in ERROR is started again."""
     return await patience.see(partial(_resume, here, me, wishes, sandbox_id))
@@ -134,7 +141,7 @@ def _start(
         if (kept := once.find(session)) is not None:
             made = session.get(Sandbox, kept.document["id"])
             return _started(here, me, made.generation if made else 0, kept.document, kept.answer)
-        spec = specs.get_spec(session, spec_id)
+        spec = specs.choose_spec(session, me.id, spec_id)
         quotas.lock(session, me.id, limits)
         paused = quotas.admit_create(session, me.id, limits, due_at=wishes.due_at)
         sandbox = warm_pool.obtain(
@@ -172,11 +179,14 @@ def _look(here: Context, me: Caller, shown: dict[str, Any], answer: Any) -> Any:
         [row] = sandboxes.get_many(session, [shown["id"]], me.id)
         if row is None:
             return answer
-        [found] = _show(session, here, [row])
+        [found] = _show(session, here, me, [row])
     return found.model_copy(update={"paused_sandbox_ids": shown["paused_sandbox_ids"]})
 
 
 def _resume(here: Context, me: Caller, wishes: Wishes, sandbox_id: str) -> Wished[Resumed]:
+    if not here.settings.quotas:
+        wished = wish_at_once(here.database, sandbox_id, me.id, Desired.RUNNING, due_at=wishes.due_at)
+        return Wished(Resumed(paused_sandbox_ids=[]), (ResumeSandbox(wished.id, wished.node_id),), _subject(wished))
     with here.database.transaction() as session:
         sandbox, paused, _ = traffic.resume(session, sandbox_id, me.id, here.settings.quotas, due_at=wishes.due_at)
     answer = Resumed(paused_sandbox_ids=[row.id for row in paused])
@@ -184,25 +194,23 @@ def _resume(here: Context, me: Caller, wishes: Wishes, sandbox_id: str) -> Wishe
 
 
 def _search(here: Context, me: Caller, page_id: str | None, limit: int) -> Response:
-    return write_page(sandbox_lists.search(here.database, me.id, page_id, limit), write_sandbox, here.vault)
+    return write_page(sandbox_lists.search(here.database, me.id, page_id, limit), write_sandbox, here.vault, me.origin)
 
 
 def _wish(
     here: Context, me: Caller, wishes: Wishes, sandbox_id: str, desired: Desired, job: type[Job]
 ) -> Wished[Success]:
-    with here.database.transaction() as session:
-        sandbox = sandboxes.get(session, sandbox_id, me.id, lock=True)
-        sandboxes.wish(session, sandbox, desired, due_at=wishes.due_at)
+    sandbox = wish_at_once(here.database, sandbox_id, me.id, desired, due_at=wishes.due_at)
     return Wished(Success(), (job(sandbox.id, sandbox.node_id),), _subject(sandbox))
 
 
-def _subject(sandbox: Sandbox) -> Subject:
+def _subject(sandbox: Sandbox | WishedSandbox) -> Subject:
     return Subject(Sandbox, sandbox.id, sandbox.generation)
 
 
-def _show(session: Session, here: Here, rows: list[Sandbox]) -> list[SandboxInfo]:
+def _show(session: Session, here: Context, me: Caller, rows: list[Sandbox]) -> list[SandboxInfo]:
     durations = deadlines.in_force_for(session, rows)
-    return [show_sandbox(row, durations[row.id], here.vault) for row in rows]
+    return [show_sandbox(row, durations[row.id], here.vault, origin=me.origin) for row in rows]
 
 
 def _pauses(paused: list[Sandbox]) -> list[Job]:

@@ -1,23 +1,53 @@
-"""Settings: one document for each user, secrets masked."""
+"""Settings: one document for each user, secrets masked. The operations are V0's; V1's are in `settings_v1`."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from api.auth import ForUsers, Me
-from api.context import Here
+from api.auth import Caller, Me
+from api.context import Context, Here
+from api.legacy import LegacyRoute, replaced_by
 from api.schemas.settings import Message, SettingsInfo, SettingsUpdate, in_clear, show_settings
+from shared.errors import Gone
 from shared.store import secrets, user_settings
+from shared.user_settings import StoredSettings
 
-router = APIRouter(prefix="/settings", tags=["settings"], route_class=ForUsers)
+router = APIRouter(tags=["settings (V0)"], route_class=LegacyRoute)
 
+REPLACED = replaced_by("/api/v1/settings")
 NEVER_SAVED = "Settings not found"
+NO_RESET = "settings are not reset as a whole: store null for what is to have its default again"
+
+# Of the settings, of what is known of secrets, and of providers' hosts.
+Show = Callable[[StoredSettings, dict[str, str | None], dict[str, str | None]], Any]
 
 
-@router.get("", response_model=SettingsInfo, responses={404: {"description": NEVER_SAVED}})
+@router.get("/settings", response_model=SettingsInfo, responses={404: {"description": NEVER_SAVED}}, **REPLACED)
 def get_settings(here: Here, me: Me) -> Any:
     """The caller's settings; a 404 until some are stored, for then the defaults hold."""
+    return show_stored(here, me, show_settings)
+
+
+@router.post("/settings", **REPLACED)
+def store_settings(here: Here, me: Me, update: SettingsUpdate) -> Message:
+    """Change the settings that are sent and keep the others.
+
+    Null is a field's default, except that it keeps `llm_api_key`, `llm_model`, `llm_base_url`, `search_api_key`
+    and `user_consents_to_analytics`; an empty text clears a key; `**********` keeps a secret.
+    """
+    return store(here, me, in_clear(update))
+
+
+@router.post("/reset-settings", status_code=410, response_description="Given up", **REPLACED)
+def reset_settings() -> None:
+    """What V0 has given up: settings are changed one by one, and null is the default of most."""
+    raise Gone(NO_RESET)
+
+
+def show_stored(here: Context, me: Caller, show: Show) -> Any:
+    """The caller's settings in the shape that is asked for; a 404 if none are stored."""
     with here.database.reading() as session:
         stored = user_settings.load(session, here.vault, me.id)
         names = secrets.describe_secrets(session, me.id)
@@ -25,17 +55,11 @@ def get_settings(here: Here, me: Me) -> Any:
     if stored is None:
         # V0's clients read `error`, all others `detail`.
         return JSONResponse({"detail": NEVER_SAVED, "error": NEVER_SAVED}, 404)
-    return show_settings(stored, names, hosts)
+    return show(stored, names, hosts)
 
 
-@router.post("")
-def store_settings(here: Here, me: Me, update: SettingsUpdate) -> Message:
-    """Change the settings that are sent and keep the others.
-
-    Null is a field's default, except that it keeps `llm_api_key`, `llm_model`, `llm_base_url`, `search_api_key`
-    and `user_consents_to_analytics`; an empty text clears a key; `**********` keeps a secret.
-    """
-    changes = in_clear(update)
+def store(here: Context, me: Caller, changes: dict[str, Any]) -> Message:
+    """Keep changes of settings, by the names they are kept under, and the secrets that came with them."""
     sent = changes.pop("secrets_store", None) or {}
     with here.database.transaction() as session:
         user_settings.change(session, here.vault, me.id, changes)

@@ -1,17 +1,23 @@
 """Start tasks: how far the starts of conversations have got."""
 
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.auth import ForUsers, Me
-from api.context import Here
+from api.auth import Caller, ForUsers, Me
+from api.context import Context, Here, Hurry, Wishes
+from api.lookout import Subject
+from api.patience import Patient, Wished
 from api.query import Limit, PageId, Since
+from api.refusals import refusals
 from api.schemas.start_tasks import StartTaskInfo, show_start_task
 from api.schemas.wire import PageOf
+from shared.errors import NotFound
 from shared.ids import check_count
+from shared.models import StartTask
 from shared.store import start_tasks
 
 router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=ForUsers)
@@ -53,7 +59,7 @@ def search_start_tasks(
             page_id=page_id,
             limit=limit,
         )
-    return PageOf(items=[show_start_task(*row) for row in page.items], next_page_id=page.next_page_id)
+    return PageOf(items=[show_start_task(*row, origin=me.origin) for row in page.items], next_page_id=page.next_page_id)
 
 
 @router.get("/count")
@@ -73,4 +79,31 @@ def get_start_tasks(here: Here, me: Me, ids: Annotated[list[UUID], Query()]) -> 
     check_count(hexes, most=MOST_IDS)
     with here.database.reading() as session:
         found = start_tasks.get_many(session, hexes, me.id)
-    return [row and show_start_task(*row) for row in found]
+    return [row and show_start_task(*row, origin=me.origin) for row in found]
+
+
+@router.get("/{task_id}")
+def get_start_task(here: Here, me: Me, task_id: UUID) -> StartTaskInfo:
+    """One of the caller's start tasks (ours)."""
+    return _look(here, me, task_id.hex)
+
+
+@router.post("/{task_id}/cancel", responses=refusals(409))
+async def cancel_start_task(here: Here, me: Me, wishes: Hurry, patience: Patient, task_id: UUID) -> StartTaskInfo:
+    """Withdraw a start that is on its way (ours): it ends in ERROR at its next step, and what was made for it goes."""
+    return await patience.see(partial(_cancel, here, me, wishes, task_id.hex))
+
+
+def _cancel(here: Context, me: Caller, wishes: Wishes, task_id: str) -> Wished[StartTaskInfo]:
+    with here.database.transaction() as session:
+        withdrawn = start_tasks.cancel(session, task_id, me.id, due_at=wishes.due_at)
+        answer = show_start_task(*withdrawn, origin=me.origin)
+    return Wished(answer, (withdrawn.job,), Subject(StartTask, task_id), partial(_look, here, me, task_id))
+
+
+def _look(here: Context, me: Caller, task_id: str) -> StartTaskInfo:
+    with here.database.reading() as session:
+        [found] = start_tasks.get_many(session, [task_id], me.id)
+    if found is None:
+        raise NotFound("start task", task_id)
+    return show_start_task(*found, origin=me.origin)

@@ -7,6 +7,7 @@ from pydantic import Field, PlainValidator
 
 from api.auth import ForAgentServers, FromSandbox
 from api.context import Here, Hurry
+from api.refusals import refusals
 from api.schemas.wire import Success
 from shared.ids import parse_id
 from shared.reports import ConversationReport, EventReport, read_conversation, read_event
@@ -20,7 +21,7 @@ Told = Annotated[ConversationReport, PlainValidator(read_conversation, json_sche
 ToldEvent = Annotated[EventReport, PlainValidator(read_event, json_schema_input_type=dict[str, Any])]
 
 
-@router.post("/conversations")
+@router.post("/conversations", responses=refusals(404))
 def receive_conversation(here: Here, sandbox: FromSandbox, told: Told) -> Success:
     """A conversation was created, paused, renamed: take over what is new (ConversationInfo)."""
     with here.database.transaction() as session:

@@ -1,18 +1,21 @@
 """Conversations on the wire."""
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
 from api.schemas.pages import REMEMBERED
+from api.schemas.request_fields import Blank, Branch, Line, Repository
 from api.schemas.sandboxes import agent_server_url, wire_status
-from api.schemas.wire import Time
+from api.schemas.triggers import Trigger
+from api.schemas.wire import ExecutionStatus, SandboxStatus, Time, one_of
 from shared.crypto import Vault
 from shared.models import Conversation, Sandbox
 from shared.states import Status
 from shared.store.conversation_lists import read_text
+from shared.user_settings import Provider
 
 
 class TokenUsage(BaseModel):
@@ -60,9 +63,9 @@ class AppConversation(BaseModel):
     sandbox_id: str
     selected_repository: str | None
     selected_branch: str | None
-    git_provider: str | None
+    git_provider: Annotated[str, one_of(Provider)] | None
     title: str | None
-    trigger: str | None
+    trigger: Annotated[str, one_of(Trigger)] | None
     pr_number: list[int]
     llm_model: str | None
     agent_kind: str
@@ -73,8 +76,8 @@ class AppConversation(BaseModel):
     tags: dict[str, str]
     created_at: Time
     updated_at: Time
-    sandbox_status: str
-    execution_status: str | None
+    sandbox_status: SandboxStatus
+    execution_status: ExecutionStatus | None
     conversation_url: str | None
     session_api_key: str | None
     acp_server: str | None
@@ -82,11 +85,43 @@ class AppConversation(BaseModel):
     workspace: Workspace | None
 
 
+class ConversationUpdate(BaseModel):
+    """What to change of a conversation; a field that is not sent stays, null takes it away."""
+
+    title: Annotated[Line | None, Blank] = None
+    public: bool | None = None
+    selected_repository: Annotated[Repository | None, Blank] = None
+    selected_branch: Annotated[Branch | None, Blank] = None
+    git_provider: Provider | None = None
+
+    @model_validator(mode="after")
+    def _check_repository(self) -> "ConversationUpdate":
+        taken_away = "selected_repository" in self.model_fields_set and self.selected_repository is None
+        if taken_away and (self.selected_branch or self.git_provider):
+            raise ValueError("without selected_repository there is no selected_branch and no git_provider")
+        return self
+
+    def columns(self) -> dict[str, Any]:
+        """The columns to change; branch and provider go with the repository."""
+        sent = {name: getattr(self, name) for name in self.model_fields_set}
+        if "selected_repository" in sent and sent["selected_repository"] is None:
+            sent |= {"selected_branch": None, "git_provider": None}
+        return sent
+
+
 def show_conversation(
-    conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault
+    conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault, origin: str | None = None
 ) -> AppConversation:
-    """A conversation for its owner; what leads into the sandbox is shown while that runs (wire contract 1.1)."""
-    url = agent_server_url(sandbox)
+    """A conversation for its owner; what leads into the sandbox is shown while that runs (wire contract 1.1).
+
+    Args:
+        conversation: its row.
+        sandbox: that of its sandbox.
+        children: the ids of its sub-conversations.
+        vault: decrypts the sandbox's key.
+        origin: of a browser that reaches agent servers through us: this service's.
+    """
+    url = agent_server_url(sandbox, origin)
     running = wire_status(sandbox) == Status.RUNNING
     known = conversation.model_dump(exclude={"metrics"})
     return AppConversation.model_validate(
@@ -108,9 +143,9 @@ def show_conversation(
 
 
 @lru_cache(REMEMBERED)
-def write_conversation(text: str, vault: Vault) -> bytes:
+def write_conversation(text: str, vault: Vault, origin: str | None) -> bytes:
     """The JSON of a conversation in a list; it is remembered by the text, which holds all that it depends on."""
-    return show_conversation(*read_text(text), vault).model_dump_json().encode()
+    return show_conversation(*read_text(text), vault, origin).model_dump_json().encode()
 
 
 def _show_metrics(conversation: Conversation) -> dict[str, Any] | None:

@@ -1,17 +1,19 @@
 """MCP servers on the wire (interface.md 2.2, wire contract 5)."""
 
+import re
 import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from api.schemas.fields import CONTROL, LONGEST_TEXT, Key, Strict, Text, Value, check_names
-from shared.user_settings import mask_url
+from api.schemas.fields import CONTROL, LONGEST_TEXT, Key, Line, Strict, Text, Value, check_names
+from shared.mcp_servers import mask_url, to_lists
 
 MOST_SERVERS = 100
 URL_SCHEMES = ("http", "https", "ws", "wss")
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 
 
 def _check_url(url: str) -> str:
@@ -43,11 +45,24 @@ def _split_env(env: Any) -> Any:
     return check_names(env)
 
 
+def _check_headers(headers: Any) -> Any:
+    # Not in the keys' type: there the location of the error would repeat the name, which may be a value.
+    if isinstance(headers, dict) and not all(isinstance(name, str) and HEADER.fullmatch(name) for name in headers):
+        raise ValueError("that is no header's name")
+    return headers
+
+
+HeaderNames = BeforeValidator(_check_headers)
+Headers = Annotated[dict[str, Key], Field(max_length=50), HeaderNames]
+
+
 class SseServer(Strict):
-    """An MCP server behind a URL."""
+    """An MCP server behind a URL; name and headers are V1's."""
 
     url: Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
     api_key: Key | None = None
+    name: Annotated[Line, Field(min_length=1, max_length=256)] | None = None
+    headers: Headers | None = None
 
 
 class ShttpServer(SseServer):
@@ -102,6 +117,8 @@ class McpConfig(Strict):
 class RemoteServerInfo(BaseModel):
     """An MCP server behind a URL, secrets masked."""
 
+    model_config = ConfigDict(extra="allow")  # V1's name and headers, where there are any
+
     url: str
     api_key: str | None = None
 
@@ -119,6 +136,9 @@ class StdioServerInfo(BaseModel):
     command: str
     args: list[str] = []
     env: dict[str, str] = {}
+
+
+McpServers = Annotated[McpConfig, BeforeValidator(to_lists)]
 
 
 class McpConfigInfo(BaseModel):

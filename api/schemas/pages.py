@@ -8,13 +8,16 @@ from fastapi import Response
 from shared.crypto import Vault
 from shared.store.pages import Page
 
+# What decrypts keys; and our origin, for who reaches sandboxes through it.
+ShownTo = tuple[Vault, str | None]
+
 # Rows whose answers are remembered, of each kind: two or three kilobytes for each.
 REMEMBERED = 8192
 
 
-def write_page(page: Page[str], write: Callable[[str, Vault], bytes], vault: Vault) -> Response:
+def write_page(page: Page[str], write: Callable[[str, Vault, str | None], bytes], *shown_to: *ShownTo) -> Response:
     """The bytes of a `PageOf`, each item written by itself."""
-    items = b",".join([write(text, vault) for text in page.items])
+    items = b",".join([write(text, *shown_to) for text in page.items])
     next_page_id = json.dumps(page.next_page_id).encode()
     return Response(b'{"items":[%b],"next_page_id":%b}' % (items, next_page_id), media_type="application/json")
 

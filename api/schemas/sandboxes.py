@@ -2,18 +2,22 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 
 from api.schemas.deadlines import DeadlineInfo, DurationsInfo, show_deadline, show_durations
 from api.schemas.pages import REMEMBERED
-from api.schemas.wire import Success, Time
+from api.schemas.wire import SandboxStatus, Success, Time
+from api.traffic.visit import PREFIX
 from shared.crypto import Vault
 from shared.deadlines import FIELDS, Durations
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.states import Desired, Status
 from shared.store.sandbox_lists import read_text
-from shared.traffic import agent_server
+from shared.traffic import AGENT_SERVER, agent_server
+
+LOOPBACK = "127.0.0.1"
 
 
 class ExposedUrl(BaseModel):
@@ -30,7 +34,7 @@ class SandboxInfo(DurationsInfo):
     id: str
     created_by_user_id: str | None
     sandbox_spec_id: str
-    status: str
+    status: SandboxStatus
     session_api_key: str | None
     exposed_urls: list[ExposedUrl] | None = None
     created_at: Time
@@ -79,8 +83,22 @@ class SandboxSpecInfo(DurationsInfo):
     working_dir: str
 
 
-def show_sandbox(sandbox: Sandbox, durations: Durations, vault: Vault, paused: Sequence[Sandbox] = ()) -> SandboxInfo:
-    """A sandbox for its owner, with its deadlines in force; key and URLs only while it runs (wire contract 1.5)."""
+def show_sandbox(
+    sandbox: Sandbox,
+    durations: Durations,
+    vault: Vault,
+    paused: Sequence[Sandbox] = (),
+    origin: str | None = None,
+) -> SandboxInfo:
+    """A sandbox for its owner, with its deadlines in force; key and URLs only while it runs (wire contract 1.5).
+
+    Args:
+        sandbox: its row.
+        durations: after which it is put to rest.
+        vault: decrypts its key.
+        paused: what makes room for it.
+        origin: of a browser that reaches agent servers through us: this service's.
+    """
     running = sandbox.status == Status.RUNNING
     return SandboxInfo(
         id=sandbox.id,
@@ -88,7 +106,7 @@ def show_sandbox(sandbox: Sandbox, durations: Durations, vault: Vault, paused: S
         sandbox_spec_id=sandbox.spec_id,
         status=sandbox.status,
         session_api_key=vault.decrypt(sandbox.session_key) if running else None,
-        exposed_urls=[ExposedUrl(**url) for url in sandbox.exposed_urls or []] if running else None,
+        exposed_urls=_show_urls(sandbox, origin) if running else None,
         created_at=sandbox.created_at,
         desired_status=sandbox.desired,
         reason=sandbox.reason,
@@ -104,9 +122,9 @@ def show_sandbox(sandbox: Sandbox, durations: Durations, vault: Vault, paused: S
 
 
 @lru_cache(REMEMBERED)
-def write_sandbox(text: str, vault: Vault) -> bytes:
+def write_sandbox(text: str, vault: Vault, origin: str | None) -> bytes:
     """The JSON of a sandbox in a list; it is remembered by the text, which holds all that it depends on."""
-    return show_sandbox(*read_text(text), vault).model_dump_json().encode()
+    return show_sandbox(*read_text(text), vault, origin=origin).model_dump_json().encode()
 
 
 def wire_status(sandbox: Sandbox | None) -> str:
@@ -117,11 +135,37 @@ def wire_status(sandbox: Sandbox | None) -> str:
     return sandbox.status
 
 
-def agent_server_url(sandbox: Sandbox | None) -> str | None:
-    """Where the sandbox's agent server answers, without a trailing slash; None unless it runs."""
+def agent_server_url(sandbox: Sandbox | None, origin: str | None = None) -> str | None:
+    """Where the sandbox's agent server answers, without a trailing slash; None unless it runs.
+
+    Args:
+        sandbox: its row.
+        origin: this service's, for a browser that reaches agent servers through it (decision 32).
+    """
     if sandbox is None or wire_status(sandbox) != Status.RUNNING:
         return None
-    return agent_server(sandbox.exposed_urls)
+    url = agent_server(sandbox.exposed_urls)
+    return f"{origin}{PREFIX}/{sandbox.id}" if origin and url else url
+
+
+def _show_urls(sandbox: Sandbox, origin: str | None) -> list[ExposedUrl]:
+    urls = [ExposedUrl(**url) for url in sandbox.exposed_urls or []]
+    path = agent_server_url(sandbox, origin)
+    if path is None or origin is None:
+        return urls
+    return [
+        url.model_copy(update={"url": path if url.name == AGENT_SERVER else _apart(url.url, origin)}) for url in urls
+    ]
+
+
+def _apart(url: str, origin: str) -> str:
+    """An address that a browser opens without our login, where there is one: cookies are sent to all ports of a host.
+
+    The loopback interface has two names, which are two hosts to a browser.
+    """
+    scheme, host, rest = url.partition(LOOPBACK)
+    is_ours = urlsplit(origin).hostname == LOOPBACK and scheme in ("http://", "https://") and rest[:1] in ("", ":", "/")
+    return f"{scheme}localhost{rest}" if host and is_ours else url
 
 
 def show_transition(transition: SandboxTransition) -> TransitionInfo:

@@ -7,9 +7,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretSt
 
 from api.schemas.fields import Count, Host, Key, Line, Strict, Text, Value, check_names
 from api.schemas.mcp import McpConfig, McpConfigInfo
+from shared.mcp_servers import MASK, mask_servers, to_lists
 from shared.secret_names import check_free
 from shared.store.secrets import MOST_SECRETS
-from shared.user_settings import MASK, OpenSettings, Provider, StoredSettings, mask_servers
+from shared.user_settings import OpenSettings, Provider, StoredSettings
 
 
 def _check_providers(tokens: Any) -> Any:
@@ -106,6 +107,16 @@ class GitProvidersUpdate(Strict):
     mcp_config: McpConfig | None = None
 
 
+def _either_shape(servers: Any) -> Any:
+    return to_lists(servers) if isinstance(servers, dict) and "mcpServers" in servers else servers
+
+
+class GitProvidersUpdateV1(GitProvidersUpdate):
+    """The same; servers may be V1's map, as `{"mcpServers": {…}}`, too."""
+
+    mcp_config: Annotated[McpConfig, BeforeValidator(_either_shape)] | None = None
+
+
 def in_clear(value: Any) -> Any:
     """What was sent of a request or of a part of it, as plain values, secrets included."""
     if isinstance(value, SecretStr):
@@ -140,9 +151,9 @@ class SecretsStoreInfo(BaseModel):
 class SettingsInfo(OpenSettings):
     """V0's settings: the three keys are always null; `sandbox_api_key_set` is ours."""
 
-    llm_api_key: None = None
-    search_api_key: None = None
-    sandbox_api_key: None = None
+    llm_api_key: str | None = None
+    search_api_key: str | None = None
+    sandbox_api_key: str | None = None
     llm_api_key_set: bool
     search_api_key_set: bool
     sandbox_api_key_set: bool

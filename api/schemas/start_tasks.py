@@ -1,12 +1,10 @@
 """Start tasks on the wire, and the request that makes one."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -16,10 +14,12 @@ from pydantic import (
 )
 
 from api.schemas.fields import Value
+from api.schemas.request_fields import Blank, Branch, Line, Repository
 from api.schemas.sandboxes import agent_server_url
 from api.schemas.suggested_tasks import SuggestedTask, prompt_for
-from api.schemas.texts import check_branch, check_repository, check_secret_names
-from api.schemas.wire import Time
+from api.schemas.texts import check_secret_names
+from api.schemas.triggers import Trigger
+from api.schemas.wire import StartTaskStatus, Time
 from shared.documents import check_texts
 from shared.models import Sandbox, StartTask
 from shared.states import Stage
@@ -29,36 +29,12 @@ LONGEST_MESSAGE = 1_000_000
 MOST_PARTS = 100
 
 
-class Trigger(StrEnum):
-    """What made somebody start a conversation (wire contract, appendix B)."""
-
-    RESOLVER = "resolver"
-    GUI = "gui"
-    SUGGESTED_TASK = "suggested_task"
-    OPENHANDS_API = "openhands_api"
-    SLACK = "slack"
-    MICROAGENT_MANAGEMENT = "microagent_management"
-    JIRA = "jira"
-    JIRA_DC = "jira_dc"
-    LINEAR = "linear"
-    BITBUCKET = "bitbucket"
-    AUTOMATION = "automation"
-
-
 def _checked(value: Any) -> Any:
     check_texts(value)
     return value
 
 
-def _blank_is_none(value: Any) -> Any:
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-Blank = BeforeValidator(_blank_is_none)
 Id = Annotated[str, Field(max_length=256)]
-Line = Annotated[str, Field(max_length=500)]
-Repository = Annotated[str, Field(max_length=500), AfterValidator(check_repository)]
-Branch = Annotated[str, Field(max_length=255), AfterValidator(check_branch)]
 Secrets = Annotated[dict[str, Value], BeforeValidator(check_secret_names)]
 Parameters = Annotated[dict[str, Any], BeforeValidator(_checked)]
 # V1 writes this id without dashes, and `conversation_id` with them (wire contract, section 0).
@@ -156,7 +132,7 @@ class StartTaskInfo(BaseModel):
 
     id: str
     created_by_user_id: str | None
-    status: str
+    status: StartTaskStatus
     detail: str | None = None
     # Why it is in ERROR, for machines.
     reason: str | None = None
@@ -170,7 +146,9 @@ class StartTaskInfo(BaseModel):
     paused_sandbox_ids: list[str] = Field(default_factory=list)
 
 
-def show_start_task(task: StartTask, sandbox: Sandbox | None, paused: Sequence[Sandbox] = ()) -> StartTaskInfo:
+def show_start_task(
+    task: StartTask, sandbox: Sandbox | None, paused: Sequence[Sandbox] = (), origin: str | None = None
+) -> StartTaskInfo:
     """A start task for its owner; each field appears with its stage (wire contract 1.2)."""
     failed = task.stage == Stage.ERROR
     with_server = task.stage in (Stage.STARTING_CONVERSATION, Stage.READY)
@@ -182,7 +160,7 @@ def show_start_task(task: StartTask, sandbox: Sandbox | None, paused: Sequence[S
         reason=task.reason if failed else None,
         app_conversation_id=task.conversation_id if task.stage == Stage.READY else None,
         sandbox_id=None if task.stage == Stage.WORKING else task.sandbox_id,
-        agent_server_url=agent_server_url(sandbox) if with_server else None,
+        agent_server_url=agent_server_url(sandbox, origin) if with_server else None,
         request=StartRequestInfo.model_validate(task.request),
         created_at=task.created_at,
         updated_at=task.updated_at,

@@ -1,9 +1,12 @@
 """Types that every wire shape uses."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, PlainSerializer
+from pydantic import BaseModel, PlainSerializer, WithJsonSchema
+
+from shared.states import Stage
 
 Item = TypeVar("Item")
 
@@ -12,8 +15,23 @@ def _write_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def one_of(words: Iterable[str]) -> WithJsonSchema:
+    """Tells clients which words there are. It checks nothing: what is shown was checked when it came in."""
+    return WithJsonSchema({"type": "string", "enum": list(words)})
+
+
 # ISO 8601, UTC, microseconds, `Z` (wire contract, section 0).
-Time = Annotated[datetime, PlainSerializer(_write_time, return_type=str)]
+Time = Annotated[
+    datetime,
+    PlainSerializer(_write_time, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
+SandboxStatus = Annotated[str, one_of(("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING"))]
+StartTaskStatus = Annotated[str, one_of(Stage)]
+ExecutionStatus = Annotated[
+    str,
+    one_of(("idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck", "deleting")),
+]
 
 
 class Success(BaseModel):

@@ -2,6 +2,7 @@
 
 WorkspaceError
 ├── Unanswered    the agent server can't be reached, or hangs up
+├── Overdue       the agent server answers, and what it waits for does not
 ├── StillAsleep   the sandbox did not run in time
 └── NotNow        too many wait already, the sandbox was paused again, or this process is to end
 """
@@ -11,6 +12,10 @@ from shared.errors import WorkspaceError
 
 class Unanswered(WorkspaceError):
     """Nothing answers where the sandbox's agent server should be, or it hangs up before it answers."""
+
+
+class Overdue(WorkspaceError):
+    """The agent server has waited in vain for the agent's own program."""
 
 
 class StillAsleep(WorkspaceError):

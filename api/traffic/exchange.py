@@ -30,6 +30,8 @@ CONNECT_SECONDS = 5.0
 # The agent server drops a connection that was idle for 5 s: a request must not meet it doing so.
 KEEPALIVE_SECONDS = 4.0
 MOST_KEPT = 1000
+# What is beyond can't be sent on (RFC 9110, section 15).
+LAST_STATUS = 599
 # An answer may take as long as the caller has patience: a command, say, takes what it takes.
 TIMEOUT = {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}
 
@@ -64,6 +66,8 @@ class Exchanges:
         with self._uses.during(seen):
             response, origin = await self._ask(visit, seen, inbox)
             try:
+                if response.status_code > LAST_STATUS:
+                    raise Unanswered(f"sandbox {seen.id}: its agent server answers with a status that there is not")
                 await _pass_on(visit, response, origin, send)
             except httpx.TransportError as error:
                 # The answer has begun: all that can be said is its end, which comes too early.

@@ -7,7 +7,7 @@ from api.traffic.door import Door
 from api.traffic.exchange import Exchanges
 from api.traffic.sockets import Sockets
 from api.traffic.uses import Uses
-from api.traffic.visit import PREFIX, read_visit
+from api.traffic.visit import PREFIX, Visit, read_visit
 from api.traffic.waking import Waker
 from shared import failpoints
 
@@ -33,6 +33,14 @@ class SandboxPath:
             await self._sockets.serve(visit, receive, send)
         else:
             await self._exchanges.serve(visit, receive, send)
+
+    async def forward(self, visit: Visit, receive: Receive, send: Send) -> None:
+        """Serve one request that came in another way.
+
+        Raises:
+            WorkspaceError: it can't be served, and nothing of an answer was sent.
+        """
+        await self._exchanges.serve(visit, receive, send)
 
     async def close(self) -> None:
         """Close the connections that are kept."""

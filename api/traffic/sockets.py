@@ -6,7 +6,7 @@ first frame. The agent server hears of the client only then, and gets the key in
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -16,11 +16,13 @@ from starlette.types import Receive, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from api.agent_servers import Answer
 from api.context import Context
 from api.traffic import headers
 from api.traffic.door import Door
 from api.traffic.errors import Unanswered
 from api.traffic.exchange import CONNECT_SECONDS
+from api.traffic.resending import frames, read_resend
 from api.traffic.uses import Uses
 from api.traffic.visit import SESSION_KEY, Visit
 from api.traffic.waking import Waker
@@ -47,6 +49,14 @@ UNSENDABLE = {1005: 1000, 1006: 1001, 1015: 1001}
 Close = tuple[int, str]
 
 
+class Straight(connect):
+    """A connection to where it was asked for: a redirect would lead us, who reach more than sandboxes do, elsewhere."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """What the library is to raise, or the address to go to instead: none is followed."""
+        return exc
+
+
 class Left(Exception):
     """The client has closed its side, or is gone."""
 
@@ -59,7 +69,7 @@ class Sockets:
 
     def __init__(self, here: Context, door: Door, waker: Waker, uses: Uses) -> None:
         """Serve with these parts."""
-        self._vault = here.vault
+        self._vault, self._agent_servers = here.vault, here.agent_servers
         self._door, self._waker, self._uses = door, waker, uses
 
     async def serve(self, visit: Visit, receive: Receive, send: Send) -> None:
@@ -86,7 +96,7 @@ class Sockets:
         seen = await self._rouse(visit)
         async with self._connected(visit, seen) as server:
             upwards = asyncio.create_task(self._pass_up(visit, receive, server))
-            downwards = asyncio.create_task(_pass_down(server, send))
+            downwards = asyncio.create_task(_pass_down(self._frames(visit, seen, server), server, send))
             try:
                 await asyncio.wait({upwards, downwards}, return_when=asyncio.FIRST_COMPLETED)
                 return await downwards if downwards.done() else await upwards
@@ -105,14 +115,27 @@ class Sockets:
         self._uses.note(seen)
         return seen
 
+    def _frames(self, visit: Visit, seen: Seen, server: ClientConnection) -> AsyncIterable[str | bytes]:
+        resend, origin = read_resend(visit), agent_server(seen.exposed_urls)
+        if resend is None or origin is None:
+            return server
+
+        async def ask(path: str, params: dict[str, Any]) -> Answer:
+            return await self._agent_servers.ask_at(origin, self._key(visit, seen), "GET", path, params=params)
+
+        return frames(server, resend, ask)
+
+    def _key(self, visit: Visit, seen: Seen) -> str:
+        return visit.session_key or self._vault.decrypt(seen.session_key)
+
     @asynccontextmanager
     async def _connected(self, visit: Visit, seen: Seen) -> AsyncIterator[ClientConnection]:
         origin = agent_server(seen.exposed_urls)
         if origin is None:
             raise Unanswered(f"sandbox {seen.id} has no agent server")
-        key = visit.session_key or self._vault.decrypt(seen.session_key)
+        key = self._key(visit, seen)
         try:
-            server = await connect(
+            server = await Straight(
                 origin.replace("http", "ws", 1) + visit.target.decode("latin-1"),
                 additional_headers=[
                     (name.decode(), value.decode("latin-1")) for name, value in headers.forwarded(visit)
@@ -149,10 +172,10 @@ class Sockets:
             return _closed(server)
 
 
-async def _pass_down(server: ClientConnection, send: Send) -> Close:
+async def _pass_down(frames: AsyncIterable[str | bytes], server: ClientConnection, send: Send) -> Close:
     """What the agent server says, until it closes."""
     try:
-        async for frame in server:
+        async for frame in frames:
             kind = "text" if isinstance(frame, str) else "bytes"
             await send({"type": "websocket.send", kind: frame})
     except ConnectionClosed:

@@ -1,9 +1,9 @@
-"""Conversations, the tasks that start them, and their events."""
+"""Conversations, the tasks that start them, their events, and what they are still to be told."""
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Index, Integer, UniqueConstraint, literal_column
+from sqlalchemy import BigInteger, Index, Integer, UniqueConstraint, literal_column, text
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
@@ -39,6 +39,13 @@ class Conversation(Leased, table=True):
             postgresql_ops={"lowered": "gin_trgm_ops"},
         ).ddl_if(dialect="postgresql"),
         Index("ix_conversation_children", "parent_id", "owner_id", "created_at", "id", "listed"),
+        # The few that something is to be done for as soon as their sandbox runs.
+        Index(
+            "ix_conversation_awaits_sandbox",
+            "sandbox_id",
+            sqlite_where=text("awaits_sandbox = 1"),
+            postgresql_where=text("awaits_sandbox"),
+        ),
         *leased_indexes("conversation"),
     )
 
@@ -48,6 +55,10 @@ class Conversation(Leased, table=True):
     parent_id: str | None = Field(default=None, max_length=32)
     # False while its start may still fail: not shown, but its webhooks are already welcome.
     listed: bool = True
+    # A tombstone since then: nobody sees it, and no webhook brings it back.
+    deleted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    # Something is to be done in its sandbox as soon as that runs.
+    awaits_sandbox: bool = False
     title: str = Field(max_length=500)
     # True once there is a title worth keeping: a person's, or the agent server's own.
     title_settled: bool = False
@@ -89,9 +100,11 @@ class StartTask(Leased, table=True):
     # True when the sandbox was made for this task, and goes with it should it fail.
     made_sandbox: bool = False
     stage: str = Field(max_length=32)
+    # When it was withdrawn: a wish, which a worker answers with ERROR.
+    cancelled_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     reason: str | None = Field(default=None, max_length=64)
     detail: str | None = None
-    # The request without its secrets, as it is shown; and its secrets, encrypted.
+    # The request without its secrets, as it is shown, and `conversation_starts.OWN_FOLDER`; and its secrets, encrypted.
     request: dict[str, Any] = Field(sa_type=Json)
     secrets: str | None = None
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
@@ -115,3 +128,26 @@ class Event(SQLModel, table=True):
     # The agent server's clock, read as UTC.
     timestamp: datetime = Field(sa_type=UtcDateTime)
     body: dict[str, Any] = Field(sa_type=Json)
+
+
+class PendingMessage(SQLModel, table=True):
+    """What a user has said and the agent server has not got yet, as far as we know; then it is removed."""
+
+    __tablename__ = "pending_message"
+    __table_args__ = (
+        UniqueConstraint("id"),
+        Index("ix_pending_message_conversation_id_seq", "conversation_id", "seq"),
+    )
+
+    # The order in which they are delivered.
+    seq: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
+    id: str = Field(default_factory=new_id, max_length=32)
+    # Refers to nothing: while it is being started, there is no such conversation.
+    conversation_id: str = Field(max_length=32)
+    content: list[dict[str, Any]] = Field(sa_type=Json)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    # Since then the agent server may have it; and the event that was the newest message of a user until then.
+    attempted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    newest_before: str | None = Field(default=None, max_length=64)
+    # Why the agent server does not take it.
+    refusal: str | None = None

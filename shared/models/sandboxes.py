@@ -33,6 +33,23 @@ class Sandbox(Leased, table=True):
             sqlite_where=text("desired != 'DELETED'"),
             postgresql_where=text("desired != 'DELETED'"),
         ),
+        # Those of the warm pool that have retired are looked at no more either.
+        Index(
+            "ix_sandbox_member",
+            "spec_id",
+            "settled_at",
+            "id",
+            sqlite_where=text("owner_id IS NULL AND desired != 'DELETED'"),
+            postgresql_where=text("owner_id IS NULL AND desired != 'DELETED'"),
+        ),
+        # What an engine may have something of: the rest has been there.
+        Index(
+            "ix_sandbox_there",
+            "node_id",
+            "owner_id",
+            sqlite_where=text("status != 'DELETED'"),
+            postgresql_where=text("status != 'DELETED'"),
+        ),
         Index(
             "ix_sandbox_deadline_at",
             "deadline_at",
@@ -47,7 +64,7 @@ class Sandbox(Leased, table=True):
     owner_id: str | None = Field(default=None, foreign_key="user.id", max_length=32)
     spec_id: str = Field(foreign_key="sandbox_spec.id", max_length=256)
     # Empty: not placed yet.
-    node_id: str | None = Field(default=None, foreign_key="node.id", index=True, max_length=64)
+    node_id: str | None = Field(default=None, foreign_key="node.id", max_length=64)
 
     desired: str = Field(max_length=16)
     generation: int = 1

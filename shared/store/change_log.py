@@ -16,6 +16,7 @@ from shared.changes import Change
 from shared.clock import now
 from shared.models import ChangeEntry, ChangeLog
 from shared.models.columns import UtcDateTime
+from shared.statements import send
 
 KEPT_FOR = timedelta(hours=24)
 # For each user; every so many entries what is older is removed.
@@ -84,9 +85,9 @@ def forget_expired(session: Session, *, limit: int = 1000) -> None:
 
 def _append(session: Session, owner_id: str, changes: list[Change]) -> None:
     if len(changes) == 1 and session.get_bind().dialect.name == "postgresql":
-        newest: int = session.execute(APPEND_ONE, _describe(owner_id, changes[0])).scalar_one()
+        [[newest]] = send(session, APPEND_ONE, _describe(owner_id, changes[0]))
     else:
-        newest = session.execute(ADVANCE, {"owner_id": owner_id, "count": len(changes)}).scalar_one()
+        [[newest]] = send(session, ADVANCE, {"owner_id": owner_id, "count": len(changes)})
         numbered = enumerate(changes, newest - len(changes) + 1)
         rows = [_describe(owner_id, change) | {"number": number} for number, change in numbered]
         session.execute(insert(ChangeEntry), rows)

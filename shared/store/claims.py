@@ -13,21 +13,18 @@ from sqlalchemy import (
     ColumnElement,
     Insert,
     Integer,
-    Row,
     Select,
     String,
-    Table,
     Update,
     and_,
-    bindparam,
     func,
     insert,
     literal,
+    literal_column,
     or_,
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql
 from sqlmodel import Session
 
 from shared import changes, instruments
@@ -37,20 +34,15 @@ from shared.crypto import Vault
 from shared.database import Database
 from shared.deadlines import FIELDS, NEVER
 from shared.instruments import Source
-from shared.models import ChangeEntry, ChangeLog, Node, Sandbox, SandboxSpec, SandboxTransition
+from shared.models import Node, Sandbox, SandboxSpec, SandboxTransition, UserSettings
 from shared.models.columns import UtcDateTime
+from shared.statements import give, given, make_row
 from shared.states import Desired, Reason, Status
 from shared.store import deadlines, nodes, sandboxes, specs
+from shared.store.logged import table_of, with_entry
 
-
-def _table(model: Any) -> Table:
-    found: Table = model.__table__
-    return found
-
-
-MEMBER, NODE, SPEC, MOVE, LOG, ENTRY = map(
-    _table, (Sandbox, Node, SandboxSpec, SandboxTransition, ChangeLog, ChangeEntry)
-)
+MEMBER, NODE, SPEC, MOVE = map(table_of, (Sandbox, Node, SandboxSpec, SandboxTransition))
+SETTINGS = table_of(UserSettings)
 # The columns that a claim writes, besides `status` and `generation`, and what they are given by.
 TIMES = ("created_at", "updated_at", "settled_at", "last_active_at")
 GIVEN = ("owner_id", "due_at", "session_key", "session_key_digest", *FIELDS)
@@ -73,8 +65,8 @@ def claim(
     Args:
         own: its deadlines, by the names of `shared.deadlines.FIELDS`.
     """
-    given = _give(vault, owner_id, due_at, own) | {"given_spec_id": spec.id, "given_revision": spec.revision}
-    sandbox_id = session.execute(IN_TRANSACTION, given).scalar_one_or_none()
+    values = _give(vault, owner_id, due_at, own) | give(spec_id=spec.id, revision=spec.revision)
+    sandbox_id = session.execute(IN_TRANSACTION, values).scalar_one_or_none()
     if sandbox_id is None:
         return None
     session.add(
@@ -103,7 +95,7 @@ def claim_at_once(
     statement, is asked without messages.
 
     Args:
-        spec_id: None: the default spec.
+        spec_id: None: as `specs.choose_spec` has it.
 
     Returns:
         The sandbox and its spec; None: nothing was done.
@@ -111,32 +103,26 @@ def claim_at_once(
     if database.engine.dialect.name != "postgresql" or own.get("max_age_seconds"):
         return None
     is_ageless = own.get("max_age_seconds") == NEVER
-    given = _give(vault, owner_id, due_at, own) | {"given_spec_id": spec_id, "given_is_ageless": is_ageless}
-    with database.single() as session:
-        row = session.execute(ALONE, given).one_or_none()
-        if row is None:
-            return None
-        sandbox, spec = _read(row, Sandbox), _read(row, SandboxSpec)
-        changes.note(session, sandbox)
-        instruments.note_start(session, spec.id, Source.POOL)
-    return sandbox, spec
+    values = _give(vault, owner_id, due_at, own) | give(spec_id=spec_id, is_ageless=is_ageless)
+    for row in database.carry_out(ALONE, values):
+        sandbox: Sandbox = make_row(Sandbox, row[: len(MEMBER.c)])
+        spec: SandboxSpec = make_row(SandboxSpec, row[len(MEMBER.c) :])
+        database.tell(changes.Change(owner_id, Kind.SANDBOX, sandbox.id, sandbox.status))
+        instruments.count_start(spec.id, Source.POOL)
+        return sandbox, spec
+    return None
 
 
 def is_member() -> ColumnElement[bool]:
     """What is true of a sandbox in the pool, ready or not; one that is to go is in it no more."""
-    return and_(MEMBER.c.owner_id.is_(None), MEMBER.c.desired != Desired.DELETED)
+    # In the words of its index: of a parameter the database can't tell that it is the same.
+    return and_(MEMBER.c.owner_id.is_(None), MEMBER.c.desired != literal_column("'DELETED'"))
 
 
 def _give(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int | None]) -> dict[str, Any]:
     columns = {"owner_id": owner_id, "due_at": due_at, **dict.fromkeys(FIELDS), **own}
     columns |= {"now": now(), "oldest_heartbeat": nodes.oldest_heartbeat(), **sandboxes.new_session_key(vault)}
-    return {f"given_{name}": value for name, value in columns.items()}
-
-
-def _read(row: Row[Any], model: type[Any]) -> Any:
-    """The model that the row has in columns labelled with its table's name."""
-    prefix = f"{model.__tablename__}__"
-    return model(**{name[len(prefix) :]: value for name, value in row._asdict().items() if name.startswith(prefix)})
+    return give(**columns)
 
 
 # --- the statements, made once ----------------------------------------------------------------------------------------
@@ -144,7 +130,7 @@ def _read(row: Row[Any], model: type[Any]) -> Any:
 
 def _given(name: str) -> Any:
     """A value that comes with each claim, of the type of the column that it goes into."""
-    return bindparam(f"given_{name}", type_=TYPES[name])
+    return given(name, TYPES[name])
 
 
 def _claim(spec_id: Any, revision: Any) -> Update:
@@ -182,19 +168,28 @@ def _claim_alone() -> Select[Any]:
     held = _held_spec()
     one = select(held.c.id).scalar_subquery(), select(held.c.revision).scalar_subquery()
     claimed = _claim(*one).returning(*MEMBER.c).cte("claimed")
-    numbered = _number(claimed)
-    parts = ((MEMBER.name, claimed), (SPEC.name, held))
-    columns = [column.label(f"{name}__{column.name}") for name, part in parts for column in part.c]
-    found = select(*columns).where(held.c.id == claimed.c.spec_id)
-    return found.add_cte(_move(claimed).cte("moved"), _enter(claimed, numbered).cte("entered"))
+    found = select(*claimed.c, *held.c).where(held.c.id == claimed.c.spec_id)
+    moved = found.add_cte(_move(claimed).cte("moved"))
+    return with_entry(moved, claimed, claimed.c.status, claimed.c.created_at)
 
 
 def _held_spec() -> CTE:
     """The spec, if it has a pool and no greatest age; nobody changes it until the statement is over."""
     default = select(SPEC.c.id).order_by(SPEC.c.position, SPEC.c.id).limit(1).scalar_subquery()
     is_ageless = or_(_given("is_ageless"), SPEC.c.max_age_seconds.is_(None))
-    wanted = SPEC.c.id == func.coalesce(_given("spec_id"), default)
+    wanted = SPEC.c.id == func.coalesce(_given("spec_id"), _preferred(), default)
     return select(SPEC).where(wanted, SPEC.c.warm_most > 0, is_ageless).with_for_update(read=True).cte("held")
+
+
+def _preferred() -> ColumnElement[Any]:
+    """The spec that the owner's settings name, if it is there.
+
+    Settings are a text, as `Json` writes it: PostgreSQL's own JSON would refuse some.
+    """
+    named = literal('"default_sandbox_spec_id":"').concat(SPEC.c.id).concat(literal('"'))
+    is_named = func.strpos(SETTINGS.c.document, named, type_=Integer()) > 0
+    found = select(SPEC.c.id).join(SETTINGS, SETTINGS.c.user_id == _given("owner_id")).where(is_named)
+    return found.limit(1).correlate(None).scalar_subquery()
 
 
 def _move(claimed: CTE) -> Insert:
@@ -206,26 +201,6 @@ def _move(claimed: CTE) -> Insert:
         MOVE.c.at: claimed.c.created_at,
     }
     return insert(MOVE).from_select(list(values), select(*values.values()))
-
-
-def _number(claimed: CTE) -> CTE:
-    """The number in the owner's log: its lock is the last one taken."""
-    first = postgresql.insert(LOG).from_select([LOG.c.owner_id, LOG.c.last], select(claimed.c.owner_id, literal(1)))
-    counted = first.on_conflict_do_update(index_elements=[LOG.c.owner_id], set_={"last": LOG.c.last + 1})
-    return counted.returning(LOG.c.owner_id, LOG.c.last).cte("numbered")
-
-
-def _enter(claimed: CTE, numbered: CTE) -> Insert:
-    values = {
-        ENTRY.c.owner_id: claimed.c.owner_id,
-        ENTRY.c.number: numbered.c.last,
-        ENTRY.c.kind: literal(Kind.SANDBOX.value),
-        ENTRY.c.row_id: claimed.c.id,
-        ENTRY.c.status: claimed.c.status,
-        ENTRY.c.at: claimed.c.created_at,
-    }
-    found = select(*values.values()).where(numbered.c.owner_id == claimed.c.owner_id)
-    return insert(ENTRY).from_select(list(values), found)
 
 
 IN_TRANSACTION = _claim(_given("spec_id"), _given("revision")).returning(MEMBER.c.id)

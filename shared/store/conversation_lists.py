@@ -37,6 +37,8 @@ class ConversationFilter:
     updated_from: datetime | None = None
     updated_before: datetime | None = None
     sandbox_id: str | None = None
+    repository: str | None = None
+    trigger: str | None = None
     with_sub_conversations: bool = False
 
 
@@ -66,7 +68,8 @@ def read_text(text: str) -> tuple[Conversation, Sandbox, list[str]]:
     """The conversation, its sandbox and its children's ids; of both rows, what is shown."""
     *values, children = _LIST.read(text)
     conversation = Conversation(**dict(zip(SHOWN, values, strict=False)))
-    sandbox = Sandbox(**dict(zip(SHOWN_OF_SANDBOX, values[len(SHOWN) :], strict=True)))
+    of_sandbox = dict(zip(SHOWN_OF_SANDBOX, values[len(SHOWN) :], strict=True))
+    sandbox = Sandbox(id=conversation.sandbox_id, **of_sandbox)
     return conversation, sandbox, children.split(LINE_END) if children else []
 
 
@@ -110,6 +113,8 @@ _LIST = TextList(
         "updated_from": bindparam("updated_from") <= _UPDATED,
         "updated_before": bindparam("updated_before") > _UPDATED,
         "sandbox_id": col(Conversation.sandbox_id) == bindparam("sandbox_id"),
+        "repository": col(Conversation.selected_repository) == bindparam("repository"),
+        "trigger": col(Conversation.trigger) == bindparam("trigger"),
         "parents_only": col(Conversation.parent_id).is_(None),
     },
 )

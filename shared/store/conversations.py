@@ -1,6 +1,8 @@
 """Conversations: what is stored of them."""
 
 import contextlib
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from sqlalchemy import delete
@@ -9,14 +11,21 @@ from sqlmodel import Session, col, select
 
 from shared import changes
 from shared.clock import now
+from shared.database import Database
 from shared.errors import NotFound
 from shared.models import Conversation, Event, Sandbox, StartTask
+from shared.statements import give, given
 from shared.states import Stage
 
 
 def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conversation | None:
     """The conversation of that id, whoever owns it."""
     return session.get(Conversation, conversation_id, with_for_update=lock or None)
+
+
+def are_in(database: Database, sandbox_id: str) -> bool:
+    """Whether a sandbox has, or had, any conversations that the store knows of."""
+    return bool(database.fetch(_in_sandbox(), give(sandbox_id=sandbox_id)))
 
 
 def get(session: Session, conversation_id: str, owner_id: str) -> Conversation:
@@ -43,6 +52,31 @@ def get_shown(session: Session, conversation_id: str, owner_id: str) -> tuple[Co
     return found
 
 
+def change(session: Session, conversation_id: str, owner_id: str, columns: Mapping[str, Any]) -> None:
+    """Change what its owner may change of a conversation.
+
+    Args:
+        session: of a transaction; the conversation is locked until it ends.
+        conversation_id: which one.
+        owner_id: whose.
+        columns: new values by name. A title stays from then on; None for it is the one it had at first.
+
+    Raises:
+        NotFound: as for `get`.
+    """
+    conversation = find(session, conversation_id, lock=True)
+    if conversation is None or conversation.owner_id != owner_id or not conversation.listed:
+        raise NotFound("conversation", conversation_id)
+    for name, value in columns.items():
+        setattr(conversation, name, value)
+    if "title" in columns:
+        conversation.title_settled = columns["title"] is not None
+        conversation.title = columns["title"] or default_title(conversation_id)
+    conversation.updated_at = now()
+    session.add(conversation)
+    changes.note(session, conversation)
+
+
 def default_title(conversation_id: str) -> str:
     """The title until there is a better one, as V1 makes it (wire contract 3.2, step 12)."""
     return f"Conversation {conversation_id[:5]}"
@@ -52,7 +86,8 @@ def welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Convers
     """The conversation a sandbox reports on, locked: a known one, or one that a client created in the sandbox itself.
 
     Returns:
-        None when the conversation is another sandbox's, its start has failed, or the sandbox has no owner.
+        None when the conversation is another sandbox's, its start has failed, or the sandbox has no owner. A deleted
+        one is returned as it is: a tombstone.
     """
     conversation = find(session, conversation_id, lock=True)
     if conversation is None and sandbox.owner_id is not None:
@@ -63,21 +98,26 @@ def welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Convers
     return conversation if mine else None
 
 
-def publish(session: Session, conversation_id: str) -> None:
-    """Let the owner see the conversation: its start has succeeded."""
+def publish(session: Session, conversation_id: str) -> Conversation | None:
+    """Let the owner see the conversation, which is locked from now on: its start has succeeded."""
     conversation = find(session, conversation_id, lock=True)
     if conversation is not None:
         conversation.listed = True
         conversation.updated_at = now()
         changes.note(session, conversation)
+    return conversation
 
 
-def discard_unlisted(session: Session, conversation_id: str) -> None:
-    """Forget a conversation whose start failed, with what its webhooks had stored."""
+def is_deleted(session: Session, conversation_id: str) -> bool:
+    """Whether a conversation was deleted; if not, it stays until the transaction ends."""
     conversation = find(session, conversation_id, lock=True)
-    if conversation is not None and not conversation.listed:
-        session.execute(delete(Event).where(col(Event.conversation_id) == conversation_id))
-        session.delete(conversation)
+    return conversation is not None and conversation.deleted_at is not None
+
+
+def discard(session: Session, conversation_id: str) -> None:
+    """Forget a conversation whose start failed, with what its webhooks had stored; the caller has locked it."""
+    session.execute(delete(Event).where(col(Event.conversation_id) == conversation_id))
+    session.execute(delete(Conversation).where(col(Conversation.id) == conversation_id))
 
 
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Conversation, Sandbox] | None]:
@@ -124,3 +164,8 @@ def _adopt(
 
 def _with_sandbox() -> Any:
     return select(Conversation, Sandbox).join(Sandbox, col(Sandbox.id) == col(Conversation.sandbox_id))
+
+
+@cache
+def _in_sandbox() -> Any:
+    return select(Conversation.id).where(Conversation.sandbox_id == given("sandbox_id")).limit(1)

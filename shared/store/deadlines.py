@@ -7,9 +7,11 @@ transaction, so that no deadline is forgotten and none outlives its cause.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, and_, func, or_, update
+from sqlalchemy import ColumnElement, and_, case, func, or_, update
+from sqlalchemy import select as sql_select
+from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col, select
 
 from shared import changes, deadlines
@@ -17,14 +19,17 @@ from shared.clock import now
 from shared.deadlines import FIELDS, Act, Durations, Situation
 from shared.leases import FARTHEST
 from shared.models import Conversation, Node, Sandbox, SandboxSpec, StartTask
-from shared.states import FINAL_STAGES, Desired, NodeStatus
+from shared.statements import give, given, send
+from shared.states import FINAL_STAGES, Desired, NodeStatus, Status
 
 # How stale `last_active_at` may be: every batch of events is a use.
 LAST_USE_RESOLUTION = timedelta(seconds=10)
 # Where a sandbox is frozen within seconds, a tenth of that.
 LAST_USE_PART = 10
+# What follows from the other columns, and from the spec's.
+DERIVED = ("deadline_at", "deadline_does", "expires_at")
 # What a deadline's wish shows that it has seen.
-SEEN = ("node_id", "generation", "deadline_at", "deadline_does", "expires_at")
+SEEN = ("node_id", "generation", *DERIVED)
 
 
 class Used(Protocol):
@@ -41,6 +46,30 @@ class Used(Protocol):
     @property
     def deadline_does(self) -> str | None:
         """See `refresh`."""
+
+
+class Written(NamedTuple):
+    """As much of a row that was just written as its deadlines depend on, and as its owner is told."""
+
+    id: str
+    owner_id: str | None
+    spec_id: str
+    desired: str
+    generation: int
+    status: str
+    observed_generation: int
+    pause_kind: str | None
+    settled_at: datetime
+    freeze_after_seconds: int | None
+    stop_after_seconds: int | None
+    delete_after_seconds: int | None
+    max_age_seconds: int | None
+    last_active_at: datetime
+    expires_at: datetime | None
+    deadline_at: datetime | None
+    deadline_does: str | None
+    due_at: datetime | None
+    created_at: datetime
 
 
 @dataclass(frozen=True)
@@ -70,22 +99,53 @@ def refresh(session: Session, sandbox_id: str) -> Sandbox:
     Returns:
         The row as it is by now.
     """
-    row, spec = session.exec(
-        select(Sandbox, SandboxSpec)
-        .join(SandboxSpec, col(SandboxSpec.id) == col(Sandbox.spec_id))
-        .where(Sandbox.id == sandbox_id)
-        .execution_options(populate_existing=True)
-    ).one()
-    durations = in_force(row, spec)
-    following = deadlines.next_deadline(_situation(row), durations)
-    row.expires_at = deadlines.expiry(row.created_at, durations)
-    row.deadline_at, row.deadline_does = (following.at, following.does) if following else (None, None)
     session.flush()
+    row = session.scalars(FIND, give(sandbox_id=sandbox_id)).one()
+    for name, value in follow(session, row).items():
+        set_committed_value(row, name, value)
     return row
 
 
-def in_force(sandbox: Sandbox, spec: SandboxSpec) -> Durations:
-    """The sandbox's own durations, and its spec's where it has none; a member of the warm pool has none at all."""
+def follow(session: Session, row: Written | Sandbox) -> dict[str, Any]:
+    """The same for a row that the caller has just written, as it was returned.
+
+    The spec is read after that: whoever changes it writes the row too, before this or when this is over.
+
+    Returns:
+        The deadline columns.
+    """
+    [spec] = send(session, DURATIONS, give(spec_id=row.spec_id))
+    durations = in_force(row, Durations(*spec))
+    following = deadlines.next_deadline(_situation(row), durations)
+    columns: dict[str, Any] = dict.fromkeys(DERIVED) | {"expires_at": deadlines.expiry(row.created_at, durations)}
+    if following is not None:
+        columns |= {"deadline_at": following.at, "deadline_does": following.does}
+    if any(getattr(row, name) != value for name, value in columns.items()):
+        send(session, FOLLOW, give(sandbox_id=row.id, **columns))
+    return columns
+
+
+def while_unanswered(desired: Desired) -> dict[str, Any]:
+    """What `refresh` comes to for a wish that was written just now, as columns: its greatest age counts, nothing else.
+
+    Its greatest age is that of before: no wish changes it.
+    """
+    if desired == Desired.DELETED:
+        return {"deadline_at": None, "deadline_does": None}
+    status = col(Sandbox.status)
+    never = or_(col(Sandbox.expires_at).is_(None), status == Status.DELETING, status == Status.DELETED)
+    return {
+        "deadline_at": case((never, None), else_=col(Sandbox.expires_at)),
+        "deadline_does": case((never, None), else_=Act.EXPIRE.value),
+    }
+
+
+def in_force(sandbox: Written | Sandbox, spec: Any) -> Durations:
+    """The sandbox's own durations, and its spec's where it has none; a member of the warm pool has none at all.
+
+    Args:
+        spec: whatever has the columns of a spec that are named in `shared.deadlines.FIELDS`.
+    """
     if sandbox.owner_id is None:
         return Durations()
     own, default = ({name: getattr(row, name) for name in FIELDS} for row in (sandbox, spec))
@@ -184,7 +244,7 @@ def _in_use() -> ColumnElement[bool]:
     return or_(at_work.exists(), starting.exists())
 
 
-def _situation(row: Sandbox) -> Situation:
+def _situation(row: Written | Sandbox) -> Situation:
     return Situation(
         desired=row.desired,
         status=row.status,
@@ -199,3 +259,11 @@ def _situation(row: Sandbox) -> Situation:
 def _write(session: Session, where: ColumnElement[bool], values: dict[str, Any]) -> bool:
     statement = update(Sandbox).where(where).values(**values).execution_options(synchronize_session=False)
     return bool(session.execute(statement).rowcount)  # type: ignore[attr-defined]
+
+
+# --- the statements, made once --------------------------------------------------------------------------------------
+
+THIS = col(Sandbox.id) == given("sandbox_id")
+FIND = select(Sandbox).where(THIS).execution_options(populate_existing=True)
+DURATIONS = sql_select(*(getattr(SandboxSpec, name) for name in FIELDS)).where(col(SandboxSpec.id) == given("spec_id"))
+FOLLOW = update(Sandbox).where(THIS).values({name: given(name) for name in DERIVED})

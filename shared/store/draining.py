@@ -7,7 +7,7 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Status
-from shared.store import sandboxes
+from shared.store import sandboxes, wishes
 
 
 @dataclass
@@ -31,7 +31,7 @@ def stop(session: Session, node_id: str, sandbox_id: str) -> None:
     """Wish a sandbox STOPPED, if that is still to be done; its worker's sweep finds it."""
     sandbox = session.get(Sandbox, sandbox_id, with_for_update=True)
     if sandbox is not None and sandbox.node_id == node_id and _must_stop(sandbox):
-        sandboxes.wish(session, sandbox, Desired.STOPPED, due_at=now())
+        wishes.wish(session, sandbox, Desired.STOPPED, due_at=now())
 
 
 def look(session: Session, node_id: str) -> Drained:

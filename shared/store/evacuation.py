@@ -11,7 +11,8 @@ from shared import leases
 from shared.clock import now
 from shared.models import Node, Sandbox, SandboxLeftover
 from shared.states import Desired, Reason, Status
-from shared.store import nodes, sandboxes, start_tasks
+from shared.store import followers, nodes, sandboxes
+from shared.store.followers import NOBODY, Followers
 from shared.store.relocation import relocate
 from shared.store.sandboxes import Fact
 
@@ -35,9 +36,9 @@ class Claimant:
 
 @dataclass(frozen=True)
 class Evacuated:
-    """What became of one sandbox: the start tasks to wake, the node that it was moved to."""
+    """What became of one sandbox: what is to wake, the node that it was moved to."""
 
-    woken: tuple[str, ...] = ()
+    woken: Followers = NOBODY
     moved_to: str | None = None
 
 
@@ -51,7 +52,7 @@ class Move(StrEnum):
 
 def concerned(session: Session, node_id: str) -> list[str]:
     """The ids of the sandboxes on a lost node that may need something."""
-    there = (Sandbox.node_id == node_id, Sandbox.status != Status.DELETED)
+    there = (Sandbox.node_id == node_id, nodes.is_there())
     runs = col(Sandbox.status).in_((Status.RUNNING, Status.STARTING))
     unanswered = col(Sandbox.generation) != col(Sandbox.observed_generation)
     forgotten = select(Node.id).where(Node.id == node_id, col(Node.forgotten_at).is_not(None)).exists()
@@ -78,7 +79,6 @@ def evacuate(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant) 
     row = leases.claim(session, Sandbox, sandbox_id, claimant.owner, claimant.seconds)
     if row is None:
         return None
-    session.expunge(row)
     if need == Move.BURY:
         return _bury(session, row)
     if node_id is None:
@@ -109,7 +109,7 @@ def _bury(session: Session, sandbox: Sandbox) -> Evacuated:
     sandboxes.move(session, sandbox, Fact(Status.DELETED), observed_generation=sandbox.generation)
     leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=None)
     leases.release(session, Sandbox, sandbox.id, sandbox.fence)
-    return Evacuated(woken=tuple(start_tasks.wake(session, sandbox.id, now())))
+    return Evacuated(woken=followers.wake(session, sandbox.id, now()))
 
 
 def _tell(session: Session, sandbox: Sandbox, problem: str, *, forgotten: bool) -> Evacuated:
@@ -128,7 +128,7 @@ def _tell(session: Session, sandbox: Sandbox, problem: str, *, forgotten: bool) 
     )
     leases.write(session, Sandbox, sandbox.id, sandbox.fence, told_generation=sandbox.generation)
     leases.release(session, Sandbox, sandbox.id, sandbox.fence, retry_at=now() if unanswered else None)
-    return Evacuated(woken=tuple(start_tasks.wake(session, sandbox.id, now())))
+    return Evacuated(woken=followers.wake(session, sandbox.id, now()))
 
 
 def _move(session: Session, sandbox: Sandbox, node_id: str, due_at: datetime) -> Evacuated:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_
+from sqlalchemy import ColumnElement, and_, delete, func, literal_column, or_
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
@@ -98,7 +98,7 @@ def leftovers(session: Session, node_id: str) -> set[str]:
 
 def heartbeats(session: Session) -> dict[str, datetime]:
     """When each node was last in order; without those that were forgotten and have nothing any more."""
-    alive = select(Sandbox.id).where(Sandbox.node_id == Node.id, Sandbox.status != Status.DELETED)
+    alive = select(Sandbox.id).where(Sandbox.node_id == Node.id, is_there())
     counts = or_(col(Node.forgotten_at).is_(None), alive.exists())
     return dict(session.exec(select(Node.id, Node.heartbeat_at).where(counts)).all())
 
@@ -185,6 +185,12 @@ def place(
     return node_id
 
 
+def is_there() -> ColumnElement[bool]:
+    """What is true of a sandbox that an engine may have something of, or is to have."""
+    # In the words of its index: of a parameter the database can't tell that it is the same.
+    return col(Sandbox.status) != literal_column("'DELETED'")
+
+
 def takes_sandboxes(oldest: Any = None) -> tuple[ColumnElement[bool], ...]:
     """What is true of a node that sandboxes may be placed on, if it has room.
 
@@ -212,7 +218,7 @@ def _ready(spec_id: str, besides: Collection[str]) -> SelectOfScalar[str]:
 
 def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = False) -> str | None:
     used = func.count(col(Sandbox.id))
-    there = and_(col(Sandbox.node_id) == col(Node.id), col(Sandbox.status) != Status.DELETED)
+    there = and_(col(Sandbox.node_id) == col(Node.id), is_there())
     statement = (
         select(Node.id)
         .outerjoin(Sandbox, there if for_pool else and_(there, col(Sandbox.owner_id).is_not(None)))
@@ -243,9 +249,7 @@ def list_nodes(session: Session) -> list[Node]:
 
 def used_slots(session: Session) -> dict[str, int]:
     """How many sandboxes each node has, whatever their state; nodes without any are left out."""
-    taken = select(Sandbox.node_id, func.count(col(Sandbox.id))).where(
-        col(Sandbox.node_id).is_not(None), Sandbox.status != Status.DELETED
-    )
+    taken = select(Sandbox.node_id, func.count(col(Sandbox.id))).where(col(Sandbox.node_id).is_not(None), is_there())
     return {str(node_id): used for node_id, used in session.exec(taken.group_by(col(Sandbox.node_id))).all()}
 
 

@@ -11,8 +11,8 @@ from shared.clock import now
 from shared.errors import QuotaExceeded
 from shared.models import Sandbox, StartTask
 from shared.quotas import QuotaPolicy, Quotas
-from shared.states import FINAL_STAGES, Desired
-from shared.store import sandboxes, user_settings
+from shared.states import FINAL_STAGES, Desired, Reason
+from shared.store import user_settings, wishes
 
 MINUTE = timedelta(minutes=1)
 KEPT = tuple(wish for wish in Desired if wish != Desired.DELETED)
@@ -75,7 +75,7 @@ def _make_room(session: Session, owner_id: str, quotas: Quotas, due_at: datetime
         raise QuotaExceeded(RUNNING, limit, "pause or delete one, then try again", RETRY_SECONDS)
     oldest = _choose(session, owner_id, limit)
     for sandbox in oldest:
-        sandboxes.wish(session, sandbox, Desired.PAUSED, due_at=due_at)
+        wishes.wish(session, sandbox, Desired.PAUSED, due_at=due_at, reason=Reason.MADE_ROOM)
     return oldest
 
 

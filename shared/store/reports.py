@@ -24,7 +24,8 @@ def record_conversation(session: Session, sandbox: Sandbox, told: ConversationRe
     """
     _record_use(session, sandbox)
     conversation = _welcome(session, told.id, sandbox)
-    _take_over(session, conversation, [told.report])
+    if conversation.deleted_at is None:
+        _take_over(session, conversation, [told.report])
 
 
 def record_events(
@@ -45,6 +46,8 @@ def record_events(
     """
     _record_use(session, sandbox)
     conversation = _welcome(session, conversation_id, sandbox)
+    if conversation.deleted_at is not None:
+        return None  # the last that its agent server says of it: an error would make it say so again
     events.store(session, [event.as_row(conversation_id) for event in told])
     news = [event.report for event in told if event.report is not None]
     _take_over(session, conversation, news)

@@ -3,16 +3,20 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, update
+from sqlalchemy import and_, insert
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared import changes, leases
 from shared.clock import now
 from shared.crypto import Vault, new_api_key
+from shared.database import Database
 from shared.errors import IllegalMove, Invalid, NotFound
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
+from shared.statements import give, give_several, given, rounded, send, several
 from shared.states import MOVES, Desired, PauseKind, Reason, Status
 from shared.store import deadlines, nodes, specs
 
@@ -40,6 +44,14 @@ class Standing(NamedTuple):
     ready_at: datetime | None
     due_at: datetime | None
     lease_until: datetime | None
+
+
+class WishAsFound(NamedTuple):
+    """What is wished of a sandbox by now."""
+
+    generation: int
+    desired: str
+    wish_reason: str | None
 
 
 # --- wishes ---------------------------------------------------------------------------------------------------------
@@ -89,47 +101,6 @@ def new_session_key(vault: Vault) -> dict[str, Any]:
     return {"session_key": vault.encrypt(key), "session_key_digest": vault.digest(key)}
 
 
-def wish(session: Session, sandbox: Sandbox, desired: Desired, *, due_at: datetime) -> None:
-    """Wish for another state. Wishing for what is wished already is a new wish too: it repairs what has drifted.
-
-    To wish that it runs is to use it.
-
-    Raises:
-        NotFound: the sandbox is deleted, or somebody deleted it at this moment.
-    """
-    values = {
-        "desired": desired,
-        "wish_reason": None,
-        "generation": col(Sandbox.generation) + 1,
-        "due_at": due_at,
-        "updated_at": now(),
-    }
-    if desired == Desired.RUNNING:
-        values["last_active_at"] = now()
-    alive = and_(col(Sandbox.id) == sandbox.id, col(Sandbox.desired) != Desired.DELETED)
-    statement = update(Sandbox).where(alive).values(**values).execution_options(synchronize_session=False)
-    if session.execute(statement).rowcount == 0:  # type: ignore[attr-defined]
-        raise NotFound("sandbox", sandbox.id)
-    changes.note(session, deadlines.refresh(session, sandbox.id))
-
-
-def wish_again(session: Session, sandbox_id: str, *, due_at: datetime) -> bool:
-    """Have what is wished, whatever it is by now, carried out once more.
-
-    Not what ended in ERROR: that waits for the owner's word. And a deletion needs no repeating.
-
-    Returns:
-        Whether there was something to repeat.
-    """
-    standing = and_(col(Sandbox.desired) != Desired.DELETED, col(Sandbox.status) != Status.ERROR)
-    values = {"generation": col(Sandbox.generation) + 1, "due_at": due_at}
-    statement = update(Sandbox).where(col(Sandbox.id) == sandbox_id, standing).values(**values)
-    if session.execute(statement.execution_options(synchronize_session=False)).rowcount == 0:  # type: ignore[attr-defined]
-        return False
-    changes.note(session, deadlines.refresh(session, sandbox_id))
-    return True
-
-
 def set_deadlines(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str, int | None]) -> None:
     """Change deadlines of a sandbox that the caller has locked; those not named stay. It counts as a use."""
     for name, seconds in own_deadlines.items():
@@ -161,7 +132,7 @@ def place_waiting(session: Session, here: str, *, due_at: datetime, limit: int =
 
 def waiting_for_node() -> tuple[Any, ...]:
     """What is true of a sandbox that has no node yet."""
-    return (col(Sandbox.node_id).is_(None), col(Sandbox.status) != Status.DELETED)
+    return (col(Sandbox.node_id).is_(None), nodes.is_there())
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------
@@ -198,18 +169,19 @@ def move(
     columns = _columns(sandbox, fact, observed_generation)
     if moved:
         columns["settled_at"] = now()
-    still: ColumnElement[bool] | None = None
     if lets_go:
         columns |= leases.LET_GO
-        still = col(Sandbox.generation) == sandbox.generation
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, where=still, **columns)
+    still = {"generation": sandbox.generation} if lets_go else None
+    told = deadlines.Written._fields
+    written = leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=still, returning=told, **columns)
     for name, value in columns.items():
         setattr(sandbox, name, value)
-    row = deadlines.refresh(session, sandbox.id)
+    row = deadlines.Written(*written)
+    deadlines.follow(session, row)
     sandbox.due_at = row.due_at if lets_go else sandbox.due_at
     changes.note(session, row)
     if moved:
-        session.add(_transition(sandbox.id, before, fact))
+        send(session, MOVE, _transition(sandbox.id, before, fact))
     return moved
 
 
@@ -229,13 +201,14 @@ def _columns(sandbox: Sandbox, fact: Fact, observed_generation: int | None) -> d
     return columns
 
 
-def _transition(sandbox_id: str, before: Status, fact: Fact) -> SandboxTransition:
-    return SandboxTransition(
+def _transition(sandbox_id: str, before: Status, fact: Fact) -> dict[str, Any]:
+    return give(
         sandbox_id=sandbox_id,
         from_status=before,
         to_status=fact.status,
         pause_kind=fact.pause_kind,
         reason=fact.reason,
+        at=now(),
     )
 
 
@@ -248,7 +221,8 @@ def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False,
     Raises:
         NotFound: there is none, it is deleted, or it is somebody else's.
     """
-    sandbox = session.get(Sandbox, sandbox_id, with_for_update=lock or None)
+    found = session.scalars(LOCK if lock else FIND, give(sandbox_id=sandbox_id))
+    sandbox: Sandbox | None = found.one_or_none()
     if sandbox is None or sandbox.owner_id != owner_id or (sandbox.desired == Desired.DELETED and not deleted):
         raise NotFound("sandbox", sandbox_id)
     return sandbox
@@ -261,12 +235,19 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | 
     return [found.get(sandbox_id) for sandbox_id in ids]
 
 
-def answered(session: Session, wishes: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+def answered(database: Database, wishes: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
     """Those of the wishes, each a sandbox's id and a generation, that a worker has answered, or whose row is gone."""
-    columns = (col(Sandbox.id), col(Sandbox.observed_generation))
-    found = session.exec(select(*columns).where(col(Sandbox.id).in_({row_id for row_id, _ in wishes})))
-    observed = dict(found.all())
+    ids = [row_id for row_id, _ in wishes]
+    found = database.fetch(_observed(rounded(len(ids))), give_several("id", ids))
+    observed: dict[str, int] = {row_id: generation for row_id, generation in found}  # noqa: C416 - rows, not tuples
     return {(row_id, wished) for row_id, wished in wishes if observed.get(row_id, wished) >= wished}
+
+
+def find_wish(database: Database, sandbox_id: str, fence: int) -> WishAsFound | None:
+    """What is wished of a sandbox that a worker holds; None: it holds it no more."""
+    for row in database.fetch(FIND_WISH, give(sandbox_id=sandbox_id, fence=fence)):
+        return WishAsFound(*row)
+    return None
 
 
 def find_by_session_key(session: Session, vault: Vault, key: str) -> Sandbox | None:
@@ -283,14 +264,14 @@ def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:
 
 def list_of_node(session: Session, node_id: str) -> list[Sandbox]:
     """Every sandbox of a node that is not deleted, by id."""
-    statement = select(Sandbox).where(Sandbox.node_id == node_id, Sandbox.status != Status.DELETED)
+    statement = select(Sandbox).where(Sandbox.node_id == node_id, nodes.is_there())
     return list(session.exec(statement.order_by(col(Sandbox.id))).all())
 
 
 def on_node(session: Session, node_id: str) -> list[Standing]:
     """How the sandboxes stand that may have something on that node's engine."""
     columns = [getattr(Sandbox, name) for name in Standing._fields]
-    found = session.execute(select(*columns).where(Sandbox.node_id == node_id, Sandbox.status != Status.DELETED))
+    found = session.execute(select(*columns).where(Sandbox.node_id == node_id, nodes.is_there()))
     return [Standing(*row) for row in found]
 
 
@@ -313,3 +294,20 @@ def require_usable(sandbox: Sandbox) -> None:
 
 def _alive(owner_id: str) -> tuple[Any, ...]:
     return (Sandbox.owner_id == owner_id, Sandbox.desired != Desired.DELETED)
+
+
+# --- the statements, made once --------------------------------------------------------------------------------------
+
+FIND = select(Sandbox).where(col(Sandbox.id) == given("sandbox_id"))
+LOCK = FIND.with_for_update().execution_options(populate_existing=True)
+MOVE = insert(SandboxTransition).values(
+    {name: given(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "at")}
+)
+FIND_WISH = sql_select(*(getattr(Sandbox, name) for name in WishAsFound._fields)).where(
+    col(Sandbox.id) == given("sandbox_id"), col(Sandbox.fence) == given("fence")
+)
+
+
+@cache
+def _observed(number: int) -> Any:
+    return select(Sandbox.id, Sandbox.observed_generation).where(col(Sandbox.id).in_(several("id", number)))

@@ -9,10 +9,11 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.crypto import Vault
-from shared.errors import Invalid
+from shared.errors import Invalid, NotFound
+from shared.mcp_servers import MASK
 from shared.models import ProviderToken, Secret
+from shared.store.pages import Order, Page, read_page
 from shared.store.user_settings import lock
-from shared.user_settings import MASK
 
 MOST_SECRETS = 200
 
@@ -47,6 +48,18 @@ def describe_secrets(session: Session, user_id: str) -> dict[str, str | None]:
     return {row.name: row.description for row in _secrets(session, user_id)}
 
 
+def find_value(session: Session, vault: Vault, user_id: str, name: str) -> str | None:
+    """The value of one custom secret; None if there is none of that name."""
+    row = _find_secret(session, user_id, name)
+    return None if row is None else vault.decrypt(row.ciphertext)
+
+
+def find_token(session: Session, vault: Vault, user_id: str, provider: str) -> str | None:
+    """The token for one git provider; None if there is none."""
+    row = next((row for row in _tokens(session, user_id) if row.provider == provider), None)
+    return vault.decrypt(row.ciphertext) if row and row.ciphertext else None
+
+
 def provider_tokens(session: Session, vault: Vault, user_id: str) -> dict[str, ProviderCredential]:
     """What is stored for each git provider, tokens in clear."""
     return {
@@ -60,6 +73,11 @@ def provider_tokens(session: Session, vault: Vault, user_id: str) -> dict[str, P
 def provider_hosts(session: Session, user_id: str) -> dict[str, str | None]:
     """The hosts of the providers whose tokens are stored; nothing is decrypted."""
     return {row.provider: row.host for row in _tokens(session, user_id) if row.ciphertext}
+
+
+def provider_accounts(session: Session, user_id: str) -> list[ProviderToken]:
+    """The providers whose tokens are stored; nothing is decrypted."""
+    return [row for row in _tokens(session, user_id) if row.ciphertext]
 
 
 def put_custom_secrets(session: Session, vault: Vault, user_id: str, entries: Mapping[str, Mapping[str, Any]]) -> None:
@@ -110,6 +128,85 @@ def put_provider_tokens(session: Session, vault: Vault, user_id: str, entries: M
         row.host = entry.get("host", row.host) or None
         _touch(session, row)
     session.flush()
+
+
+def search_secrets(
+    session: Session, user_id: str, name_contains: str | None, page_id: str | None, limit: int
+) -> Page[Secret]:
+    """A page of the user's custom secrets by name; nothing is decrypted.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    statement = select(Secret).where(Secret.user_id == user_id)
+    if name_contains:
+        statement = statement.where(func.lower(Secret.name).contains(name_contains.lower(), autoescape=True))
+    return read_page(session, statement, Order(Secret.name, Secret.id), page_id, limit)
+
+
+def change_custom_secret(
+    session: Session, user_id: str, name: str, new_name: str, described: Mapping[str, Any]
+) -> None:
+    """Rename or redescribe a secret; its value stays.
+
+    Args:
+        session: of a transaction; the user is locked until it ends.
+        user_id: whose secret.
+        name: what it is called.
+        new_name: what it is to be called.
+        described: its `description`, if that is to change.
+
+    Raises:
+        NotFound: there is none of that name.
+        Invalid: the new name is taken.
+    """
+    row = _locked_secret(session, user_id, name)
+    if new_name != name:
+        check_untaken(session, user_id, new_name)
+    row.name, row.description = new_name, described.get("description", row.description)
+    _touch(session, row)
+    session.flush()
+
+
+def check_untaken(session: Session, user_id: str, name: str) -> None:
+    """Want that none of the user's secrets has this name; none gets it before the transaction ends.
+
+    Raises:
+        Invalid: one has.
+    """
+    lock(session, user_id)
+    if _find_secret(session, user_id, name) is not None:
+        raise Invalid(f"there is a secret named {name!r} already")
+
+
+def delete_custom_secret(session: Session, user_id: str, name: str) -> None:
+    """Forget a secret.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    session.delete(_locked_secret(session, user_id, name))
+    session.flush()
+
+
+def delete_provider_tokens(session: Session, user_id: str) -> None:
+    """Forget everything that is stored for git providers."""
+    lock(session, user_id)
+    for row in _tokens(session, user_id):
+        session.delete(row)
+    session.flush()
+
+
+def _locked_secret(session: Session, user_id: str, name: str) -> Secret:
+    lock(session, user_id)
+    row = _find_secret(session, user_id, name)
+    if row is None:
+        raise NotFound("secret", name)
+    return row
+
+
+def _find_secret(session: Session, user_id: str, name: str) -> Secret | None:
+    return session.exec(select(Secret).where(Secret.user_id == user_id, Secret.name == name)).one_or_none()
 
 
 def _secrets(session: Session, user_id: str) -> list[Secret]:

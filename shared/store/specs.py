@@ -4,16 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
+from shared.database import Database
 from shared.errors import Conflict, NotFound
-from shared.models import Sandbox, SandboxSpec
+from shared.models import Sandbox, SandboxSpec, UserSettings
+from shared.statements import all_columns, give, given, make_row
 from shared.states import Desired
 from shared.store import deadlines
 from shared.store.pages import Order, Page, read_page
 
 # Columns that nothing is made from begin so.
 BESIDES = ("warm_", "wake_")
+READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == given("spec_id"))
 
 
 def list_specs(session: Session) -> list[SandboxSpec]:
@@ -36,6 +40,25 @@ def get_spec(session: Session, spec_id: str | None) -> SandboxSpec:
     spec = session.get(SandboxSpec, spec_id) if spec_id else _default(session)
     if spec is None:
         raise NotFound("sandbox spec", spec_id or "default")
+    return spec
+
+
+def choose_spec(session: Session, owner_id: str, spec_id: str | None) -> SandboxSpec:
+    """The spec of that id; for None the one that the user's settings name, if it is there, or else the default one.
+
+    Raises:
+        NotFound: there is none.
+    """
+    settings = None if spec_id else session.get(UserSettings, owner_id)
+    preferred = settings and settings.document.get("default_sandbox_spec_id")
+    found = session.get(SandboxSpec, preferred) if preferred else None
+    return found or get_spec(session, spec_id)
+
+
+def read_spec(database: Database, spec_id: str) -> SandboxSpec:
+    """The spec of that id, which something is made from; it belongs to no session."""
+    [row] = database.fetch(READ, give(spec_id=spec_id))
+    spec: SandboxSpec = make_row(SandboxSpec, row)
     return spec
 
 

@@ -1,16 +1,21 @@
 """Start tasks: their queue, their stages, their reads."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, update
 from sqlmodel import Session, col, select
 
 from shared import changes, leases
 from shared.clock import now
-from shared.errors import IllegalMove
+from shared.database import Database
+from shared.errors import Cancelled, Conflict, IllegalMove, NotFound
+from shared.jobs import CancelStart
 from shared.models import Conversation, Sandbox, StartTask
+from shared.models.columns import UtcDateTime
+from shared.statements import give_several, rounded, several
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, stage_moves
 from shared.store import deadlines
 from shared.store.pages import Order, Page, read_page
@@ -21,6 +26,18 @@ SORT_ORDERS = {
     "UPDATED_AT": (col(StartTask.updated_at), False),
     "UPDATED_AT_DESC": (col(StartTask.updated_at), True),
 }
+
+
+class Withdrawn(NamedTuple):
+    """A start task that its owner has cancelled, or that had failed before."""
+
+    task: StartTask
+    sandbox: Sandbox | None
+
+    @property
+    def job(self) -> CancelStart:
+        """What hurries it."""
+        return CancelStart(self.task.id, self.sandbox.node_id if self.sandbox else None)
 
 
 def find_for_conversation(session: Session, conversation_id: str) -> StartTask | None:
@@ -41,28 +58,38 @@ def advance(
     Raises:
         LeaseLost: another worker owns the row now; nothing was written.
         IllegalMove: the stage can't follow the present one; nothing was written.
+        Cancelled: the start was withdrawn, so that ERROR alone may follow; the transaction must be undone.
     """
     if stage not in stage_moves(Stage(task.stage)):
         raise IllegalMove(f"start task {task.id}: {task.stage} → {stage}")
     values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail, "updated_at": now()}
     if stage.is_final:
         values["secrets"] = None  # the agent server has them, or nobody needs them any more
-    leases.write(session, StartTask, task.id, task.fence, **values)
+    [task.cancelled_at] = leases.write(session, StartTask, task.id, task.fence, returning=("cancelled_at",), **values)
+    if task.cancelled_at is not None and stage != Stage.ERROR:
+        raise Cancelled(f"start task {task.id} is cancelled")
     task.stage = stage
     changes.note(session, task)
 
 
-def wake(session: Session, sandbox_id: str, at: datetime) -> Sequence[str]:
-    """Ask for a look at the unfinished tasks that wait for a sandbox.
+def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -> Withdrawn:
+    """Withdraw a start: a wish, which the worker heeds at its next step. One that has failed stays as it is.
 
-    Returns:
-        Their ids, to be published after the commit.
+    Raises:
+        NotFound: there is none, or it is somebody else's.
+        Conflict: it is READY.
     """
-    waiting = (col(StartTask.sandbox_id) == sandbox_id, col(StartTask.stage).not_in(FINAL_STAGES))
-    ids = session.exec(select(StartTask.id).where(*waiting)).all()
-    if ids:
-        session.execute(update(StartTask).where(*waiting).values(due_at=at))
-    return ids
+    own = (col(StartTask.id) == task_id, col(StartTask.owner_id) == owner_id)
+    at = func.coalesce(col(StartTask.cancelled_at), now(), type_=UtcDateTime())
+    statement = update(StartTask).where(*own, *UNFINISHED).values(cancelled_at=at, due_at=due_at)
+    session.execute(statement.execution_options(synchronize_session=False))
+    found = session.exec(_with_sandbox().where(*own).execution_options(populate_existing=True)).first()
+    if found is None:
+        raise NotFound("start task", task_id)
+    withdrawn = Withdrawn(*found)
+    if (task := withdrawn.task).stage == Stage.READY:
+        raise Conflict(f"the start has succeeded: DELETE /api/v1/app-conversations/{task.conversation_id} undoes it")
+    return withdrawn
 
 
 def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | None:
@@ -73,6 +100,8 @@ def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | No
     """
     if not task.made_sandbox or task.sandbox_id is None:
         return None
+    # Or a start that joins it at this moment would not be seen.
+    session.exec(select(Sandbox.id).where(Sandbox.id == task.sandbox_id).with_for_update()).one()
     values = {"desired": Desired.DELETED, "generation": col(Sandbox.generation) + 1, "due_at": at, "wish_reason": None}
     alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_used_by_nobody_else(task))
     if session.execute(update(Sandbox).where(*alive).values(**values)).rowcount:  # type: ignore[attr-defined]
@@ -95,10 +124,10 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Star
     return [found.get(task_id) for task_id in ids]
 
 
-def final(session: Session, ids: Collection[str]) -> set[str]:
+def final(database: Database, ids: Collection[str]) -> set[str]:
     """Those of the tasks that nothing follows for, or that are gone."""
-    unfinished = select(StartTask.id).where(col(StartTask.id).in_(ids), col(StartTask.stage).not_in(FINAL_STAGES))
-    return set(ids) - set(session.exec(unfinished).all())
+    found = database.fetch(_unfinished(rounded(len(ids))), give_several("id", list(ids)))
+    return set(ids) - {task_id for (task_id,) in found}
 
 
 def search(
@@ -136,3 +165,13 @@ def _filters(owner_id: str, conversation_id: str | None, created_from: datetime 
     if created_from is not None:
         filters.append(col(StartTask.created_at) >= created_from)
     return filters
+
+
+# --- the statements, made once --------------------------------------------------------------------------------------
+
+UNFINISHED = tuple(col(StartTask.stage) != stage for stage in FINAL_STAGES)
+
+
+@cache
+def _unfinished(number: int) -> Any:
+    return select(StartTask.id).where(col(StartTask.id).in_(several("id", number)), *UNFINISHED)

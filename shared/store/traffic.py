@@ -11,7 +11,7 @@ from shared.errors import NotFound, Unauthenticated
 from shared.models import ApiKey, Sandbox, SandboxSpec
 from shared.quotas import Quotas
 from shared.states import Desired
-from shared.store import quotas, sandboxes, users
+from shared.store import quotas, sandboxes, users, wishes
 from shared.traffic import Standing, stand
 
 
@@ -95,7 +95,7 @@ def resume(
     if only_asleep and stand(sandbox) != Standing.SLEEPS:
         return Resumption(sandbox, [], wished=False)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=due_at)
-    sandboxes.wish(session, sandbox, Desired.RUNNING, due_at=due_at)
+    wishes.wish(session, sandbox, Desired.RUNNING, due_at=due_at)
     return Resumption(sandbox, paused, wished=True)
 
 

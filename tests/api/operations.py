@@ -1,12 +1,25 @@
 """Every operation of the application, for tests that sweep over all of them."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-OPEN = ("/alive", "/health", "/ready", "/server_info")
+OPEN = (
+    "/alive",
+    "/health",
+    "/ready",
+    "/server_info",
+    "/api/v1/web-client/config",
+    "/oauth/device/authorize",
+    "/oauth/device/token",
+    "/oauth/device/verify",
+    "/login",
+    "/logout",
+)
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,13 @@ class Operation:
 
     @property
     def is_webhook(self) -> bool:
-        return "/webhooks/" in self.path
+        """Whether it is for sandboxes, with their own keys."""
+        return "/webhooks/" in self.path or "/settings/secrets" in self.path
+
+    @property
+    def takes_new_names(self) -> bool:
+        """Whether whatever can be a name in its path is all right."""
+        return self.path.endswith("/profiles/{name}") and self.method in ("POST", "DELETE")
 
     @property
     def is_open(self) -> bool:
@@ -31,11 +50,7 @@ class Operation:
 
     def url(self, **values: str) -> str:
         """The path with its placeholders filled: all alike unless named."""
-        path = self.path
-        for name in ("sandbox_id", "conversation_id"):
-            path = path.replace(f"{{{name}}}", values.get(name, values.get("any", "0" * 32)))
-        assert "{" not in path, f"say how to fill {path}"
-        return path
+        return PLACEHOLDER.sub(lambda found: values.get(found[1], values.get("any", "0" * 32)), self.path)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"

@@ -224,7 +224,7 @@ WRONG_IDS = ["nonsense", "x" * 5000, "a%00b", "%ff%fe", "%F0%9F%A6%8A", "0" * 31
 def test_ids_in_paths(client: TestClient, user: Person, sandbox: Sandbox) -> None:
     complaints: list[str] = []
     for operation in all_operations(client):
-        if "{" not in operation.path:
+        if "{" not in operation.path or operation.takes_new_names:
             continue
         headers = _headers(operation, user, sandbox)
         params = dict.fromkeys(operation.required, "x")

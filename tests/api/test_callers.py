@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from api.callers import MOST, Callers
 from shared.database import Database
 from shared.errors import Unauthenticated
+from shared.store import users
 from shared.store.users import KeyHolder
 from tests.factories import VAULT, Person
 
@@ -41,7 +43,7 @@ def fetches(database: Database, monkeypatch: pytest.MonkeyPatch) -> Fetches:
 
 @pytest.fixture
 def callers(database: Database) -> Callers:
-    return Callers(database, VAULT)
+    return Callers(partial(users.authenticate, database, VAULT), "nobody's")
 
 
 async def ask(callers: Callers, *keys: str) -> list[Any]:

@@ -23,6 +23,7 @@ from tests.factories import (
     Person,
     make_conversation,
     make_sandbox,
+    make_spec,
     make_start_task,
 )
 
@@ -129,6 +130,16 @@ class TestStart:
         assert (sandbox.spec_id, sandbox.owner_id, sandbox.node_id) == (spec.id, user.id, node.id)
         assert task.due_at is not None
         assert publisher.jobs == [StartSandbox(sandbox.id, node.id), StartConversation(task.id, node.id)]
+
+    def test_the_spec_of_the_settings_while_it_is_there(
+        self, client: TestClient, user: Person, spec: SandboxSpec, database: Database
+    ) -> None:
+        other = make_spec(database, "registry.example.com/other:1", position=1)
+        for named, expected in ((other.id, other.id), ("gone:1", spec.id)):
+            client.post("/api/v1/settings", json={"default_sandbox_spec_id": named}, headers=user.headers)
+            task = _task(database, _start(client, user)["id"])
+            with database.reading() as session:
+                assert session.get_one(Sandbox, task.sandbox_id).spec_id == expected
 
     def test_all_fields_are_echoed(self, client: TestClient, user: Person) -> None:
         conversation_id = "11111111-2222-4333-8444-555555555555"

@@ -1,13 +1,13 @@
 """Waiting for wishes to settle: no wake-up is lost, no notice is needed, and waiting costs nothing but memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from anyio import to_thread
-from sqlalchemy import event
+from sqlalchemy import ClauseElement
 from sqlalchemy.exc import OperationalError
 
 from api.lookout import Lookout, Rounds, Subject
@@ -230,7 +230,7 @@ def test_later_wish_is_waited_for_by_who_wished_it(database: Database, sandbox: 
 
 
 def test_thousand_that_wait_are_one_look_and_no_thread(
-    database: Database, sandbox: Sandbox, subject: Subject, statements: list[str]
+    database: Database, sandbox: Sandbox, subject: Subject, statements: list[object]
 ) -> None:
     lookout = Looks(database)
 
@@ -248,14 +248,14 @@ def test_thousand_that_wait_are_one_look_and_no_thread(
 
 
 @pytest.fixture
-def statements(database: Database) -> Iterator[list[str]]:
+def statements(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The queries that are sent to the store."""
-    sent: list[str] = []
+    sent: list[object] = []
+    fetch = database.fetch
 
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if statement.startswith("SELECT"):
-            sent.append(statement)
+    def note(statement: ClauseElement, values: dict[str, Any]) -> Sequence[Any]:
+        sent.append(statement)
+        return fetch(statement, values)
 
-    event.listen(database.engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(database.engine, "before_cursor_execute", note)
+    monkeypatch.setattr(database, "fetch", note)
+    return sent

@@ -46,6 +46,18 @@ class TestStart:
         [move] = _get(client, user, f"/{shown['id']}/transitions")
         assert (move["from_status"], move["to_status"]) == (None, "STARTING")
 
+    @pytest.mark.usefixtures("node")
+    def test_the_spec_of_the_settings_while_it_is_there(
+        self, client: TestClient, user: Person, other_user: Person, spec: SandboxSpec, database: Database
+    ) -> None:
+        other = make_spec(database, "registry.example.com/other:1", position=1)
+        for named, person, expected in ((other, user, other), ("gone:1", user, spec), (None, other_user, spec)):
+            wanted = {"default_sandbox_spec_id": getattr(named, "id", named)}
+            client.post("/api/v1/settings", json=wanted, headers=person.headers)
+            assert client.post(PATH, headers=person.headers).json()["sandbox_spec_id"] == expected.id
+            asked = client.post(PATH, params={"sandbox_spec_id": spec.id}, headers=person.headers)
+            assert asked.json()["sandbox_spec_id"] == spec.id
+
     @pytest.mark.usefixtures("spec", "node")
     def test_a_named_spec(self, client: TestClient, user: Person, database: Database) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)

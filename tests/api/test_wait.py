@@ -18,7 +18,7 @@ from shared.database import Database
 from shared.jobs import Job
 from shared.models import Sandbox, StartTask
 from shared.states import Desired, PauseKind, Reason, Stage, Status
-from shared.store import sandboxes, start_tasks
+from shared.store import start_tasks, wishes
 from shared.store.sandboxes import Fact
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_node, make_sandbox, make_spec
@@ -45,7 +45,7 @@ def client(here: Context, database: Database) -> Iterator[TestClient]:
 
 def wish(database: Database, sandbox_id: str, desired: Desired) -> None:
     with database.transaction() as session:
-        sandboxes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
+        wishes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
 
 @pytest.fixture
@@ -197,7 +197,6 @@ def fail_start(database: Database, publisher: RecordingPublisher) -> None:
     with database.transaction() as session:
         task = leases.claim(session, StartTask, job.subject, "worker", 5)
         assert task is not None
-        session.expunge(task)
         start_tasks.advance(session, task, Stage.ERROR, reason=Reason.CLONE_FAILED)
 
 

@@ -37,6 +37,7 @@ HURRIED = {
     "AW_NODE_LOST_SECONDS": "6",
     "AW_HEALTH_TIMEOUT": "20",
     "AW_STOP_SECONDS": "1",
+    "AW_FIRST_MESSAGE_SECONDS": "1",
     "AW_NODE_CAPACITY": "40",
 }
 # The service's own defaults, where tests elsewhere have others.
@@ -92,7 +93,7 @@ def running_site(database: str, *, hurried: bool) -> Iterator[Site]:
     """
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("chaos"))
-        postgres = stack.enter_context(running_postgres(DURABLE)) if database == "postgresql" else None
+        postgres = stack.enter_context(running_postgres(DURABLE, durable=True)) if database == "postgresql" else None
         valkey = stack.enter_context(running_valkey())
         registry = stack.enter_context(running_registry(TINY_IMAGE))
         engines = {name: stack.enter_context(_engine()) for name in NODES}

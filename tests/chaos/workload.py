@@ -15,6 +15,7 @@ from tests.chaos.site import BROKEN_IMAGE, SLOW_IMAGE, TALKING_IMAGE, Site
 from tests.factories import Person, make_person
 from tests.faults.history import History, RecordingClient
 from tests.faults.wishes import Outcome
+from tests.services import http
 from tests.services.engine import TINY_IMAGE
 
 PEOPLE = 3
@@ -162,7 +163,7 @@ class Workload:
     def _send(self, method: str, path: str, headers: dict[str, str], **content: Any) -> httpx.Response | None:
         url = self._site.service.url + path
         try:
-            answer = httpx.request(method, url, headers=headers, timeout=ANSWER_SECONDS, **content)
+            answer = http.request(method, url, headers=headers, timeout=ANSWER_SECONDS, **content)
         except httpx.TransportError:
             return None
         assert answer.status_code < 500 or answer.status_code == 503, f"{method} {path}: {answer.status_code}"
@@ -175,7 +176,7 @@ class Workload:
         """Whatever the service lists: what was asked for or deleted without an answer may be there or not."""
         known: dict[str, Person] = {}
         for person in self._people:
-            page = httpx.get(
+            page = http.get(
                 f"{self._site.service.url}/api/v1/sandboxes/search", headers=person.headers, timeout=ANSWER_SECONDS
             )
             known |= {item["id"]: person for item in page.json()["items"]}

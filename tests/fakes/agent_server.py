@@ -5,7 +5,7 @@ Commands are not run: they are written down, and answered as `replies` says.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -55,6 +55,12 @@ class FakeConversation:
             "last_user_message_id": self.events[-1]["id"] if self.messages else None,
         }
 
+    def found(self, params: Mapping[str, str]) -> list[Body]:
+        """What a search of its events finds."""
+        wanted = {name: params[name] for name in ("kind", "source") if name in params}
+        found = [event for event in self.events if wanted.items() <= event.items()]
+        return found[::-1] if params.get("sort_order") == "TIMESTAMP_DESC" else found
+
     def take(self, message: Body) -> None:
         """Keep a message, and run on it if it says so."""
         self.messages.append(message)
@@ -74,6 +80,7 @@ class FakeAgentServer:
         self.conversations: dict[str, FakeConversation] = {}
         self.commands: list[Command] = []
         self.files: dict[str, bytes] = {}
+        self.profiles: dict[str, Body] = {}
         self.calls: list[str] = []
         # The first entry whose text is part of a command answers it; without one it succeeds in silence.
         self.replies: dict[str, Reply] = {}
@@ -129,16 +136,15 @@ class FakeAgentServer:
         return httpx.Response(200, json={"state": "dormant" if self.is_dormant else "ready", "error": None})
 
     def _carry_out(self, method: str, conversation_id: str, request: httpx.Request) -> httpx.Response:
-        match method:
-            case "run_command":
-                return self._run(_json(request))
-            case "upload":
-                return self._upload(request)
-            case "create_conversation":
-                return self._create(_json(request))
-            case "find_running":
-                found = [talk.shown() for talk in self.conversations.values() if talk.execution_status == "running"]
-                return httpx.Response(200, json={"items": found, "next_page_id": None})
+        alone: dict[str, Callable[[httpx.Request], httpx.Response]] = {
+            "run_command": self._run,
+            "upload": self._upload,
+            "keep_profile": self._keep_profile,
+            "create_conversation": self._create,
+            "find_running": self._find_running,
+        }
+        if method in alone:
+            return alone[method](request)
         talk = self.conversations.get(conversation_id)
         if talk is None:
             return httpx.Response(404, json={"detail": "Not Found"})
@@ -149,7 +155,9 @@ class FakeAgentServer:
             case "get_conversation":
                 return talk.shown()
             case "list_events":
-                return {"items": talk.events, "next_page_id": None}
+                return {"items": talk.found(request.url.params), "next_page_id": None}
+            case "run":
+                talk.execution_status = "running"
             case "rename_conversation":
                 talk.title = _json(request)["title"]
             case "send_message":
@@ -160,7 +168,12 @@ class FakeAgentServer:
                 del self.conversations[UUID(talk.id).hex]
         return {"success": True}
 
-    def _create(self, body: Body) -> httpx.Response:
+    def _find_running(self, _request: httpx.Request) -> httpx.Response:
+        found = [talk.shown() for talk in self.conversations.values() if talk.execution_status == "running"]
+        return httpx.Response(200, json={"items": found, "next_page_id": None})
+
+    def _create(self, request: httpx.Request) -> httpx.Response:
+        body = _json(request)
         problems = _problems(body)
         if problems:
             return httpx.Response(422, json={"detail": problems})
@@ -172,7 +185,15 @@ class FakeAgentServer:
             made.take(body["initial_message"])
         return httpx.Response(201, json=made.shown())
 
-    def _run(self, body: Body) -> httpx.Response:
+    def _keep_profile(self, request: httpx.Request) -> httpx.Response:
+        name, body = request.url.path.rpartition("/")[2], _json(request)
+        if not body["llm"].get("model"):
+            return httpx.Response(422, json={"detail": [{"loc": ["body", "llm"], "msg": "no model", "input": body}]})
+        self.profiles[name] = body["llm"]
+        return httpx.Response(201, json={"name": name, "message": "saved"})
+
+    def _run(self, request: httpx.Request) -> httpx.Response:
+        body = _json(request)
         self.commands.append(Command(body["command"], body["cwd"], body["timeout"]))
         told = "".join(f"brings {script}\n" for script in self.brings) if "brings" in body["command"] else ""
         reply = next((reply for text, reply in self.replies.items() if text in body["command"]), Reply(0, told))
@@ -188,28 +209,32 @@ class FakeAgentServer:
 
 def _route(request: httpx.Request) -> tuple[str, str]:
     """The name of the client's method, and the conversation's id as hexadecimal digits."""
-    match [request.method, *request.url.path.removeprefix("/api/").split("/")]:
-        case ["GET", "conversations", "count"]:
-            return "count", ""
-        case ["GET", "conversations", "search"]:
-            return "find_running", ""
-        case ["POST", "conversations"]:
-            return "create_conversation", ""
-        case ["POST", "bash", "execute_bash_command"]:
-            return "run_command", ""
-        case ["POST", "file", "upload"]:
-            return "upload", ""
+    verb, *parts = request.method, *request.url.path.removeprefix("/api/").split("/")
+    if (verb, *parts) in ROUTES:
+        return ROUTES[verb, *parts], ""
+    match [verb, *parts]:
+        case ["POST", "profiles", _]:
+            return "keep_profile", ""
         case [verb, "conversations", conversation_id, *rest]:
             return METHODS[verb, *rest], UUID(conversation_id).hex
     raise AssertionError(f"no such route: {request.method} {request.url.path}")
 
 
+ROUTES = {
+    ("GET", "conversations", "count"): "count",
+    ("GET", "conversations", "search"): "find_running",
+    ("POST", "conversations"): "create_conversation",
+    ("POST", "bash", "execute_bash_command"): "run_command",
+    ("POST", "file", "upload"): "upload",
+}
+# Of one conversation.
 METHODS = {
     ("GET",): "get_conversation",
     ("PATCH",): "rename_conversation",
     ("DELETE",): "delete_conversation",
     ("POST", "interrupt"): "interrupt",
     ("POST", "events"): "send_message",
+    ("POST", "run"): "run",
     ("GET", "events", "search"): "list_events",
 }
 

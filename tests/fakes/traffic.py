@@ -1,6 +1,7 @@
 """An agent server that answers with what it got, behind a real socket: for what passes the sandbox path.
 
-`/stream` sends a piece each time that it is told to, and `/socket` answers each frame with itself.
+`/stream` sends a piece each time that it is told to, and a websocket says where it was asked for, unless it is in the
+midst of a step, and answers each frame with itself.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -39,6 +41,12 @@ class TrafficServer:
     # How many pieces a stream may send by now, and how many streams their readers have left.
     pieces: int = 0
     left: int = 0
+    # Whether an agent is in the midst of a step: until it is over, a websocket hears nothing.
+    steps: bool = False
+    # Whether it lets who searches for events wait.
+    hangs: bool = False
+    # Of any conversation, each a page of its own.
+    events: list[dict[str, Any]] = field(default_factory=list)
     closed_with: list[tuple[int, str]] = field(default_factory=list)
     # Connections, by the ports of their other ends.
     peers: set[int] = field(default_factory=set)
@@ -66,12 +74,22 @@ class TrafficServer:
         elif scope["path"] == "/moved":
             location = f"http://{got.header('host')}/moved/" if "absolute" in query else "/moved/"
             await _reply(send, 307, b"", (b"location", location.encode()))
+        elif scope["path"].endswith("/events/search"):
+            while self.hangs:  # noqa: ASYNC110 - another thread says when it is over
+                await asyncio.sleep(0.005)
+            await _reply(send, 200, json.dumps(self._page(scope["query_string"].decode())).encode())
         elif scope["path"] == "/broken":
             await _begin(send, 200, (b"content-length", b"100"))
             await send({"type": "http.response.body", "body": b"half", "more_body": True})
         else:
             extra = [(b"set-cookie", b"a=b"), (b"x-own", b"kept"), (b"keep-alive", b"timeout=5")]
+            extra += [(b"clear-site-data", b'"*"'), (b"content-security-policy", b"default-src *")]
             await _reply(send, 200, json.dumps({"target": target, "sha": got.body_sha}).encode(), *extra)
+
+    def _page(self, query: str) -> dict[str, Any]:
+        at = int(dict(parse_qsl(query)).get("page_id", 0))
+        after = at + 1 if at + 1 < len(self.events) else None
+        return {"items": self.events[at : at + 1], "next_page_id": None if after is None else str(after)}
 
     async def _stream(self, receive: Receive, send: Send) -> None:
         await _begin(send, 200, (b"content-type", b"text/event-stream"))
@@ -95,6 +113,8 @@ class TrafficServer:
             await send({"type": "websocket.close", "code": 4001, "reason": "Authentication failed"})
             return
         target = scope["raw_path"].decode() + "?" + scope["query_string"].decode()
+        while self.steps:  # noqa: ASYNC110 - another thread says when it is over
+            await asyncio.sleep(0.005)
         await send({"type": "websocket.send", "text": target})
         await self._echo(receive, send)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shared.broker import make_app
 from shared.settings import Settings
+from worker.gathered_events import GatheringConsumer
 
 QUEUE, TASK = "node.waiting", "tests.wait"
 LONGEST_SECONDS = 60
@@ -25,7 +26,14 @@ def main(directory: Path) -> None:
             time.sleep(0.02)
         (directory / f"ended-{subject}").touch()
 
-    app.Worker(pool="threads", concurrency=2, queues=[QUEUE], without_mingle=True, without_gossip=True).start()
+    app.Worker(
+        pool="threads",
+        concurrency=2,
+        queues=[QUEUE],
+        without_mingle=True,
+        without_gossip=True,
+        consumer_cls=GatheringConsumer,
+    ).start()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ def settle(database: Database, sandbox_id: str, *facts: Fact) -> None:
         leases.mark_due(session, Sandbox, sandbox_id, now())
         row = leases.claim(session, Sandbox, sandbox_id, "worker", 5)
         assert row is not None
-        session.expunge(row)
         for fact in facts:
             sandboxes.move(session, row, fact, observed_generation=row.generation if fact == facts[-1] else None)
         leases.release(session, Sandbox, row.id, row.fence)

@@ -7,11 +7,26 @@ from shared.models import (
     Conversation,
     Event,
     Node,
+    PendingMessage,
     Sandbox,
+    StartTask,
 )
-from shared.states import NodeStatus, Stage, Status
+from shared.states import NodeStatus, Reason, Stage, Status
 from tests.faults.given import ELSEWHERE, stages
-from tests.faults.requests import EVENTS, SANDBOXES, SETTINGS, ask, converse, report, store_settings, store_tokens
+from tests.faults.requests import (
+    CONVERSATIONS,
+    EVENTS,
+    SANDBOXES,
+    SETTINGS,
+    ask,
+    converse,
+    converse_untitled,
+    delete_conversation,
+    report,
+    say,
+    store_settings,
+    store_tokens,
+)
 from tests.faults.runner import Runner
 from tests.faults.wishes import Verb
 from tests.waiting import eventually
@@ -29,6 +44,16 @@ def made_once(runner: Runner, key: str) -> None:
 def begun_once(runner: Runner, sandbox_id: str) -> None:
     """Asked again, it is the same start, and the conversation has its message once."""
     converse(runner, sandbox_id)
+    _has_begun_once(runner, sandbox_id)
+
+
+def begun_untitled_once(runner: Runner, sandbox_id: str) -> None:
+    """The same of one whose title was to be made."""
+    converse_untitled(runner, sandbox_id)
+    _has_begun_once(runner, sandbox_id)
+
+
+def _has_begun_once(runner: Runner, sandbox_id: str) -> None:
     eventually(runner.is_at_rest)
     assert stages(runner) == [Stage.READY]
     with runner.service.database.reading() as session:
@@ -44,6 +69,45 @@ def refused_once(runner: Runner, sandbox_id: str) -> None:
     assert stages(runner) == [Stage.ERROR]
     with runner.service.database.reading() as session:
         assert session.exec(select(Conversation.id)).all() == []
+
+
+def forgotten(runner: Runner, sandbox_id: str) -> None:
+    """Deleted again, it is gone, and the other one is as it was: for its owner and in its sandbox."""
+    delete_conversation(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    with runner.service.database.reading() as session:
+        [listed] = session.exec(select(Conversation.id).where(col(Conversation.listed))).all()
+        [deleted] = session.exec(select(Conversation.id).where(~col(Conversation.listed))).all()
+    answer = ask(runner, "DELETE", f"{CONVERSATIONS}/{deleted}")
+    assert answer is not None
+    assert answer.status_code == 200
+    eventually(runner.is_at_rest)
+    there = runner.engine.docker("exec", container_name(sandbox_id), "ls", "/workspace/conversations")
+    assert there.split() == [listed]
+
+
+def told_each_once(runner: Runner, sandbox_id: str) -> None:
+    """Said again under the same keys, both are there once."""
+    say(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    with runner.service.database.reading() as session:
+        conversation_id = session.exec(select(Conversation.id)).one()
+        assert session.exec(select(PendingMessage)).all() == []
+    said = f"/workspace/conversations/{conversation_id}/said"
+    assert runner.engine.docker("exec", container_name(sandbox_id), "cat", said).count("Hello") == 2
+
+
+def cancelled(runner: Runner, sandbox_id: str) -> None:
+    """Withdrawn, it is over and has left no conversation; if that was never heard, it has succeeded."""
+    with runner.service.database.reading() as session:
+        [task] = session.exec(select(StartTask)).all()
+        listed = session.exec(select(Conversation.listed)).all()
+    there = runner.engine.docker("exec", container_name(sandbox_id), "sh", "-c", "ls /workspace/conversations || true")
+    if task.cancelled_at is None:
+        assert (task.stage, listed) == (Stage.READY, [True])
+    else:
+        assert (task.stage, task.reason, listed) == (Stage.ERROR, Reason.CANCELLED, [])
+        assert task.conversation_id not in there
 
 
 def stored_once(runner: Runner, sandbox_id: str) -> None:

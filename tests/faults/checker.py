@@ -49,6 +49,7 @@ def check(evidence: Evidence) -> list[str]:
     return [
         *_lost_wishes(evidence),
         *_lost_starts(evidence),
+        *_brought_back(evidence),
         *_made_twice(evidence),
         *_lost_events(evidence),
         *_doubles(evidence),
@@ -81,9 +82,15 @@ def _is_fulfilled(row: Sandbox) -> bool:
 
 
 def _withdrawn(row: Sandbox, evidence: Evidence) -> set[Desired]:
-    """The service itself wishes a sandbox away that it made for a conversation that failed."""
-    failed = (task.sandbox_id for task in evidence.start_tasks if task.made_sandbox and task.stage == Stage.ERROR)
-    return {Desired.DELETED} if row.id in failed else set()
+    """The service itself wishes a sandbox away that was made for a start that failed, or has no conversation left."""
+    failed = {task.sandbox_id for task in evidence.start_tasks if task.made_sandbox and task.stage == Stage.ERROR}
+    return {Desired.DELETED} if row.id in failed | _emptied(evidence) else set()
+
+
+def _emptied(evidence: Evidence) -> set[str]:
+    """The sandboxes that had conversations, all of which were deleted."""
+    deleted = {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is not None}
+    return deleted - {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is None}
 
 
 def _has_excuse(row: Sandbox, evidence: Evidence) -> bool:
@@ -96,7 +103,8 @@ def _has_excuse(row: Sandbox, evidence: Evidence) -> bool:
 def _made_twice(evidence: Evidence) -> Iterator[str]:
     """A sandbox that no client knows must be that of a request that was not answered."""
     told = {entry.subject for entry in evidence.history}
-    for_conversations = {task.sandbox_id for task in evidence.start_tasks}
+    for_starts = {task.sandbox_id for task in evidence.start_tasks}
+    for_conversations = for_starts | {talk.sandbox_id for talk in evidence.conversations}
     asked_for = (row for row in evidence.sandboxes if not _is_pooled(row))
     unknown = [row.id for row in asked_for if row.id not in told | for_conversations]
     calls = {entry.call for entry in evidence.history if entry.verb == Verb.START}
@@ -120,9 +128,16 @@ def _lost_events(evidence: Evidence) -> Iterator[str]:
 
 def _lost_starts(evidence: Evidence) -> Iterator[str]:
     tasks = {task.id: task for task in evidence.start_tasks}
+    forgotten = {entry.subject for entry in evidence.history if entry.verb == Verb.FORGET}
     for entry in evidence.history:
-        if entry.verb == Verb.CONVERSE and entry.outcome == Outcome.OK and entry.subject not in tasks:
+        told = entry.verb == Verb.CONVERSE and entry.outcome == Outcome.OK
+        if told and entry.subject not in tasks and entry.subject not in forgotten:
             yield f"start task {entry.subject} was acknowledged and has no row"
+        task = tasks.get(entry.subject or "")
+        if entry.verb == Verb.CANCEL and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:
+            yield f"start task {task.id} was cancelled, and is {task.stage}"
+        if entry.verb == Verb.FORGET and entry.outcome == Outcome.OK and entry.subject in tasks:
+            yield f"the conversation of start task {entry.subject} was deleted, and its task is there"
     sandboxes = {row.id: row for row in evidence.sandboxes}
     for task in evidence.start_tasks:
         if not Stage(task.stage).is_final:
@@ -132,6 +147,20 @@ def _lost_starts(evidence: Evidence) -> Iterator[str]:
         made = sandboxes.get(task.sandbox_id or "") if task.made_sandbox else None
         if task.stage == Stage.ERROR and made is not None and made.desired != Desired.DELETED:
             yield f"start task {task.id} failed and has left sandbox {made.id} behind"
+
+
+def _brought_back(evidence: Evidence) -> Iterator[str]:
+    sandboxes = {row.id: row for row in evidence.sandboxes}
+    for row in evidence.conversations:
+        if row.deleted_at is None:
+            continue
+        if row.listed:
+            yield f"conversation {row.id} was deleted and is listed"
+        if any(conversation_id == row.id for conversation_id, _ in evidence.events):
+            yield f"conversation {row.id} was deleted and has events"
+        sandbox = sandboxes.get(row.sandbox_id)
+        if row.awaits_sandbox and sandbox is not None and sandbox.status == Status.RUNNING:
+            yield f"conversation {row.id} was deleted, its sandbox runs and has not forgotten it"
 
 
 # --- what the engine holds ------------------------------------------------------------------------------------------

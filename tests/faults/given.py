@@ -9,6 +9,7 @@ from shared.clock import now
 from shared.ids import new_id
 from shared.models import (
     Conversation,
+    PendingMessage,
     Sandbox,
     SandboxLeftover,
     SandboxTransition,
@@ -17,9 +18,16 @@ from shared.models import (
 from shared.states import NodeStatus, Stage, Status
 from shared.store import nodes, specs
 from tests.factories import make_node, make_sandbox
-from tests.faults.requests import converse, tell_of, use_key_at
+from tests.faults.requests import HELLO, converse, converse_also, delete_conversation, say, tell_of, use_key_at
 from tests.faults.runner import Runner
-from tests.faults.specs import FORGETFUL_IMAGE, FRAGILE_IMAGE, POOLED_IMAGE, PULLED, REFUSING_IMAGE, TALKING_IMAGE
+from tests.faults.specs import (
+    FORGETFUL_IMAGE,
+    FRAGILE_IMAGE,
+    POOLED_IMAGE,
+    PULLED,
+    REFUSING_IMAGE,
+    TALKING_IMAGE,
+)
 from tests.faults.wishes import Verb
 from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
@@ -109,6 +117,60 @@ def conversing(runner: Runner) -> str:
     sandbox_id = talking(runner)
     converse(runner, sandbox_id)
     eventually(lambda: stages(runner) == [Stage.READY] and runner.is_at_rest())
+    return sandbox_id
+
+
+def conversing_twice(runner: Runner) -> str:
+    """A sandbox with two conversations in it, one of which stays."""
+    sandbox_id = conversing(runner)
+    converse_also(runner, sandbox_id)
+    eventually(lambda: stages(runner) == [Stage.READY] * 2 and runner.is_at_rest())
+    return sandbox_id
+
+
+def remembering(runner: Runner) -> str:
+    """The same, frozen, and one of them was deleted."""
+    sandbox_id = conversing_twice(runner)
+    runner.client.pause(sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    delete_conversation(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    return sandbox_id
+
+
+def unheard(runner: Runner) -> str:
+    """The same sandbox, frozen, with two messages that nobody could be told."""
+    sandbox_id = conversing(runner)
+    runner.client.pause(sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    say(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    return sandbox_id
+
+
+def half_told(runner: Runner) -> str:
+    """The same, and the first was told by a worker who died before it could write that down."""
+    sandbox_id = unheard(runner)
+    runner.client.resume(sandbox_id)
+    eventually(lambda: runner.is_at_rest() and not _pending(runner))
+    runner.client.pause(sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    with runner.service.database.transaction() as session:
+        [talk] = session.exec(select(Conversation)).all()
+        talk.awaits_sandbox = True
+        session.add(PendingMessage(conversation_id=talk.id, content=HELLO, attempted_at=now(), newest_before="said-1"))
+    return sandbox_id
+
+
+def _pending(runner: Runner) -> bool:
+    with runner.service.database.reading() as session:
+        return session.exec(select(PendingMessage.id)).first() is not None
+
+
+def awaited(runner: Runner) -> str:
+    """A sandbox that runs, and a start in it that nobody has begun yet: the operation holds it back."""
+    sandbox_id = talking(runner)
+    converse(runner, sandbox_id)
     return sandbox_id
 
 

@@ -11,6 +11,7 @@ import httpx
 from shared.ids import new_id
 from tests.factories import Person
 from tests.faults.wishes import Entry, Outcome, Verb
+from tests.services import http
 
 SANDBOXES = "/api/v1/sandboxes"
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
@@ -129,6 +130,6 @@ class RecordingClient:
     ) -> httpx.Response | None:
         sent = {**self.person.headers, **headers}
         try:
-            return httpx.request(method, self._url + path, headers=sent, timeout=self._timeout, **content)
+            return http.request(method, self._url + path, headers=sent, timeout=self._timeout, **content)
         except httpx.TransportError:
             return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
-from shared.store import user_settings
+from shared.store import llm_profiles, user_settings
 from tests.faults.requests import SETTINGS, store_tokens
 from tests.faults.runner import Runner
 from tests.faults.specs import DOOMED, MISSING, PULLED, SPECS
@@ -17,6 +17,9 @@ from tests.services.registry import Registry
 from tests.services.service import installed_service
 from tests.services.stores import Stores
 from tests.services.valkey import Valkey
+
+# An agent server is given it before each conversation that has no title yet.
+TITLES = {"model": "openai/titles", "api_key": "unused"}
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -29,6 +32,7 @@ HURRY = {
     "AW_HEARTBEAT_SECONDS": "0.5",
     "AW_NODE_LOST_SECONDS": "1",
     "AW_STOP_SECONDS": "1",
+    "AW_FIRST_MESSAGE_SECONDS": "0.2",
 }
 
 
@@ -111,7 +115,8 @@ class Lanes:
             parts.callback(runner.close)
             with service.database.transaction() as session:
                 owner = runner.client.person.id
-                user_settings.change(session, service.vault, owner, SETTINGS)
+                user_settings.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})
+                llm_profiles.save(session, service.vault, owner, "titles", TITLES, include_secrets=True, keep_key=False)
             runner.start()
             store_tokens(runner)
             return runner, parts.pop_all()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.faults import afterwards, given, happenings, requests, specs
+from tests.faults import afterwards, given, happenings, requests, specs, visits
 from tests.faults.runner import Runner
 from tests.services.engine import TINY_IMAGE
 
@@ -82,11 +82,12 @@ def _conversation(
     prepare: Callable[[Runner], str],
     verify: Callable[[Runner, str], None],
     *writes: str,
+    act: Callable[[Runner, str], None] = requests.converse,
     lets: frozenset[str] = frozenset(),
 ) -> Operation:
     """A wish for a conversation in a sandbox that is there."""
     owns = frozenset({"POST /app-conversations", "conversations.start"})
-    return Operation(owns, requests.converse, prepare, verify, lets=lets, writes=frozenset(writes))
+    return Operation(owns, act, prepare, verify, lets=lets, writes=frozenset(writes))
 
 
 def _routine(
@@ -105,9 +106,13 @@ def _forget(_answer: str | None) -> None:
     """What was answered is in the history."""
 
 
+VISIT = "GET /sandbox/{sandbox_id}"
+END = "DELETE /app-conversations/{conversation_id}"
 SWEPT = frozenset({"sweep"})
+DELIVERY = frozenset({"conversations.deliver"})
 CREATE = "agent_server.start_the_conversation"
 MESSAGE = "agent_server.take_a_message"
+PROFILE = "agent_server.keep_a_profile"
 FORGET = "agent_server.delete_the_conversation"
 OPERATIONS: Mapping[str, Operation] = {
     "start": _start(TINY_IMAGE, "POST /sandboxes", "sandboxes.start"),
@@ -127,6 +132,8 @@ OPERATIONS: Mapping[str, Operation] = {
         given.running,
         settings={"AW_QUOTA_RUNNING": "1", "AW_QUOTA_POLICY": "pause_oldest"},
     ),
+    "wake": Operation(frozenset({VISIT, "sandboxes.resume"}), visits.visit, given.paused, visits.woken_once),
+    "traffic": Operation(frozenset({VISIT}), visits.visit, visits.unused, visits.noticed),
     "resume-stopped": _wish("resume", given.stopped),
     "resume-removed": _wish("resume", given.removed),
     "delete-at-work": _wish("delete", given.conversing, "agent_server.interrupt_the_conversation"),
@@ -139,7 +146,53 @@ OPERATIONS: Mapping[str, Operation] = {
     "conversation-without-its-message": _conversation(
         given.forgetful, afterwards.begun_once, CREATE, MESSAGE, lets=SWEPT
     ),
+    "conversation-without-a-title": _conversation(
+        given.talking, afterwards.begun_untitled_once, PROFILE, act=requests.converse_untitled
+    ),
     "refused-conversation-in-a-sandbox": _conversation(given.refusing, afterwards.refused_once, CREATE, FORGET),
+    "delete-conversation": Operation(
+        frozenset({END, "conversations.delete"}),
+        requests.delete_conversation,
+        given.conversing_twice,
+        afterwards.forgotten,
+    ),
+    "delete-last-conversation": Operation(
+        frozenset({END, "conversations.delete", "sandboxes.delete"}), requests.delete_conversation, given.conversing
+    ),
+    "resume-with-a-deleted-conversation": Operation(
+        frozenset({"sandboxes.resume", "conversations.refresh"}),
+        lambda runner, sandbox_id: runner.client.resume(sandbox_id),
+        given.remembering,
+        afterwards.forgotten,
+    ),
+    "messages": Operation(
+        frozenset({"POST /conversations/{conversation_id}/pending-messages", "conversations.deliver"}),
+        requests.say,
+        given.conversing,
+        afterwards.told_each_once,
+        # Or the first might be delivered before the second is said, or might not: that is for chance to say.
+        holds=ROUTINES | DELIVERY,
+        lets=DELIVERY,
+    ),
+    "resume-with-messages": Operation(
+        frozenset({"conversations.refresh"}),
+        lambda runner, sandbox_id: runner.client.resume(sandbox_id),
+        given.unheard,
+        afterwards.told_each_once,
+    ),
+    "resume-with-a-message-half-told": Operation(
+        frozenset({"conversations.refresh"}),
+        lambda runner, sandbox_id: runner.client.resume(sandbox_id),
+        given.half_told,
+        afterwards.told_each_once,
+    ),
+    "cancel": Operation(
+        frozenset({"POST /app-conversations/start-tasks/{task_id}/cancel", "conversations.cancel"}),
+        requests.cancel_start,
+        given.awaited,
+        afterwards.cancelled,
+        holds=ROUTINES | {"conversations.start"},
+    ),
     "reports": Operation(
         frozenset(
             {

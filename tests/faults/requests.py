@@ -11,15 +11,18 @@ from shared.models import (
     ApiKey,
     Conversation,
     Sandbox,
+    StartTask,
 )
 from tests.api.agent_reports import told_conversation, told_event, told_stats, told_update, told_usage
 from tests.factories import session_key_of
 from tests.faults.runner import Runner
 from tests.faults.wishes import Outcome, Verb
+from tests.services import http
 
 SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
-MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}], "run": True}
+HELLO = [{"type": "text", "text": "Hello"}]
+MESSAGE = {"role": "user", "content": HELLO, "run": True}
 EVENTS = [told_event(), told_event("ActionEvent"), told_update("execution_status", "finished")]
 SETTINGS = {"llm_model": "openai/none", "llm_api_key": "unused", "max_iterations": 77}
 PROVIDERS = {"provider_tokens": {"github": {"token": "git-token", "host": "https://git.example"}}}
@@ -32,7 +35,7 @@ def ask(
     headers = runner.client.person.headers | ({"Idempotency-Key": key} if key else {})
     call = runner.client.history.invoke(verb, None) if verb else 0
     try:
-        answer = httpx.request(method, runner.service.url + path, headers=headers, timeout=30, **options)
+        answer = http.request(method, runner.service.url + path, headers=headers, timeout=30, **options)
     except httpx.TransportError:
         return None
     if verb and answer.is_success:
@@ -47,14 +50,63 @@ def start_once(runner: Runner, key: str) -> None:
 
 def converse(runner: Runner, sandbox_id: str) -> None:
     """Wish for a conversation in this sandbox, with all that a start can have, under a key."""
-    wish = {
-        "sandbox_id": sandbox_id,
-        "initial_message": MESSAGE,
-        "selected_repository": "acme/app",
-        "git_provider": "github",
-        "title": "A talk",
-    }
+    more = {"selected_repository": "acme/app", "git_provider": "github", "title": "A talk"}
+    _converse(runner, sandbox_id, more)
+
+
+def converse_untitled(runner: Runner, sandbox_id: str) -> None:
+    """The same, and its title is to be made."""
+    _converse(runner, sandbox_id, {})
+
+
+def _converse(runner: Runner, sandbox_id: str, more: dict[str, str]) -> None:
+    wish = {"sandbox_id": sandbox_id, "initial_message": MESSAGE} | more
     ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=wish)
+
+
+def converse_also(runner: Runner, sandbox_id: str) -> None:
+    """Wish for another conversation in this sandbox."""
+    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, json={"sandbox_id": sandbox_id, "initial_message": MESSAGE})
+
+
+def delete_conversation(runner: Runner, _sandbox_id: str) -> None:
+    """Wish the conversation of `converse` away; once it is gone, nothing is done."""
+    with runner.service.database.reading() as session:
+        tasks = [task for task in session.exec(select(StartTask)).all() if task.request["title"]]
+    if not tasks:
+        return
+    [task] = tasks
+    call = runner.client.history.invoke(Verb.FORGET, task.id)
+    answer = ask(runner, "DELETE", f"{CONVERSATIONS}/{task.conversation_id}")
+    if answer is not None:
+        assert answer.status_code == 200, answer.text
+        runner.client.history.answer(call, Outcome.OK, Verb.FORGET, task.id)
+
+
+def say(runner: Runner, _sandbox_id: str) -> None:
+    """Say something, twice the same, to the conversation that is there."""
+    with runner.service.database.reading() as session:
+        conversation_id = session.exec(select(Conversation.id)).one()
+    for number in range(2):
+        ask(
+            runner,
+            "POST",
+            f"/api/v1/conversations/{conversation_id}/pending-messages",
+            key=f"{conversation_id}-{number}",
+            json={"content": HELLO},
+        )
+
+
+def cancel_start(runner: Runner, _sandbox_id: str) -> None:
+    """Withdraw the start that is on its way."""
+    with runner.service.database.reading() as session:
+        task_id = session.exec(select(StartTask.id)).one()
+    call = runner.client.history.invoke(Verb.CANCEL, task_id)
+    answer = ask(runner, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel")
+    if answer is not None:
+        assert answer.status_code in (200, 409), answer.text
+        outcome = Outcome.OK if answer.is_success else Outcome.FAILED
+        runner.client.history.answer(call, outcome, Verb.CANCEL, task_id)
 
 
 def start_another(runner: Runner, sandbox_id: str) -> None:
@@ -114,6 +166,6 @@ def _report(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> No
         (f"events/{conversation_id}", events),
     ):
         try:
-            httpx.post(f"{runner.service.url}/api/v1/webhooks/{path}", headers=headers, json=body, timeout=30)
+            http.post(f"{runner.service.url}/api/v1/webhooks/{path}", headers=headers, json=body, timeout=30)
         except httpx.TransportError:
             return

@@ -14,6 +14,7 @@ from shared.models import (
     Conversation,
     Event,
     IdempotencyKey,
+    PendingMessage,
     Sandbox,
     SandboxLeftover,
     SandboxTransition,
@@ -193,7 +194,16 @@ class Runner:
         for sandbox_id in left:
             self.client.delete(sandbox_id)
         self.await_agreement()
-        tables = (Event, StartTask, Conversation, SandboxTransition, SandboxLeftover, IdempotencyKey, Sandbox)
+        tables = (
+            PendingMessage,
+            Event,
+            StartTask,
+            Conversation,
+            SandboxTransition,
+            SandboxLeftover,
+            IdempotencyKey,
+            Sandbox,
+        )
         with self.service.database.transaction() as session:
             for table in tables:
                 session.execute(delete(table))

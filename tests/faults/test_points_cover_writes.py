@@ -32,6 +32,7 @@ CONVERSATION = "0" * 32
 ARGUMENTS: dict[str, Any] = {
     "body": {"conversation_id": CONVERSATION, "agent_settings": {"llm": {"model": "m"}}},
     "path": "/file",
+    "llm": {"model": "m"},
 }
 OF_TYPE: dict[Any, Any] = {str: CONVERSATION, bytes: b"", float: 1.0, dict[str, Any]: {}}
 

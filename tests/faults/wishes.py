@@ -27,6 +27,9 @@ class Verb(StrEnum):
     RESUME = "resume"
     DELETE = "delete"
     CONVERSE = "converse"
+    # Of a start task: it is cancelled, its conversation is deleted.
+    CANCEL = "cancel"
+    FORGET = "forget"
 
 
 WISHES = {

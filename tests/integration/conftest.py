@@ -12,7 +12,10 @@ from tests.services.valkey import Valkey
 
 MODEL_KEY = "model-key-that-must-not-leak"
 GREETING = "hello from the sandbox"
+# Longer than any test that watches it.
+RESTING = "sleep 300"
 SCRIPTS = {
+    "openai/rester": Script([RunCommand(RESTING, "rest for a while"), Finish("Rested.")]),
     "openai/greeter": Script(
         [
             RunCommand(f"echo '{GREETING}' > greeting.txt; cat greeting.txt", "write a greeting"),

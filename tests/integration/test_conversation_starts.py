@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
 from tests.integration.test_main_job import REQUEST, SECRET, store_settings
+from tests.services import http
 from tests.services.git_http import GitServer, running_git_server
 from tests.services.private_engine import PrivateEngine
 from tests.services.service import Client, Service
@@ -99,13 +99,13 @@ class TestStarts:
         task = settled.await_start(settled.start_conversation(secrets={"ASKED_KEY": "for this one alone"}))
         shown = conversation(settled, task)
         headers = {"X-Session-API-Key": shown["session_api_key"]}
-        known = httpx.get(shown["conversation_url"], headers=headers).json()
+        known = http.get(shown["conversation_url"], headers=headers).json()
         assert known["max_iterations"] == 77
         assert known["confirmation_policy"]["kind"] == "ConfirmRisky"
         assert known["agent"]["llm"]["model"] == "openai/greeter"
         root = shown["conversation_url"].split("/api/")[0]
         command = {"command": "grep -rhoE 'DEPLOY_KEY|ASKED_KEY|GITHUB_TOKEN' /workspace/conversations | sort -u"}
-        answer = httpx.post(f"{root}/api/bash/execute_bash_command", json=command, headers=headers).json()
+        answer = http.post(f"{root}/api/bash/execute_bash_command", json=command, headers=headers).json()
         assert answer["stdout"].split() == ["ASKED_KEY", "DEPLOY_KEY", "GITHUB_TOKEN"]
         assert SECRET not in str(known)
 

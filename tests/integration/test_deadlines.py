@@ -64,6 +64,7 @@ def test_step_by_step(alice: Client, engine: PrivateEngine) -> None:
     engine.docker("exec", container, "touch", "/workspace/kept")
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"kind": "stopped"}).status_code == 200
     await_state(engine, sandbox_id, "exited")
+    alice.await_sandbox(sandbox_id, "PAUSED")  # a resume sooner than that is told that it runs: nobody has looked yet
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
     alice.await_sandbox(sandbox_id, "RUNNING")
     engine.docker("exec", container, "test", "-e", "/workspace/kept")

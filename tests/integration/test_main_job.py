@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-import httpx
 from sqlmodel import select
 
 from deploy.demo.scripted_model import ScriptedModel
 from shared.models import Event, Sandbox
 from tests.integration.conftest import GREETING, MODEL_KEY
+from tests.services import http
 from tests.services.private_engine import PrivateEngine
 from tests.services.service import Client, Service
 from tests.services.valkey import Valkey
@@ -76,7 +76,7 @@ def listed(alice: Client, **fields: object) -> dict[str, Any]:
 def events_of_the_agent_server(conversation: dict[str, Any], *, at_least: str) -> list[str]:
     """The ids of the events as their agent server has them, once the run's end is among them."""
     url, headers = conversation["conversation_url"], {"X-Session-API-Key": conversation["session_api_key"]}
-    answer = httpx.get(f"{url}/events/search", params={"limit": 100}, headers=headers)
+    answer = http.get(f"{url}/events/search", params={"limit": 100}, headers=headers)
     items = answer.json()["items"]
     ended = any(item.get("key") == "execution_status" and item.get("value") == at_least for item in items)
     return [item["id"] for item in items] if ended else []

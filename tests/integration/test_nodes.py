@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from sqlalchemy import update
 
@@ -17,6 +16,7 @@ from shared.clock import now
 from shared.models import Node, NodeRefusal, Sandbox
 from shared.states import NodeStatus
 from shared.store import nodes, refusals
+from tests.services import http
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.service import Client, Service, installed_service
@@ -151,7 +151,7 @@ def test_wishes_reach_the_node_with_the_sandbox(cluster: Cluster, alice: Client)
         found = alice.sandbox(sandbox_id)
         assert found
         assert url_of(found).startswith(f"http://{ADDRESSES[name]}:")
-        assert httpx.get(f"{url_of(found)}/ready", timeout=5).status_code == 200
+        assert http.get(f"{url_of(found)}/ready", timeout=5).status_code == 200
         engine, container = cluster.engines[name], f"aw-{sandbox_id}"
         assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
         alice.await_sandbox(sandbox_id, "PAUSED")
@@ -259,7 +259,7 @@ class TestLostNode:
     def test_sandbox_is_made_anew_elsewhere_and_never_runs_twice(
         self, cluster: Cluster, alice: Client, sandbox_id: str, killed: bool
     ) -> None:
-        cluster.service.kill(A) if killed else cluster.service.freeze(A)
+        cluster.service.kill(A) if killed else cluster.service.freeze_between_writes(A)
         self.await_told(cluster, alice, sandbox_id, "last heard of")
         new = start_many(alice, 1)
         assert cluster.found() == {A: [sandbox_id], B: new}
@@ -284,7 +284,7 @@ class TestLostNode:
         self.assert_usable(cluster, alice, sandbox_id)
 
     def test_node_that_is_back_has_what_nobody_resumed(self, cluster: Cluster, alice: Client, sandbox_id: str) -> None:
-        cluster.service.freeze(A)
+        cluster.service.freeze_between_writes(A)
         self.await_told(cluster, alice, sandbox_id, "last heard of")
         cluster.service.wake(A)
         eventually(lambda: (alice.sandbox(sandbox_id) or {})["status"] == "RUNNING")
@@ -310,7 +310,7 @@ class TestLostNode:
         cluster.change(nodes.cordon, B)
         left, deleted, resumed = sandbox_id, *start_many(alice, 2)
         cluster.change(nodes.uncordon, B)
-        cluster.service.freeze(A)
+        cluster.service.freeze_between_writes(A)
         for each in (left, deleted, resumed):
             self.await_told(cluster, alice, each, "last heard of")
         assert alice.delete(f"/api/v1/sandboxes/{deleted}").status_code == 200

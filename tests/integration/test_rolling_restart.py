@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.services import http
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
@@ -46,7 +47,7 @@ class Installation:
 
     def is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/ready", timeout=5).status_code == 200 and (self.var / "admin.key").exists()
+            return http.get(f"{self.url}/ready", timeout=5).status_code == 200 and (self.var / "admin.key").exists()
         except httpx.TransportError:
             return False
 

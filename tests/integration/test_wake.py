@@ -4,9 +4,9 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 from websockets.sync.client import connect
 
+from tests.services import http
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.service import Client, Service
 
@@ -45,7 +45,7 @@ def test_many_requests_are_one_resume(installed: Service) -> None:
         url = f"{installed.url}/sandbox/{sandbox_id}/api/conversations/count"
 
         def ask(headers: dict[str, str]) -> int:
-            return httpx.get(url, headers=headers, timeout=60).status_code  # each on a connection of its own
+            return http.get(url, headers=headers, timeout=60).status_code  # each on a connection of its own
 
         for kind, woken in (("frozen", ["RUNNING"]), ("stopped", ["STARTING", "RUNNING"])):
             pause(alice, sandbox_id, kind)
@@ -60,13 +60,13 @@ def test_many_requests_are_one_resume(installed: Service) -> None:
 def test_a_conversation_goes_on_after_a_pause(service: Service, alice: Client) -> None:
     sandbox_id, key = start(alice, SANDBOX_IMAGE)
     path = f"{service.url}/sandbox/{sandbox_id}"
-    made = httpx.post(f"{path}/api/conversations", headers=key, json=CONVERSATION, timeout=60)
+    made = http.post(f"{path}/api/conversations", headers=key, json=CONVERSATION, timeout=60)
     assert made.status_code == 201, made.text
     conversation = f"{path}/api/conversations/{made.json()['id']}"
     pause(alice, sandbox_id)
     said = {"role": "user", "content": [{"type": "text", "text": "still there?"}], "run": False}
-    assert httpx.post(f"{conversation}/events", headers=key, json=said, timeout=60).status_code == 200
-    events: Any = httpx.get(f"{conversation}/events/search", headers=key, timeout=60).json()["items"]
+    assert http.post(f"{conversation}/events", headers=key, json=said, timeout=60).status_code == 200
+    events: Any = http.get(f"{conversation}/events/search", headers=key, timeout=60).json()["items"]
     assert "still there?" in json.dumps(events)
 
     pause(alice, sandbox_id)

@@ -160,7 +160,7 @@ def test_member_that_failed_is_replaced(service: Service, engine: PrivateEngine)
 
 def test_claim_of_a_member_that_died_unseen_boots_anew(service: Service, alice: Client, engine: PrivateEngine) -> None:
     pool = await_pool(service)
-    service.freeze("worker")
+    service.freeze_between_writes("worker")
     for member in pool:
         engine.docker("kill", f"aw-{member}")
     sandbox_id = alice.start_sandbox()

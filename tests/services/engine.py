@@ -10,7 +10,7 @@ from shared.ids import new_id
 from worker.engine import INSTALLATION_LABEL, DockerEngine
 
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
-TINY_IMAGE = "agent-workspace/tiny:3"
+TINY_IMAGE = "agent-workspace/tiny:5"
 # Every installation of a test is named so, with the pid of its process: what a killed one left can be told and swept.
 TEST_INSTALLATION = "test-"
 
@@ -39,9 +39,13 @@ def _sweep(engine: DockerEngine, installation: str) -> None:
 
 
 def _sweep_the_dead(engine: DockerEngine) -> None:
-    command = ["docker", "ps", "--all", "--format", f'{{{{.Label "{INSTALLATION_LABEL}"}}}}']
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for installation in set(listed.split()):
+    for installation in _listed("ps", "--all") | _listed("volume", "ls"):
         pid = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
         if installation.startswith(TEST_INSTALLATION) and pid.isdigit() and not Path("/proc", pid).exists():
             _sweep(engine, installation)
+
+
+def _listed(*what: str) -> set[str]:
+    """The installations whose containers, or volumes, are there: a volume may be left without its container."""
+    command = ["docker", *what, "--format", f'{{{{.Label "{INSTALLATION_LABEL}"}}}}']
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())

@@ -1,10 +1,12 @@
 """The service's processes without the time that imports take: forked off a process that has made them already.
 
-Only what is not ours is imported there: each child reads our own code, and its environment, as a new process does. A
-command that forks must be a package's `__main__`, or its children import it first.
+What a process is made of is imported there, ours as well: each child reads its environment as a new process does, and
+what looks at that when it is imported is imported once more. A command that forks must be a package's `__main__`, or
+its children import it first.
 """
 
 import ctypes
+import importlib
 import multiprocessing
 import os
 import runpy
@@ -18,14 +20,18 @@ from pathlib import Path
 
 IMPORTED_BEFOREHAND = [
     "alembic",
+    "api.app",
     "celery.apps.worker",
     "celery.concurrency.thread",
     "celery.events.dispatcher",
     "cryptography.fernet",
     "docker",
-    "fastapi",
+    "fastapi.staticfiles",
+    "fastapi_offline",
+    "h11",
     "httpx",
     "kombu.transport.redis",
+    "psycopg",
     "pydantic_settings",
     "pytest",
     "sqlalchemy.dialects.postgresql.psycopg",
@@ -33,7 +39,12 @@ IMPORTED_BEFOREHAND = [
     "sqlmodel",
     "structlog",
     "uvicorn.protocols.http.httptools_impl",
+    "websockets.asyncio.client",
+    "websockets.asyncio.server",
+    "worker.tasks",
 ]
+# It reads the environment when it is imported.
+IMPORTED_AGAIN = "shared.failpoints"
 PR_SET_PDEATHSIG = 1
 # How a child has ended can be read once. Whoever asks reads it for all, and whoever starts one asks for all others.
 _ALONE = threading.Lock()
@@ -94,5 +105,6 @@ def _run(command: list[str], environment: dict[str, str], log: str) -> None:
     for name in [name for name in os.environ if name.startswith("AW_")]:
         del os.environ[name]
     os.environ.update(environment)
+    importlib.reload(importlib.import_module(IMPORTED_AGAIN))
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)

@@ -103,9 +103,14 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres(*options: str) -> Iterator[Postgres]:
-    """A server that is gone, files and all, at the end of the block; `options` as in its configuration file."""
-    with short_directory("pg") as directory:
+def running_postgres(*options: str, durable: bool = False) -> Iterator[Postgres]:
+    """A server that is gone, files and all, at the end of the block.
+
+    Args:
+        options: as in its configuration file.
+        durable: on a disk, as people have it.
+    """
+    with short_directory("pg", in_memory=not durable) as directory:
         server = Postgres(directory, *options)
         try:
             server.make()

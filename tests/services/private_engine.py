@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.services import processes
+from tests.services.borrowed_images import borrow_images
 from tests.services.directories import ROOT, short_directory
 from tests.waiting import eventually
 
@@ -140,9 +141,10 @@ def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Ite
     """An engine with those images, for the length of the block; `disk_bytes`: on a disk of its own, of that size."""
     with short_directory("engine") as directory, _bridge() as (bridge, network), _disk(directory, disk_bytes):
         engine = PrivateEngine(directory, bridge, network)
+        borrowed = bool(images) and borrow_images(engine.data)
         try:
             engine.start()
-            for image in images:
+            for image in () if borrowed else images:
                 engine.load(image)
             yield engine
             engine.clear()
@@ -183,8 +185,11 @@ def _bridge() -> Iterator[tuple[str, str]]:
     names = {f"{BRIDGE_PREFIX}{os.getpid()}-{number}": number for number in range(FIRST_NETWORK, LAST_NETWORK + 1)}
     bridge = next(name for name in names if not (links / name).exists())
     network = f"172.{names[bridge]}.{os.getpid() % 256}"
+    # Without an address of its own it has the lowest of its ports', which changes as containers come and go: packets
+    # to the one that the others know are lost until they ask again, half a minute later.
+    address = f"02:42:ac:{names[bridge]:02x}:{os.getpid() % 256:02x}:01"
     for command in (
-        ["ip", "link", "add", bridge, "type", "bridge"],
+        ["ip", "link", "add", bridge, "address", address, "type", "bridge"],
         ["ip", "address", "add", f"{network}.1/24", "dev", bridge],
         ["ip", "link", "set", bridge, "up"],
     ):

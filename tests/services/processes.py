@@ -5,7 +5,8 @@ import pwd
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,12 +24,23 @@ def unprivileged() -> pwd.struct_passwd:
         return pwd.getpwnam("nobody")
 
 
-def start(command: Sequence[str], log: Path, user: pwd.struct_passwd | None = None) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str],
+    log: Path,
+    user: pwd.struct_passwd | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start a server in a session of its own, so that a Ctrl-C for the tests reaches it through `stop` only.
 
     The kernel interrupts it should our process die first.
     """
-    return _STARTER.submit(_start, command, log, user).result()
+    return _STARTER.submit(_start, command, log, user, environment).result()
+
+
+def start_module(command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start one of our processes as it is started elsewhere, with these variables more: nothing is imported yet."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("AW_")}
+    return start([sys.executable, "-m", *command], log, environment=variables | dict(environment))
 
 
 def run(command: Sequence[str], user: pwd.struct_passwd) -> None:
@@ -58,7 +70,9 @@ def stop(process: subprocess.Popen[bytes], *, deadline_seconds: float = 20) -> N
         process.wait()
 
 
-def _start(command: Sequence[str], log: Path, user: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], log: Path, user: pwd.struct_passwd | None, environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
             [*_setpriv("--pdeathsig=INT", *_identity(user)), *command],
@@ -67,6 +81,7 @@ def _start(command: Sequence[str], log: Path, user: pwd.struct_passwd | None) ->
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd="/",
+            env=environment,
         )
 
 

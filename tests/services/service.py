@@ -5,8 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ from shared.database import Database
 from shared.models import Installation, SandboxSpec
 from shared.store import specs
 from tests.factories import SECRET_KEY, Person, make_person
+from tests.services import http
 from tests.services.directories import short_directory
 from tests.services.forks import Fork
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
+
+Process = Fork | subprocess.Popen[bytes]
 
 # Below those that the kernel gives away.
 PORTS = (20_000, 32_768)
@@ -32,6 +35,7 @@ class Service:
     Args:
         installation: the label of its containers; several on one engine and one broker need one each.
         launcher: a module that is given the name of the one to run, and prepares the process for it.
+        start: how a process is started; to be measured, it must be started as people do.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Service:
         gateway: str,
         installation: str = "test-service",
         launcher: str | None = None,
+        start: Callable[[Sequence[str], Mapping[str, str], Path], Process] = Fork,
     ) -> None:
         self.installation = installation
         self.port = free_port()
@@ -52,7 +57,8 @@ class Service:
         self.vault = Vault([SECRET_KEY])
         self._directory = directory
         self._launcher = launcher
-        self._processes: dict[str, Fork] = {}
+        self._start_process = start
+        self._processes: dict[str, Process] = {}
         self.environment = {
             "AW_VAR_DIR": str(directory),
             "AW_DATABASE_URL": database_url,
@@ -132,8 +138,17 @@ class Service:
         return process is not None and process.poll() is not None
 
     def freeze(self, name: str) -> None:
-        """Let a process stand still (`kill -STOP`)."""
+        """Let a process stand still (`kill -STOP`), whatever it is doing."""
         self._processes[name].send_signal(signal.SIGSTOP)
+
+    def freeze_between_writes(self, name: str) -> None:
+        """Let a process stand still that does not hold SQLite's one lock: all others would stand still with it.
+
+        PostgreSQL undoes what stands still in the midst of a transaction (`database.IDLE_SECONDS`).
+        """
+        with self.database.transaction() as session:
+            session.connection()  # takes the lock
+            self.freeze(name)
 
     def wake(self, name: str) -> None:
         """Let a process that stands still go on."""
@@ -159,23 +174,33 @@ class Service:
 
     def _start(self, module: str, name: str, environment: dict[str, str]) -> None:
         command = [self._launcher, module] if self._launcher else [module]
-        self._processes[name] = Fork(command, self.environment | environment, self._directory / f"{name}.log")
+        log = self._directory / f"{name}.log"
+        self._processes[name] = self._start_process(command, self.environment | environment, log)
 
     def _is_ready(self, name: str) -> bool:
         if self._processes[name].poll() is not None:
             raise RuntimeError(f"the API did not start: {self.log()[-2000:]}")
         try:
-            return httpx.get(f"{self.url}/ready", timeout=5).status_code == 200
+            return http.get(f"{self.url}/ready", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 
 
-@contextmanager
 def installed_service(
     database_url: str,
     broker_url: str,
     engine: PrivateEngine,
     installation: str = "test-service",
+) -> AbstractContextManager[Service]:
+    """The service beside an engine of the tests' own, not started."""
+    return installed_beside(
+        engine.host, engine.gateway, database_url=database_url, broker_url=broker_url, installation=installation
+    )
+
+
+@contextmanager
+def installed_beside(
+    docker_host: str, gateway: str, *, database_url: str, broker_url: str, installation: str
 ) -> Iterator[Service]:
     """The service, not started; its processes are gone after the block, and their logs are shown with a failure."""
     with short_directory("service") as directory:
@@ -183,8 +208,8 @@ def installed_service(
             directory,
             database_url=database_url,
             broker_url=broker_url,
-            docker_host=engine.host,
-            gateway=engine.gateway,
+            docker_host=docker_host,
+            gateway=gateway,
             installation=installation,
         )
         try:
@@ -198,7 +223,7 @@ class Client(httpx.Client):
     """A user's client, with the verbs that the tests are about."""
 
     def __init__(self, url: str, person: Person) -> None:
-        super().__init__(base_url=url, headers=person.headers, timeout=30)
+        super().__init__(base_url=url, headers=person.headers, timeout=90, verify=http.NO_CERTIFICATES, trust_env=False)
         self.person = person
 
     def sandbox(self, sandbox_id: str) -> dict[str, Any] | None:

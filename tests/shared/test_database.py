@@ -198,6 +198,14 @@ def test_a_fetch_of_a_store_that_is_gone_fails_as_every_read_does(tmp_path: Path
         database.close()
 
 
+def test_connection_in_use_is_closed_when_it_is_let_go_of(postgres_stores: PostgresStores, tmp_path: Path) -> None:
+    with postgres_stores.fresh(tmp_path) as url, (database := Database(url)).reading() as session:
+        used: Any = session.connection().connection.dbapi_connection
+        database.close()
+        assert session.execute(text("SELECT 1")).scalar() == 1
+    assert used.closed
+
+
 def test_a_fetch_reads_what_was_committed_before_it(database: Database) -> None:
     by_name = select(User.id, User.created_at).where(col(User.name) == bindparam("name"))
     for number in range(3):

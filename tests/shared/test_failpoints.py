@@ -104,6 +104,12 @@ def test_unknown_mode_is_refused() -> None:
     assert "ValueError" in run("explode").stderr
 
 
-def test_without_the_variable_a_function_is_left_as_it_is() -> None:
-    assert failpoints._act is None
-    assert failpoints.watched("engine.start")(run) is run
+def test_a_function_has_points_once_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been imported before: processes of the tests are forked off one that has."""
+    met: list[str] = []
+    double = failpoints.watched("engine.start")(lambda number: 2 * number)
+    assert (failpoints._act, double(2), met) == (None, 4, [])
+    monkeypatch.setattr(failpoints, "_act", met.append)
+    failpoints.begin("test")
+    assert double(2) == 4
+    assert met == ["test/1/engine.start.before", "test/1/engine.start.after"]

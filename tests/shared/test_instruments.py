@@ -1,21 +1,22 @@
 """Counting in files: what a host's processes have counted is one sum, whichever is asked, and whoever has died."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 from prometheus_client import generate_latest
 from sqlmodel import Session
 
-from shared import changes, instruments
+from shared import changes, counter_files, instruments
 from shared.database import Database
 from shared.instruments import Source
 from shared.settings import Settings
 from tests.metrics import read_metrics
+from tests.services import http
 from tests.services.directories import REPOSITORY
 from tests.services.service import free_port
 
@@ -68,7 +69,8 @@ class Process:
         return self._listen("done")
 
     def show(self) -> dict[tuple[str, ...], float]:
-        return read_metrics(self.tell("show"))
+        said = self.tell("show").splitlines(keepends=True)
+        return read_metrics("".join(line for line in said if "[warning" not in line))
 
     def kill(self) -> None:
         self._process.kill()
@@ -141,7 +143,7 @@ def test_a_worker_serves_what_is_counted_beside_it(begin: Callable[[str], Proces
     worker.tell(f"serve {port}")
     assert "metrics_not_served" in other.tell(f"serve {port}")
     other.tell("refill 6")
-    told = read_metrics(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
+    told = read_metrics(http.get(f"http://127.0.0.1:{port}/metrics").text)
     assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
@@ -158,10 +160,53 @@ def test_a_file_that_nobody_can_read_is_made_anew(begin: Callable[[str], Process
         second.kill()
 
 
+@pytest.mark.parametrize("lost", ["", "web.1.lock", "counter_web.1.db"])
+def test_files_that_are_removed_are_made_anew(begin: Callable[[str], Process], var: Path, lost: str) -> None:
+    web, twin, worker = begin("web"), begin("web"), begin("worker")
+    for process in (web, twin):
+        process.tell("start pool")
+    folder = var / "run" / "metrics"
+    shutil.rmtree(folder) if not lost else (folder / lost).unlink()
+    assert web.show() == twin.show()
+    before = web.show().get((STARTS, "pool", "spec:1"), 0)
+    assert before == (1 if lost == "counter_web.1.db" else 0 if not lost else 2)
+    web.tell("start pool")
+    twin.tell("start pool")
+    worker.tell("refill 6")
+    late = begin("web")
+    late.tell("start boot")
+    for process in (web, twin, worker, late):
+        told = process.show()
+        assert (told[STARTS, "pool", "spec:1"], told[STARTS, "boot", "spec:1"]) == (before + 2, 1)
+        assert told[f"{REFILL}_count", "spec:1"] == 1
+
+
+def test_a_file_that_nobody_can_read_is_left_out(begin: Callable[[str], Process], var: Path) -> None:
+    web, twin = begin("web"), begin("web")
+    web.tell("start pool")
+    twin.tell("start pool")
+    path = var / "run" / "metrics" / "counter_web.2.db"
+    path.unlink()
+    path.touch()
+    assert web.show()[STARTS, "pool", "spec:1"] == 1
+
+
+def test_where_the_files_can_no_longer_be_made_it_shows_its_own(begin: Callable[[str], Process], var: Path) -> None:
+    process = begin("web")
+    process.tell("start pool")
+    shutil.rmtree(var / "run")
+    (var / "run").write_text("in the way")
+    process.tell("start pool")
+    assert process.show()[STARTS, "pool", "spec:1"] == 2
+    (var / "run").unlink()
+    process.tell("start pool")
+    assert process.show()[STARTS, "pool", "spec:1"] == 1
+
+
 def test_files_have_their_blocks_from_the_beginning(begin: Callable[[str], Process], var: Path) -> None:
     begin("web")
     for path in (var / "run" / "metrics").glob("*.db"):
-        assert path.stat().st_blocks * 512 >= instruments.FILE_BYTES
+        assert path.stat().st_blocks * 512 >= counter_files.FILE_BYTES
 
 
 def test_where_no_files_can_be_made_it_counts_in_memory(begin: Callable[[str], Process], var: Path) -> None:

@@ -10,9 +10,10 @@ from sqlmodel import Session, text
 from shared.crypto import Vault, new_secret_key
 from shared.database import Database
 from shared.errors import NotFound
+from shared.mcp_servers import MASK, mask_url
 from shared.models import UserSettings
 from shared.store import secrets, user_settings
-from shared.user_settings import MASK, StoredSettings, mask_url
+from shared.user_settings import StoredSettings
 from tests.factories import SECRET_KEY, Person
 from tests.waiting import eventually
 

@@ -28,13 +28,13 @@ def engine() -> FakeEngine:
 def parts(
     settings: Settings, database: Database, vault: Vault, publisher: RecordingPublisher, engine: FakeEngine
 ) -> Iterator[Parts]:
-    """A worker on `node-a`; its health wait is short, its leases are not."""
+    """A worker on `node-a`; its waits are short, its leases are not."""
     make_spec(database, IMAGE)
     make_node(database)
     with engine.agent_servers() as http:
         yield Parts(
             shared=settings,
-            settings=WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=15),
+            settings=WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=15, first_message_seconds=0),
             database=database,
             vault=vault,
             engine=engine,

@@ -9,7 +9,7 @@ from sqlmodel import Session, col, update
 from shared import leases
 from shared.models import Sandbox
 from shared.states import Desired
-from shared.store import sandboxes, start_tasks
+from shared.store import followers, sandboxes
 from worker import converge
 from worker.containers import ContainerState
 from worker.converge import Convergence
@@ -70,16 +70,28 @@ def _without_fence_at_the_look(patch: pytest.MonkeyPatch) -> None:
         if row.generation == self._sandbox.generation:
             return False
         self._sandbox.generation, self._sandbox.desired = row.generation, row.desired
-        self._fresh, self._acted, self._steps, self._waiting_since = True, False, 0, None
+        self._taken = 0
+        self._steps.renew()
+        self._health_wait.renew()
         return True
 
     patch.setattr(Convergence, "_is_overtaken", is_overtaken)
 
 
 def _without_fence_at_the_write(patch: pytest.MonkeyPatch) -> None:
-    def write(session: Session, table: Any, row_id: str, _fence: int, **values: Any) -> None:
-        statement = update(table).where(col(table.id) == row_id).values(**values)
-        session.execute(statement.execution_options(synchronize_session=False))
+    def write(
+        session: Session,
+        table: Any,
+        row_id: str,
+        _fence: int,
+        *,
+        still: object = None,  # noqa: ARG001 - that goes with the fence
+        returning: tuple[str, ...] = (),
+        **values: Any,
+    ) -> tuple[Any, ...]:
+        written = update(table).where(col(table.id) == row_id).values(**values)
+        told = written.returning(*(getattr(table, name) for name in returning or ("id",)))
+        return tuple(session.execute(told.execution_options(synchronize_session=False)).one())
 
     patch.setattr(leases, "write", write)
 
@@ -87,10 +99,14 @@ def _without_fence_at_the_write(patch: pytest.MonkeyPatch) -> None:
 def _later_wish_is_called_answered(patch: pytest.MonkeyPatch) -> None:
     right = sandboxes.move
 
-    def move(session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None) -> bool:
+    def move(
+        session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None, **rest: Any
+    ) -> bool:
         if observed_generation is not None:
             observed_generation = session.get_one(Sandbox, sandbox.id).generation
-        return right(session, sandbox, fact, observed_generation=observed_generation)
+            # Or the write would show that it knows an older one.
+            sandbox.generation = observed_generation
+        return right(session, sandbox, fact, observed_generation=observed_generation, **rest)
 
     patch.setattr(sandboxes, "move", move)
 
@@ -98,14 +114,17 @@ def _later_wish_is_called_answered(patch: pytest.MonkeyPatch) -> None:
 def _answer_is_for_the_wish_before(patch: pytest.MonkeyPatch) -> None:
     right = sandboxes.move
 
-    def move(session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None) -> bool:
-        return right(session, sandbox, fact, observed_generation=observed_generation and observed_generation - 1)
+    def move(
+        session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None, **rest: Any
+    ) -> bool:
+        before = observed_generation and observed_generation - 1
+        return right(session, sandbox, fact, observed_generation=before, **rest)
 
     patch.setattr(sandboxes, "move", move)
 
 
 def _nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(start_tasks, "wake", lambda *_: [])
+    patch.setattr(followers, "wake", lambda *_: followers.NOBODY)
 
 
 def _late_step_is_not_made_good(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What the tests of the worker begin with: sandboxes that run, starts that were asked for, jobs that are delivered."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,8 +11,9 @@ from shared.clock import after, now
 from shared.conversation_starts import Wish, accept
 from shared.database import Database
 from shared.models import Conversation, Event, Sandbox, StartTask
+from shared.statements import Rows
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import conversations, sandboxes, secrets, specs, user_settings
+from shared.store import conversations, sandboxes, secrets, specs, user_settings, wishes
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
@@ -54,6 +55,12 @@ def configure(parts: Parts, user: Person) -> None:
         secrets.put_custom_secrets(session, parts.vault, user.id, {"STORED": {"secret": STORED}})
 
 
+def store_settings(parts: Parts, user: Person, **settings: Any) -> None:
+    """Change these of the user's settings."""
+    with parts.database.transaction() as session:
+        user_settings.change(session, parts.vault, user.id, settings)
+
+
 def ask(parts: Parts, user: Person, sandbox_id: str | None = None, **request: Any) -> str:
     """Ask for a conversation, as the API does; the jobs are lost. Returns the task's id."""
     asked = {"initial_message": MESSAGE, **request, "sandbox_id": sandbox_id}
@@ -80,7 +87,7 @@ def running(parts: Parts, user: Person) -> str:
 def wish(parts: Parts, sandbox_id: str, desired: Desired) -> None:
     """Wish for another state, as the API does."""
     with parts.database.transaction() as session:
-        sandboxes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
+        wishes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
 
 def delete(parts: Parts, sandbox_id: str) -> None:
@@ -170,12 +177,17 @@ class PunctuatedDatabase(Database):
             yield session
         self.point()
 
-    @contextmanager
-    def single(self) -> Iterator[Session]:
+    def carry_out(self, statement: Any, values: Mapping[str, Any]) -> Rows:
         self.point()
-        with self._database.single() as session:
-            yield session
+        rows = self._database.carry_out(statement, values)
         self.point()
+        return rows
+
+    def fetch(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+        self.point()
+        rows = self._database.fetch(statement, values)
+        self.point()
+        return rows
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

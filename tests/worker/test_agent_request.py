@@ -44,6 +44,26 @@ def test_the_least_request_reaches_for_nothing_outside_the_sandbox() -> None:
     }
 
 
+def test_what_v1_has_beyond_the_flat_settings_is_passed_on() -> None:
+    rest: dict[str, Any] = {
+        "llm": {"temperature": 0.2, "aws_secret_access_key": "aws-plain", "extra_headers": {"X-Team": "team-plain"}},
+        "condenser": {"keep_first": 4},
+        "verification": {"critic_enabled": True, "critic_api_key": "critic-plain"},
+        "tool_concurrency_limit": 2,
+    }
+    remote = {"url": "http://a/", "name": "docs", "headers": {"X-Key": "header-plain"}}
+    given = inputs(agent_settings=rest, mcp_config={"shttp_servers": [remote]})
+    settings = build_request(given)["agent_settings"]
+    assert settings["llm"] == {**rest["llm"], "usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"}
+    assert settings["condenser"] == {"keep_first": 4, "enabled": True}
+    assert (settings["verification"], settings["tool_concurrency_limit"]) == (rest["verification"], 2)
+    assert settings["mcp_config"] == {
+        "docs": {"transport": "http", "url": "http://a/", "headers": {"X-Key": "header-plain"}}
+    }
+    assert {"aws-plain", "team-plain", "critic-plain", "header-plain"} <= set(secret_values(given))
+    assert "plain" not in repr(given)
+
+
 def test_every_setting_finds_its_place() -> None:
     body = build_request(
         inputs(

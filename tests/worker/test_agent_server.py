@@ -213,6 +213,28 @@ def test_all_pages_of_events_are_read_in_order() -> None:
     assert [event["id"] for event in server_that(handler).list_events(ID)] == ["e1", "e2", "e3"]
 
 
+def test_the_newest_messages_of_users_are_asked_for() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert dict(request.url.params) == {
+            "kind": "MessageEvent",
+            "source": "user",
+            "sort_order": "TIMESTAMP_DESC",
+            "limit": "100",
+        }
+        return httpx.Response(200, json={"items": [{"id": "b"}, {"id": "a"}], "next_page_id": "more"})
+
+    assert [event["id"] for event in server_that(handler).list_messages(ID)] == ["b", "a"]
+
+
+def test_an_agent_that_is_at_work_need_not_be_run() -> None:
+    assert server_that(answering(200, json={"success": True})).run(ID) is True
+    assert server_that(answering(409, json={"detail": "already running"})).run(ID) is False
+    with pytest.raises(AgentServerRefused):
+        server_that(answering(404)).run(ID)
+    with pytest.raises(AgentServerUnreachable):
+        server_that(answering(429)).run(ID)
+
+
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
     with open_client() as opened:

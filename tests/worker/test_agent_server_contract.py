@@ -13,7 +13,7 @@ from shared.models import Sandbox, SandboxSpec
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
-from worker.agent_request import AgentInputs, build_request
+from worker.agent_request import TITLE_PROFILE, AgentInputs, build_request
 from worker.agent_server import AgentServer, AgentServerRefused, WrongServer, open_client
 from worker.sandbox_container import CONFIG_PATH, container_request, server_config
 
@@ -142,6 +142,22 @@ class TestConversation:
         assert known
         assert known["last_user_message_id"]
 
+    def test_lists_what_its_user_said_newest_first(self, server: AgentServer, model: ScriptedModel) -> None:
+        body = body_for(model)
+        server.create_conversation(body)
+        for text in ("one", "two"):
+            content = [{"type": "text", "text": text, "cache_prompt": False}]
+            server.send_message(id_of(body), {"role": "user", "content": content, "run": False})
+        said = server.list_messages(id_of(body))
+        assert [event["llm_message"]["content"][0]["text"] for event in said] == ["two", "one"]
+        assert len({event["id"] for event in said}) == 2
+
+    def test_is_run(self, server: AgentServer, body: dict[str, Any]) -> None:
+        server.create_conversation(body)
+        eventually(lambda: [item for item in server.find_running() if undashed(item) == id_of(body)])
+        server.run(id_of(body))  # at work already: no error
+        assert server.interrupt(id_of(body))
+
     def test_is_interrupted(self, server: AgentServer, body: dict[str, Any]) -> None:
         server.create_conversation(body)
         dashed = eventually(lambda: [item for item in server.find_running() if undashed(item) == id_of(body)])
@@ -168,6 +184,10 @@ class TestConversation:
         assert not server.rename_conversation(UNKNOWN, "A title")
         assert not server.interrupt(UNKNOWN)
         assert not server.delete_conversation(UNKNOWN)
+        for ask in (server.list_messages, server.run):
+            with pytest.raises(AgentServerRefused) as refusal:
+                ask(UNKNOWN)
+            assert refusal.value.status == 404
 
     @pytest.mark.parametrize("change", [{"tags": {"Not A Tag": "x"}}, {"model": ""}], ids=["tag", "model"])
     def test_that_makes_no_sense_is_refused(
@@ -182,6 +202,17 @@ class TestConversation:
             server.create_conversation(body)
         assert "sk-1" not in str(refusal.value)
         assert server.get_conversation(id_of(body)) is None
+
+
+class TestProfile:
+    def test_is_kept_and_replaced(self, server: AgentServer) -> None:
+        for model in ("openai/one", "openai/two"):
+            server.keep_profile(TITLE_PROFILE, {"model": model, "api_key": "sk-9"})
+
+    def test_that_makes_no_sense_is_refused(self, server: AgentServer) -> None:
+        with pytest.raises(AgentServerRefused) as refusal:
+            server.keep_profile(TITLE_PROFILE, {"model": "", "api_key": "sk-9"})
+        assert "sk-9" not in str(refusal.value)
 
 
 class TestShell:
@@ -221,6 +252,34 @@ def test_title_is_made_in_the_background(sandbox_url: str, model: ScriptedModel)
         server = AgentServer(sandbox_url, KEY, client)
         server.create_conversation(body)
         assert eventually(lambda: (server.get_conversation(id_of(body)) or {})["title"]) == "A title"
+
+
+def test_title_is_made_by_the_llm_for_titles(sandbox_url: str, model: ScriptedModel) -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
+    titles = {"model": "openai/quick", "api_key": "sk-2", "base_url": model.base_url}
+    body = body_for(model, title_llm=titles, initial_message=message)
+    with open_client() as client:
+        server = AgentServer(sandbox_url, KEY, client)
+        server.keep_profile(TITLE_PROFILE, titles)
+        server.create_conversation(body)
+        assert eventually(lambda: (server.get_conversation(id_of(body)) or {})["title"]) == "A title"
+
+
+def test_disabled_skills_are_part_of_the_agent(sandbox_url: str, model: ScriptedModel) -> None:
+    body = body_for(model, disabled_skills=["docker"])
+    with open_client() as client:
+        made = AgentServer(sandbox_url, KEY, client).create_conversation(body)
+    assert made["agent"]["agent_context"]["disabled_skills"] == ["docker"]
+
+
+def test_a_folder_that_is_not_there_is_made(sandbox_url: str, model: ScriptedModel) -> None:
+    """As that of a conversation which shares its sandbox."""
+    folder = "/workspace/project/of-its-own"
+    body = body_for(model, working_dir=folder)
+    with open_client() as client:
+        server = AgentServer(sandbox_url, KEY, client)
+        server.create_conversation(body)
+        assert server.run_command("pwd", folder).stdout.strip() == folder
 
 
 def id_of(body: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from shared.errors import NotFound
 from shared.jobs import CheckSandbox, StartConversation
 from shared.models import Sandbox, SandboxTransition
 from shared.states import MOVES, Desired, Stage, Status
-from shared.store import sandboxes, specs
+from shared.store import sandboxes, specs, wishes
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -36,7 +36,7 @@ def start(parts: Parts, user: Person) -> str:
 def wish(parts: Parts, sandbox_id: str, desired: Desired) -> None:
     """Wish for another state, as the API does."""
     with parts.database.transaction() as session:
-        sandboxes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
+        wishes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
 
 def row(parts: Parts, sandbox_id: str) -> Sandbox:

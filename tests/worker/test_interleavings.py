@@ -6,7 +6,7 @@ and leases run out in the middle of a turn. One seed is one order of events; a f
 name and number repeats it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,8 +22,9 @@ from shared.database import Database
 from shared.errors import NotFound
 from shared.models import Node, Sandbox, SandboxTransition, StartTask
 from shared.settings import Settings
+from shared.statements import Rows
 from shared.states import Desired, Stage
-from shared.store import sandboxes
+from shared.store import wishes
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, Person, make_node, make_person, make_spec, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -79,12 +80,15 @@ class ScheduledDatabase(Database):
             yield session
         self._scheduler.point("committed")
 
-    @contextmanager
-    def single(self) -> Iterator[Session]:
+    def carry_out(self, statement: Any, values: Mapping[str, Any]) -> Rows:
         self._scheduler.point("begin")
-        with self._database.single() as session:
-            yield session
+        rows = self._database.carry_out(statement, values)
         self._scheduler.point("committed")
+        return rows
+
+    def fetch(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+        self._scheduler.point("read")
+        return self._database.fetch(statement, values)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -174,7 +178,7 @@ class Life:
     def _wish(self, desired: Desired) -> None:
         with self.parts.database.transaction() as session:
             row = session.get_one(Sandbox, self.sandbox_id)
-            sandboxes.wish(session, row, desired, due_at=now())
+            wishes.wish(session, row, desired, due_at=now())
             self.wishes[row.generation] = desired
 
     def _expire(self) -> None:

@@ -1,4 +1,7 @@
-"""Which of the engine's words are no news."""
+"""Which of the engine's words are of what we did ourselves."""
+
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -6,38 +9,72 @@ from worker import own_doings
 from worker.own_doings import OwnDoings
 
 
-def test_event_of_a_call_is_told_once() -> None:
-    own = OwnDoings()
-    with own.expecting("a", "pause"):
-        pass
-    assert own.are_told("a", "pause")
-    assert not own.are_told("a", "pause")
+@pytest.fixture
+def own() -> OwnDoings:
+    return OwnDoings()
 
 
-def test_event_may_be_quicker_than_the_calls_answer() -> None:
-    own = OwnDoings()
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock."""
+    clock = [100.0]
+    monkeypatch.setattr("worker.own_doings.time.monotonic", lambda: clock[0])
+    return lambda seconds: clock.__setitem__(0, 100.0 + seconds)
+
+
+def call(own: OwnDoings, action: str = "pause", *, fails: bool = False) -> None:
+    with suppress(LookupError), own.expecting("a", action):
+        if fails:
+            raise LookupError
+
+
+def test_each_is_told_once(own: OwnDoings) -> None:
+    call(own)
+    call(own)
+    assert [own.are_told("a", "pause") for _ in range(3)] == [True, True, False]
+
+
+def test_it_may_be_told_before_its_call_is_over(own: OwnDoings) -> None:
     with own.expecting("a", "pause"):
         assert own.are_told("a", "pause")
     assert not own.are_told("a", "pause")
 
 
-def test_another_container_and_another_event_are_news() -> None:
-    own = OwnDoings()
-    with own.expecting("a", "pause"):
-        assert not own.are_told("b", "pause")
-        assert not own.are_told("a", "unpause")
+def test_another_container_and_another_action_are_news(own: OwnDoings) -> None:
+    call(own)
+    assert not own.are_told("b", "pause")
+    assert not own.are_told("a", "unpause")
+    assert own.are_told("a", "pause")
 
 
-def test_call_that_failed_has_no_event() -> None:
-    own = OwnDoings()
-    with pytest.raises(RuntimeError), own.expecting("a", "pause"):
-        raise RuntimeError
+def test_one_that_fails_is_not_expected(own: OwnDoings) -> None:
+    call(own, fails=True)
     assert not own.are_told("a", "pause")
 
 
-def test_event_that_never_came_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_doings, "ECHO_SECONDS", -1.0)
-    own = OwnDoings()
-    with own.expecting("a", "pause"):
-        pass
+def test_one_that_fails_takes_no_other_along(own: OwnDoings) -> None:
+    """The first one's event may come when the second, which found all done, is over."""
+    call(own)
+    call(own, fails=True)
+    assert [own.are_told("a", "pause") for _ in range(2)] == [True, False]
+
+
+def test_one_that_is_told_during_another_that_fails(own: OwnDoings) -> None:
+    call(own)
+    with suppress(LookupError), own.expecting("a", "pause"):
+        assert own.are_told("a", "pause")
+        raise LookupError
     assert not own.are_told("a", "pause")
+
+
+def test_nothing_is_waited_for_longer_than_an_echo(own: OwnDoings, moment: Callable[[float], None]) -> None:
+    call(own)
+    moment(own_doings.ECHO_SECONDS + 0.1)
+    assert not own.are_told("a", "pause")
+    assert own._calls == []
+
+
+def test_a_call_may_take_its_time(own: OwnDoings, moment: Callable[[float], None]) -> None:
+    with own.expecting("a", "pause"):
+        moment(600)
+    assert own.are_told("a", "pause")

@@ -8,7 +8,7 @@ from shared.clock import after, now
 from shared.crypto import new_api_key
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from shared.store import sandboxes, specs
+from shared.store import sandboxes, specs, wishes
 from tests.factories import Person
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.metrics import read_metrics
@@ -62,7 +62,7 @@ def test_how_long_a_member_took_is_kept_once(parts: Parts, user: Person) -> None
     # Whatever happens to it later is no refill.
     for desired in (Desired.STOPPED, Desired.RUNNING):
         with parts.database.transaction() as session:
-            sandboxes.wish(session, session.get_one(Sandbox, slow), desired, due_at=now())
+            wishes.wish(session, session.get_one(Sandbox, slow), desired, due_at=now())
         converge(parts, slow)
         assert row(parts, Sandbox, slow).observed_generation > 1
     assert row(parts, Sandbox, slow).status == Status.RUNNING

@@ -15,7 +15,7 @@ from shared.database import Database
 from shared.jobs import DeleteSandbox
 from shared.models import Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import start_tasks, user_settings
+from shared.store import followers, user_settings
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_event
 from tests.fakes.agent_server import FakeAgentServer, Reply
@@ -76,7 +76,9 @@ class TestFailure:
         start_conversation(parts, task_id)
         assert_failed(parts, task_id, reason, "no such luck")
 
-    def test_clone_that_fails(self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> None:
+    def test_defect_33_clone_that_fails(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
         server.replies = {"clone --quiet": Reply(128, None, f"fatal: repository not found, {TOKEN}\n")}
         task_id = ask(parts, user, sandbox_id, selected_repository="acme/app")
         start_conversation(parts, task_id)
@@ -151,7 +153,7 @@ class TestFailure:
         start_conversation(parts, task_id)
         assert task_of(parts, task_id).stage == Stage.READY
 
-    def test_what_was_stored_meanwhile_is_gone_and_the_given_sandbox_stays(
+    def test_defect_03_what_was_stored_meanwhile_is_gone_and_the_given_sandbox_stays(
         self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, publisher: RecordingPublisher
     ) -> None:
         task_id = ask(parts, user, sandbox_id, title="refused below")
@@ -169,7 +171,7 @@ class TestFailure:
         assert publisher.jobs == []
 
     @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
-    def test_sandbox_of_its_own_goes_with_it(
+    def test_defect_03_sandbox_of_its_own_goes_with_it(
         self, parts: Parts, user: Person, engine: FakeEngine, publisher: RecordingPublisher, method: str
     ) -> None:
         task_id = ask(parts, user)
@@ -216,7 +218,7 @@ def test_worker_that_settles_the_sandbox_is_not_waited_for_in_a_circle(
         session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(updated_at=now()))
 
     def wake(session: Session) -> None:
-        start_tasks.wake(session, sandbox_id, now())
+        followers.wake(session, sandbox_id, now())
 
     overlap_in_the_middle(database, settle, lambda: start_conversation(parts, task_id), wake)
     assert assert_failed(parts, task_id, Reason.AGENT_SERVER_REFUSED).attempt == 0

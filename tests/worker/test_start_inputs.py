@@ -22,6 +22,7 @@ from tests.worker.scenes import (
     ask,
     change,
     configure,
+    store_settings,
     task_of,
 )
 from worker.parts import Parts
@@ -97,6 +98,18 @@ def test_working_dir_is_the_spec_s_or_the_clone_in_it(parts: Parts, user: Person
     assert plain.agent.working_dir == plain.project.folder == "/workspace/elsewhere"
     assert cloned.agent.working_dir == cloned.project.folder == "/workspace/elsewhere/app"
     assert plain.project.repository is None
+
+
+def test_grouped_conversations_have_folders_of_their_own(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    alone = task_of(parts, ask(parts, user, sandbox.id))
+    store_settings(parts, user, sandbox_grouping_strategy="ADD_TO_ANY")
+    grouped = task_of(parts, ask(parts, user, sandbox.id, selected_repository="acme/app"))
+    store_settings(parts, user, sandbox_grouping_strategy="NO_GROUPING")
+    # As it was when they were accepted: a start whose folder changes in its midst would not find what it has made.
+    assert load_inputs(parts, alone, sandbox).project.folder == "/workspace/project"
+    folder = f"/workspace/project/{grouped.conversation_id}"
+    assert load_inputs(parts, grouped, sandbox).project.working_dir == folder
+    assert load_inputs(parts, grouped, sandbox).agent.working_dir == f"{folder}/app"
 
 
 class TestRepository:

@@ -5,6 +5,7 @@ goes on to the next one until a whole start has passed without it.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import httpx
@@ -17,6 +18,7 @@ from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import (
+    MESSAGE,
     PunctuatedDatabase,
     another,
     ask,
@@ -125,6 +127,33 @@ def test_worker_whose_lease_is_not_over_is_not_followed(
 def test_message_that_a_broken_create_lost_is_sent_once(
     parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
+    task_id = begin_without_message(parts, user, sandbox_id, server)
+    assert server.get(task_of(parts, task_id).conversation_id).messages == []
+    start_conversation(parts, task_id)
+    assert server.calls.count("send_message") == 1
+    assert_ready_once(parts, server, task_id)
+
+
+def test_message_that_may_be_on_its_way_is_not_sent_again(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    """A worker was killed, and the agent server is still at what it was asked for."""
+    patient = replace(parts, settings=parts.settings.model_copy(update={"first_message_seconds": 60}))
+    task_id = begin_without_message(parts, user, sandbox_id, server)
+    start_conversation(patient, task_id)
+    task = task_of(parts, task_id)
+    assert (task.stage, task.attempt) == (Stage.STARTING_CONVERSATION, 1)
+    assert task.due_at
+    assert now() < task.due_at <= after(60)
+    server.get(task.conversation_id).take(MESSAGE)
+    change(parts, StartTask, task_id, due_at=now())
+    start_conversation(patient, task_id)
+    assert "send_message" not in server.calls
+    assert_ready_once(parts, server, task_id)
+
+
+def begin_without_message(parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> str:
+    """A start whose create breaks off as soon as the conversation is there; its task's id."""
     task_id = ask(parts, user, sandbox_id, title="A title")
     server.loses_messages = True
 
@@ -136,10 +165,7 @@ def test_message_that_a_broken_create_lost_is_sent_once(
     server.after = break_off
     start_conversation(parts, task_id)
     assert task_of(parts, task_id).stage == Stage.STARTING_CONVERSATION
-    assert server.get(task_of(parts, task_id).conversation_id).messages == []
-    start_conversation(parts, task_id)
-    assert server.calls.count("send_message") == 1
-    assert_ready_once(parts, server, task_id)
+    return task_id
 
 
 def test_conversation_that_begins_without_a_message_gets_none(

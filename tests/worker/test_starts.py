@@ -27,6 +27,7 @@ from tests.worker.scenes import (
     row,
     running,
     server_of,
+    store_settings,
     task_of,
     wish,
 )
@@ -71,12 +72,32 @@ class TestReady:
         assert (task.stage, task.reason, task.detail, task.secrets) == (Stage.READY, None, None, None)
         assert_at_rest(task)
 
+    @pytest.mark.parametrize(("full", "depth"), [(False, "1"), (True, "''")])
+    def test_clone_is_as_deep_as_the_settings_say(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, full: bool, depth: str
+    ) -> None:
+        store_settings(parts, user, git_full_clone=full)
+        start_conversation(parts, ask(parts, user, sandbox_id, selected_repository="acme/app"))
+        [clone] = [command.text for command in server.commands if "clone --quiet" in command.text]
+        assert f"depth={depth}\n" in clone
+
+    def test_skills_that_the_settings_disable_are_named(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        store_settings(parts, user, disabled_skills=["docker"])
+        start_conversation(parts, ask(parts, user, sandbox_id))
+        [talk] = server.conversations.values()
+        assert talk.body["agent_settings"]["agent_context"]["disabled_skills"] == ["docker"]
+
     def test_scripts_that_are_not_there_are_not_run(
         self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.brings = []
+        seen: list[str] = []
         task_id = ask(parts, user, sandbox_id)
+        server.before = lambda _method: seen.append(task_of(parts, task_id).stage)
         start_conversation(parts, task_id)
+        assert list(dict.fromkeys(seen)) == [Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION]
         assert task_of(parts, task_id).stage == Stage.READY
         assert server.calls.count("run_command") == 1
 
@@ -172,7 +193,7 @@ class TestReady:
         assert (child.parent_id, child.sandbox_id, child.llm_model) == (parent_id, sandbox_id, "openai/another")
         assert len(server.conversations) == 2
 
-    def test_given_title_is_set_and_kept(
+    def test_defect_17_given_title_is_set_and_kept(
         self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(parts, user, sandbox_id, title="My title")

@@ -142,7 +142,7 @@ def test_a_repository_that_is_there_is_left_alone(shell: LocalShell, sandbox: Pa
     assert shell.git(work, "symbolic-ref", "--short", "HEAD") == "mine"
 
 
-def test_commits_are_made_under_the_users_name_whatever_it_holds(shell: LocalShell, sandbox: Path) -> None:
+def test_defect_34_commits_are_made_under_the_users_name_whatever_it_holds(shell: LocalShell, sandbox: Path) -> None:
     name = """Jo "$(touch pwned)" `id` O'Neil; \\"""
     prepare_repository(shell, project_of(sandbox, author=name, address="jo@example.org"))
     work = sandbox / "work dir"
@@ -187,7 +187,9 @@ def test_an_empty_repository_can_be_cloned(shell: LocalShell, sandbox: Path, ser
     assert shell.git(clone, "symbolic-ref", "--short", "HEAD") == "openhands-workspace-01234567"
 
 
-def test_the_token_is_in_no_file_command_or_output(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_defect_33_the_token_is_in_no_file_command_or_output(
+    shell: LocalShell, sandbox: Path, server: GitServer
+) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server)))
     credential = app_on(server).credential.strip().split(":")[2].split("@")[0]
     for secret in (TOKEN, credential):
@@ -214,7 +216,7 @@ def test_the_credential_is_private_while_it_exists(shell: LocalShell, sandbox: P
         ({"host": "http://127.0.0.1:9"}, "Failed to connect|Could not connect|Couldn't connect"),
     ],
 )
-def test_a_failed_clone_says_why_and_leaves_nothing(
+def test_defect_33_a_failed_clone_says_why_and_leaves_nothing(
     shell: LocalShell, sandbox: Path, server: GitServer, change: dict[str, str], words: str
 ) -> None:
     values = {"name": "acme/app", "token": TOKEN, "host": server.url, **change}
@@ -362,11 +364,11 @@ def test_the_setup_script_runs_in_the_projects_folder(shell: LocalShell, checkou
     assert (checkout / "where.txt").read_text().strip() == str(checkout)
 
 
-def test_a_project_without_a_setup_script_is_fine(shell: LocalShell, checkout: Path) -> None:
+def test_defect_34_a_project_without_a_setup_script_is_fine(shell: LocalShell, checkout: Path) -> None:
     run_setup_script(shell, str(checkout))
 
 
-def test_a_failing_setup_script_is_told_with_its_last_words(shell: LocalShell, checkout: Path) -> None:
+def test_defect_34_a_failing_setup_script_is_told_with_its_last_words(shell: LocalShell, checkout: Path) -> None:
     script = "seq 9999\necho key=hunter2-hunter2 >&2\nexit 7\n"
     (checkout / ".openhands" / "setup.sh").write_text(script)
     with pytest.raises(SetupScriptFailed, match="ended with 7") as failure:
@@ -395,7 +397,7 @@ def commit(shell: LocalShell, checkout: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=checkout, env=environment, text=True, capture_output=True, check=False)
 
 
-def test_the_projects_check_becomes_a_hook(shell: LocalShell, checkout: Path) -> None:
+def test_defect_35_the_projects_check_becomes_a_hook(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "pre-commit.sh").write_text(FAILING)
     install_git_hooks(shell, str(checkout))
     refused = commit(shell, checkout)
@@ -403,7 +405,9 @@ def test_the_projects_check_becomes_a_hook(shell: LocalShell, checkout: Path) ->
     assert "no commit today" in refused.stderr
 
 
-def test_the_hook_that_was_there_runs_after_it_even_if_installed_twice(shell: LocalShell, checkout: Path) -> None:
+def test_defect_35_the_hook_that_was_there_runs_after_it_even_if_installed_twice(
+    shell: LocalShell, checkout: Path
+) -> None:
     (checkout / ".openhands" / "pre-commit.sh").write_text("echo ours >> order.txt\n")
     hook = checkout / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho theirs >> order.txt\n")

@@ -15,7 +15,7 @@ from shared.jobs import PauseSandbox
 from shared.models import Sandbox, SandboxSpec
 from shared.quotas import QuotaPolicy
 from shared.states import Desired, PauseKind, Reason, Status
-from shared.store import sandboxes
+from shared.store import sandboxes, wishes
 from shared.store.sandboxes import Fact
 from tests.api.traffic.conftest import Agent, Serve, Worker, key_of
 from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
@@ -62,7 +62,7 @@ def idle(worker: Worker) -> Worker:
 
 def wish(database: Database, sandbox: Sandbox, desired: Desired) -> None:
     with database.transaction() as session:
-        sandboxes.wish(session, session.get_one(Sandbox, sandbox.id), desired, due_at=now())
+        wishes.wish(session, session.get_one(Sandbox, sandbox.id), desired, due_at=now())
 
 
 def moves(database: Database, sandbox: Sandbox) -> list[str]:

@@ -15,7 +15,7 @@ from shared.database import Database
 from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec
 from shared.reports import Report
 from shared.states import Desired, PauseKind, Stage, Status
-from shared.store import change_log, conversations, sandboxes, start_tasks
+from shared.store import change_log, conversations, sandboxes, start_tasks, wishes
 from shared.store import reports as report_store
 from shared.store.sandboxes import Fact
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
@@ -88,7 +88,7 @@ class TestDoors:
         row = make_sandbox(database, user)
         with database.transaction() as session:
             for desired in (Desired.PAUSED, Desired.DELETED):
-                sandboxes.wish(session, session.get_one(Sandbox, row.id), desired, due_at=now())
+                wishes.wish(session, session.get_one(Sandbox, row.id), desired, due_at=now())
         assert told(database, user) == [("sandbox", "DELETING")]
 
     def test_what_is_rolled_back_is_not_told(self, database: Database, user: Person) -> None:
@@ -107,7 +107,7 @@ class TestDoors:
 
 def wish(database: Database, sandbox_id: str, desired: Desired) -> None:
     with database.transaction() as session:
-        sandboxes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
+        wishes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
 
 def work(database: Database, sandbox_id: str, fact: Fact) -> None:
@@ -115,7 +115,6 @@ def work(database: Database, sandbox_id: str, fact: Fact) -> None:
         leases.mark_due(session, Sandbox, sandbox_id, now())
         row = leases.claim(session, Sandbox, sandbox_id, "worker", 5)
         assert row is not None
-        session.expunge(row)
         sandboxes.move(session, row, fact, observed_generation=row.generation)
         leases.release(session, Sandbox, row.id, row.fence)
 

@@ -13,7 +13,7 @@ from shared.clock import after, now
 from shared.database import Database
 from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec, SandboxTransition
 from shared.states import Desired, NodeStatus, Status
-from shared.store import claims, deadlines, specs, warm_pool
+from shared.store import claims, deadlines, specs, user_settings, warm_pool
 from tests.factories import SPEC_ID, VAULT, Person, make_person, make_spec
 from tests.interleaving import overlap
 
@@ -80,6 +80,23 @@ def test_the_default_spec_is_found(database: Database, owner: Person, add: Calla
     make_spec(database, "another/image:1", warm_target=1, warm_most=1, position=7)
     found = claim(database, owner, spec_id=None)
     assert (found.id if found else None) == (member if is_postgresql(database) else None)
+
+
+def test_the_spec_of_the_settings_is_found_while_it_is_there(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    default = add()
+    make_spec(database, "another/image:1", warm_target=1, warm_most=1, position=7)
+    preferred = add(spec_id="another/image:1")
+    for named, expected in (("another/image:1", preferred), ("another/image:2", default)):
+        with database.transaction() as session:
+            settings = {"language": '"default_sandbox_spec_id":"x', "default_sandbox_spec_id": named}
+            user_settings.change(session, VAULT, owner.id, settings)
+        found = claim(database, owner, spec_id=None)
+        assert (found.id if found else None) == (expected if is_postgresql(database) else None)
+    add()
+    other = claim(database, make_person(database, "bob"), spec_id=None)
+    assert (other.spec_id if other else None) == (SPEC_ID if is_postgresql(database) else None)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from shared.deadlines import FIELDS, NEVER, Act
 from shared.errors import NotFound
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, PauseKind, Reason, Stage, Status
-from shared.store import deadlines, sandboxes, specs, user_settings
+from shared.store import deadlines, sandboxes, specs, user_settings, wishes
 from shared.store.deadlines import Overdue
 from shared.store.sandboxes import Fact
 from tests.factories import (
@@ -79,7 +79,7 @@ def meet(session: Session, seen: Overdue) -> bool:
 def wish(session: Session, sandbox: Sandbox, desired: Desired, owner: Person) -> None:
     """As the routes do it."""
     row = sandboxes.get(session, sandbox.id, owner.id, lock=True)
-    sandboxes.wish(session, row, desired, due_at=now())
+    wishes.wish(session, row, desired, due_at=now())
 
 
 class TestFollowing:

@@ -1,18 +1,17 @@
 """How the databases answer lists: along an index, from where the page begins, and nobody else's rows are looked at."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import ClauseElement, Connection, event
 from sqlmodel import col, select
 
-from shared.database import Database, Values
+from shared.database import Database
 from shared.models import Conversation, Event, StartTask
+from shared.statements import prepare
 from shared.states import Stage
 from shared.store import conversation_lists, events, sandbox_lists, start_tasks
 from shared.store.conversation_lists import SORT_ORDERS, ConversationFilter
@@ -20,6 +19,7 @@ from shared.store.events import EventFilter
 from shared.store.pages import Order, encode_page_id
 from tests.bench.seeding import NEWEST, Seeded, seed
 from tests.factories import VAULT
+from tests.plans import plans_of_sessions
 from tests.services.stores import Stores
 
 # Enough for the planners to have a choice.
@@ -39,13 +39,12 @@ class Explained(Database):
         super().__init__(url, idle_seconds=120)  # thousands of rows are made in one transaction
         self.plan = ""
 
-    def fetch(self, statement: ClauseElement, values: Values) -> Any:
-        text, known, write = self._compile(statement)
-        written = {name: write[name](value) if name in write else value for name, value in values.items()}
+    def fetch(self, statement: Any, values: Mapping[str, Any]) -> Any:
+        prepared = prepare(statement, self.engine.dialect.name)
         explain = "EXPLAIN" if self.is_postgresql else "EXPLAIN QUERY PLAN"
         connection = self._readers.raw_connection()
         cursor = connection.cursor()
-        cursor.execute(f"{explain} {text}", known | written)
+        cursor.execute(f"{explain} {prepared.text}", prepared.write(values))
         self.plan = "\n".join(str(row[-1]) for row in cursor.fetchall())
         connection.close()
         return super().fetch(statement, values)
@@ -107,25 +106,6 @@ def owner_id(store: Explained, request: pytest.FixtureRequest) -> str:
     return (store.seeded.heavy if request.param == "heavy" else store.seeded.average[3]).id
 
 
-@contextmanager
-def plans_of_sessions(store: Explained) -> Iterator[list[str]]:
-    """How what is asked through the ORM is answered."""
-    plans: list[str] = []
-
-    def explain(connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if not statement.startswith("SELECT"):
-            return
-        cursor = connection.connection.cursor()
-        cursor.execute(f"{'EXPLAIN' if store.is_postgresql else 'EXPLAIN QUERY PLAN'} {statement}", parameters)
-        plans.append("\n".join(str(row[-1]) for row in cursor.fetchall()))
-
-    event.listen(store.engine, "before_cursor_execute", explain)
-    try:
-        yield plans
-    finally:
-        event.remove(store.engine, "before_cursor_execute", explain)
-
-
 def search(store: Explained, owner_id: str, which: ConversationFilter, order: str, page_id: str | None = None) -> int:
     found = conversation_lists.search(store, owner_id, which, sort_order=order, page_id=page_id, limit=20)
     return len(found.items)
@@ -168,8 +148,10 @@ def test_a_later_page_begins_where_it_begins(store: Explained, owner_id: str, or
         ConversationFilter(created_from=SPRING, created_before=SPRING.replace(month=6)),
         ConversationFilter(updated_from=SPRING, updated_before=SPRING.replace(month=6)),
         ConversationFilter(sandbox_id="{sandbox}"),
+        ConversationFilter(repository="acme/app"),
+        ConversationFilter(trigger="gui"),
     ],
-    ids=["title", "rare title", "short title", "created", "updated", "sandbox"],
+    ids=["title", "rare title", "short title", "created", "updated", "sandbox", "repository", "trigger"],
 )
 def test_filters_look_at_the_owners_rows_alone(
     store: Explained, owner_id: str, which: ConversationFilter, order: str

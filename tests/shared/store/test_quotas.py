@@ -17,7 +17,7 @@ from shared.errors import QuotaExceeded
 from shared.models import Sandbox, SandboxSpec, StartTask
 from shared.quotas import QuotaPolicy, Quotas
 from shared.states import Desired, Stage, Status
-from shared.store import quotas, sandboxes, user_settings
+from shared.store import quotas, sandboxes, user_settings, wishes
 from tests.factories import VAULT, Person, make_sandbox, make_start_task
 from tests.interleaving import overlap
 
@@ -47,7 +47,7 @@ def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) 
     quotas.lock(session, owner.id, limits)
     sandbox = sandboxes.get(session, sandbox_id, owner.id, lock=True)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=now())
-    sandboxes.wish(session, sandbox, Desired.RUNNING, due_at=now())
+    wishes.wish(session, sandbox, Desired.RUNNING, due_at=now())
     return [row.id for row in paused]
 
 
@@ -179,7 +179,7 @@ class TestOverlap:
 
         def delete(session: Session) -> None:
             row = sandboxes.get(session, sandbox.id, user.id, lock=True)
-            sandboxes.wish(session, row, Desired.DELETED, due_at=now())
+            wishes.wish(session, row, Desired.DELETED, due_at=now())
 
         _, paused = overlap(database, delete, lambda session: create_in(session, user, spec, limits))
         assert paused == []

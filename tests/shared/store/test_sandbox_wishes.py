@@ -9,7 +9,7 @@ from shared.database import Database
 from shared.errors import Invalid, NotFound
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from shared.store import sandbox_lists, sandboxes
+from shared.store import sandbox_lists, sandboxes, wishes
 from shared.store.sandboxes import Fact
 from tests.factories import VAULT, Person, make_sandbox, session_key_of
 from tests.interleaving import overlap
@@ -17,7 +17,7 @@ from tests.rows import as_stored
 
 
 def wish(session: Session, sandbox: Sandbox, desired: Desired) -> None:
-    sandboxes.wish(session, session.get_one(Sandbox, sandbox.id), desired, due_at=now())
+    wishes.wish(session, session.get_one(Sandbox, sandbox.id), desired, due_at=now())
 
 
 @pytest.mark.parametrize("status", Status)
@@ -26,7 +26,7 @@ def test_a_wish_changes_no_fact(database: Database, user: Person, status: Status
     sandbox, due_at = make_sandbox(database, user, status=status, desired=Desired.RUNNING), after(5)
     with database.transaction() as session:
         mine = session.get_one(Sandbox, sandbox.id)
-        sandboxes.wish(session, mine, desired, due_at=due_at)
+        wishes.wish(session, mine, desired, due_at=due_at)
         assert (mine.desired, mine.generation) == (desired, 2)
     stored = as_stored(database, sandbox)
     assert (stored.desired, stored.generation, stored.due_at) == (desired, 2, due_at)

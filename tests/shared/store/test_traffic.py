@@ -11,7 +11,7 @@ from shared.database import Database
 from shared.models import Sandbox
 from shared.quotas import NO_QUOTAS, Quotas
 from shared.states import Desired, Status
-from shared.store import sandboxes, traffic
+from shared.store import sandboxes, traffic, wishes
 from tests.factories import Person, make_sandbox
 from tests.interleaving import overlap
 from tests.rows import as_stored
@@ -42,7 +42,7 @@ def wake(asleep: Sandbox, user: Person, limits: Quotas) -> Callable[[Session], b
 
 def wish(sandbox: Sandbox, desired: Desired) -> Callable[[Session], Any]:
     def act(session: Session) -> None:
-        sandboxes.wish(
+        wishes.wish(
             session, sandboxes.get(session, sandbox.id, sandbox.owner_id or "", lock=True), desired, due_at=now()
         )
 

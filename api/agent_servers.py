@@ -1,0 +1,133 @@
+"""Short questions to the agent servers of running sandboxes. Nothing is woken for them, and no engine is asked.
+
+Traffic that clients send themselves goes through `api.traffic`.
+"""
+
+import json
+import ssl
+from typing import Any, NamedTuple
+
+import httpx
+
+from api.schemas.sandboxes import agent_server_url, wire_status
+from api.traffic.errors import Unanswered
+from shared.crypto import Vault
+from shared.errors import Conflict, NotFound, TooLarge
+from shared.models import Sandbox
+from shared.states import Status
+
+CONNECT_SECONDS = 5.0
+# The agent server drops a connection that was idle for 5 s.
+KEEPALIVE_SECONDS = 4.0
+SECONDS = 30.0
+# All of an answer is held.
+MOST_BYTES = 8 * 1024 * 1024
+MOST_DETAIL = 500
+
+
+class Answer(NamedTuple):
+    """What an agent server said."""
+
+    status: int
+    content: bytes
+
+    def need(self) -> bytes:
+        """The content of a success.
+
+        Raises:
+            Unanswered: it is none.
+        """
+        if not 200 <= self.status < 300:
+            raise Unanswered(f"the agent server answered {self.status}")
+        return self.content
+
+    @property
+    def detail(self) -> str:
+        """What an error says of itself, to people."""
+        try:
+            said = json.loads(self.content)["detail"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            return ""
+        return " ".join(said.split())[:MOST_DETAIL] if isinstance(said, str) else ""
+
+    def need_json(self) -> Any:
+        """The document of a success.
+
+        Raises:
+            Unanswered: it is none, or no JSON.
+        """
+        try:
+            return json.loads(self.need())
+        except (ValueError, RecursionError):
+            raise Unanswered("the agent server's answer is no JSON") from None
+
+
+class AgentServers:
+    """The connections of one process, on one event loop."""
+
+    def __init__(self, vault: Vault) -> None:
+        """Show each its own key."""
+        self._vault = vault
+        self._client = httpx.AsyncClient(
+            trust_env=False,
+            # They speak no TLS: this one trusts nobody, and costs no reading of certificates.
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
+        )
+
+    async def ask(self, sandbox: Sandbox, method: str, path: str, **request: Any) -> Answer:
+        """Its answer, whatever its status.
+
+        Args:
+            sandbox: whose agent server.
+            method: of the request.
+            path: below the server's address.
+            request: `params` or `json`, as httpx has them.
+
+        Raises:
+            NotFound: the sandbox is deleted.
+            Conflict: it does not run; the text says what to do.
+            TooLarge: the answer is.
+            Unanswered: its agent server does not answer.
+        """
+        key = self._vault.decrypt(sandbox.session_key)
+        return await self.ask_at(_address(sandbox), key, method, path, **request)
+
+    async def ask_at(self, origin: str, key: str, method: str, path: str, **request: Any) -> Answer:
+        """The same, of who has found out already where it is and that it runs.
+
+        Raises:
+            TooLarge: the answer is.
+            Unanswered: nobody answers there.
+        """
+        try:
+            headers = {"X-Session-API-Key": key}
+            async with self._client.stream(method, f"{origin}{path}", headers=headers, **request) as response:
+                return Answer(response.status_code, await _read(response))
+        except httpx.HTTPError:
+            raise Unanswered("the sandbox's agent server does not answer") from None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+
+async def _read(response: httpx.Response) -> bytes:
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > MOST_BYTES:
+            raise TooLarge(f"the agent server's answer is larger than {MOST_BYTES} bytes")
+    return bytes(content)
+
+
+def _address(sandbox: Sandbox) -> str:
+    status, url = wire_status(sandbox), agent_server_url(sandbox)
+    if status == "MISSING":
+        raise NotFound("sandbox", sandbox.id)
+    if status == Status.PAUSED:
+        raise Conflict(f"the sandbox is paused: POST /api/v1/sandboxes/{sandbox.id}/resume, and ask again")
+    if status != Status.RUNNING or url is None:
+        raise Conflict(f"the sandbox does not run: it is {status}")
+    return url

@@ -1,0 +1,1 @@
+"""Git providers, asked with a user's own token."""

@@ -1,0 +1,100 @@
+"""Azure DevOps (REST, 7.1). The host names the organization, too: `dev.azure.com/acme`."""
+
+from typing import Any, ClassVar
+
+from api.git.provider import Found, GitProvider, Window, segments
+from api.schemas.git import Branch, Repository, SortOrder
+from shared.errors import Forbidden, Invalid
+
+VERSION = {"api-version": "7.1"}
+HEADS = "refs/heads/"
+
+
+class AzureDevOps(GitProvider):
+    """dev.azure.com, or a server of one's own."""
+
+    name: ClassVar[str] = "azure_devops"
+    default_host: ClassVar[str] = "dev.azure.com"
+
+    @property
+    def root(self) -> str:
+        """The organization's interface.
+
+        Raises:
+            Forbidden: nobody has said which organization.
+        """
+        if not self.folder:
+            raise Forbidden("store the host for azure_devops with the organization: dev.azure.com/<organization>")
+        return f"{self.host}{self.folder}"
+
+    @property
+    def authorization(self) -> str:
+        """A personal token is a password without a user; those of its own login service have three parts."""
+        return super().authorization if self._token.count(".") == 2 else self.basic(f":{self._token}")
+
+    async def installations(self, window: Window) -> Found[str]:
+        """The organization's projects."""
+        skipped = window.count(0)
+        params = {"$top": window.size, "$skip": skipped, **VERSION}
+        names = self.read(await self._values("/_apis/projects", params), lambda item: str(item["name"]))
+        return Found(names, skipped + len(names) if len(names) == window.size else None)
+
+    async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
+        """It lists them all at once; they are parted here."""
+        return self._part(await self._all(installation), window)
+
+    async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
+        """By name, in its own order."""
+        found = [item for item in await self._all(None) if query.lower() in item.full_name.lower()]
+        return self._part(found, window)
+
+    async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
+        """Those whose names hold the text."""
+        project, name = _split(repository)
+        path = f"/{segments(project)}/_apis/git/repositories/{segments(name)}/refs"
+        params = {
+            "filter": "heads/",
+            "filterContains": query or None,
+            "$top": window.size,
+            "continuationToken": window.text,
+        }
+        reply = await self.get(path, **params, **VERSION)
+        items = self.read(self.read_object(reply).get("value"), _branch)
+        return Found(items, reply.headers.get("X-MS-ContinuationToken") or None)
+
+    async def _all(self, project: str | None) -> list[Repository]:
+        folder = "" if project is None else f"/{segments(project)}"
+        found = self.read(await self._values(f"{folder}/_apis/git/repositories", VERSION), self._repository)
+        return sorted(found, key=lambda item: item.full_name.lower())
+
+    async def _values(self, path: str, params: dict[str, Any]) -> Any:
+        return self.read_object(await self.get(path, **params)).get("value")
+
+    def _part(self, found: list[Repository], window: Window) -> Found[Repository]:
+        first = window.count(0)
+        last = first + window.size
+        return Found(found[first:last], last if last < len(found) else None)
+
+    def _repository(self, item: Any) -> Repository:
+        project = item["project"]
+        organization = self.folder.strip("/").rpartition("/")[2]
+        return Repository(
+            id=str(item["id"]),
+            full_name=f"{organization}/{project['name']}/{item['name']}",
+            git_provider=self.name,
+            is_public=project.get("visibility") == "public",
+            owner_type="organization",
+            main_branch=(item.get("defaultBranch") or "").removeprefix(HEADS) or None,
+        )
+
+
+def _split(repository: str) -> tuple[str, str]:
+    """Project and name of `organization/project/name`, or of `project/name`."""
+    parts = repository.split("/")
+    if len(parts) < 2:
+        raise Invalid("a repository is organization/project/name")
+    return parts[-2], parts[-1]
+
+
+def _branch(item: Any) -> Branch:
+    return Branch(name=item["name"].removeprefix(HEADS), commit_sha=item["objectId"], protected=False)

@@ -1,0 +1,100 @@
+"""Bitbucket Cloud (REST, 2.0). Repositories are asked for by workspace: it lists them in no other way any more."""
+
+from typing import Any, ClassVar
+
+from api.git.provider import FOREIGN_PAGE, Found, GitProvider, Window, segments
+from api.schemas.git import Branch, Repository, SortOrder
+from shared.errors import Invalid
+
+MOST_WORKSPACES = 100
+# It orders by no stars and no forks.
+NEWEST = "-updated_on"
+
+
+class Bitbucket(GitProvider):
+    """bitbucket.org."""
+
+    name: ClassVar[str] = "bitbucket"
+    default_host: ClassVar[str] = "bitbucket.org"
+
+    @property
+    def root(self) -> str:
+        """The interface."""
+        return "https://api.bitbucket.org/2.0" if self.is_default else f"{self.host}{self.folder}/2.0"
+
+    @property
+    def authorization(self) -> str:
+        """Passwords for programs come with their user's name."""
+        return self.basic(self._token) if ":" in self._token else super().authorization
+
+    async def installations(self, window: Window) -> Found[str]:
+        """The user's workspaces."""
+        document = self.read_object(await self.get("/user/workspaces", pagelen=window.size, page=window.number))
+        slugs = self.read(document.get("values"), lambda item: str(item.get("workspace", item)["slug"]))
+        return Found(slugs, window.number + 1 if document.get("next") else None)
+
+    async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
+        """Of one workspace; or of all, one after the other."""
+        return await self._repositories(window, installation, None, NEWEST)
+
+    async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
+        """In the workspace before a slash, or in all."""
+        workspace, slash, name = query.rpartition("/")
+        direction = "" if order.direction == "asc" else "-"
+        condition = f"name ~ {_quoted(name)}"
+        return await self._repositories(window, workspace if slash else None, condition, f"{direction}updated_on")
+
+    async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
+        """Those whose names hold the text."""
+        condition = f"name ~ {_quoted(query)}" if query else None
+        path = f"/repositories/{segments(repository)}/refs/branches"
+        document = self.read_object(await self.get(path, q=condition, pagelen=window.size, page=window.number))
+        items = self.read(document.get("values"), _branch)
+        return Found(items, window.number + 1 if document.get("next") else None)
+
+    async def _repositories(
+        self, window: Window, workspace: str | None, condition: str | None, order: str
+    ) -> Found[Repository]:
+        """A page of one workspace's; where none is named, an empty workspace is passed over."""
+        given = [] if workspace is None else [workspace]
+        workspaces = given or (await self.installations(Window(MOST_WORKSPACES))).items
+        place, page = _read_place(window.start)
+        while place < len(workspaces):
+            path = f"/repositories/{segments(workspaces[place])}"
+            params = {"role": "member", "q": condition, "sort": order, "pagelen": window.size, "page": page}
+            document = self.read_object(await self.get(path, **params))
+            items = self.read(document.get("values"), self._repository)
+            following = [place, page + 1] if document.get("next") else [place + 1, 1]
+            if items:
+                return Found(items, following if following[0] < len(workspaces) else None)
+            place, page = following
+        return Found([])
+
+    def _repository(self, item: Any) -> Repository:
+        return Repository(
+            id=str(item["uuid"]),
+            full_name=item["full_name"],
+            git_provider=self.name,
+            is_public=not item.get("is_private", True),
+            pushed_at=item.get("updated_on"),
+            owner_type="organization",
+            main_branch=(item.get("mainbranch") or {}).get("name"),
+        )
+
+
+def _branch(item: Any) -> Branch:
+    target = item["target"]
+    return Branch(name=item["name"], commit_sha=target["hash"], protected=False, last_push_date=target.get("date"))
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _read_place(start: Any) -> tuple[int, int]:
+    if start is None:
+        return 0, 1
+    if not isinstance(start, list) or len(start) != 2:
+        raise Invalid(FOREIGN_PAGE)
+    return Window(1, start[0]).count(0), Window(1, start[1]).count(1)

@@ -1,0 +1,70 @@
+"""Bitbucket Data Center (REST, 1.0)."""
+
+from typing import Any, ClassVar
+
+from api.git.provider import Found, GitProvider, Window, segments
+from api.schemas.git import Branch, Repository, SortOrder
+from shared.errors import Invalid
+
+
+class BitbucketDataCenter(GitProvider):
+    """A server of one's own."""
+
+    name: ClassVar[str] = "bitbucket_data_center"
+
+    @property
+    def root(self) -> str:
+        """The interface."""
+        return f"{self.host}{self.folder}/rest/api/1.0"
+
+    @property
+    def authorization(self) -> str:
+        """Passwords come with their user's name."""
+        return self.basic(self._token) if ":" in self._token else super().authorization
+
+    async def installations(self, window: Window) -> Found[str]:
+        """The projects that the user sees."""
+        document = await self._page("/projects", window)
+        return Found(self.read(document.get("values"), lambda item: str(item["key"])), _following(document))
+
+    async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
+        """Of one project, or all that the user sees."""
+        path = "/repos" if installation is None else f"/projects/{segments(installation)}/repos"
+        document = await self._page(path, window)
+        return Found(self.read(document.get("values"), self._repository), _following(document))
+
+    async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
+        """By name, in its own order: it has no other."""
+        project, slash, name = query.rpartition("/")
+        document = await self._page("/repos", window, name=name, projectname=project if slash else None)
+        return Found(self.read(document.get("values"), self._repository), _following(document))
+
+    async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
+        """Those whose names hold the text, that changed last first."""
+        project, slash, name = repository.partition("/")
+        if not slash:
+            raise Invalid("a repository is its project's key and its name, with a slash between")
+        path = f"/projects/{segments(project)}/repos/{segments(name)}/branches"
+        document = await self._page(path, window, filterText=query or None, orderBy="MODIFICATION")
+        return Found(self.read(document.get("values"), _branch), _following(document))
+
+    async def _page(self, path: str, window: Window, **params: Any) -> dict[str, Any]:
+        return self.read_object(await self.get(path, limit=window.size, start=window.count(0), **params))
+
+    def _repository(self, item: Any) -> Repository:
+        project = item["project"]
+        return Repository(
+            id=str(item["id"]),
+            full_name=f"{project['key']}/{item['slug']}",
+            git_provider=self.name,
+            is_public=bool(item.get("public")),
+            owner_type="user" if project.get("type") == "PERSONAL" else "organization",
+        )
+
+
+def _branch(item: Any) -> Branch:
+    return Branch(name=item["displayId"], commit_sha=item["latestCommit"], protected=False)
+
+
+def _following(document: dict[str, Any]) -> Any:
+    return None if document.get("isLastPage", True) else document.get("nextPageStart")

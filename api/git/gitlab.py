@@ -1,0 +1,89 @@
+"""GitLab, hosted or one's own (REST, v4)."""
+
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from api.git.provider import Found, GitProvider, Window, present
+from api.schemas.git import Branch, Repository, SortOrder
+from api.schemas.suggested_tasks import SuggestedTask, TaskType
+
+# It has no order by forks.
+ORDERS = {"stars": "star_count", "forks": "last_activity_at", "updated": "last_activity_at"}
+
+
+class GitLab(GitProvider):
+    """gitlab.com, or a server of one's own."""
+
+    name: ClassVar[str] = "gitlab"
+    default_host: ClassVar[str] = "gitlab.com"
+    has_tasks: ClassVar[bool] = True
+
+    @property
+    def root(self) -> str:
+        """The interface."""
+        return f"{self.host}{self.folder}/api/v4"
+
+    async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
+        """The projects that the user is a member of."""
+        return await self._projects(window, order_by="last_activity_at", sort="desc")
+
+    async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
+        """Among the projects that the user is a member of."""
+        wide = "true" if "/" in query else None
+        return await self._projects(
+            window, search=query, search_namespaces=wide, order_by=ORDERS[order.key], sort=order.direction
+        )
+
+    async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
+        """Those whose names hold the text."""
+        path = f"/projects/{quote(repository, safe='')}/repository/branches"
+        reply = await self.get(path, search=query or None, per_page=window.size, page=window.number)
+        return Found(self.read(reply.need(), _branch), window.number + 1 if reply.more else None)
+
+    async def tasks(self) -> list[SuggestedTask]:
+        """The user's open merge requests that lack something, and the issues that are theirs to solve."""
+        opened = {"state": "opened", "per_page": 50}
+        requests = await self.get("/merge_requests", scope="created_by_me", **opened)
+        issues = await self.get("/issues", scope="assigned_to_me", **opened)
+        found = self.read(requests.need(), self._request_task)
+        return present([*found, *self.read(issues.need(), lambda item: self._task(TaskType.OPEN_ISSUE, item))])
+
+    async def _projects(self, window: Window, **params: Any) -> Found[Repository]:
+        page = {"per_page": window.size, "page": window.number}
+        reply = await self.get("/projects", membership="true", **params, **page)
+        return Found(self.read(reply.need(), self._repository), window.number + 1 if reply.more else None)
+
+    def _repository(self, item: Any) -> Repository:
+        namespace = item.get("namespace") or {}
+        return Repository(
+            id=str(item["id"]),
+            full_name=item["path_with_namespace"],
+            git_provider=self.name,
+            is_public=item.get("visibility") == "public",
+            stargazers_count=item.get("star_count"),
+            pushed_at=item.get("last_activity_at"),
+            owner_type="organization" if namespace.get("kind") == "group" else "user",
+            main_branch=item.get("default_branch"),
+        )
+
+    def _request_task(self, item: Any) -> SuggestedTask | None:
+        if item.get("has_conflicts"):
+            return self._task(TaskType.MERGE_CONFLICTS, item)
+        if item.get("detailed_merge_status") == "ci_must_pass":
+            return self._task(TaskType.FAILING_CHECKS, item)
+        is_open = item.get("blocking_discussions_resolved") is False
+        return self._task(TaskType.UNRESOLVED_COMMENTS, item) if is_open else None
+
+    def _task(self, kind: TaskType, item: Any) -> SuggestedTask | None:
+        # `group/project#7` or `group/project!7`
+        repository = item["references"]["full"].replace("!", "#").rpartition("#")[0]
+        return self.task(kind, repository, item["iid"], item["title"])
+
+
+def _branch(item: Any) -> Branch:
+    return Branch(
+        name=item["name"],
+        commit_sha=item["commit"]["id"],
+        protected=bool(item.get("protected")),
+        last_push_date=item["commit"].get("committed_date"),
+    )

@@ -1,0 +1,138 @@
+"""V0's operations for conversations; what they do is in `conversations`, `sandboxes` and `workspaces`."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from api.auth import Caller, Me
+from api.context import Context, Here, Hurry
+from api.idempotency import OnlyOnce
+from api.legacy import LegacyRoute, replaced_by
+from api.patience import Patient
+from api.query import Limit, PageId
+from api.refusals import refusals
+from api.routes import conversations as v1
+from api.routes import sandboxes
+from api.schemas.conversations import show_conversation
+from api.schemas.conversations_v0 import (
+    ConversationAnswer,
+    ConversationInfo,
+    ConversationResults,
+    NewConversation,
+    TitleUpdate,
+    show_beginning,
+    show_start,
+    show_v0,
+)
+from api.schemas.start_tasks import StartTaskInfo
+from api.schemas.triggers import Trigger
+from shared.errors import NotFound
+from shared.ids import parse_id
+from shared.states import Stage
+from shared.store import conversation_lists, conversations, start_tasks
+from shared.store.conversation_lists import ConversationFilter
+
+router = APIRouter(prefix="/conversations", tags=["conversations (V0)"], route_class=LegacyRoute)
+
+PATH = "/api/v1/app-conversations"
+ONE = replaced_by(PATH + "/{conversation_id}")
+
+
+@router.post("", response_model=ConversationAnswer, responses=refusals(404, 409, 429), **replaced_by(PATH))
+async def start_conversation(
+    here: Here, me: Me, wishes: Hurry, once: OnlyOnce, patience: Patient, request: NewConversation
+) -> Any:
+    """Wish for a conversation; its id is known at once, and it is STARTING until it can be spoken to."""
+    found = await v1.start_conversation(here, me, wishes, once, patience, request.as_v1())
+    # An answer that was kept comes as it went out.
+    task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
+    status, answer = show_start(task)
+    return JSONResponse(answer, status)
+
+
+@router.get("", **replaced_by(f"{PATH}/search"))
+def list_conversations(
+    here: Here,
+    me: Me,
+    page_id: PageId = None,
+    limit: Limit = 20,
+    selected_repository: Annotated[str | None, Query(max_length=500)] = None,
+    conversation_trigger: Trigger | None = None,
+    include_sub_conversations: bool = False,
+) -> ConversationResults:
+    """A page of the caller's conversations, newest first."""
+    which = ConversationFilter(
+        repository=selected_repository,
+        trigger=conversation_trigger,
+        with_sub_conversations=include_sub_conversations,
+    )
+    page = conversation_lists.search(
+        here.database, me.id, which, sort_order="CREATED_AT_DESC", page_id=page_id, limit=limit
+    )
+    shown = [show_conversation(*conversation_lists.read_text(text), here.vault, me.origin) for text in page.items]
+    return ConversationResults(results=[show_v0(item) for item in shown], next_page_id=page.next_page_id)
+
+
+@router.get("/{conversation_id}", **ONE)
+def get_conversation(here: Here, me: Me, conversation_id: str) -> ConversationInfo | None:
+    """One of the caller's conversations, also while it is being started; null for an unknown one."""
+    try:
+        return show_v0(v1.get_conversation(here, me, conversation_id))
+    except NotFound:
+        return _find_beginning(here, me, parse_id(conversation_id))
+
+
+@router.patch("/{conversation_id}", **ONE)
+def change_conversation(here: Here, me: Me, conversation_id: str, update: TitleUpdate) -> bool:
+    """Give a conversation another title, which stays."""
+    with here.database.transaction() as session:
+        conversations.change(session, parse_id(conversation_id), me.id, {"title": update.title})
+    return True
+
+
+@router.delete("/{conversation_id}", **ONE)
+def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: str) -> bool:
+    """Delete one of the caller's conversations, as V1 does; false: there is none."""
+    try:
+        return v1.delete_conversation(here, me, wishes, conversation_id).success
+    except NotFound:
+        return False
+
+
+@router.post("/{conversation_id}/start", responses=refusals(429), **replaced_by("/api/v1/sandboxes"))
+async def resume_conversation(
+    here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: str
+) -> ConversationAnswer:
+    """Wish for the conversation's sandbox to run; a body that says which providers are set is not needed."""
+    sandbox_id = await run_in_threadpool(_sandbox_of, here, me, conversation_id)
+    await sandboxes.resume_sandbox(here, me, wishes, patience, sandbox_id)
+    return await run_in_threadpool(_answer, here, me, conversation_id)
+
+
+@router.post("/{conversation_id}/stop", **replaced_by("/api/v1/sandboxes"))
+async def stop_conversation(
+    here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: str
+) -> ConversationAnswer:
+    """Wish for the conversation's sandbox to be paused, with all that is in it."""
+    sandbox_id = await run_in_threadpool(_sandbox_of, here, me, conversation_id)
+    await sandboxes.pause_sandbox(here, me, wishes, patience, sandbox_id)
+    return await run_in_threadpool(_answer, here, me, conversation_id)
+
+
+def _find_beginning(here: Context, me: Caller, conversation_id: str) -> ConversationInfo | None:
+    with here.database.reading() as session:
+        task = start_tasks.find_for_conversation(session, conversation_id)
+    if task is None or task.owner_id != me.id or task.stage == Stage.READY:
+        return None
+    return show_beginning(task)
+
+
+def _sandbox_of(here: Context, me: Caller, conversation_id: str) -> str:
+    return v1.get_conversation(here, me, conversation_id).sandbox_id
+
+
+def _answer(here: Context, me: Caller, conversation_id: str) -> ConversationAnswer:
+    shown = show_v0(v1.get_conversation(here, me, conversation_id))
+    return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)

@@ -1,0 +1,79 @@
+"""Signing in, for browsers: whoever gives a key of theirs gets a cookie, which opens what the key does."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from api.auth import find_signed_in
+from api.browsers import check_origin, clear_cookie, local_path, read_token, set_cookie
+from api.context import Context, Here
+from api.forms import Form
+from api.login_page import show_login, show_signed_in
+from api.refusals import Responses, pages, refusals
+from shared.errors import Forbidden, Unauthenticated
+from shared.store import web_sessions
+from shared.store.web_sessions import Begun
+
+router = APIRouter(tags=["web page"], default_response_class=HTMLResponse)
+
+GOES_ON: Responses = {303: {"description": "signed in already: on to `returnTo`"}}
+
+ReturnTo = Annotated[str | None, Query(alias="returnTo", max_length=10_000)]
+
+
+@router.get("/login", responses=GOES_ON | refusals(503))
+async def get_page(request: Request, here: Here, return_to: ReturnTo = None) -> Response:
+    """The page that wants a key; who is signed in goes on, or with no place to go to, may sign out."""
+    holder = await find_signed_in(request)
+    if holder is None:
+        return show_login(local_path(return_to))
+    if return_to is not None:
+        return _go(local_path(return_to))
+    return show_signed_in(holder.name, with_canvas=(here.settings.canvas / "index.html").exists())
+
+
+@router.post("/login", response_class=RedirectResponse, status_code=303, responses=pages(401, 403) | refusals(413, 503))
+async def sign_in(request: Request, here: Here, form: Form) -> Response:
+    """Take a form with `api_key` and `returnTo`: a cookie, and on to that path of ours."""
+    return_to = local_path(form.get("returnTo"))
+    try:
+        check_origin(request)
+        holder = await here.callers.find(form.get("api_key", "").strip())
+    except Forbidden:
+        return show_login(return_to, "This must be sent from this page.", 403)
+    except Unauthenticated:
+        return show_login(return_to, "That is no API key that is in force.", 401)
+    begun = await run_in_threadpool(_begin, here, holder.key_id, read_token(request))
+    response = _go(return_to)
+    set_cookie(request, response, begun.token, begun.seconds)
+    return response
+
+
+@router.post("/logout", response_class=RedirectResponse, status_code=303, responses=refusals(403, 413, 503))
+async def sign_out(request: Request, here: Here) -> Response:
+    """End the login of this browser."""
+    check_origin(request)
+    token = read_token(request)
+    if token is not None:
+        await run_in_threadpool(_end, here, token)
+    response = _go("/login")
+    clear_cookie(response)
+    return response
+
+
+def _begin(here: Context, key_id: str, replaced: str | None) -> Begun:
+    with here.database.transaction() as session:
+        if replaced is not None:
+            web_sessions.end(session, here.vault, replaced)
+        return web_sessions.begin(session, here.vault, key_id)
+
+
+def _end(here: Context, token: str) -> None:
+    with here.database.transaction() as session:
+        web_sessions.end(session, here.vault, token)
+
+
+def _go(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303, {"Cache-Control": "no-store"})

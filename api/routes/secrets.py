@@ -1,0 +1,100 @@
+"""Custom secrets: values are written, never read; only a sandbox that runs may ask for its owner's (`sandbox_secrets`).
+
+A sandbox's agent is given them as variables when a conversation is started.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.auth import Caller, ForUsers, Me
+from api.context import Context, Here
+from api.query import Limit, PageId
+from api.routes.providers import forget_tokens, store_tokens
+from api.schemas.secrets import CustomSecretCreate, CustomSecretInfo, CustomSecretWithoutValue
+from api.schemas.settings import GitProvidersUpdateV1, Message, in_clear
+from api.schemas.wire import PageOf
+from shared.errors import Invalid
+from shared.secret_names import check_free
+from shared.store import secrets
+
+router = APIRouter(prefix="/secrets", tags=["secrets"], route_class=ForUsers)
+
+
+@router.get("/search")
+def search_secrets(
+    here: Here,
+    me: Me,
+    name__contains: Annotated[str | None, Query(max_length=256)] = None,
+    page_id: PageId = None,
+    limit: Limit = 100,
+) -> PageOf[CustomSecretInfo]:
+    """A page of the caller's secrets by name, without their values."""
+    with here.database.reading() as session:
+        page = secrets.search_secrets(session, me.id, name__contains, page_id, limit)
+        items = [CustomSecretInfo(name=row.name, description=row.description) for row in page.items]
+    return PageOf(items=items, next_page_id=page.next_page_id)
+
+
+@router.post("", status_code=201)
+def create_secret(here: Here, me: Me, secret: CustomSecretCreate) -> Message:
+    """Store a secret, or a new value for one there is; a description that is left out stays."""
+    store_secret(here, me, secret)
+    return Message(message="Secret stored")
+
+
+@router.post("/git-providers")
+def store_git_providers(here: Here, me: Me, update: GitProvidersUpdateV1) -> Message:
+    """Store the tokens that are sent and keep those of other providers.
+
+    No provider is asked whether a token is good: that would show it to hosts it may not be meant for. The first
+    clone that needs it tells. A token that is empty, null or `**********` keeps the stored one.
+    """
+    return store_tokens(here, me, in_clear(update))
+
+
+@router.delete("/git-providers")
+def delete_git_providers(here: Here, me: Me) -> Message:
+    """Forget the tokens of all git providers."""
+    forget_tokens(here, me)
+    return Message(message="Git providers removed")
+
+
+@router.put("/{secret_id}")
+def change_secret(here: Here, me: Me, secret_id: str, change: CustomSecretWithoutValue) -> Message:
+    """Rename or redescribe a secret; its id is its name. A description that is left out stays."""
+    sent = in_clear(change)
+    if change.name != secret_id:
+        _refuse_reserved(change.name)
+    with here.database.transaction() as session:
+        secrets.change_custom_secret(session, me.id, secret_id, change.name, sent)
+    return Message(message="Secret changed")
+
+
+@router.delete("/{secret_id}")
+def delete_secret(here: Here, me: Me, secret_id: str) -> Message:
+    """Forget a secret."""
+    with here.database.transaction() as session:
+        secrets.delete_custom_secret(session, me.id, secret_id)
+    return Message(message="Secret deleted")
+
+
+def store_secret(here: Context, me: Caller, secret: CustomSecretCreate, *, new: bool = False) -> None:
+    """Keep a secret.
+
+    Raises:
+        Invalid: it is to be a new one, and there is one of that name; or there would be too many.
+    """
+    sent = in_clear(secret)
+    entry = {"secret": sent["value"]} | ({"description": sent["description"]} if "description" in sent else {})
+    with here.database.transaction() as session:
+        if new:
+            secrets.check_untaken(session, me.id, secret.name)
+        secrets.put_custom_secrets(session, here.vault, me.id, {secret.name: entry})
+
+
+def _refuse_reserved(name: str) -> None:
+    try:
+        check_free([name])
+    except ValueError as error:
+        raise Invalid(str(error)) from None

@@ -1,0 +1,50 @@
+"""Starting a conversation, and following the start in the same answer (V1's `stream-start`)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.auth import ForUsers, Me
+from api.context import Context, Here, Hurry
+from api.idempotency import OnlyOnce
+from api.patience import Wished
+from api.refusals import refusals
+from api.routes.conversations import start
+from api.schemas.start_tasks import StartRequest, StartTaskInfo
+from shared.states import Stage
+
+router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
+
+# How long a start is followed, and how soon a stage is seen that is not the last one.
+MOST_SECONDS = 900.0
+LOOK_SECONDS = 1.0
+
+
+@router.post("/stream-start", response_model=list[StartTaskInfo], responses=refusals(404, 409, 429))
+async def stream_start(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, request: StartRequest) -> StreamingResponse:
+    """Wish for a conversation; the answer is a list that grows with each stage that is seen, and ends with the start.
+
+    What is wrong with the request is said before it begins. The start goes on whether anybody follows it or not.
+    """
+    wished = await run_in_threadpool(partial(start, here, me, wishes, once, request))
+    wishes.hurry_now(*wished.jobs)
+    return StreamingResponse(_follow(here, wished), media_type="application/json")
+
+
+async def _follow(here: Context, wished: Wished[StartTaskInfo]) -> AsyncIterator[str]:
+    shown = StartTaskInfo.model_validate(wished.answer)
+    yield "[\n" + shown.model_dump_json()
+    ends = asyncio.get_running_loop().time() + MOST_SECONDS
+    while not Stage(shown.status).is_final and not here.lookout.is_closed and asyncio.get_running_loop().time() < ends:
+        if wished.subject is None or wished.look is None:
+            break
+        await here.lookout.settle(wished.subject, LOOK_SECONDS)
+        seen = await run_in_threadpool(wished.look)
+        if seen.status != shown.status:
+            shown = seen
+            yield ",\n" + shown.model_dump_json()
+    yield "]"

@@ -1,0 +1,129 @@
+"""What is asked of a conversation's agent server while its sandbox runs: messages, files, changes."""
+
+import shlex
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+
+from api.auth import Caller, ForUsers, Me
+from api.context import Context, Here
+from api.refusals import refusals
+from api.schemas.messages import MessageSent, UserMessage
+from api.schemas.sandboxes import wire_status
+from api.traffic.errors import Unanswered
+from shared.errors import Gone, Invalid, NotFound, Unavailable
+from shared.ids import parse_id
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+from shared.store import conversations
+
+# Of what is asked of the agent server.
+ASKED = refusals(409, 413, 502)
+
+router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=ForUsers)
+
+# Providers whose pages hide folders that begin with a dot.
+DOTLESS = ("gitlab", "azure_devops")
+
+# What no user of a page looks for in it.
+UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+MOST_FILES = 2000
+LIST_SECONDS = 20
+
+FilePath = Annotated[str, Query(min_length=1, max_length=4096)]
+Ref = Annotated[str | None, Query(max_length=256)]
+
+
+@router.post("/send-message", responses=refusals(409, 410, 502))
+async def send_message(here: Here, me: Me, conversation_id: str, message: UserMessage) -> MessageSent:
+    """Say something to the agent, which goes on with it; nothing is resumed for it."""
+    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
+    status = wire_status(sandbox)
+    if status == "MISSING":
+        raise Gone(f"the sandbox of conversation {conversation.id} is deleted")
+    if status == Status.ERROR:
+        raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
+    path = f"/api/conversations/{UUID(conversation.id)}/events"
+    answer = await here.agent_servers.ask(sandbox, "POST", path, json=message.model_dump(mode="json"))
+    answer.need()
+    return MessageSent(success=True, sandbox_status=status)
+
+
+@router.get("/git/changes", responses=ASKED)
+async def get_changes(here: Here, me: Me, conversation_id: str, path: FilePath, ref: Ref = None) -> Any:
+    """What has changed below a folder, as the agent server says it."""
+    return await _ask_git(here, me, conversation_id, "changes", path, ref)
+
+
+@router.get("/git/diff", responses=ASKED)
+async def get_diff(here: Here, me: Me, conversation_id: str, path: FilePath, ref: Ref = None) -> Any:
+    """A file before and after, as the agent server says it."""
+    return await _ask_git(here, me, conversation_id, "diff", path, ref)
+
+
+@router.get("/file", responses=ASKED)
+async def get_file(
+    here: Here,
+    me: Me,
+    conversation_id: str,
+    file_path: Annotated[FilePath | None, Query(description="An absolute path; by default that of the plan")] = None,
+) -> str:
+    """A text file of the sandbox."""
+    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
+    path = file_path or plan_path(conversation)
+    answer = await here.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
+    if answer.status == 404:
+        raise NotFound("file", path)
+    try:
+        return answer.need().decode()
+    except UnicodeDecodeError:
+        raise Invalid("the file is no text") from None
+
+
+@router.get("/files", responses=ASKED)
+async def list_files(here: Here, me: Me, conversation_id: str, path: FilePath | None = None) -> list[str]:
+    """The files below a folder of the sandbox, by default the project's, as paths relative to it (ours).
+
+    Up to 2,000, without those of git, of installed packages and of caches.
+    """
+    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
+    folder = path or conversation.working_dir or "/"
+    body = {"command": _list_command(folder), "timeout": LIST_SECONDS}
+    answer = await here.agent_servers.ask(sandbox, "POST", "/api/bash/execute_bash_command", json=body)
+    found = answer.need_json()
+    if not isinstance(found, dict):
+        raise Unanswered("the agent server's answer is no command's outcome")
+    if found.get("exit_code") != 0:
+        raise NotFound("folder", folder)
+    return sorted(line.removeprefix("./") for line in str(found.get("stdout") or "").splitlines())
+
+
+def load_shown(here: Context, me: Caller, conversation_id: str) -> tuple[Conversation, Sandbox]:
+    """The caller's conversation and its sandbox.
+
+    Raises:
+        Invalid: that can be no id.
+        NotFound: there is none, or it is somebody else's.
+    """
+    with here.database.reading() as session:
+        return conversations.get_shown(session, parse_id(conversation_id), me.id)
+
+
+def plan_path(conversation: Conversation) -> str:
+    """Where an agent that plans has written its plan."""
+    folder = "agents-tmp-config" if conversation.git_provider in DOTLESS else ".agents_tmp"
+    return f"{conversation.working_dir}/{folder}/PLAN.md"
+
+
+def _list_command(folder: str) -> str:
+    unlisted = " -o ".join(f"-name {name}" for name in UNLISTED)
+    found = rf"find . -type d \( {unlisted} \) -prune -o \( -type f -o -type l \) -print"
+    return f"cd -- {shlex.quote(folder)} && {found} | head -n {MOST_FILES}"
+
+
+async def _ask_git(here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None) -> Any:
+    _, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
+    params = {"path": path} | ({"ref": ref} if ref else {})
+    return (await here.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)).need_json()

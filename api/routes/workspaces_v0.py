@@ -1,0 +1,89 @@
+"""V0's operations for a conversation's sandbox; what they do is in `sandboxes` and `workspaces`."""
+
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+
+from api.auth import Caller, Me
+from api.context import Context, Here
+from api.legacy import LegacyRoute, replaced_by
+from api.refusals import refusals
+from api.routes import sandboxes
+from api.routes import workspaces as v1
+from api.schemas.messages import UserMessage
+from api.schemas.sandboxes import ExposedUrl
+from api.schemas.start_tasks import TextContent
+from api.schemas.wire import Success
+from api.schemas.workspaces_v0 import CHANGES, FileContent, PlainMessage, RuntimeIds, VscodeUrl, WebHosts
+from api.traffic.errors import Unanswered
+
+router = APIRouter(prefix="/conversations/{conversation_id}", tags=["conversations (V0)"], route_class=LegacyRoute)
+
+PATH = "/api/v1/app-conversations/{conversation_id}"
+SANDBOXES = replaced_by("/api/v1/sandboxes")
+
+RelativePath = Annotated[str, Query(min_length=1, max_length=4096, description="Below the project's folder")]
+
+
+@router.get("/config", **replaced_by(PATH))
+def get_ids(here: Here, me: Me, conversation_id: str) -> RuntimeIds:
+    """What the conversation and its sandbox are called."""
+    conversation, sandbox = v1.load_shown(here, me, conversation_id)
+    return RuntimeIds(runtime_id=sandbox.id, session_id=conversation.id)
+
+
+@router.get("/vscode-url", **SANDBOXES)
+def get_vscode_url(here: Here, me: Me, conversation_id: str) -> VscodeUrl:
+    """Where the sandbox's editor is."""
+    urls = _exposed(here, me, conversation_id)
+    return VscodeUrl(vscode_url=next((one.url for one in urls if one.name == "VSCODE"), None))
+
+
+@router.get("/web-hosts", **SANDBOXES)
+def get_web_hosts(here: Here, me: Me, conversation_id: str) -> WebHosts:
+    """Where what the agent serves is found."""
+    urls = _exposed(here, me, conversation_id)
+    return WebHosts(hosts={one.url: one.port for one in urls if one.name.startswith("WORKER")})
+
+
+@router.post("/message", responses=refusals(409, 410, 502), **replaced_by(f"{PATH}/send-message"))
+async def send_message(here: Here, me: Me, conversation_id: str, message: PlainMessage) -> Success:
+    """Say something to the agent, which goes on with it."""
+    said = UserMessage(content=[TextContent(text=message.message)])
+    return Success(success=(await v1.send_message(here, me, conversation_id, said)).success)
+
+
+@router.get("/git/changes", responses=v1.ASKED, **replaced_by(f"{PATH}/git/changes"))
+async def get_changes(here: Here, me: Me, conversation_id: str) -> list[dict[str, Any]]:
+    """What has changed in the project's folder, in git's letters."""
+    folder = await run_in_threadpool(_absolute, here, me, conversation_id, ".")
+    found = await v1.get_changes(here, me, conversation_id, folder)
+    if not isinstance(found, list):
+        raise Unanswered("the agent server's answer is no list of changes")
+    return [one | {"status": CHANGES.get(str(one.get("status")), "M")} for one in found if isinstance(one, dict)]
+
+
+@router.get("/git/diff", responses=v1.ASKED, **replaced_by(f"{PATH}/git/diff"))
+async def get_diff(here: Here, me: Me, conversation_id: str, path: RelativePath) -> Any:
+    """A file before and after."""
+    absolute = await run_in_threadpool(_absolute, here, me, conversation_id, path)
+    return await v1.get_diff(here, me, conversation_id, absolute)
+
+
+@router.get("/select-file", responses=v1.ASKED, **replaced_by(f"{PATH}/file"))
+async def get_file(here: Here, me: Me, conversation_id: str, file: RelativePath) -> FileContent:
+    """A text file."""
+    absolute = await run_in_threadpool(_absolute, here, me, conversation_id, file)
+    return FileContent(code=await v1.get_file(here, me, conversation_id, absolute))
+
+
+def _exposed(here: Context, me: Caller, conversation_id: str) -> list[ExposedUrl]:
+    _, sandbox = v1.load_shown(here, me, conversation_id)
+    return sandboxes.get_sandbox(here, me, sandbox.id).exposed_urls or []
+
+
+def _absolute(here: Context, me: Caller, conversation_id: str, path: str) -> str:
+    conversation, _ = v1.load_shown(here, me, conversation_id)
+    return str(PurePosixPath(conversation.working_dir or "/", path))

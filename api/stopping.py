@@ -1,0 +1,56 @@
+"""What a page means by "stop": the agents, not the sandbox (decision 32)."""
+
+import asyncio
+from typing import Any
+
+import structlog
+from starlette.concurrency import run_in_threadpool
+
+from api.agent_servers import Answer
+from api.auth import Caller
+from api.context import Context
+from api.schemas.sandboxes import wire_status
+from shared.errors import WorkspaceError
+from shared.models import Sandbox
+from shared.states import Desired, Status
+from shared.store import sandboxes
+
+log = structlog.get_logger()
+
+# An agent server that takes longer is frozen, whatever runs in it.
+SECONDS = 5.0
+RUNNING = {"status": "running", "limit": 100}
+
+
+async def interrupt_runs(here: Context, me: Caller, sandbox_id: str) -> bool:
+    """End what the agents of a sandbox do; whether there was something to end.
+
+    Raises:
+        NotFound: there is no such sandbox, or it is somebody else's.
+    """
+    sandbox = await run_in_threadpool(_load, here, me, sandbox_id)
+    if wire_status(sandbox) != Status.RUNNING or sandbox.desired != Desired.RUNNING:
+        return False
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await _interrupt(here, sandbox)
+    except (WorkspaceError, TimeoutError, LookupError, TypeError) as error:
+        log.info("not_interrupted", sandbox=sandbox.id, why=type(error).__name__)
+        return False
+
+
+async def _interrupt(here: Context, sandbox: Sandbox) -> bool:
+    found = await here.agent_servers.ask(sandbox, "GET", "/api/conversations/search", params=RUNNING)
+    running: list[Any] = [str(item["id"]) for item in found.need_json()["items"]]
+    asked = [
+        here.agent_servers.ask(sandbox, "POST", f"/api/conversations/{conversation_id}/interrupt")
+        for conversation_id in running
+    ]
+    # One that has ended meanwhile is not there to be interrupted: that is a 4xx, and well.
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    return any(isinstance(answer, Answer) and answer.status < 300 for answer in answers)
+
+
+def _load(here: Context, me: Caller, sandbox_id: str) -> Sandbox:
+    with here.database.reading() as session:
+        return sandboxes.get(session, sandbox_id, me.id)

@@ -1,0 +1,231 @@
+"""What goes wrong at a provider, or on the way there: a status of its own, and no token in an error or a log."""
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api.git import client as git_client
+from api.git.network import GuardedBackend, is_public
+from tests.api.git.conftest import PROVIDERS
+from tests.factories import Person
+from tests.fakes.git_host import TOKEN, FakeGitHost
+from tests.waiting import eventually
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def search(ask: Ask, connect: Ask, user: Person) -> Ask:
+    """The user's repositories at GitHub."""
+    connect(user, "github")
+    return lambda: ask(user, "repositories", provider="github")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_token_that_is_not_good_is_a_403(
+    connect: Ask, ask: Ask, user: Person, provider: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connect(user, provider, token="other-in-clear")
+    for what, params in (("repositories", {}), ("branches", {"repository": "acme/app", "query": ""})):
+        answer = ask(user, what, provider=provider, **params)
+        # A 401 would tell the client that its own key is not good.
+        assert (answer.status_code, f"{provider} does not accept" in answer.json()["detail"]) == (403, True)
+        assert "in-clear" not in answer.text
+    assert "in-clear" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("instead", "status"),
+    [
+        ((400, {}, {}), 400),
+        ((403, {}, {}), 403),
+        ((403, {"X-RateLimit-Remaining": "0"}, {}), 503),
+        ((404, {}, {}), 404),
+        ((409, {}, {}), 400),
+        ((422, {}, {}), 400),
+        ((429, {"Retry-After": "7"}, {}), 503),
+        ((500, {}, {"message": TOKEN}), 502),
+        ((503, {}, b""), 502),
+        ((301, {"Location": "http://169.254.169.254/"}, b""), 502),
+        ((200, {}, b"<html>"), 502),
+        ((200, {}, b"[" * 100_000), 502),
+        ((200, {}, {"message": "no list"}), 502),
+        ((200, {}, [{"id": 1}]), 502),
+        ((200, {}, [None]), 502),
+        ((200, {"Link": "<<<>;;rel="}, []), 200),
+    ],
+    ids=str,
+)
+def test_what_a_provider_answers(search: Ask, git_host: FakeGitHost, instead: Any, status: int) -> None:
+    git_host.instead = instead
+    answer = search()
+    assert answer.status_code == status
+    assert TOKEN not in answer.text
+    if status != 200:
+        assert answer.json().keys() == {"detail"}
+    if status == 503:
+        assert answer.headers["Retry-After"] == instead[1].get("Retry-After", "60")
+
+
+def test_a_token_that_no_header_can_hold_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
+    for provider in PROVIDERS:
+        connect(user, provider, token="schlüssel")
+        assert ask(user, "repositories", provider=provider).status_code == 403
+
+
+def test_too_slow_is_a_504(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_client, "SECONDS", 0.2)
+    git_host.delay_seconds = 2.0
+    assert search().status_code == 504
+
+
+def test_too_large_is_a_502(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_client, "MOST_BYTES", 1000)
+    git_host.instead = (200, {}, [{"id": "x" * 2000}])
+    assert search().status_code == 502
+
+
+def test_nobody_there_is_a_502(connect: Ask, ask: Ask, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror("no such name")
+
+    # One is listed by the administrator, one is not.
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    for host in ("other.example.com", "none.example.com"):
+        connect(user, "github", host=f"https://{host}")
+        answer = ask(user, "repositories", provider="github")
+        assert (answer.status_code, "can't be reached" in answer.json()["detail"]) == (502, True)
+
+
+def test_without_a_token_it_is_a_403(ask: Ask, connect: Ask, user: Person, other_user: Person) -> None:
+    connect(other_user, "github")
+    for what, params in (
+        ("installations", {"provider": "github"}),
+        ("repositories", {"provider": "github"}),
+        ("branches", {"provider": "github", "repository": "acme/app", "query": ""}),
+        ("suggested-tasks", {}),
+    ):
+        assert ask(user, what, **params).status_code == 403
+    connect(user, "gitlab")
+    answer = ask(user, "repositories", provider="github")
+    assert (answer.status_code, "github" in answer.json()["detail"]) == (403, True)
+
+
+PRIVATE = [
+    "127.0.0.1",
+    "10.1.2.3",
+    "172.17.0.1",
+    "192.168.0.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "fe80::1",
+    "fd00::1",
+    "::ffff:127.0.0.1",
+    "64:ff9b::7f00:1",
+    "2002:7f00:1::",
+    "ff02::1",
+]
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_what_is_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["140.82.121.4", "2606:4700::1111"])
+def test_what_is_public(address: str) -> None:
+    assert is_public(address)
+
+
+INSIDE = [
+    "http://127.0.0.1:1",
+    "http://github.example.com",
+    "127.0.0.1",
+    "https://127.1",
+    "https://2130706433",
+    "[::1]",
+    "https://:443",
+    "https://x:y",
+]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_this_machine_and_its_neighbours_are_not_asked(
+    connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
+) -> None:
+    for host in INSIDE:
+        connect(user, provider, host=f"{host}/acme")
+        answer = ask(user, "repositories", provider=provider)
+        assert (answer.status_code, "host" in answer.json()["detail"]) == (403, True), host
+    assert git_host.got == []
+
+
+SHAPES: list[Any] = [{}, 3, "x", None, [[]], [3], {"values": 3}, {"values": [3]}, {"value": [3]}, {"data": {}}]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_an_answer_in_another_shape_is_a_502(
+    connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
+) -> None:
+    connect(user, provider)
+    for shape in SHAPES:
+        git_host.instead = (200, {}, shape)
+        for what, params in (
+            ("repositories", {}),
+            ("repositories", {"query": "app"}),
+            ("branches", {"repository": "acme/app", "query": ""}),
+            ("branches", {"repository": "acme/app", "query": "x"}),
+        ):
+            answer = ask(user, what, provider=provider, **params)
+            assert answer.status_code in (404, 502), (what, params, shape, answer.text)
+
+
+@pytest.mark.parametrize("addresses", [("127.0.0.1",), ("140.82.121.4", "10.0.0.1"), ("::1",)])
+def test_a_name_that_leads_inside_is_not_asked(
+    connect: Ask,
+    ask: Ask,
+    user: Person,
+    git_host: FakeGitHost,
+    addresses: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect(user, "github", host="https://evil.example.com")
+    monkeypatch.setattr(socket, "getaddrinfo", _resolve_to(*addresses))
+    answer = ask(user, "repositories", provider="github")
+    assert (answer.status_code, "AW_GIT_HOSTS" in answer.json()["detail"]) == (403, True)
+    assert git_host.got == []
+
+
+def test_another_port_of_a_listed_host_is_not_asked(connect: Ask, ask: Ask, user: Person) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        connect(user, "github", host=f"http://127.0.0.1:{other.getsockname()[1]}")
+        assert ask(user, "repositories", provider="github").status_code == 403
+
+
+def test_connections_are_used_again(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    connect_really = GuardedBackend.connect_tcp
+
+    async def connect_tcp(self: Any, *args: Any, **options: Any) -> Any:
+        opened.append(args)
+        return await connect_really(self, *args, **options)
+
+    monkeypatch.setattr(GuardedBackend, "connect_tcp", connect_tcp)
+    assert [search().status_code for _ in range(3)] == [200] * 3
+    eventually(lambda: len(git_host.got) == 3)
+    assert len(opened) == 1
+
+
+def _resolve_to(*addresses: str) -> Callable[..., Any]:
+    def resolve(_host: Any, port: Any, *_: Any, **__: Any) -> Any:
+        kinds = {address: socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses}
+        return [(kind, socket.SOCK_STREAM, 6, "", (address, port)) for address, kind in kinds.items()]
+
+    return resolve

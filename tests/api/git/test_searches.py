@@ -1,0 +1,155 @@
+"""Searches at git providers: what they list is what is there, in our shape, page by page."""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.api.git.conftest import PROVIDERS
+from tests.factories import Person
+from tests.fakes.git_host import BRANCHES, NAMES, PLACES, FakeGitHost
+
+Ask = Callable[..., Any]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_defect_39_pages_lose_nothing_and_repeat_nothing(
+    connect: Ask, walk: Ask, user: Person, provider: str, limit: int
+) -> None:
+    connect(user, provider)
+    found = walk(user, "repositories", provider=provider, limit=limit)
+    assert [item["full_name"].rpartition("/")[2] for item in found] == NAMES
+    assert {item["git_provider"] for item in found} == {provider}
+    repository = "acme/app"
+    for query, names in (("", BRANCHES), ("feature", BRANCHES[1:3])):
+        if query and provider == "forgejo" and limit < len(names):
+            continue  # it can't search: the first ones that fit are all
+        listed = walk(user, "branches", provider=provider, repository=repository, query=query, limit=limit)
+        assert [item["name"] for item in listed] == names
+        assert [item["commit_sha"] for item in listed] == [f"sha-{name}" for name in names]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_repository_is_in_v1s_shape(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+    connect(user, provider)
+    found = ask(user, "repositories", provider=provider, limit=2).json()["items"][1]
+    assert found.keys() == {
+        "id",
+        "full_name",
+        "git_provider",
+        "is_public",
+        "stargazers_count",
+        "link_header",
+        "pushed_at",
+        "owner_type",
+        "main_branch",
+    }
+    assert found["is_public"] is True
+    assert isinstance(found["id"], str)
+    assert found["main_branch"] == (None if provider == "bitbucket_data_center" else "main")
+    assert found["full_name"] == ("acme/shop/app1" if provider == "azure_devops" else "acme/app1")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
+    connect(user, provider)
+    for order in ("stars-desc", "forks-asc", "updated-desc"):
+        found = walk(user, "repositories", provider=provider, query="app5", sort_order=order, limit=2)
+        assert [item["full_name"].rpartition("/")[2] for item in found] == ["app5"]
+    assert walk(user, "repositories", provider=provider, query="nothing", limit=2) == []
+
+
+@pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"gitlab", "forgejo"}))
+def test_installations(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
+    connect(user, provider)
+    places = ["0", "1", "2"] if provider == "github" else PLACES
+    for limit in (1, 2, 100):
+        assert walk(user, "installations", provider=provider, limit=limit) == places
+    chosen = {"github": "1", "azure_devops": "beta"}.get(provider, "acme")
+    found = walk(user, "repositories", provider=provider, installation_id=chosen, limit=2)
+    assert len(found) == (5 if provider == "bitbucket" else 3)
+
+
+@pytest.mark.parametrize("provider", ["gitlab", "forgejo"])
+def test_providers_without_installations(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+    connect(user, provider)
+    answer = ask(user, "installations", provider=provider)
+    assert (answer.status_code, provider in answer.json()["detail"]) == (400, True)
+
+
+def test_tasks_are_of_all_providers(
+    connect: Ask, ask: Ask, walk: Ask, user: Person, git_host: FakeGitHost, other_user: Person
+) -> None:
+    for provider in PROVIDERS:
+        connect(user, provider)
+    found = walk(user, "suggested-tasks", limit=2)
+    kinds = ["MERGE_CONFLICTS", "FAILING_CHECKS", "UNRESOLVED_COMMENTS"]
+    known = {
+        name: [(task["task_type"], task["issue_number"]) for task in found if task["git_provider"] == name]
+        for name in PROVIDERS
+    }
+    issue = ("OPEN_ISSUE", 5)
+    several = [*((kind, number) for number, kind in enumerate(kinds, 1)), issue]
+    nothing: Any = {"bitbucket": [], "bitbucket_data_center": [], "azure_devops": []}
+    assert known == nothing | {"github": several, "gitlab": several, "forgejo": [issue]}
+    assert {task["repo"] for task in found} == {"acme/app", "acme/group/app"}
+    # One provider that fails does not hide the others.
+    connect(user, "gitlab", token="no longer good")
+    assert {task["git_provider"] for task in walk(user, "suggested-tasks", limit=100)} == {"github", "forgejo"}
+    connect(other_user, "gitlab", token="no longer good")
+    assert ask(other_user, "suggested-tasks").status_code == 403
+    git_host.instead = (500, {}, {})
+    assert ask(user, "suggested-tasks").status_code == 502
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_page_id_is_of_one_list_and_one_size(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+    connect(user, provider)
+    page_id = ask(user, "repositories", provider=provider, limit=2).json()["next_page_id"]
+    known = {"provider": provider, "page_id": page_id}
+    assert ask(user, "repositories", **known, limit=2).status_code == 200
+    answer = ask(user, "repositories", **known, limit=3)
+    assert (answer.status_code, "limit" in answer.json()["detail"]) == (400, True)
+    branches = ask(user, "branches", **known, limit=2, repository="acme/app", query="")
+    assert (branches.status_code, "page_id" in branches.json()["detail"]) == (400, True)
+
+
+STARTS = ["-1", "0", "1e3", '"x"', "[]", "{}", "true", "[1]", '[0, "x"]', "[-1, 1]", "9" * 30, "[[], 1]", '"\\ud800"']
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_foreign_page_ids_are_refused(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+    connect(user, provider)
+    asked: tuple[tuple[str, dict[str, str]], ...] = (
+        ("repositories", {}),
+        ("branches", {"repository": "acme/app", "query": "feature"}),
+        ("branches", {"repository": "acme/app", "query": ""}),
+    )
+    for what, params in asked:
+        for start in STARTS:
+            page_id = urlsafe_b64encode(f'["{provider}/{what}",2,{start}]'.encode()).decode().rstrip("=")
+            answer = ask(user, what, provider=provider, limit=2, page_id=page_id, **params)
+            # Some begin somewhere; a text, as a place of the provider's own words, is refused by the provider.
+            expected = (200,) if provider == "forgejo" and params.get("query") else (200, 400, 502)
+            assert answer.status_code in expected, (what, start, answer.text)
+            if start not in ("0", '"x"') and expected != (200,):
+                assert answer.status_code == 400, (what, start, answer.text)
+
+
+def test_parameters(connect: Ask, ask: Ask, user: Person) -> None:
+    connect(user, "github")
+    for what, params, status in (
+        ("repositories", {}, 422),
+        ("repositories", {"provider": "sourceforge"}, 422),
+        ("repositories", {"provider": "github", "sort_order": "stars-desc"}, 400),
+        ("repositories", {"provider": "github", "query": "x", "sort_order": "best"}, 422),
+        ("branches", {"provider": "github", "repository": "acme/app"}, 422),
+        ("branches", {"provider": "github", "query": "x"}, 422),
+        ("branches", {"provider": "github", "repository": "../..", "query": ""}, 422),
+        ("branches", {"provider": "github", "repository": "acme/none", "query": ""}, 404),
+        ("branches", {"provider": "github", "repository": "acme/none", "query": "x"}, 404),
+        ("installations", {"provider": "enterprise_sso"}, 400),
+    ):
+        assert ask(user, what, **params).status_code == status, (what, params)

@@ -1,0 +1,23 @@
+"""The page that describes the API: on our address, so what runs there may do what the page's user may."""
+
+import re
+
+from fastapi.testclient import TestClient
+
+ADDRESS = re.compile(r'(?:src|href)="([^"]*)"')
+
+
+def test_the_page_has_all_its_parts_from_us(client: TestClient) -> None:
+    page = client.get("/docs").text
+    found = ADDRESS.findall(page)
+    assert any(address.endswith(".js") for address in found)
+    for address in found:
+        assert address.startswith("/")
+        assert not address.startswith("//")
+        assert client.get(address).status_code == 200
+    assert "https://" not in page
+
+
+def test_it_is_the_description_of_what_there_is(client: TestClient) -> None:
+    assert "'/openapi.json'" in client.get("/docs").text
+    assert "/api/v1/sandboxes" in client.get("/openapi.json").json()["paths"]

@@ -1,0 +1,86 @@
+"""Cookies and requests of an attacker's making: refused, never a 500, and without effect."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import inspect, text
+
+from api.browsers import COOKIE
+from shared.database import Database
+from tests.api.operations import all_operations
+from tests.api.test_login import LIST, ME, sign_in
+from tests.factories import Person, make_sandbox
+
+ODD = [
+    f"{COOKIE}=" + "a" * 60_000,
+    f"{COOKIE}=\x00",
+    f"{COOKIE}=a\xff\xfe",
+    f"{COOKIE}=%00%ff",
+    f'{COOKIE}="quoted; not closed',
+    f"{COOKIE}=\xed\xa0\x80",
+    f"{COOKIE}",
+    f"{COOKIE}; {COOKIE}=;{COOKIE}=a={COOKIE}",
+    "=" * 1000,
+    ";" * 10_000,
+    f"$Version=1; {COOKIE}=a; $Path=/",
+]
+
+
+@pytest.mark.parametrize("cookie", ODD)
+def test_an_odd_cookie_is_nobodys(client: TestClient, cookie: str) -> None:
+    headers = [(b"Cookie", cookie.encode("latin-1")), (b"Origin", b"http://testserver")]
+    for path in (ME, LIST):
+        assert client.get(path, headers=headers).status_code == 401
+    for method, path, expected in (
+        ("GET", "/login", 200),
+        ("POST", "/login", 401),
+        ("POST", "/logout", 303),
+        ("GET", "/oauth/device/verify", 200),
+        ("POST", "/oauth/device/verify", 400),
+        ("POST", "/api/authenticate", 401),
+        ("GET", f"/sandbox/{'0' * 32}/x", 401),
+    ):
+        assert client.request(method, path, headers=headers, follow_redirects=False).status_code == expected, path
+
+
+def test_a_cookie_that_was_there_before_is_not_the_login(client: TestClient, user: Person) -> None:
+    planted = "a" * 43
+    client.cookies.set(COOKIE, planted)
+    sign_in(client, user.key)
+    tokens = {cookie.value for cookie in client.cookies.jar} - {planted}
+    assert len(tokens) == 1
+    assert client.get(ME, headers={"Cookie": f"{COOKIE}={planted}"}).status_code == 401
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_no_form_of_another_site_changes_anything(
+    client: TestClient, database: Database, user: Person, content_type: str
+) -> None:
+    sandbox = make_sandbox(database, user)
+    sign_in(client, user.key)
+    changing = [one for one in all_operations(client) if one.method != "GET" and not (one.is_open or one.is_webhook)]
+    assert len(changing) > 30
+    for site in ({"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {}):
+        for one in changing:
+            answer = client.request(
+                one.method, one.url(any=sandbox.id), content=b"{}", headers=site | {"Content-Type": content_type}
+            )
+            assert answer.status_code == 403, (one, site)
+
+
+def test_what_is_read_changes_nothing(client: TestClient, database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+    sign_in(client, user.key)
+    reading = [one for one in all_operations(client) if one.method == "GET" and one.path != "/api/v1/changes"]
+    client.get(ME)  # the key's use is written down
+    before = rows(database)
+    for one in reading:
+        client.get(one.url(any=sandbox.id), headers={"Origin": "https://elsewhere.example"}, follow_redirects=False)
+    assert rows(database) == before
+
+
+def rows(database: Database) -> dict[str, list[Any]]:
+    with database.reading() as session:
+        names = inspect(session.connection()).get_table_names()
+        return {name: list(session.connection().execute(text(f'SELECT * FROM "{name}"'))) for name in names}

@@ -1,0 +1,162 @@
+"""Our own description of the interface, tried by Schemathesis: what it makes up gets no 5xx, and no other answer than
+those that the description names.
+
+Both kinds of input: what fits the description, about things that are there, and what does not fit.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import httpx
+import hypothesis
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, Phase, given, reject
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from api.browsers import COOKIE
+from shared.database import Database
+from shared.models import Conversation, Sandbox
+from tests.api.agents.conftest import agent, conversation, sandbox
+from tests.api.git.conftest import PROVIDERS, connect, git_host, git_url, settings
+from tests.factories import Person, make_start_task, session_key_of
+from tests.fakes.scripted_agent import ScriptedAgent
+
+__all__ = ["agent", "connect", "conversation", "git_host", "git_url", "sandbox", "settings"]
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+# Of each kind, for each operation.
+EXAMPLES = 8
+# Their answers go on for as long as something may happen.
+ENDLESS = {"GET /api/v1/changes", "POST /api/v1/app-conversations/stream-start"}
+# A wait is one of real time.
+WAITS = ("wait", "Prefer")
+
+
+@pytest.fixture
+def ids(
+    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation, agent: ScriptedAgent
+) -> dict[str, str]:
+    """What the paths' parameters may name, of which all is there; the agent server says what it should."""
+    said: dict[str, Any] = {
+        "/api/git/changes": [],
+        "/api/git/diff": {"original": "a", "modified": "b"},
+        "/api/file/download": "text",
+        "/api/skills": {"skills": []},
+        "/api/hooks": {"hook_config": None},
+        "/api/bash/execute_bash_command": {"exit_code": 0, "stdout": "./README.md\n"},
+        f"/api/conversations/{UUID(conversation.id)}/events": {},
+        f"/api/conversations/{UUID(conversation.id)}/switch_llm": {},
+        f"/api/conversations/{UUID(conversation.id)}/switch_acp_model": {},
+    }
+    agent.answers |= {path: (200, json.dumps(answer).encode()) for path, answer in said.items()}
+    start = make_start_task(database, user, sandbox)
+    return {
+        "conversation_id": conversation.id,
+        "sandbox_id": sandbox.id,
+        "task_id": str(UUID(start.id)),
+        "organization_id": user.id,
+    }
+
+
+@pytest.fixture
+def connected(user: Person, connect: Callable[..., None]) -> None:
+    """Each git provider has a host that answers."""
+    for provider in PROVIDERS:
+        connect(user, provider)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.usefixtures("connected")
+def test_every_answer_is_described(
+    client: TestClient, user: Person, sandbox: Sandbox, ids: dict[str, str], mode: GenerationMode
+) -> None:
+    complaints: list[str] = []
+    for operation in operations(client):
+        key = {"X-Session-API-Key": session_key_of(sandbox)} if is_for_sandboxes(operation.path) else user.headers
+        named = {name: value for name, value in ids.items() if f"{{{name}}}" in operation.path}
+        cases = operation.as_strategy(mode, path_parameters=named if mode.is_positive else None)
+        complaints += [f"{operation.label}: {one}" for one in complaints_about(client, cases, key)]
+    assert not complaints, "\n\n".join(complaints)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_what_other_sites_pages_are_refused_with_is_described(client: TestClient) -> None:
+    headers = {"Cookie": f"{COOKIE}=x", "Origin": "https://elsewhere.example"}
+    refused = 0
+    for operation in operations(client):
+        if operation.method != "get":
+            answer = client.request(operation.method, operation.path, headers=headers, follow_redirects=False)
+            assert str(answer.status_code) in operation.definition.raw["responses"], operation.label
+            refused += answer.status_code == 403
+    assert refused > 40
+
+
+def operations(client: TestClient) -> Iterator[Any]:
+    """All of them: git providers' first, while the hosts that are stored for them are there; what deletes last."""
+    app = client.app
+    assert isinstance(app, FastAPI)
+    document = app.openapi()
+    schema = schemathesis.openapi.from_dict(document)
+    found = [schema[path][method] for path, methods in document["paths"].items() for method in methods]
+    yield from sorted((one for one in found if one.label not in ENDLESS), key=_order)
+
+
+def _order(operation: Any) -> tuple[bool, bool]:
+    return operation.method == "delete", "/git/" not in operation.path
+
+
+def is_for_sandboxes(path: str) -> bool:
+    """Whether a sandbox's key opens it."""
+    return "/webhooks/" in path or "/settings/secrets" in path
+
+
+def complaints_about(client: TestClient, cases: Any, key: dict[str, str]) -> list[str]:
+    """What is wrong with the answers to these cases; the first of it."""
+
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases)
+    def try_it(case: Case[Any]) -> None:
+        case.validate_response(send(client, case, key), checks=CHECKS)
+
+    try:
+        try_it()
+    except Unsatisfiable:
+        return []  # nothing can be wrong about an operation without parameters and body
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the other operations are tried all the same
+        return [str(error) if isinstance(error, FailureGroup) else repr(error)]
+    return []
+
+
+def send(client: TestClient, case: Case[Any], key: dict[str, str]) -> Any:
+    """The application's answer."""
+    request = case.as_transport_kwargs(base_url=str(client.base_url), headers=key)
+    headers = {name: value.encode("latin-1") for name, value in request.pop("headers").items() if name not in WAITS}
+    params = {name: value for name, value in (request.pop("params") or {}).items() if name not in WAITS}
+    if isinstance(request.get("data"), bytes | str):
+        request["content"] = request.pop("data")
+    sent = {name: request[name] for name in ("method", "url", "json", "data", "content") if name in request}
+    try:
+        return client.request(**sent, headers=headers, params=params)
+    except httpx.InvalidURL:
+        reject()  # longer than httpx sends

@@ -1,0 +1,70 @@
+"""What every operation of V0 has in common: it says that it is deprecated, and by what it was replaced."""
+
+import re
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from tests.api.operations import PLACEHOLDER, all_operations
+from tests.factories import Person
+
+LINK = re.compile(r'<(/api/v1/[^>]+)>; rel="successor-version"')
+
+
+def description(client: TestClient) -> dict[str, Any]:
+    assert isinstance(client.app, FastAPI)
+    paths: dict[str, Any] = client.app.openapi()["paths"]
+    return paths
+
+
+def deprecated(client: TestClient) -> set[tuple[str, str]]:
+    """The operations that the description calls so."""
+    return {
+        (method.upper(), path)
+        for path, methods in description(client).items()
+        for method, details in methods.items()
+        if details.get("deprecated")
+    }
+
+
+def test_what_is_v0s_says_so(client: TestClient) -> None:
+    families = ("settings", "reset-settings", "add-git-", "unset-provider-", "secrets", "conversations", "options")
+    found = {
+        (one.method, one.path) for one in all_operations(client) if one.path.removeprefix("/api/").startswith(families)
+    }
+    assert found == deprecated(client)
+    assert len(found) > 25
+
+
+def test_each_answer_names_its_successor(client: TestClient, user: Person) -> None:
+    paths = {PLACEHOLDER.sub("{}", path) for path in description(client)}
+    for operation in all_operations(client):
+        if (operation.method, operation.path) not in deprecated(client):
+            continue
+        for headers in ({}, user.headers):
+            answer = client.request(operation.method, operation.url(any="0" * 32), headers=headers)
+            assert re.fullmatch(r"@\d{10}", answer.headers["Deprecation"]), operation
+            found = LINK.fullmatch(answer.headers["Link"])
+            assert found, operation
+            assert found[1].replace("0" * 32, "{}") in paths, operation
+            assert "Sunset" not in answer.headers
+
+
+def test_what_is_v1s_does_not(client: TestClient, user: Person) -> None:
+    for path in ("/api/v1/settings", "/api/v1/secrets/search", "/api/v1/app-conversations", "/api/keys"):
+        assert "Deprecation" not in client.get(path, headers=user.headers).headers
+
+
+def test_a_name_in_the_successors_path_is_quoted(client: TestClient, user: Person) -> None:
+    answer = client.delete("/api/secrets/a%3E%20b", headers=user.headers)
+    assert answer.headers["Link"] == '</api/v1/secrets/a%3E%20b>; rel="successor-version"'
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Session-API-Key": "wrong"}])
+def test_errors_have_v0s_names_too(client: TestClient, headers: dict[str, str]) -> None:
+    answer = client.get("/api/settings", headers=headers)
+    body = answer.json()
+    assert answer.status_code == 401
+    assert body["error"] == body["detail"] == body["message"] != ""

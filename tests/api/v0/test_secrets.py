@@ -1,0 +1,78 @@
+"""V0's settings, tokens and secrets: what is written by one face is read by the other."""
+
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from tests.factories import Person
+
+SECRET = {"name": "TOKEN", "value": "plain", "description": "for tests"}
+LISTED = {"name": "TOKEN", "description": "for tests"}
+
+
+def listed(client: TestClient, person: Person) -> list[dict[str, Any]]:
+    """The secrets as both faces show them."""
+    old = client.get("/api/secrets", headers=person.headers).json()
+    new = client.get("/api/v1/secrets/search", headers=person.headers).json()
+    assert old == {"custom_secrets": new["items"]}
+    assert "plain" not in str(old)
+    return list(new["items"])
+
+
+def test_a_secret_is_made_changed_and_deleted(client: TestClient, user: Person, other_user: Person) -> None:
+    answer = client.post("/api/secrets", json=SECRET, headers=user.headers)
+    assert (answer.status_code, answer.json()) == (201, {"message": "Secret created successfully"})
+    assert listed(client, user) == [LISTED]
+    assert listed(client, other_user) == []
+    answer = client.put("/api/secrets/TOKEN", json={"name": "OTHER"}, headers=user.headers)
+    assert (answer.status_code, answer.json()) == (200, {"message": "Secret updated successfully"})
+    assert listed(client, user) == [LISTED | {"name": "OTHER"}]
+    answer = client.delete("/api/secrets/OTHER", headers=user.headers)
+    assert (answer.status_code, answer.json()) == (200, {"message": "Secret deleted successfully"})
+    assert listed(client, user) == []
+
+
+def test_a_name_that_is_taken_is_not_made_again(client: TestClient, user: Person) -> None:
+    assert client.post("/api/v1/secrets", json=SECRET, headers=user.headers).status_code == 201
+    answer = client.post("/api/secrets", json=SECRET | {"description": "another"}, headers=user.headers)
+    assert answer.status_code == 400
+    assert "'TOKEN'" in answer.json()["message"]
+    assert listed(client, user) == [LISTED]
+
+
+def test_a_secret_that_is_not_there(client: TestClient, user: Person, other_user: Person) -> None:
+    client.post("/api/secrets", json=SECRET, headers=other_user.headers)
+    for method, body in (("PUT", {"name": "TOKEN"}), ("DELETE", None)):
+        answer = client.request(method, "/api/secrets/TOKEN", json=body, headers=user.headers)
+        assert (answer.status_code, "TOKEN" in answer.json()["error"]) == (404, True)
+    assert listed(client, other_user) == [LISTED]
+
+
+def test_tokens_are_unset(client: TestClient, user: Person) -> None:
+    body = {"provider_tokens": {"github": {"token": "t"}, "gitlab": {"token": "t"}}}
+    client.post("/api/add-git-providers", json=body, headers=user.headers)
+    client.post("/api/settings", json={}, headers=user.headers)
+    for path in ("/api/settings", "/api/v1/settings"):
+        assert client.get(path, headers=user.headers).json()["provider_tokens_set"] == {"github": None, "gitlab": None}
+    answer = client.post("/api/unset-provider-tokens", headers=user.headers)
+    assert (answer.status_code, answer.json()) == (200, {"message": "Unset Git provider tokens"})
+    for path in ("/api/settings", "/api/v1/settings"):
+        assert client.get(path, headers=user.headers).json()["provider_tokens_set"] == {}
+
+
+def test_settings_are_not_reset(client: TestClient, user: Person) -> None:
+    client.post("/api/settings", json={"language": "de"}, headers=user.headers)
+    answer = client.post("/api/reset-settings", headers=user.headers)
+    assert (answer.status_code, "null" in answer.json()["error"]) == (410, True)
+    assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"
+
+
+def test_options(client: TestClient, user: Person) -> None:
+    found = {
+        name: client.get(f"/api/options/{name}", headers=user.headers).json()
+        for name in ("models", "agents", "security-analyzers", "config")
+    }
+    assert "openai/gpt-4o" in found["models"]
+    assert found["agents"] == ["CodeActAgent"]
+    assert found["security-analyzers"] == ["llm"]
+    assert {"APP_MODE", "GITHUB_CLIENT_ID", "POSTHOG_CLIENT_KEY", "FEATURE_FLAGS"} <= found["config"].keys()

@@ -1,0 +1,146 @@
+"""From a browser: log in, start a conversation, watch the agent, stop it twice, let it go on, see its changes."""
+
+import zipfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+from deploy.demo.scripted_model import ScriptedModel
+from tests.browser.conftest import CANVAS, HOST, MODEL_KEY, take_picture
+from tests.services.service import Client, Service
+from tests.waiting import eventually
+
+# Of milliseconds, where a few hundred would do: other tests run beside.
+SOON = 90_000
+START = 240_000
+
+
+def of(test_id: str) -> str:
+    return f'[data-testid="{test_id}"]'
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_an_afternoon_in_the_browser(
+    service: Service, model: ScriptedModel, page: Page, asked: list[str], refused: list[str], tmp_path: Path
+) -> None:
+    assert (CANVAS / "index.html").exists(), "deploy/setup test unpacks the page"
+    origin = f"http://{HOST}:{service.port}"
+    with service.user("alice") as alice:
+        settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
+        assert alice.post("/api/settings", json=settings).status_code == 200
+
+        sign_in(page, origin, alice)
+        start(page, "Write notes, then rest.")
+        conversation = eventually(lambda: the_conversation(alice), deadline_seconds=240)
+        for times in (1, 2):
+            watch_and_stop(page, alice, times)
+            go_on(page, alice, times)
+            if times == 1:
+                say(page, "Once more.")
+        see_changes(page)
+        download(page, tmp_path, str(conversation["id"]))
+    assert_nothing_was_asked_elsewhere(asked, origin)
+    assert refused == []
+
+
+def sign_in(page: Page, origin: str, alice: Client) -> None:
+    page.goto(f"{origin}/settings/llm", wait_until="domcontentloaded")
+    assert page.url == f"{origin}/login?returnTo=/settings/llm"
+    take_picture(page, "01-login")
+    page.fill('[name="api_key"]', alice.person.key)
+    page.click("button")
+    page.wait_for_url(f"{origin}/settings/llm")
+    page.goto(origin, wait_until="domcontentloaded")
+    page.wait_for_selector(of("home-chat-launcher"))
+    take_picture(page, "02-home")
+
+
+def start(page: Page, text: str) -> None:
+    type_message(page, text)
+    page.wait_for_url("**/conversations/*", timeout=START)
+    page.wait_for_selector(of("interactive-chat-box"), timeout=START)
+    expect(page.locator(of("user-message")).first).to_contain_text(text, timeout=START)
+
+
+def type_message(page: Page, text: str) -> None:
+    page.click(of("chat-input"))
+    page.keyboard.press("Control+A")
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+
+
+def say(page: Page, text: str) -> None:
+    type_message(page, text)
+    expect(page.locator(of("user-message")).last).to_contain_text(text, timeout=SOON)
+
+
+def watch_and_stop(page: Page, alice: Client, times: int) -> None:
+    """What the agent does is seen as it does it; then it is stopped in the midst of that."""
+    try:
+        page.wait_for_selector(':text("rest for a while"):visible', timeout=START)
+    except PlaywrightTimeout:
+        raise AssertionError(f"the page does not show it; the agent server has reported {story(alice)}") from None
+    eventually(lambda: the_conversation(alice)["execution_status"] == "running", deadline_seconds=90)
+    take_picture(page, f"03-at-work-{times}")
+    page.locator(f"{of('stop-button')}:visible").first.click()
+    eventually(lambda: the_conversation(alice)["execution_status"] == "paused", deadline_seconds=90)
+    expect(page.locator(of("play-button")).first).to_be_visible(timeout=SOON)
+    assert the_conversation(alice)["sandbox_status"] == "RUNNING"
+    take_picture(page, f"04-stopped-{times}")
+
+
+def go_on(page: Page, alice: Client, times: int) -> None:
+    page.locator(of("play-button")).first.click()
+    eventually(lambda: the_conversation(alice)["execution_status"] == "finished", deadline_seconds=90)
+    expect(page.get_by_text("All is done.")).to_have_count(times, timeout=SOON)
+    take_picture(page, f"05-done-{times}")
+
+
+def see_changes(page: Page) -> None:
+    page.locator(of("right-panel-toggle")).first.click()
+    page.locator(of("conversation-tab-commits")).first.click()
+    page.locator(of("uncommitted-changes-row-toggle")).first.click()
+    page.locator(of("file-diff-viewer-outer")).first.click(position={"x": 12, "y": 12})
+    editor = page.locator(".monaco-diff-editor").first
+    expect(editor).to_be_visible(timeout=SOON)
+    expect(editor).to_contain_text("two", timeout=SOON)
+    take_picture(page, "06-changes")
+    page.locator(of("conversation-tab-files")).first.click()
+    expect(page.locator(of("file-tree-file-notes.txt"))).to_be_visible(timeout=SOON)
+    take_picture(page, "07-files")
+
+
+def download(page: Page, directory: Path, conversation_id: str) -> None:
+    page.locator(of("chat-pane-header") + " " + of("ellipsis-button")).click()
+    with page.expect_download() as downloading:
+        page.locator(of("download-trajectory-button")).first.click()
+    archive = directory / "conversation.zip"
+    downloading.value.save_as(archive)
+    with zipfile.ZipFile(archive) as opened:
+        assert "meta.json" in opened.namelist()
+        assert len(opened.namelist()) > 5
+    assert conversation_id in downloading.value.suggested_filename
+
+
+def the_conversation(alice: Client) -> dict[str, object]:
+    found: list[dict[str, object]] = alice.read("/api/v1/app-conversations/search")["items"]
+    return found[0] if found else {}
+
+
+def story(alice: Client) -> list[tuple[object, object]]:
+    """When what has happened, as far as the store knows."""
+    conversation_id = the_conversation(alice)["id"]
+    events = alice.read(f"/api/v1/conversation/{conversation_id}/events/search")["items"]
+    return [(event["timestamp"], event["kind"]) for event in events]
+
+
+def assert_nothing_was_asked_elsewhere(asked: list[str], origin: str) -> None:
+    ours = urlsplit(origin).netloc
+    strange = {url for url in asked if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).netloc != ours}
+    assert strange == set()
+    assert any(url.startswith("ws://") and "/sandbox/" in url for url in asked)
+    assert any("/monaco/vs/" in url for url in asked)

@@ -1,0 +1,121 @@
+"""The service with real sandboxes, and a container with the clients that people use."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.demo.network import bridge_address
+from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
+from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
+from tests.services.service import Client, Service, installed_beside
+from tests.services.stores import SqliteStores
+from tests.services.valkey import Valkey
+
+IMAGE = "agent-workspace/clients:1"
+MODEL_KEY = "model-key"
+SECRET = "four-and-twenty-letters"
+PROGRAMS = Path(__file__).parent / "programs"
+# Longer than any test; nobody has to end a container that a killed test process leaves.
+LIFE_SECONDS = "900"
+DEADLINE_SECONDS = "240"
+SCRIPT = Script(
+    [
+        # What a secret holds is masked in what an agent is shown: its length is not.
+        RunCommand('echo "hello, $(printf %s "$DEPLOY_KEY" | wc -c) letters" > greeting.txt; cat greeting.txt'),
+        Finish("It is written."),
+    ],
+    title="A greeting",
+)
+SETTINGS = {
+    "llm_model": "openai/greeter",
+    "llm_api_key": MODEL_KEY,
+    "secrets_store": {"custom_secrets": {"DEPLOY_KEY": {"secret": SECRET, "description": "for deploys"}}},
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """The service at an address that sandboxes reach, too, and somebody with settings who uses it."""
+
+    service: Service
+    url: str
+    alice: Client
+    model: ScriptedModel
+    container: str
+
+    def run(self, *command: str, program: str = "") -> str:
+        """What a command says in the clients' container, with `program` at its standard input.
+
+        Its log goes to ours, which is shown with a failure.
+
+        Raises:
+            AssertionError: it failed.
+        """
+        command = ("timeout", DEADLINE_SECONDS, *command)
+        done = subprocess.run(
+            ["docker", "exec", "--interactive", *self._environment(), self.container, *command],
+            input=program,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        sys.stderr.write(done.stderr)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def begin(self, *command: str) -> "subprocess.Popen[str]":
+        """A command that goes on in the clients' container, with its words in a pipe."""
+        arguments = ["docker", "exec", *self._environment(), self.container, *command]
+        return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def node(self, program: str, *arguments: str) -> str:
+        """What a JavaScript module says, which finds the clients where they are installed."""
+        command = 'cd /opt/clients && exec node --input-type=module - "$@"'
+        return self.run("bash", "-c", command, "bash", *arguments, program=program)
+
+    def report(self, *command: str, program: str) -> Any:
+        """What a program of ours tells, as JSON, in the last line of what it says."""
+        return json.loads(self.run(*command, program=(PROGRAMS / program).read_text()).splitlines()[-1])
+
+    def _environment(self) -> list[str]:
+        person = self.alice.person
+        given = {"URL": self.url, "KEY": person.key, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+        return [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
+
+
+@contextmanager
+def running_site(stores: SqliteStores, broker: Valkey, directory: Path) -> Iterator[Site]:
+    """One API process and one worker beside this machine's engine, and the clients' container."""
+    installation, gateway = name_installation(), bridge_address()
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    with ExitStack() as stack:
+        stack.enter_context(docker_engine(installation))
+        database_url = stack.enter_context(stores.fresh(directory))
+        model = stack.enter_context(ScriptedModel({"greeter": SCRIPT}, gateway, api_key=MODEL_KEY))
+        service = stack.enter_context(
+            installed_beside(host, gateway, database_url=database_url, broker_url=broker.url, installation=installation)
+        )
+        url = f"http://{gateway}:{service.port}"
+        service.environment["AW_WEB_URL"] = url
+        service.prepare(SANDBOX_IMAGE)
+        service.start_api()
+        service.start_worker()
+        alice = stack.enter_context(service.user("alice"))
+        assert alice.post("/api/settings", json=SETTINGS | {"llm_base_url": model.base_url}).is_success
+        yield Site(service, url, alice, model, stack.enter_context(_clients()))
+
+
+@contextmanager
+def _clients() -> Iterator[str]:
+    command = ["docker", "run", "--detach", "--rm", "--init", "--network", "host", IMAGE, "sleep", LIFE_SECONDS]
+    container = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        yield container
+    finally:
+        subprocess.run(["docker", "rm", "--force", container], check=False, capture_output=True)

@@ -1,0 +1,236 @@
+"""Conversations: starting, listing, and what agent servers report of them."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy.exc import OperationalError
+
+from shared.clock import now
+from shared.database import Database
+from shared.ids import new_id
+from shared.models import Conversation, Sandbox, StartTask
+from shared.store import user_settings
+from tests.api.agent_reports import FIRST, told_conversation, told_event, told_stats, told_update, told_usage
+from tests.doubles import RecordingPublisher
+from tests.factories import (
+    VAULT,
+    Person,
+    make_conversation,
+    make_event,
+    make_sandbox,
+    make_start_task,
+    session_key_of,
+)
+from tests.rows import as_stored
+
+CONVERSATIONS = "/api/v1/app-conversations"
+Tell = Callable[..., int]
+
+
+@pytest.fixture
+def start(client: TestClient, database: Database, user: Person) -> Callable[..., Any]:
+    """Starts a conversation, and gives the answer."""
+    with database.transaction() as session:
+        user_settings.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
+
+    def start(**body: Any) -> Any:
+        return client.post(CONVERSATIONS, json=body, headers=user.headers)
+
+    return start
+
+
+def search(client: TestClient, person: Person, **params: Any) -> dict[str, Any]:
+    answer = client.get(f"{CONVERSATIONS}/search", params=params, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.usefixtures("spec", "node")
+def test_defect_01_a_start_is_a_row_before_it_is_answered(
+    start: Callable[..., Any], database: Database, publisher: RecordingPublisher
+) -> None:
+    publisher.jobs.clear()
+    task_id = start().json()["id"]
+    with database.reading() as session:
+        row = session.get_one(StartTask, task_id)
+    assert row.due_at is not None  # somebody takes it up then, whatever becomes of this process and its messages
+
+
+@pytest.mark.usefixtures("spec", "node")
+def test_defect_17_title_and_publicity_are_those_of_the_request(start: Callable[..., Any], database: Database) -> None:
+    answer = start(title="A title", public=True).json()
+    assert (answer["request"]["title"], answer["request"]["public"]) == ("A title", True)
+    with database.reading() as session:
+        request = session.get_one(StartTask, answer["id"]).request
+    # What is made of it: `tests/worker/test_starts.py`.
+    assert (request["title"], request["public"]) == ("A title", True)
+
+
+def test_defect_18_a_search_can_be_sorted(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+) -> None:
+    old = make_conversation(database, user, sandbox, created_at=FIRST, updated_at=FIRST + timedelta(days=2))
+    new = make_conversation(
+        database, user, sandbox, created_at=FIRST + timedelta(days=1), updated_at=FIRST + timedelta(days=1)
+    )
+    for order, expected in (("UPDATED_AT_DESC", [old, new]), ("CREATED_AT_DESC", [new, old])):
+        items = search(client, user, limit=20, sort_order=order)["items"]
+        assert [item["id"] for item in items] == [row.id for row in expected]
+
+
+def test_defect_19_count_and_search_agree_and_children_are_named(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+) -> None:
+    parent = make_conversation(database, user, sandbox)
+    child = make_conversation(database, user, sandbox, parent_id=parent.id)
+    for params in ({}, {"include_sub_conversations": True}):
+        items = search(client, user, **params)["items"]
+        count = client.get(f"{CONVERSATIONS}/count", params=params, headers=user.headers).json()
+        assert len(items) == count == 1 + len(params)
+        [shown] = [item for item in items if item["id"] == parent.id]
+        assert shown["sub_conversation_ids"] == [child.id]
+
+
+def test_defect_20_pages_hold_and_wildcards_are_letters(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+) -> None:
+    made = {make_conversation(database, user, sandbox, created_at=FIRST).id for _ in range(4)}
+    first = search(client, user, limit=2)
+    make_conversation(database, user, sandbox, created_at=FIRST + timedelta(days=1))  # would shift an offset
+    second = search(client, user, limit=2, page_id=first["next_page_id"])
+    assert [item["id"] for item in first["items"] + second["items"]] == sorted(made, reverse=True)
+    make_conversation(database, user, sandbox, title="100%_sure")
+    assert [item["title"] for item in search(client, user, title__contains="%_")["items"]] == ["100%_sure"]
+
+
+def test_defect_21_what_is_malformed_or_unknown_is_a_4xx(
+    client: TestClient, user: Person, start: Callable[..., Any], conversation: Conversation
+) -> None:
+    events = "/api/v1/conversation"
+    for path in (
+        f"{events}/nonsense/events/search",
+        f"{events}/nonsense/events/count",
+        f"{events}/nonsense/events?id=x",
+        f"{events}/{conversation.id}/events/search?page_id=nonsense",
+        f"{CONVERSATIONS}/search?page_id=nonsense",
+        f"{CONVERSATIONS}?ids=nonsense",
+    ):
+        assert client.get(path, headers=user.headers).status_code == 400, path
+    for change in ({"selected_repository": "a;b/c"}, {"selected_branch": "a..b"}):
+        path = f"{CONVERSATIONS}/{conversation.id}"
+        assert client.patch(path, json=change, headers=user.headers).status_code == 422, change
+    assert client.patch(f"{CONVERSATIONS}/nonsense", json={}, headers=user.headers).status_code == 400
+    for body in (
+        {"parent_conversation_id": new_id()},
+        {"selected_repository": "a;b/c"},
+        {"selected_repository": "a/b", "selected_branch": "a..b"},
+        {"initial_message": {"content": [{"text": "x"}]}, "suggested_task": {}},
+    ):
+        assert 400 <= start(**body).status_code < 500, body
+    assert client.post("/api/v1/sandboxes?sandbox_spec_id=unknown", headers=user.headers).status_code == 404
+
+
+def test_defect_13_a_sandbox_reports_on_its_own_conversations_only(
+    tell: Tell, conversation: Conversation, database: Database, user: Person
+) -> None:
+    key = session_key_of(make_sandbox(database, user))  # of the same owner
+    assert tell(f"/events/{conversation.id}", [told_event()], key) == 404
+    assert tell("/conversations", told_conversation(conversation.id, title="taken over"), key) == 404
+    assert as_stored(database, conversation).title == conversation.title
+
+
+def test_defect_14_a_report_leaves_what_it_does_not_know(
+    tell: Tell, database: Database, user: Person, sandbox: Sandbox
+) -> None:
+    conversation = make_conversation(database, user, sandbox, public=True, created_at=FIRST, updated_at=FIRST)
+    for status in ("running", "paused", "running"):
+        assert tell("/conversations", told_conversation(conversation.id, execution_status=status)) == 200
+    row = as_stored(database, conversation)
+    assert (row.created_at, row.public) == (FIRST, True)
+
+
+def test_defect_15_events_that_were_not_stored_are_no_success(
+    tell: Tell, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("INSERT", {}, Exception("the disk is full"))
+
+    monkeypatch.setattr("shared.store.events.store", fail)
+    assert tell(f"/events/{conversation.id}", [told_event()]) == 503  # so that it is sent again
+
+
+def test_defect_16_all_tokens_are_counted(
+    client: TestClient, tell: Tell, user: Person, conversation: Conversation
+) -> None:
+    stats = told_stats(agent=told_usage(0.5, 10, reasoning=3))
+    assert tell("/conversations", told_conversation(conversation.id, stats=stats)) == 200
+    [shown] = client.get(CONVERSATIONS, params={"ids": conversation.id}, headers=user.headers).json()
+    usage = shown["metrics"]["accumulated_token_usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["reasoning_tokens"]) == (10, 1, 3)
+
+
+def test_defect_43_both_webhooks_count_the_same_cost(
+    client: TestClient, tell: Tell, user: Person, conversation: Conversation
+) -> None:
+    stats = told_stats(agent=told_usage(0.5, 10), condenser=told_usage(0.25, 5))
+    reports: list[tuple[str, Any]] = [
+        ("/conversations", told_conversation(conversation.id, 1, stats=stats)),
+        (f"/events/{conversation.id}", [told_update("stats", stats, 2)]),
+    ]
+    for path, report in reports:
+        assert tell(path, report) == 200
+        [shown] = client.get(CONVERSATIONS, params={"ids": conversation.id}, headers=user.headers).json()
+        assert shown["metrics"]["accumulated_cost"] == 0.75
+
+
+def test_defect_40_times_are_compared_as_times(
+    client: TestClient, database: Database, user: Person, conversation: Conversation
+) -> None:
+    for hour in (10, 11, 12):
+        make_event(database, conversation, id=f"at-{hour}", timestamp=FIRST + timedelta(hours=hour))
+    for since in ("2026-01-01T11:00:00", "2026-01-01T11:00:00Z", "2026-01-01T13:00:00+02:00"):
+        found = client.get(
+            f"/api/v1/conversation/{conversation.id}/events/search",
+            params={"timestamp__gte": since},
+            headers=user.headers,
+        ).json()
+        assert [event["id"] for event in found["items"]] == ["at-11", "at-12"], since
+
+
+@pytest.mark.usefixtures("spec", "node")
+def test_defect_52_a_chosen_id_asked_for_twice_is_one_conversation(start: Callable[..., Any]) -> None:
+    chosen = new_id()
+    first, again = (start(conversation_id=chosen) for _ in range(2))
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.json()["id"] == again.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "joined"),
+    [
+        ("NO_GROUPING", None),
+        ("ADD_TO_ANY", "oldest"),
+        ("GROUP_BY_NEWEST", "newest"),
+        ("LEAST_RECENTLY_USED", "idle"),
+        ("FEWEST_CONVERSATIONS", "quiet"),
+    ],
+)
+def test_defect_45_a_conversation_joins_the_sandbox_that_its_owners_strategy_says(
+    start: Callable[..., Any], client: TestClient, database: Database, user: Person, strategy: str, joined: str | None
+) -> None:
+    made: dict[str, Sandbox] = {}
+    for days, (name, talks) in enumerate((("oldest", 2), ("idle", 2), ("quiet", 1), ("newest", 2))):
+        used = now() - timedelta(hours=2 if name == "idle" else 1)
+        made[name] = make_sandbox(database, user, created_at=FIRST + timedelta(days=days), last_active_at=used)
+        for _ in range(talks - 1):
+            make_conversation(database, user, made[name])
+        make_start_task(database, user, made[name])  # it counts from its beginning
+    client.post("/api/v1/settings", json={"sandbox_grouping_strategy": strategy}, headers=user.headers)
+    with database.reading() as session:
+        task = session.get_one(StartTask, start().json()["id"])
+    names = {sandbox.id: name for name, sandbox in made.items()}
+    assert (names.get(str(task.sandbox_id)), task.made_sandbox) == (joined, joined is None)

@@ -1,0 +1,178 @@
+"""Sandboxes and their keys."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.context import Context
+from shared.database import Database
+from shared.models import Sandbox
+from shared.states import Desired, NodeStatus, Reason, Status
+from tests.factories import Person, make_conversation, make_node, make_sandbox, make_spec, session_key_of
+from tests.rows import as_stored
+from tests.waiting import eventually
+
+SANDBOXES = "/api/v1/sandboxes"
+WAITING = 25
+
+
+def test_defect_02_a_delete_is_a_row_and_nobodys_memory(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+) -> None:
+    # Nothing carries it out here, and this process may be gone a moment later: the row is what the sweep finds.
+    assert client.delete(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).status_code == 200
+    stored = as_stored(database, sandbox)
+    assert stored.desired == Desired.DELETED
+    assert stored.due_at is not None
+
+
+@pytest.mark.usefixtures("spec", "node")
+def test_defect_04_who_waits_for_a_start_holds_no_connection(client: TestClient, user: Person) -> None:
+    # More than the pool has.
+    with ThreadPoolExecutor(WAITING) as threads:
+        waiting = [threads.submit(client.post, f"{SANDBOXES}?wait=5", headers=user.headers) for _ in range(WAITING)]
+        eventually(lambda: _count(client, user) == WAITING)
+        assert not any(answer.done() for answer in waiting)
+        assert client.get(f"{SANDBOXES}/search", headers=user.headers).status_code == 200
+        assert client.post("/api/v1/settings", json={}, headers=user.headers).status_code == 200
+    assert {answer.result().status_code for answer in waiting} == {200}
+
+
+def test_defect_06_a_page_of_sandboxes_asks_no_sandbox(client: TestClient, database: Database, user: Person) -> None:
+    # Nothing listens at any of their addresses: whoever asked them would wait, and not be told RUNNING.
+    made = [make_sandbox(database, user).id for _ in range(30)]
+    found = client.get(f"{SANDBOXES}/search?limit=10", headers=user.headers).json()
+    assert [item["id"] for item in found["items"]] == made[:-11:-1]
+    assert {item["status"] for item in found["items"]} == {"RUNNING"}
+
+
+def test_defect_07_a_silent_engine_is_not_an_empty_one(client: TestClient, database: Database, user: Person) -> None:
+    make_node(database, "lost", status=NodeStatus.LOST)
+    lost = make_sandbox(database, user, node_id="lost", status=Status.ERROR, reason=Reason.NODE_LOST, detail="silent")
+    runs = make_sandbox(database, user)
+    found = client.get(f"{SANDBOXES}/search", headers=user.headers).json()["items"]
+    assert [(item["id"], item["status"], item["reason"]) for item in found] == [
+        (runs.id, "RUNNING", None),
+        (lost.id, "ERROR", "node_lost"),
+    ]
+    batch = client.get(SANDBOXES, params={"id": [lost.id, runs.id]}, headers=user.headers).json()
+    assert [item["id"] for item in batch] == [lost.id, runs.id]
+
+
+def test_defect_08_a_session_key_is_found_by_its_digest(client: TestClient, sandbox: Sandbox) -> None:
+    key = session_key_of(sandbox)
+    path = f"/api/v1/sandboxes/{sandbox.id}/settings/secrets"
+    for presented, status in ((key, 200), (key[:-1], 401), (key.upper(), 401), (sandbox.session_key_digest, 401)):
+        assert client.get(path, headers={"X-Session-API-Key": presented}).status_code == status
+    assert key not in (sandbox.session_key, sandbox.session_key_digest)
+
+
+@pytest.mark.usefixtures("spec", "node")
+def test_defect_09_resuming_what_runs_pauses_nothing(here: Context, database: Database, user: Person) -> None:
+    limits = here.settings.model_copy(update={"quota_running": 2, "quota_policy": "pause_oldest"})
+    running = [make_sandbox(database, user) for _ in range(2)]
+    with TestClient(create_app(replace(here, settings=limits)), raise_server_exceptions=False) as client:
+        for sandbox in running:
+            assert client.post(f"{SANDBOXES}/{sandbox.id}/resume", headers=user.headers).status_code == 200
+        assert client.post(f"{SANDBOXES}/{'0' * 32}/resume", headers=user.headers).status_code == 404
+    assert {as_stored(database, sandbox).desired for sandbox in running} == {Desired.RUNNING}
+
+
+def test_defect_11_each_user_has_their_own(
+    client: TestClient, user: Person, other_user: Person, sandbox: Sandbox
+) -> None:
+    shown = client.get(SANDBOXES, params={"id": sandbox.id}, headers=user.headers).json()
+    assert shown[0]["created_by_user_id"] == user.id
+    assert client.get(SANDBOXES, params={"id": sandbox.id}, headers=other_user.headers).json() == [None]
+    key = {"X-Session-API-Key": session_key_of(sandbox)}
+    exposed = client.get("/api/v1/users/me?expose_secrets=true", headers=user.headers | key)
+    scoped = client.get(f"{SANDBOXES}/{sandbox.id}/settings/secrets", headers=key)
+    assert (exposed.status_code, scoped.status_code) == (200, 200)
+
+
+def test_defect_12_a_users_key_and_a_sandboxs_do_not_stand_in_each_others_way(
+    client: TestClient, user: Person, sandbox: Sandbox
+) -> None:
+    key = {"X-Session-API-Key": session_key_of(sandbox)}
+    for path in (f"{SANDBOXES}/{sandbox.id}/settings/secrets", f"{SANDBOXES}/search", "/api/v1/users/me"):
+        assert client.get(path, headers=user.headers | key).status_code == 200
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize("image", ["busybox", "registry.example:5000/a/b", f"image@sha256:{'0' * 64}"])
+def test_defect_22_an_image_without_a_tag_is_an_image(
+    client: TestClient, database: Database, user: Person, image: str
+) -> None:
+    make_spec(database, image)
+    started = client.post(SANDBOXES, params={"sandbox_spec_id": image}, headers=user.headers)
+    assert (started.status_code, started.json()["sandbox_spec_id"]) == (200, image)
+    [listed] = client.get(f"{SANDBOXES}/search", headers=user.headers).json()["items"]
+    assert listed["sandbox_spec_id"] == image
+
+
+@pytest.mark.parametrize("query", ["", "?sandbox_id={id}", "?sandbox_id=another"])
+def test_defect_23_the_path_says_which_sandbox_is_deleted(
+    client: TestClient, database: Database, user: Person, query: str
+) -> None:
+    sandbox = make_sandbox(database, user)
+    answer = client.delete(f"{SANDBOXES}/{sandbox.id}{query.format(id=sandbox.id)}", headers=user.headers)
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    assert as_stored(database, sandbox).desired == Desired.DELETED
+
+
+def test_defect_24_a_deleted_sandboxs_conversations_say_so(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+) -> None:
+    conversation = make_conversation(database, user, sandbox)
+    client.delete(f"{SANDBOXES}/{sandbox.id}", headers=user.headers)
+    [shown] = client.get("/api/v1/app-conversations", params={"ids": conversation.id}, headers=user.headers).json()
+    assert (shown["sandbox_status"], shown["conversation_url"], shown["session_api_key"]) == ("MISSING", None, None)
+
+
+def test_defect_32_a_spec_shows_nothing_of_the_servers_environment(
+    client: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LLM_API_KEY", "OH_AGENT_SERVER_ENV", "LMNR_PROJECT_API_KEY"):
+        monkeypatch.setenv(name, '{"A": "plain"}')
+    make_spec(database, env={"LANG": "C"})
+    answer = client.get("/api/v1/sandbox-specs/search", headers=user.headers)
+    assert [spec["initial_env"] for spec in answer.json()["items"]] == [{"LANG": "C"}]
+    assert "plain" not in answer.text
+
+
+def test_defect_48_what_the_server_says_of_itself_makes_nobody_wait(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_seconds: float) -> None:
+        raise AssertionError("nobody may sleep for that")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "sleep", refuse)
+        first, second = (client.get("/server_info").json() for _ in range(2))
+    assert second["uptime"] > first["uptime"]
+    assert first["idle_time"] == second["idle_time"] == 0
+
+
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.ERROR])
+def test_defect_52_one_sandbox_is_read_by_its_id(
+    client: TestClient, database: Database, user: Person, status: Status
+) -> None:
+    sandbox = make_sandbox(database, user, status=status)
+    shown = client.get(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).json()
+    assert (shown["id"], shown["status"]) == (sandbox.id, status)
+
+
+@pytest.mark.usefixtures("spec", "node")
+def test_defect_52_a_start_under_one_key_is_one_sandbox(client: TestClient, user: Person) -> None:
+    headers = user.headers | {"Idempotency-Key": "once"}
+    first, again = (client.post(SANDBOXES, headers=headers).json() for _ in range(2))
+    assert first["id"] == again["id"]
+    assert len(client.get(f"{SANDBOXES}/search", headers=user.headers).json()["items"]) == 1
+
+
+def _count(client: TestClient, person: Person) -> int:
+    return len(client.get(f"{SANDBOXES}/search", headers=person.headers).json()["items"])

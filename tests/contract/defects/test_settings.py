@@ -1,0 +1,113 @@
+"""Settings, secrets and tokens."""
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.database import Database
+from shared.store import user_settings
+from tests.api.test_settings import raw_store
+from tests.factories import VAULT, Person
+
+PATHS = ("/api/v1/settings", "/api/settings")
+
+
+def _post(client: TestClient, person: Person, body: Any, path: str = PATHS[0]) -> int:
+    return int(client.post(path, json=body, headers=person.headers).status_code)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_defect_25_a_setting_of_a_wrong_type_is_refused_and_locks_nobody_out(
+    client: TestClient, user: Person, path: str
+) -> None:
+    assert _post(client, user, {"language": {"a": 1}}, path) == 422
+    assert _post(client, user, {"language": "en"}, path) == 200
+    for reading in (
+        "/api/v1/settings",
+        "/api/settings",
+        "/api/v1/sandboxes/search",
+        "/api/v1/app-conversations/search",
+    ):
+        assert client.get(reading, headers=user.headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_defect_26_the_sandbox_key_is_stored_and_survives_what_is_saved_later(
+    client: TestClient, database: Database, user: Person, path: str
+) -> None:
+    assert _post(client, user, {"sandbox_api_key": "plain"}, path) == 200
+    for later in ({"language": "en"}, {"sandbox_api_key": "**********"}, {"sandbox_api_key": None}):
+        assert _post(client, user, later, path) == 200
+    with database.reading() as session:
+        stored = user_settings.load(session, VAULT, user.id)
+    assert stored is not None
+    assert stored.sandbox_api_key == "plain"
+
+
+def test_defect_27_flat_settings_are_stored_and_shown(client: TestClient, user: Person) -> None:
+    assert _post(client, user, {"llm_model": "openai/gpt-4o", "llm_api_key": "k", "max_iterations": 9}) == 200
+    found = client.get("/api/v1/settings", headers=user.headers).json()
+    assert (found["llm_model"], found["llm_api_key_set"], found["max_iterations"]) == ("openai/gpt-4o", True, 9)
+    assert found["agent_settings"]["llm"]["model"] == "openai/gpt-4o"
+    assert found["conversation_settings"]["max_iterations"] == 9
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_defect_28_an_error_of_ours_logs_nobody_out(
+    client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(user_settings, "load", fail)
+    assert client.get(path, headers=user.headers).status_code == 500
+
+
+def test_defect_29_what_is_changed_at_a_time_is_not_lost(client: TestClient, user: Person) -> None:
+    changes: list[Callable[[], int]] = [
+        *(lambda name=name: _post(client, user, {name: "x"}) for name in ("language", "agent", "git_user_name")),
+        *(
+            lambda name=name: _post(client, user, {"agent_settings_diff": {"llm": {name: "x"}}})
+            for name in ("model", "base_url", "api_version", "aws_region_name")
+        ),
+        *(
+            lambda name=name: _post(client, user, {"secrets_store": {"custom_secrets": {name: "x"}}})
+            for name in ("A", "B", "C")
+        ),
+    ]
+    with ThreadPoolExecutor(len(changes)) as pool:
+        assert {future.result() for future in [pool.submit(change) for change in changes]} == {200}
+    found = client.get("/api/v1/settings", headers=user.headers).json()
+    assert [found[name] for name in ("language", "agent", "git_user_name", "llm_model", "llm_base_url")] == ["x"] * 5
+    assert found["agent_settings"]["llm"].items() >= {"api_version": "x", "aws_region_name": "x"}.items()
+    assert set(found["secrets_store"]["custom_secrets"]) == {"A", "B", "C"}
+
+
+def test_defect_31_nothing_secret_is_stored_in_clear(client: TestClient, database: Database, user: Person) -> None:
+    llm = {"api_key": "plain-1", "aws_session_token": "plain-2", "extra_headers": {"X-Key": "plain-3"}}
+    servers = {"a": {"url": "https://a.example.com", "auth": "plain-4", "headers": {"X-Key": "plain-5"}}}
+    assert _post(client, user, {"search_api_key": "plain-6", "agent_settings_diff": {"llm": llm}}) == 200
+    assert _post(client, user, {"agent_settings_diff": {"mcp_config": servers}}) == 200
+    stored = {"custom_secrets": {"A": "plain-7"}, "provider_tokens": {"github": "plain-8"}}
+    assert _post(client, user, {"secrets_store": stored}) == 200
+    assert "plain" not in raw_store(database)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/secrets/git-providers", "/api/add-git-providers"])
+def test_defect_30_tokens_of_other_providers_stay_and_none_is_shown_around(
+    client: TestClient, user: Person, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("no host may be asked")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    for provider in ("github", "gitlab"):
+        body = {"provider_tokens": {provider: {"token": "plain", "user_id": None, "host": None}}}
+        assert client.post(path, json=body, headers=user.headers).status_code == 200
+    assert _post(client, user, {}) == 200
+    found = client.get(PATHS[0], headers=user.headers).json()
+    assert found["provider_tokens_set"] == {"github": None, "gitlab": None}

@@ -1,0 +1,214 @@
+"""What the API asks of agent servers, and what V1's settings become there, on the real one in its image."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.database import Database
+from shared.ids import new_id
+from shared.models import Conversation, Sandbox
+from shared.store import user_settings
+from tests.factories import VAULT, Person, make_conversation, make_sandbox
+from tests.worker.test_agent_server_contract import FOLDER, KEY, body_for, gate, model, sandbox_url
+from worker.agent_server import AgentServer, open_client
+
+__all__ = ["gate", "model", "sandbox_url"]
+
+PATH = "/api/v1/app-conversations"
+# Of everything that can be set for an agent, something; what would be fetched from the internet is left out.
+LLM = {
+    "auth_type": "api_key",
+    "api_version": "v1",
+    "aws_access_key_id": "a",
+    "aws_secret_access_key": "b",
+    "aws_session_token": "c",
+    "aws_region_name": "eu-1",
+    "aws_profile_name": "p",
+    "aws_role_name": "r",
+    "aws_session_name": "s",
+    "aws_bedrock_runtime_endpoint": "https://bedrock.example.com",
+    "openrouter_site_url": "https://example.com",
+    "openrouter_app_name": "Agent Workspace",
+    "num_retries": 2,
+    "retry_multiplier": 1.5,
+    "retry_min_wait": 1,
+    "retry_max_wait": 2,
+    "timeout": 60,
+    "max_message_chars": 10_000,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 5,
+    "max_input_tokens": 100_000,
+    "max_output_tokens": 1000,
+    "model_canonical_name": "openai/gpt-4o",
+    "extra_headers": {"X-Team": "blue"},
+    "input_cost_per_token": 0.001,
+    "output_cost_per_token": 0.002,
+    "ollama_base_url": "http://ollama.example.com",
+    "stream": False,
+    "drop_params": True,
+    "modify_params": True,
+    "disable_vision": True,
+    "disable_stop_word": False,
+    "caching_prompt": False,
+    "native_tool_calling": True,
+    "force_string_serializer": False,
+    "inline_image_urls": False,
+    "reasoning_effort": "low",
+    "reasoning_summary": "auto",
+    "enable_encrypted_reasoning": False,
+    "prompt_cache_retention": "24h",
+    "extended_thinking_budget": 1000,
+    "seed": 7,
+    "litellm_extra_body": {"user": "x"},
+}
+SETTINGS = {
+    "agent_kind": "openhands",
+    "agent": "CodeActAgent",
+    "llm": LLM,
+    "condenser": {
+        "enabled": True,
+        "max_size": 100,
+        "condenser_kind": "llm_summarizing",
+        "max_tokens": 50_000,
+        "keep_first": 4,
+        "minimum_progress": 0.2,
+        "hard_context_reset_max_retries": 2,
+        "hard_context_reset_context_scaling": 0.5,
+    },
+    "verification": {
+        "critic_enabled": False,
+        "critic_mode": "all_actions",
+        "enable_iterative_refinement": False,
+        "critic_threshold": 0.5,
+        "max_refinement_iterations": 2,
+        "critic_server_url": "https://critic.example.com",
+        "critic_model_name": "critic",
+        "critic_api_key": "k",
+    },
+    "mcp_config": {
+        "docs": {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "h"}, "auth": "t", "timeout": 5},
+        "news": {"url": "http://127.0.0.1:9/sse", "transport": "sse"},
+        "files": {"command": "true", "args": ["-y"], "env": {"A": "b"}},
+    },
+    "tool_concurrency_limit": 2,
+}
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def sandbox(database: Database, user: Person, sandbox_url: str) -> Sandbox:
+    """The real sandbox, as its row says."""
+    urls = [{"name": "AGENT_SERVER", "url": sandbox_url, "port": 8000}]
+    key: dict[str, Any] = {"session_key": VAULT.encrypt(KEY), "session_key_digest": VAULT.digest(KEY)}
+    return make_sandbox(database, user, exposed_urls=urls, **key)
+
+
+@pytest.fixture
+def server(sandbox_url: str) -> Iterator[AgentServer]:
+    """A worker's client of it."""
+    with open_client() as client:
+        yield AgentServer(sandbox_url, KEY, client)
+
+
+@pytest.fixture
+def ask(client: TestClient, user: Person) -> Ask:
+    """Asks the API, and gives the document of a success."""
+
+    def ask(method: str, path: str, body: Any = None, /, **params: Any) -> Any:
+        answer = client.request(method, path, json=body, params=params, headers=user.headers)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    return ask
+
+
+@pytest.fixture
+def conversation(
+    database: Database,
+    user: Person,
+    sandbox: Sandbox,
+    server: AgentServer,
+    model: Any,
+) -> Conversation:
+    """A conversation that waits for its first message."""
+    row_id = new_id()
+    row = make_conversation(database, user, sandbox, id=row_id, working_dir=f"{FOLDER}/{row_id}")
+    server.create_conversation(body_for(model, conversation_id=row_id, llm_model="openai/quick"))
+    return row
+
+
+def test_all_that_can_be_set_is_taken(
+    database: Database,
+    user: Person,
+    sandbox_url: str,
+    model: Any,
+    ask: Ask,
+) -> None:
+    ask("POST", "/api/v1/settings", {"agent_settings_diff": SETTINGS})
+    with database.reading() as session:
+        stored = user_settings.load(session, VAULT, user.id)
+    assert stored is not None
+    body = body_for(model, agent_settings=stored.agent_settings, mcp_config=stored.mcp_config, condenser_max_size=100)
+    with httpx.Client(timeout=60) as client:
+        made = client.post(f"{sandbox_url}/api/conversations", headers={"X-Session-API-Key": KEY}, json=body)
+    assert made.status_code == 201, made.text
+    agent = made.json()["agent"]
+    assert agent["llm"].items() >= {"temperature": 0.5, "seed": 7, "num_retries": 2, "usage_id": "agent"}.items()
+
+
+def test_files_and_changes(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
+    folder = conversation.working_dir
+    commands = (
+        f"mkdir -p {folder} && cd {folder} && git init -q . && git config user.email a@b && git config user.name a",
+        f"cd {folder} && echo one > a.txt && git add . && git commit -qm one && echo two > a.txt && echo new > b.txt",
+    )
+    for command in commands:
+        assert server.run_command(command).exit_code == 0
+    base = f"{PATH}/{conversation.id}"
+    assert ask("GET", f"{base}/file", file_path=f"{folder}/a.txt") == "two\n"
+    changes = ask("GET", f"{base}/git/changes", path=folder)
+    assert {change["path"]: change["status"] for change in changes} == {"a.txt": "UPDATED", "b.txt": "ADDED"}
+    diff = ask("GET", f"{base}/git/diff", path=f"{folder}/a.txt")
+    assert (diff["original"].strip(), diff["modified"].strip()) == ("one", "two")
+
+
+def test_a_file_that_is_not_there(client: TestClient, user: Person, conversation: Conversation) -> None:
+    path = f"{PATH}/{conversation.id}/file"
+    answer = client.get(path, params={"file_path": f"{FOLDER}/nothing"}, headers=user.headers)
+    assert (answer.status_code, "nothing" in answer.json()["detail"]) == (404, True)
+
+
+def test_skills_and_hooks(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
+    skill = "---\\nname: house\\ntriggers:\\n- paint\\n---\\nUse blue."
+    hook = '{"pre_tool_use": [{"matcher": "terminal", "hooks": [{"type": "command", "command": "true"}]}]}'
+    folder = f"{conversation.working_dir}/.openhands"
+    command = f"mkdir -p {folder}/skills && printf -- '{skill}' > {folder}/skills/house.md"
+    assert server.run_command(f"{command} && echo '{hook}' > {folder}/hooks.json").exit_code == 0
+    base = f"{PATH}/{conversation.id}"
+    [found] = [one for one in ask("GET", f"{base}/skills")["skills"] if one["name"] == "house"]
+    assert (found["triggers"], found["content"]) == (["paint"], "Use blue.")
+    [event] = ask("GET", f"{base}/hooks")["hooks"]
+    assert (event["event_type"], event["matchers"][0]["hooks"][0]["command"]) == ("pre_tool_use", "true")
+
+
+def test_a_message_and_another_profile(
+    server: AgentServer,
+    conversation: Conversation,
+    model: Any,
+    ask: Ask,
+) -> None:
+    llm = {"model": "openai/quick", "api_key": "sk-2", "base_url": model.base_url, "temperature": 0.1}
+    ask("POST", "/api/v1/settings/profiles/quick", {"llm": llm})
+    assert ask("POST", f"{PATH}/{conversation.id}/switch_profile", {"profile_name": "quick"}) == {"success": True}
+    message = {"content": [{"type": "text", "text": "Hello"}], "run": False}
+    assert ask("POST", f"{PATH}/{conversation.id}/send-message", message)["success"] is True
+    said = [event for event in server.list_events(conversation.id) if event["kind"] == "MessageEvent"]
+    assert [event["source"] for event in said] == ["user"]
+    known = server.get_conversation(conversation.id)
+    assert known
+    assert known["agent"]["llm"]["temperature"] == 0.1

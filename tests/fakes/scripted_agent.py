@@ -1,0 +1,29 @@
+"""An agent server that answers what a test tells it to, behind a real socket."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class ScriptedAgent:
+    """The application: `answers` are by path, `got` is what it was asked."""
+
+    answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    got: list[tuple[str, str, str, str | None, Any]] = field(default_factory=list)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        key = dict(scope["headers"]).get(b"x-session-api-key", b"").decode()
+        query = scope["query_string"].decode()
+        self.got.append((scope["method"], scope["path"], query, key, json.loads(body) if body else None))
+        status, content = self.answers.get(scope["path"], (404, b"{}"))
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": content})

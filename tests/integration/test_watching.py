@@ -1,0 +1,35 @@
+"""Watching an agent through the sandbox path that is in the midst of a step: the real agent server is silent then."""
+
+import json
+from typing import Any
+
+from websockets.sync.client import connect
+
+from deploy.demo.scripted_model import ScriptedModel
+from tests.integration.conftest import MODEL_KEY, RESTING
+from tests.services.engine import SANDBOX_IMAGE
+from tests.services.service import Client, Service
+from tests.waiting import eventually
+
+SEARCH = "/api/conversations/{id}/events/search"
+
+
+def test_what_it_does_is_seen_while_it_does_it(service: Service, alice: Client, model: ScriptedModel) -> None:
+    settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
+    assert alice.post("/api/settings", json=settings).status_code == 200
+    sandbox = alice.post("/api/v1/sandboxes", params={"wait": 60, "sandbox_spec_id": SANDBOX_IMAGE}).json()
+    asked = {"sandbox_id": sandbox["id"], "initial_message": {"content": [{"type": "text", "text": "Rest."}]}}
+    started = alice.post("/api/v1/app-conversations", params={"wait": 60}, json=asked).json()
+    path = f"/sandbox/{sandbox['id']}"
+    conversation_id = started["app_conversation_id"]
+
+    def is_at_work() -> bool:
+        events: Any = alice.read(path + SEARCH.format(id=conversation_id))["items"]
+        return any(RESTING in json.dumps(event) for event in events if event["kind"] == "ActionEvent")
+
+    eventually(is_at_work, deadline_seconds=60)
+    url = f"{service.url.replace('http', 'ws', 1)}{path}/sockets/events/{conversation_id}?resend_mode=all"
+    with connect(url, additional_headers=alice.person.headers, proxy=None, max_size=None) as connection:
+        seen = ""
+        while RESTING not in seen:
+            seen = str(connection.recv(timeout=30))

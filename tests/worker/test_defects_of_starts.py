@@ -1,0 +1,95 @@
+"""Defects of V1's starts (wire contract, section 6) that a worker has in its hand, by their numbers."""
+
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation, Sandbox, StartTask
+from shared.states import Reason, Stage
+from tests.doubles import RecordingPublisher
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    ask,
+    assert_at_rest,
+    assert_failed,
+    change,
+    configure,
+    deliver,
+    row,
+    running,
+    server_of,
+    task_of,
+)
+from worker.parts import Parts
+from worker.refresh import refresh_conversation
+from worker.starts import start_conversation
+from worker.sweep import sweep
+
+
+@pytest.fixture(autouse=True)
+def _settings(parts: Parts, user: Person) -> None:
+    configure(parts, user)
+
+
+@pytest.fixture
+def sandbox_id(parts: Parts, user: Person) -> str:
+    return running(parts, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
+    return server_of(engine, sandbox_id)
+
+
+@pytest.mark.usefixtures("server")
+def test_defect_02_a_start_that_nobody_remembers_is_found(
+    parts: Parts, user: Person, sandbox_id: str, publisher: RecordingPublisher
+) -> None:
+    task_id = ask(parts, user, sandbox_id)
+    publisher.jobs.clear()
+    change(parts, StartTask, task_id, due_at=now())
+    sweep(parts)
+    deliver(parts)
+    assert task_of(parts, task_id).stage == Stage.READY
+
+
+def test_defect_04_a_start_holds_no_connection_while_it_waits_for_others(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    held: list[int] = []
+    server.before = lambda _method: held.append(parts.database.engine.pool.checkedout())  # type: ignore[attr-defined]
+    start_conversation(parts, ask(parts, user, sandbox_id))
+    assert len(held) > 2
+    assert set(held) == {0}
+
+
+def test_defect_22_a_sandbox_without_an_address_is_no_assertion(parts: Parts, user: Person, sandbox_id: str) -> None:
+    change(parts, Sandbox, sandbox_id, exposed_urls=None)
+    task_id = ask(parts, user, sandbox_id)
+    for _ in range(parts.settings.most_attempts):
+        start_conversation(parts, task_id)
+        change(parts, StartTask, task_id, due_at=now()) if not Stage(task_of(parts, task_id).stage).is_final else None
+    found = task_of(parts, task_id)
+    if not Stage(found.stage).is_final:  # it waits for the address, and says why
+        pytest.fail(f"{found.stage} {found.reason}")
+    assert_failed(parts, task_id, Reason.AGENT_SERVER_UNREACHABLE, "address")
+
+
+def test_defect_36_a_start_loads_no_skills_itself(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    start_conversation(parts, ask(parts, user, sandbox_id))
+    assert server.calls.count("create_conversation") == 1
+    assert not [call for call in server.calls if "skill" in call]
+
+
+def test_defect_44_a_title_of_a_sandbox_without_an_address_waits(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    talk = make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), due_at=now(), title="For now")
+    change(parts, Sandbox, sandbox_id, exposed_urls=None)
+    refresh_conversation(parts, talk.id)
+    found = row(parts, Conversation, talk.id)
+    assert_at_rest(found)
+    assert (found.title, found.attempt, server.calls) == ("For now", 0, [])

@@ -1,0 +1,69 @@
+"""A pause that an owner asks for ends what their agents do; one that nobody asked for lets them go on."""
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.models import Sandbox
+from shared.states import Desired, Reason, Status
+from shared.store import wishes
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import row, running, server_of
+from worker.converge import converge
+from worker.parts import Parts
+
+TALK = "1" * 32
+
+
+@pytest.fixture
+def sandbox_id(parts: Parts, user: Person) -> str:
+    return running(parts, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
+    """Its agent server, where an agent is at work."""
+    server = server_of(engine, sandbox_id)
+    server.add(TALK, execution_status="running")
+    return server
+
+
+def pause(parts: Parts, sandbox_id: str, reason: Reason | None = None) -> None:
+    with parts.database.transaction() as session:
+        sandbox = session.get_one(Sandbox, sandbox_id)
+        wishes.wish(session, sandbox, Desired.PAUSED, due_at=now(), reason=reason)
+    converge(parts, sandbox_id)
+
+
+def test_owner_asks(parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> None:
+    make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=TALK)
+    pause(parts, sandbox_id)
+    assert server.conversations[TALK].execution_status == "paused"
+    found = row(parts, Sandbox, sandbox_id)
+    assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", None)
+
+
+def test_nobody_asks(parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> None:
+    make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=TALK)
+    pause(parts, sandbox_id, Reason.MADE_ROOM)
+    assert server.conversations[TALK].execution_status == "running"
+    found = row(parts, Sandbox, sandbox_id)
+    assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", "made_room")
+
+
+def test_no_conversations_no_questions(parts: Parts, sandbox_id: str, server: FakeAgentServer) -> None:
+    before = list(server.calls)
+    pause(parts, sandbox_id)
+    assert server.calls == before
+    assert row(parts, Sandbox, sandbox_id).status == Status.PAUSED
+
+
+def test_agent_server_that_fails_is_frozen_all_the_same(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=TALK)
+    server.refuse["find_running"] = httpx.Response(500)
+    pause(parts, sandbox_id)
+    assert row(parts, Sandbox, sandbox_id).status == Status.PAUSED

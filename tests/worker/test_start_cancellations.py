@@ -1,0 +1,195 @@
+"""Starts that are cancelled: at every stage and at every point, they end, and what was made for them goes."""
+
+from functools import partial
+
+import httpx
+import pytest
+
+from shared.clock import after, now
+from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from shared.store import conversations, start_tasks
+from tests.factories import Person, make_conversation, make_start_task
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    ask,
+    assert_at_rest,
+    assert_failed,
+    change,
+    configure,
+    conversation_of,
+    deliver,
+    punctuated,
+    row,
+    running,
+    server_of,
+    task_of,
+    wish,
+)
+from worker.converge import converge
+from worker.parts import Parts
+from worker.starts import start_conversation
+from worker.sweep import sweep
+
+MOST_POINTS = 100
+
+
+@pytest.fixture(autouse=True)
+def _settings(parts: Parts, user: Person) -> None:
+    configure(parts, user)
+    change(parts, Node, parts.settings.node, heartbeat_at=after(600))
+
+
+@pytest.fixture
+def sandbox_id(parts: Parts, user: Person) -> str:
+    return running(parts, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
+    return server_of(engine, sandbox_id)
+
+
+def cancel(parts: Parts, user: Person, task_id: str) -> None:
+    """As the API does; the job is lost."""
+    with parts.database.transaction() as session:
+        start_tasks.cancel(session, task_id, user.id, due_at=now())
+
+
+@pytest.mark.parametrize("made_sandbox", [True, False])
+@pytest.mark.parametrize("cancelled", [True, False])
+@pytest.mark.parametrize("stage", list(Stage))
+def test_whole_product(
+    parts: Parts,
+    user: Person,
+    sandbox_id: str,
+    server: FakeAgentServer,
+    stage: Stage,
+    *,
+    cancelled: bool,
+    made_sandbox: bool,
+) -> None:
+    """What is over stays as it is; what is cancelled ends in ERROR; all else goes on to READY."""
+    sandbox = row(parts, Sandbox, sandbox_id)
+    task = make_start_task(
+        parts.database,
+        user,
+        sandbox,
+        stage=stage,
+        made_sandbox=made_sandbox,
+        due_at=now(),
+        reason=Reason.CLONE_FAILED if stage == Stage.ERROR else None,
+    )
+    if stage in (Stage.STARTING_CONVERSATION, Stage.READY):
+        make_conversation(parts.database, user, sandbox, id=task.conversation_id, listed=stage == Stage.READY)
+        server.add(task.conversation_id)
+    change(parts, StartTask, task.id, cancelled_at=now()) if cancelled else None
+    start_conversation(parts, task.id)
+    if stage.is_final:
+        assert (task_of(parts, task.id).stage, task_of(parts, task.id).reason) == (stage, task.reason)
+        assert row(parts, Sandbox, sandbox_id).desired == Desired.RUNNING
+    elif cancelled:
+        assert_failed(parts, task.id, Reason.CANCELLED, "cancelled")
+        assert row(parts, Sandbox, sandbox_id).desired == (Desired.DELETED if made_sandbox else Desired.RUNNING)
+        assert made_sandbox or task.conversation_id not in server.conversations
+        assert server.commands == []
+    else:
+        assert task_of(parts, task.id).stage == Stage.READY
+        found = conversation_of(parts, task.id)
+        assert found
+        assert found.listed
+
+
+def test_stops_at_the_next_step_wherever_it_is(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    """Cancelled at each point of a start: it is READY with its conversation, or in ERROR without; nothing between."""
+    withdrawn = 0
+    for at in range(MOST_POINTS):
+        task_id = ask(parts, user, sandbox_id, title="A title")
+        working, database = punctuated(parts, at, partial(cancel_unless_ready, parts, user, task_id))
+        server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
+        start_conversation(working, task_id)
+        server.before = server.after = lambda _method: None
+        task = task_of(parts, task_id)
+        if task.stage == Stage.READY:
+            assert task.cancelled_at is None
+            assert task.conversation_id in server.conversations
+            found = conversation_of(parts, task_id)
+            assert found
+            assert found.listed
+        else:
+            withdrawn += 1
+            assert_failed(parts, task_id, Reason.CANCELLED)
+            assert task.conversation_id not in server.conversations
+        assert row(parts, Sandbox, sandbox_id).desired == Desired.RUNNING
+        if database.passed <= at:
+            break
+    assert 25 < withdrawn < MOST_POINTS - 1
+
+
+def cancel_unless_ready(parts: Parts, user: Person, task_id: str) -> None:
+    if task_of(parts, task_id).stage != Stage.READY:
+        cancel(parts, user, task_id)
+
+
+def test_one_that_waits_for_its_sandbox_ends_at_once(parts: Parts, user: Person) -> None:
+    task_id = ask(parts, user)
+    sandbox_id = str(task_of(parts, task_id).sandbox_id)
+    start_conversation(parts, task_id)
+    assert task_of(parts, task_id).stage == Stage.WAITING_FOR_SANDBOX
+    cancel(parts, user, task_id)
+    start_conversation(parts, task_id)
+    assert_failed(parts, task_id, Reason.CANCELLED)
+    assert row(parts, Sandbox, sandbox_id).desired == Desired.DELETED
+    deliver(parts)
+    assert row(parts, Sandbox, sandbox_id).status == Status.DELETED
+
+
+def test_one_whose_sandbox_has_no_node_is_seen_to_by_anybody(parts: Parts, user: Person) -> None:
+    task_id = ask(parts, user)
+    sandbox_id = str(task_of(parts, task_id).sandbox_id)
+    change(parts, Node, parts.settings.node, capacity=0)
+    change(parts, Sandbox, sandbox_id, node_id=None)
+    cancel(parts, user, task_id)
+    sweep(parts)
+    deliver(parts)
+    assert_failed(parts, task_id, Reason.CANCELLED)
+    assert row(parts, Sandbox, sandbox_id).desired == Desired.DELETED
+
+
+def test_sandbox_of_its_own_that_others_use_stays(parts: Parts, user: Person, sandbox_id: str) -> None:
+    first = ask(parts, user, sandbox_id)
+    change(parts, StartTask, first, made_sandbox=True)
+    second = ask(parts, user, sandbox_id)
+    cancel(parts, user, first)
+    start_conversation(parts, first)
+    assert row(parts, Sandbox, sandbox_id).desired == Desired.RUNNING
+    start_conversation(parts, second)
+    assert task_of(parts, second).stage == Stage.READY
+
+
+def test_what_a_paused_sandbox_has_of_it_is_forgotten_when_it_runs(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = ask(parts, user, sandbox_id)
+    server.refuse = {"create_conversation": httpx.Response(503)}
+    start_conversation(parts, task_id)
+    server.refuse = {}
+    conversation_id = task_of(parts, task_id).conversation_id
+    server.add(conversation_id)  # it was carried out all the same
+    wish(parts, sandbox_id, Desired.PAUSED)
+    converge(parts, sandbox_id)
+    cancel(parts, user, task_id)
+    start_conversation(parts, task_id)
+    assert task_of(parts, task_id).reason == Reason.CANCELLED
+    waiting = row(parts, Conversation, conversation_id)
+    assert_at_rest(waiting)
+    assert waiting.awaits_sandbox
+    wish(parts, sandbox_id, Desired.RUNNING)
+    converge(parts, sandbox_id)
+    deliver(parts)
+    assert conversation_id not in server.conversations
+    with parts.database.reading() as session:
+        assert conversations.find(session, conversation_id) is None

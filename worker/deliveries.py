@@ -1,0 +1,87 @@
+"""Telling an agent what was said while it could not be told: in order, and each message once.
+
+The agent server takes a message without a name of ours, so that it can't be asked for it. Before a message is sent, the
+newest one of a user that is there is written down: after a worker that died, or an answer that never came, ours is
+there if one with its content follows that.
+"""
+
+import time
+from typing import Any
+
+import structlog
+
+from shared.models import Conversation, PendingMessage
+from shared.store import pending_messages
+from worker.agent_server import AgentServer, AgentServerRefused, WrongServer
+from worker.parts import Parts
+from worker.turns import TryAgain
+
+log = structlog.get_logger()
+
+# What was sent by a worker that is dead, or before the sandbox was frozen, may be taken as late as that.
+LATE_SECONDS = 1.0
+
+
+def deliver(parts: Parts, conversation: Conversation, server: AgentServer) -> None:
+    """Deliver all that waits, under the lease that the caller holds.
+
+    Raises:
+        TryAgain: something else answers where the agent server did.
+        AgentServerUnreachable: nothing answers there, or not now.
+        LeaseLost: another worker delivers by now.
+    """
+    try:
+        while (message := _find_next(parts, conversation)) is not None:
+            _deliver(parts, conversation, server, message)
+    except WrongServer as error:
+        raise TryAgain(str(error)) from None
+    with parts.database.transaction() as session:
+        pending_messages.rest(session, conversation)
+
+
+def _find_next(parts: Parts, conversation: Conversation) -> PendingMessage | None:
+    with parts.database.reading() as session:
+        return pending_messages.find_next(session, conversation.id)
+
+
+def _deliver(parts: Parts, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
+    try:
+        _give(parts, conversation, server, message)
+    except AgentServerRefused as error:
+        log.warning("message_refused", conversation=conversation.id, message=message.id, status=error.status)
+        with parts.database.transaction() as session:
+            pending_messages.mark_refused(session, conversation, message, str(error))
+        return
+    with parts.database.transaction() as session:
+        pending_messages.remove(session, conversation, message)
+    log.info("message_delivered", conversation=conversation.id, message=message.id)
+
+
+def _give(parts: Parts, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
+    if message.attempted_at is None:
+        newest = next((event["id"] for event in server.list_messages(conversation.id)), None)
+        with parts.database.transaction() as session:
+            pending_messages.mark_attempt(session, conversation, message, newest)
+    elif _is_there(server, message) or _is_there_late(server, message):
+        server.run(conversation.id)  # it may have been taken without that
+        return
+    server.send_message(conversation.id, {"role": "user", "content": message.content, "run": True})
+
+
+def _is_there_late(server: AgentServer, message: PendingMessage) -> bool:
+    time.sleep(LATE_SECONDS)
+    return _is_there(server, message)
+
+
+def _is_there(server: AgentServer, message: PendingMessage) -> bool:
+    for event in server.list_messages(message.conversation_id):
+        if event["id"] == message.newest_before:
+            return False
+        if _parts_of(event.get("llm_message", {}).get("content", [])) == _parts_of(message.content):
+            return True
+    return False
+
+
+def _parts_of(content: list[dict[str, Any]]) -> list[Any]:
+    """What is said, without what servers add to it."""
+    return [part.get("image_urls") or part.get("text") for part in content]

@@ -1,0 +1,66 @@
+"""The end of a conversation: its events are removed, and its agent server forgets it, as soon as that runs."""
+
+import structlog
+
+from shared.clock import after
+from shared.models import Conversation, Sandbox
+from shared.states import Desired, Status
+from shared.store import conversations, deletions
+from worker.agent_server import AgentServerRefused, WrongServer
+from worker.parts import Parts
+from worker.turns import TryAgain
+
+log = structlog.get_logger()
+
+
+def forget(parts: Parts, conversation: Conversation) -> None:
+    """Bring the deletion of a conversation as far as it goes now: what is left is done when its sandbox runs.
+
+    Raises:
+        TryAgain: something else answers where its agent server did.
+        AgentServerUnreachable: nothing answers there.
+    """
+    _remove_events(parts, conversation)
+    _delete_children(parts, conversation)
+    if _is_forgotten(parts, conversation):
+        with parts.database.transaction() as session:
+            deletions.conclude(session, conversation)
+        log.info("conversation_forgotten", conversation=conversation.id)
+
+
+def _remove_events(parts: Parts, conversation: Conversation) -> None:
+    more = True
+    while more:
+        with parts.database.transaction() as session:
+            more = deletions.remove_events(session, conversation.id)
+
+
+def _delete_children(parts: Parts, conversation: Conversation) -> None:
+    """Those whose start succeeded just as it was deleted: later ones don't begin (`conversations.is_deleted`)."""
+    owner_id = conversation.owner_id
+    with parts.database.reading() as session:
+        children = conversations.children(session, [conversation.id], owner_id).get(conversation.id, [])
+    for child_id in children:
+        with parts.database.transaction() as session:
+            due_at = after(parts.shared.republish_seconds)
+            jobs = deletions.delete_conversation(session, child_id, owner_id, due_at=due_at)
+        for job in jobs:
+            parts.publisher.publish(job)
+
+
+def _is_forgotten(parts: Parts, conversation: Conversation) -> bool:
+    """Whether nothing is left of it in its sandbox, or that is to go too."""
+    with parts.database.reading() as session:
+        sandbox = session.get(Sandbox, conversation.sandbox_id)
+    if sandbox is None or sandbox.desired == Desired.DELETED:
+        return True
+    server = parts.agent_server(sandbox) if sandbox.status == Status.RUNNING else None
+    if server is None:
+        return False
+    try:
+        server.delete_conversation(conversation.id)
+    except WrongServer as error:
+        raise TryAgain(str(error)) from None
+    except AgentServerRefused as error:  # it would refuse again
+        log.warning("not_forgotten", conversation=conversation.id, status=error.status)
+    return True

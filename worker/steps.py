@@ -1,0 +1,168 @@
+"""The steps that bring one sandbox on, and what a turn knows of its container and server from having taken them."""
+
+import structlog
+
+from shared.models import Sandbox
+from shared.states import Status
+from shared.store import conversations
+from worker.agent_server import AgentServerUnreachable
+from worker.containers import ContainerState, ImageMissing, Observed
+from worker.parts import Parts
+from worker.plan import Health, Step
+from worker.sandbox_container import AGENT_SERVER, CONFIG_PATH, container_name, container_request
+from worker.sandbox_server import SandboxServer
+from worker.settling import Settlement
+
+log = structlog.get_logger()
+
+# Those after which the container is as the wish has it, whatever was wished of it before.
+TELLING = (Step.START, Step.STOP, Step.FREEZE, Step.UNFREEZE)
+
+
+class Steps:
+    """One worker's steps in one turn on one sandbox."""
+
+    def __init__(self, parts: Parts, sandbox: Sandbox, settlement: Settlement) -> None:
+        """Take the row as claimed; it is kept up to date by the settlement."""
+        self._parts = parts
+        self._sandbox = sandbox
+        self._settlement = settlement
+        self._server = SandboxServer(parts, sandbox)
+        self._name = container_name(sandbox.id)
+        # Whether what the container does may still be an answer to an older wish.
+        self._fresh = sandbox.generation != sandbox.observed_generation
+        self._acted = False
+        # Whether it was told, or asked at least: until then, one that was claimed is taken to be dormant.
+        self._told = False
+        # Whether its agent server has its keys, and has not booted since: from what was done in this turn.
+        self._vouched = False
+        # What was seen, while nothing was done to the container since.
+        self._seen: Observed | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing was done yet that answers the wish."""
+        return self._fresh
+
+    @property
+    def acted(self) -> bool:
+        """Whether anything was done for the wish."""
+        return self._acted
+
+    def renew(self) -> None:
+        """Begin anew, for a newer wish."""
+        self._fresh, self._acted = True, False
+
+    def observe(self) -> Observed:
+        """What is there."""
+        observed, self._seen = self._seen or self._parts.engine.observe(self._name), None
+        return observed
+
+    def listen(self, observed: Observed) -> Health:
+        """What its agent server says, if that matters to the wish.
+
+        Raises:
+            WrongServer: something else answers there, or one that can't be this sandbox's.
+        """
+        if not self._server.is_heeded(fresh=self._fresh):
+            return Health.SILENT
+        url = self._url(observed) if observed.state == ContainerState.RUNNING else None
+        if url is None:
+            return Health.SILENT
+        if self._server.waits_for_its_owner() and not self._told:
+            return Health.DORMANT
+        return self._server.listen(url, vouched=self._vouched)
+
+    def take(self, step: Step, observed: Observed) -> None:
+        """Do it.
+
+        Raises:
+            ImageMissing: the image is nowhere.
+            EngineRefused: the engine does not do it.
+            AgentServerError: the agent server does not.
+        """
+        log.info("step", sandbox=self._sandbox.id, step=step.value, generation=self._sandbox.generation)
+        self._perform(step, observed)
+        if step in TELLING:
+            self._fresh = False
+            self._vouched = step == Step.UNFREEZE and self._sandbox.ready_at is not None
+        self._acted = True
+
+    def _perform(self, step: Step, observed: Observed) -> None:
+        engine = self._parts.engine
+        match step:
+            case Step.CREATE:
+                self._settlement.enter(Status.STARTING)
+                self._create()
+            case Step.START:
+                self._settlement.enter(Status.STARTING)
+                engine.put_file(self._name, CONFIG_PATH, self._server.config())
+                engine.start(self._name)
+            case Step.INITIALIZE:
+                self._initialize(observed)
+            case Step.FREEZE:
+                self._freeze(observed)
+            case Step.STOP:
+                self._stop(observed)
+            case Step.UNFREEZE:
+                engine.unfreeze(self._name)
+            case Step.DISCARD:
+                engine.discard(self._name)
+            case Step.REMOVE:
+                self._settlement.enter(Status.DELETING)
+                self._part_well(observed)
+                engine.remove(self._name)
+
+    def _initialize(self, observed: Observed) -> None:
+        said_so, self._told = self._told, True
+        try:
+            self._vouched = self._server.initialize(self._url(observed) or "")
+            self._seen = observed
+        except AgentServerUnreachable:
+            if said_so:
+                raise
+            # It was taken to be dormant, and not asked: perhaps it boots once more.
+
+    def _create(self) -> None:
+        request = container_request(
+            self._sandbox,
+            self._settlement.spec(),
+            installation=self._parts.installation,
+            address=self._parts.settings.node_address,
+        )
+        try:
+            self._parts.engine.create(request)
+        except ImageMissing:
+            log.info("pulling", sandbox=self._sandbox.id, image=request.image)
+            self._parts.engine.pull(request.image)
+            self._parts.engine.create(request)
+
+    def _part_well(self, observed: Observed) -> None:
+        """Let the agent server send what it still has before its container goes: best effort."""
+        if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.FROZEN):
+            self._stop(observed)
+
+    def _freeze(self, observed: Observed) -> None:
+        """Frozen in the midst of their work, agents would go on with it after a resume: who asks for a pause ends it.
+
+        Deadlines and quotas do not: nobody has asked those agents to stop.
+        """
+        asked = self._sandbox.wish_reason is None
+        if asked and conversations.are_in(self._parts.database, self._sandbox.id):
+            self._interrupt_runs(observed)
+        self._parts.engine.freeze(self._name)
+
+    def _stop(self, observed: Observed) -> None:
+        """End it in order: what stands still must wake to hear of it."""
+        self._parts.engine.unfreeze(self._name)
+        self._interrupt_runs(observed)
+        self._parts.engine.stop(self._name, self._parts.settings.stop_seconds)
+
+    def _interrupt_runs(self, observed: Observed) -> None:
+        url = self._url(observed)
+        if self._sandbox.ready_at is not None and url is not None:
+            self._server.interrupt_runs(url)
+
+    def _url(self, observed: Observed) -> str | None:
+        """Where its agent server listens, if it is published."""
+        return next((str(url["url"]) for url in self._settlement.urls(observed) if url["name"] == AGENT_SERVER), None)
