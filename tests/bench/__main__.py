@@ -19,6 +19,7 @@ from tests.bench.pauses import pauses
 from tests.bench.queueing import queueing
 from tests.bench.site import Site, running_site
 from tests.bench.starts import cold, warm
+from tests.bench.versions import list_versions
 from tests.bench.wake import wakes
 from tests.bench.webhooks import webhooks
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
@@ -41,6 +42,7 @@ SITE_MEASURES: dict[str, Measure] = {
 # What has a store of its own.
 STORE_MEASURES: dict[str, Callable[[argparse.Namespace], Iterable[Figure]]] = {
     "engine": lambda options: [stopped_engine(options.database, options.runs)],
+    "versions": lambda options: [list_versions(options.database, options.runs)],
     "lists": lambda options: lists(options.database, options.size, options.runs, say, only=options.list),
 }
 MEASURES = (*SITE_MEASURES, *STORE_MEASURES)
@@ -50,7 +52,7 @@ def main(options: argparse.Namespace) -> None:
     """Measure, print each figure as soon as it is there, and keep all of them."""
     subject = options.peer or options.database
     say(f"{subject}; {json.dumps(describe())}\n\n{HEAD}")
-    figures = list(_told(peer.measure(options.peer, options.key, options.runs) if options.peer else _measure(options)))
+    figures = list(_told(_measure_peer(options) if options.peer else _measure(options)))
     if options.output is not None:
         _keep(options.output, subject, figures)
 
@@ -73,6 +75,10 @@ def _told(figures: Iterable[Figure]) -> Iterator[Figure]:
     for figure in figures:
         say(line(figure))
         yield figure
+
+
+def _measure_peer(options: argparse.Namespace) -> Iterator[Figure]:
+    return peer.measure(options.peer, options.key, options.runs, options.seconds)
 
 
 def _measure(options: argparse.Namespace) -> Iterator[Figure]:
@@ -116,5 +122,6 @@ if __name__ == "__main__":
     parser.add_argument("--list", default="", help="of `lists`, those whose name holds this")
     parser.add_argument("--json", type=Path, dest="output", help="where to keep every sample")
     parser.add_argument("--peer", metavar="URL", help="measure the V1 server that listens there instead")
+    parser.add_argument("--seconds", type=float, default=3, help="for --peer: how long each rate is taken")
     parser.add_argument("--key", default=os.environ.get("PEER_KEY", ""), help="for --peer; else $PEER_KEY")
     main(parser.parse_args())

@@ -75,7 +75,7 @@ def _fill(service: Service, client: Client) -> None:
 
 
 def _ask(service: Service, client: Client, runs: int) -> Runs:
-    request = make_request(LIST, client.person.key)
+    request = make_request(LIST, client.person.headers)
     time_requests(service.url, [request] * SAMPLES)
     return [time_requests(service.url, [request] * SAMPLES) for _ in range(runs)]
 

@@ -23,6 +23,7 @@ from tests.bench.load import load, make_request, time_requests
 from tests.bench.seeding import NEWEST, RARE, Seeded, seed
 from tests.bench.site import running_store
 from tests.factories import SECRET_KEY, Person
+from tests.services import http
 from tests.services.directories import short_directory
 from tests.services.forks import Fork
 from tests.services.service import free_port
@@ -108,7 +109,7 @@ def _cases(seeded: Seeded) -> Iterator[tuple[str, str, list[bytes]]]:
 def _ask(path: str, query: dict[str, str], person: Person, seeded: Seeded) -> bytes:
     filled = {name: value.format(sandbox=seeded.sandboxes[person.id][0]) for name, value in query.items()}
     paged = filled if path == COUNT else filled | {"limit": "50"}
-    return make_request(f"{path}?{urlencode(paged)}", person.key)
+    return make_request(f"{path}?{urlencode(paged)}", person.headers)
 
 
 def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seconds: float) -> Iterator[Figure]:
@@ -139,7 +140,7 @@ def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seco
 def _answer(api: Server, request: bytes) -> bytes:
     line, _, rest = request.decode().partition("\r\n")
     key = rest.partition("Bearer ")[2].strip()
-    answer = httpx.get(api.url + line.split(" ")[1], headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    answer = http.get(api.url + line.split(" ")[1], headers={"Authorization": f"Bearer {key}"}, timeout=60)
     return answer.raise_for_status().content
 
 
@@ -190,6 +191,6 @@ def _process(command: list[str], environment: dict[str, str], log: Path) -> Iter
 
 def _is_there(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=5).status_code == 200
+        return http.get(url, timeout=5).status_code == 200
     except httpx.TransportError:
         return False

@@ -6,7 +6,7 @@ It shares the processors with what it measures; `Load.client_cpu_seconds` says h
 import selectors
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -33,25 +33,34 @@ class Load:
         return self.requests / self.seconds
 
 
-def make_request(path: str, key: str = "") -> bytes:
+def make_request(path: str, headers: Mapping[str, str] | None = None) -> bytes:
     """A GET as it goes over the wire."""
-    signed = f"Authorization: Bearer {key}\r\n" if key else ""
-    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{signed}\r\n".encode()
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{lines}\r\n".encode()
 
 
-def time_requests(url: str, requests: Sequence[bytes]) -> list[float]:
-    """One client, one connection: the seconds that each request took."""
+def time_requests(url: str, requests: Sequence[bytes], *, pause_seconds: float = 0) -> list[float]:
+    """One client, one connection: the seconds that each request took; it rests before each."""
     with _connected(url) as connection:
-        return [_time(connection, request) for request in requests]
+        return [_time(connection, request, pause_seconds) for request in requests]
 
 
-def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float) -> Load:
-    """So many clients, each asking again as soon as it is answered, the requests in turn."""
+def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, apart: bool = False) -> Load:
+    """So many clients, each asking again as soon as it is answered, the requests in turn.
+
+    Args:
+        url: where the server listens.
+        requests: what is asked.
+        clients: how many ask at a time.
+        seconds: how long.
+        apart: each comes from an address of its own; the server must listen at 127.0.0.1.
+    """
     began, cpu = time.perf_counter(), time.process_time()
     until, done = began + seconds, 0
     with selectors.DefaultSelector() as selector:
         for number in range(clients):
-            _start(selector, url, requests, number * len(requests) // clients)
+            source = f"127.0.1.{number + 1}" if apart else ""
+            _start(selector, _connect(url, source), requests, number * len(requests) // clients)
         while time.perf_counter() < until:
             done += sum(_go_on(key.fileobj, key.data) for key, _ in selector.select(1))
         took = time.perf_counter() - began
@@ -71,8 +80,9 @@ class _Turn:
         return self.requests[self.position]
 
 
-def _start(selector: selectors.BaseSelector, url: str, requests: Sequence[bytes], position: int) -> None:
-    connection = _connect(url)
+def _start(
+    selector: selectors.BaseSelector, connection: socket.socket, requests: Sequence[bytes], position: int
+) -> None:
     turn = _Turn(requests, position)
     selector.register(connection, selectors.EVENT_READ, turn)
     connection.sendall(turn.next())
@@ -87,7 +97,8 @@ def _go_on(connection: object, turn: _Turn) -> bool:
     return True
 
 
-def _time(connection: socket.socket, request: bytes) -> float:
+def _time(connection: socket.socket, request: bytes, pause_seconds: float) -> float:
+    time.sleep(pause_seconds)
     began = time.perf_counter()
     connection.sendall(request)
     missing = _receive(connection, 0)
@@ -119,8 +130,8 @@ def _connected(url: str) -> Iterator[socket.socket]:
         connection.close()
 
 
-def _connect(url: str) -> socket.socket:
+def _connect(url: str, source: str = "") -> socket.socket:
     parts = urlsplit(url)
-    connection = socket.create_connection((parts.hostname, parts.port), timeout=60)
+    connection = socket.create_connection((parts.hostname, parts.port), 60, (source, 0) if source else None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection

@@ -1,85 +1,131 @@
 """Another V1 server, measured by the same client: starts, pauses and lists. It promises no `?wait=`, so we ask again.
 
 What it starts is deleted. Nothing is compared here: run the same against ours, on the same machine and image.
+
+The server that people use today delays whoever asks more than ten times a second, and refuses whoever asks more than
+twenty times. So acts begin after a rest, and what becomes of them is asked for ever less often.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
-from tests.bench.figures import Figure, Runs
+from tests.bench.figures import Figure
 from tests.bench.load import load, make_request, time_requests
 
+T = TypeVar("T")
 V1 = "/api/v1"
-# Between two questions for a sandbox's status, and how long one may take, in seconds.
-ASK_SECONDS = 0.01
-LONG = 180
-CLIENTS = 16
+# Until the first question for a sandbox's status, and how much longer until each next one, in seconds: ten a second.
+ASK_SECONDS, ASK_FACTOR, ASK_MOST_SECONDS = 0.01, 1.6, 0.2
+# After it, no server counts what was asked before.
+REST_SECONDS = 1.1
+# How long an answer may take, and how long what was asked for.
+ANSWER_SECONDS, MOST_SECONDS = 60, 180
+# How often a request is sent that is refused for being one too many.
+TRIES = 10
+# In each run, and while lists are asked for.
+PAUSES, LISTED = 3, 3
+CLIENTS, LIST_REQUESTS = 16, 10
 LISTS = {"sandboxes": f"{V1}/sandboxes/search?limit=50", "conversations": f"{V1}/app-conversations/search?limit=50"}
 
 
-def measure(url: str, key: str, runs: int) -> Iterator[Figure]:
+def measure(url: str, key: str, runs: int, seconds: float = 3) -> Iterator[Figure]:
     """Each figure as soon as it is there.
 
     Args:
         url: where the server listens, without a path.
         key: sent as a bearer token and as X-Session-API-Key: servers differ in what they read.
+        runs: how many samples of a start, and of each rate.
+        seconds: how long each rate is taken.
     """
     headers = {"Authorization": f"Bearer {key}", "X-Session-API-Key": key} if key else {}
-    with httpx.Client(base_url=url, headers=headers, timeout=LONG, trust_env=False) as http:
+    with ExitStack() as stack:
+        client = httpx.Client(base_url=url, headers=headers, timeout=ANSWER_SECONDS, trust_env=False)
+        http = stack.enter_context(client)
         yield from _lives(http, runs)
+        for _ in range(LISTED):
+            _await(http, stack.enter_context(_sandbox(http)), "RUNNING")
         for name, path in LISTS.items():
-            http.get(path).raise_for_status()
-            yield from _list(url, name, make_request(path, key), runs)
+            yield from _list(url, f"list of {name}", make_request(path, headers), runs, seconds)
 
 
 def _lives(http: httpx.Client, runs: int) -> Iterator[Figure]:
-    found: dict[str, Runs] = {step: [] for step in ("start, POST to RUNNING", "pause", "resume")}
-    for _ in range(runs):
-        sandbox_id = ""
-        try:
-            began = time.perf_counter()
-            sandbox_id = str(_post(http, f"{V1}/sandboxes")["id"])
-            _await(http, sandbox_id, "RUNNING")
-            found["start, POST to RUNNING"].append([time.perf_counter() - began])
-            for verb, status in (("pause", "PAUSED"), ("resume", "RUNNING")):
-                found[verb].append([_timed(partial(_wish, http, sandbox_id, verb, status))])
-        finally:
-            with suppress(httpx.HTTPError):
-                # V1's own server reads the id in the query, too.
-                http.delete(f"{V1}/sandboxes/{sandbox_id}", params={"sandbox_id": sandbox_id})
-    yield from (Figure(step, each) for step, each in found.items())
+    lives = [_rested(partial(_life, http)) for _ in range(runs)]
+    for name, each in zip(("start, POST to RUNNING", "pause", "resume"), zip(*lives, strict=True), strict=True):
+        yield Figure(name, list(each))
 
 
-def _list(url: str, name: str, request: bytes, runs: int) -> Iterator[Figure]:
-    yield Figure(f"list of {name}, one client", [time_requests(url, [request] * 50) for _ in range(runs)])
-    rates = [[load(url, [request], clients=CLIENTS, seconds=2).rate] for _ in range(runs)]
-    yield Figure(f"list of {name}, {CLIENTS} clients", rates, unit="1/s")
+def _life(http: httpx.Client) -> tuple[list[float], list[float], list[float]]:
+    """Seconds of a start, and of pauses and resumes in turn."""
+    began = time.perf_counter()
+    with _sandbox(http) as sandbox_id:
+        _await(http, sandbox_id, "RUNNING")
+        started, paused, resumed = [time.perf_counter() - began], [], []
+        for _ in range(PAUSES):
+            paused.append(_rested(partial(_wish, http, sandbox_id, "pause", "PAUSED")))
+            resumed.append(_wish(http, sandbox_id, "resume", "RUNNING"))
+    return started, paused, resumed
 
 
-def _wish(http: httpx.Client, sandbox_id: str, verb: str, status: str) -> None:
-    _post(http, f"{V1}/sandboxes/{sandbox_id}/{verb}")
+def _list(url: str, name: str, request: bytes, runs: int, seconds: float) -> Iterator[Figure]:
+    one_by_one = partial(time_requests, url, [request] * LIST_REQUESTS, pause_seconds=ASK_MOST_SECONDS)
+    yield Figure(f"{name}, now and then", [_rested(one_by_one) for _ in range(runs)])
+    at_once = partial(load, url, [request], clients=1, seconds=seconds)
+    yield Figure(f"{name}, one client", [[_rested(at_once).rate] for _ in range(runs)], unit="1/s")
+    if urlsplit(url).hostname == "127.0.0.1":  # at one address, many clients are one to a server that counts requests
+        apart = partial(load, url, [request], clients=CLIENTS, seconds=seconds, apart=True)
+        yield Figure(f"{name}, {CLIENTS} clients", [[_rested(apart).rate] for _ in range(runs)], unit="1/s")
+
+
+@contextmanager
+def _sandbox(http: httpx.Client) -> Iterator[str]:
+    """A new one's id; it is deleted after the block."""
+    sandbox_id = str(_ask(http, "POST", f"{V1}/sandboxes")["id"])
+    try:
+        yield sandbox_id
+    finally:
+        # V1's own server reads the id in the query.
+        _ask(http, "DELETE", f"{V1}/sandboxes/{sandbox_id}", sandbox_id=sandbox_id)
+
+
+def _wish(http: httpx.Client, sandbox_id: str, verb: str, status: str) -> float:
+    """Ask for it and wait until it is so; the seconds that took."""
+    began = time.perf_counter()
+    _ask(http, "POST", f"{V1}/sandboxes/{sandbox_id}/{verb}")
     _await(http, sandbox_id, status)
-
-
-def _post(http: httpx.Client, path: str) -> dict[str, Any]:
-    answer: dict[str, Any] = http.post(path).raise_for_status().json()
-    return answer
+    return time.perf_counter() - began
 
 
 def _await(http: httpx.Client, sandbox_id: str, status: str) -> None:
-    until = time.perf_counter() + LONG
-    while (shown := http.get(f"{V1}/sandboxes", params={"id": sandbox_id}).json()[0])["status"] != status:
-        if shown["status"] in ("ERROR", "MISSING") or time.perf_counter() > until:
-            raise RuntimeError(f"sandbox {sandbox_id} was to be {status} and is {shown}")
-        time.sleep(ASK_SECONDS)
+    """Wait until the sandbox is shown so.
+
+    Raises:
+        RuntimeError: it has failed, or is gone, or it takes too long.
+    """
+    until, pause = time.perf_counter() + MOST_SECONDS, ASK_SECONDS
+    while (shown := _ask(http, "GET", f"{V1}/sandboxes", id=sandbox_id)[0] or {}).get("status") != status:
+        if not shown or shown["status"] in ("ERROR", "MISSING") or time.perf_counter() > until:
+            raise RuntimeError(f"sandbox {sandbox_id} was to be {status} and is {shown or 'gone'}")
+        time.sleep(pause)
+        pause = min(pause * ASK_FACTOR, ASK_MOST_SECONDS)
 
 
-def _timed(act: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
+def _ask(http: httpx.Client, method: str, path: str, **params: str) -> Any:
+    """What the server answers; if that is a 429, what it answers when asked again at the time it names."""
+    answer = http.request(method, path, params=params)
+    for _ in range(TRIES):
+        if answer.status_code != httpx.codes.TOO_MANY_REQUESTS:
+            break
+        time.sleep(float(answer.headers.get("Retry-After", REST_SECONDS)))
+        answer = http.request(method, path, params=params)
+    return answer.raise_for_status().json()
+
+
+def _rested(act: Callable[[], T]) -> T:
+    time.sleep(REST_SECONDS)
+    return act()

@@ -16,6 +16,7 @@ from shared.store import specs
 from tests.services.directories import short_directory
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
 from tests.services.postgres import running_postgres
+from tests.services.processes import start_module
 from tests.services.service import Client, Service
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
@@ -81,6 +82,7 @@ def running_site(database: str) -> Iterator[Site]:
             docker_host=host,
             gateway=bridge_address(),
             installation=installation,
+            start=start_module,
         )
         for name in HURRIED:
             del service.environment[f"AW_{name}_SECONDS"]
@@ -109,7 +111,7 @@ def running_store(database: str) -> Iterator[str]:
     """An empty store of that kind, migrated; its URL."""
     with ExitStack() as stack:
         if database == "postgresql":
-            server = stack.enter_context(running_postgres(*POSTGRES))
+            server = stack.enter_context(running_postgres(*POSTGRES, durable=True))
             url = server.url(server.create())
         else:
             url = f"sqlite:///{stack.enter_context(short_directory('bench')) / 'bench.db'}"

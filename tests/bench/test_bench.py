@@ -1,0 +1,130 @@
+"""The benchmarks as commands: what they print, what they keep, and that nothing is left of them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.demo.network import bridge_address
+from tests.bench import peer
+from tests.bench.__main__ import MEASURES
+from tests.bench.machine import describe
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
+from tests.services.service import Service
+from tests.services.stores import SqliteStores
+from tests.waiting import eventually
+
+OWN = {
+    "queue: publish to done, no-op task": "ms",
+    "memory of API, worker and broker": "MB",
+}
+PEER = {
+    "start, POST to RUNNING": "ms",
+    "pause": "ms",
+    "resume": "ms",
+    "list of sandboxes, now and then": "ms",
+    "list of sandboxes, one client": "1/s",
+    f"list of sandboxes, {peer.CLIENTS} clients": "1/s",
+    "list of conversations, now and then": "ms",
+    "list of conversations, one client": "1/s",
+    f"list of conversations, {peer.CLIENTS} clients": "1/s",
+}
+
+
+@pytest.fixture
+def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Iterator[Service]:
+    """Ours, running beside the machine's engine, with the tiny image as its default."""
+    installation = name_installation()
+    with docker_engine(installation), sqlite_stores.fresh(tmp_path) as url, short_directory("service") as directory:
+        service = Service(
+            directory,
+            database_url=url,
+            broker_url=broker_url,
+            docker_host=os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"),
+            gateway=bridge_address(),
+            installation=installation,
+        )
+        try:
+            service.prepare(TINY_IMAGE)
+            service.start_api()
+            service.start_worker()
+            yield service
+        finally:
+            service.stop()
+            sys.stdout.write(service.log())
+
+
+def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What `make bench` runs."""
+    command = [sys.executable, "-m", "tests.bench", *arguments]
+    return subprocess.run(
+        command, cwd=REPOSITORY, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=200
+    )
+
+
+def rows(told: str) -> dict[str, list[str]]:
+    """The table's cells, by what is measured."""
+    lines = [line for line in told.splitlines() if line.startswith("| ")]
+    assert lines[0].startswith("| measure | p50 | p95 |")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+    return {name: rest for name, *rest in cells}
+
+
+def assert_kept(path: Path, subject: str, figures: dict[str, str], told: str) -> dict[str, Any]:
+    """The figures' samples, by name; they are those of the table, and the machine is described."""
+    kept = json.loads(path.read_text())
+    assert (kept["subject"], kept["machine"].keys()) == (subject, describe().keys())
+    assert {figure["name"]: figure["unit"] for figure in kept["figures"]} == figures
+    assert list(rows(told)) == [f"{name}, {unit}" for name, unit in figures.items()]
+    samples = {figure["name"]: figure["runs"] for figure in kept["figures"]}
+    assert all(value > 0 for runs in samples.values() for run in runs for value in run)
+    assert all(cells[0] for cells in rows(told).values())
+    return samples
+
+
+def test_own_parts_are_measured(tmp_path: Path) -> None:
+    output = tmp_path / "found" / "own.json"
+    measures = ["--only", "queue,memory", "--database", "sqlite", "--runs", "1"]
+    done = bench(*measures, "--json", str(output))
+    assert done.returncode == 0, done.stdout + done.stderr
+    samples = assert_kept(output, "sqlite", OWN, done.stdout)
+    assert [len(runs) for runs in samples.values()] == [1, 1]
+    assert len(samples["queue: publish to done, no-op task"][0]) == 100
+    queue = json.loads(output.read_text())["figures"][0]
+    assert (queue["baseline"], len(queue["baseline_runs"][0])) == ("bare push and pop", 100)
+    assert queue["p50"]["least"] <= queue["p50"]["median"] <= queue["p50"]["greatest"]
+
+
+def test_another_server_is_measured(service: Service, tmp_path: Path) -> None:
+    output = tmp_path / "peer.json"
+    with service.user("alice") as alice:
+        short = ["--runs", "1", "--seconds", "0.3"]
+        done = bench("--peer", service.url, *short, "--json", str(output), PEER_KEY=alice.person.key)
+        assert done.returncode == 0, done.stdout + done.stderr
+        samples = assert_kept(output, service.url, PEER, done.stdout)
+        assert [len(samples[name][0]) for name in ("pause", "resume")] == [peer.PAUSES] * 2
+        assert len(samples["list of sandboxes, now and then"][0]) == peer.LIST_REQUESTS
+        assert alice.person.key not in done.stdout + done.stderr + output.read_text()
+        assert alice.read("/api/v1/sandboxes/search")["items"] == []
+    with docker_engine(service.installation) as engine:
+        eventually(lambda: not engine.list_containers(service.installation))
+        eventually(lambda: not engine.list_volumes(service.installation))
+
+
+def test_without_its_key_it_says_so(service: Service) -> None:
+    done = bench("--peer", service.url, "--runs", "1", PEER_KEY="aw_wrong")
+    assert done.returncode == 1
+    assert "401 Unauthorized" in done.stderr
+
+
+def test_a_measure_that_is_not_there_is_refused_with_those_that_are() -> None:
+    done = bench("--only", "queue,speed")
+    assert done.returncode == 2
+    assert f"there is no speed; there are {', '.join(MEASURES)}" in " ".join(done.stderr.split())
+    assert done.stdout == ""

@@ -1,0 +1,116 @@
+"""Other servers than ours, scripted: how they are asked, and that what is started there is deleted in any case."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, HTTPException, Request, Response
+
+from tests.bench import peer
+from tests.services.asgi import serving
+
+KEY = "the-peer-s-key"
+
+
+class Peer:
+    """A V1 server of one sandbox. `statuses` are shown one after the other, the last for ever; None: it is gone."""
+
+    def __init__(self) -> None:
+        self.app = FastAPI()
+        self.statuses: list[str | None] = []
+        self.refused: set[str] = set()
+        self.fails = ""
+        self.asked: list[str] = []
+        self.deleted: list[str | None] = []
+        self.app.add_api_route("/api/v1/sandboxes", self._start, methods=["POST"])
+        self.app.add_api_route("/api/v1/sandboxes", self._get, methods=["GET"])
+        self.app.add_api_route("/api/v1/sandboxes/search", self._search, methods=["GET"])
+        self.app.add_api_route("/api/v1/app-conversations/search", self._search, methods=["GET"])
+        self.app.add_api_route("/api/v1/sandboxes/{_id}/{verb}", self._change, methods=["POST"])
+        self.app.add_api_route("/api/v1/sandboxes/{_id}", self._delete, methods=["DELETE"])
+        self.app.middleware("http")(self._admit)
+
+    async def _admit(self, request: Request, answer: Any) -> Response:
+        """Each request that is named in `refused` is one too many, once."""
+        assert request.headers["X-Session-API-Key"] == KEY
+        name = f"{request.method} {request.url.path.removeprefix('/api/v1')}"
+        self.asked.append(name)
+        if name in self.refused:
+            self.refused.remove(name)
+            return Response(status_code=429, headers={"Retry-After": "0"})
+        response: Response = await answer(request)
+        return response
+
+    def _start(self) -> dict[str, str]:
+        return {"id": "s1", "status": "STARTING"}
+
+    def _get(self, id: str) -> list[dict[str, str] | None]:  # noqa: A002 - the wire's name
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        return [{"id": id, "status": status} if status else None]
+
+    def _search(self) -> dict[str, list[str]]:
+        return {"items": []}
+
+    def _change(self, verb: str) -> dict[str, bool]:
+        if verb == self.fails:
+            raise HTTPException(500)
+        self.statuses = ["PAUSED" if verb == "pause" else "RUNNING"]
+        return {"success": True}
+
+    def _delete(self, sandbox_id: str | None = None) -> dict[str, bool]:
+        self.deleted.append(sandbox_id)
+        return {"success": True}
+
+
+@pytest.fixture
+def server() -> Peer:
+    return Peer()
+
+
+@pytest.fixture
+def url(server: Peer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where it listens; nobody rests for it."""
+    for name in ("REST_SECONDS", "ASK_MOST_SECONDS"):
+        monkeypatch.setattr(peer, name, 0.01)
+    with serving(server.app) as url:
+        yield url
+
+
+def test_what_is_started_is_deleted_each_time(server: Peer, url: str) -> None:
+    server.statuses = ["STARTING", "STARTING", "RUNNING"]
+    figures = {figure.name: figure.runs for figure in peer.measure(url, KEY, runs=2, seconds=0.1)}
+    assert [len(run) for run in figures["pause"]] == [peer.PAUSES] * 2
+    assert server.deleted == ["s1"] * (2 + peer.LISTED)
+    assert server.asked.count("POST /sandboxes") == len(server.deleted)
+
+
+@pytest.mark.parametrize("last", ["ERROR", "MISSING", None])
+def test_a_start_that_fails_is_told_and_deleted(server: Peer, url: str, last: str | None) -> None:
+    server.statuses = ["STARTING", last]
+    with pytest.raises(RuntimeError, match=f"s1 was to be RUNNING and is .*{last or 'gone'}"):
+        list(peer.measure(url, KEY, runs=2, seconds=0.1))
+    assert server.deleted == ["s1"]
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_step_that_fails_leaves_nothing(server: Peer, url: str, verb: str) -> None:
+    server.statuses, server.fails = ["RUNNING"], verb
+    with pytest.raises(httpx.HTTPStatusError, match="500"):
+        list(peer.measure(url, KEY, runs=1, seconds=0.1))
+    assert server.deleted == ["s1"]
+
+
+def test_what_takes_too_long_is_deleted(server: Peer, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "MOST_SECONDS", 0.1)
+    server.statuses = ["STARTING"]
+    with pytest.raises(RuntimeError, match="s1 was to be RUNNING"):
+        list(peer.measure(url, KEY, runs=1, seconds=0.1))
+    assert server.deleted == ["s1"]
+
+
+def test_who_is_refused_asks_again(server: Peer, url: str) -> None:
+    server.statuses = ["RUNNING"]
+    server.refused = {"POST /sandboxes", "GET /sandboxes", "POST /sandboxes/s1/pause", "DELETE /sandboxes/s1"}
+    assert len(list(peer.measure(url, KEY, runs=1, seconds=0.1))) == 9
+    assert (server.refused, server.deleted) == (set(), ["s1"] * (1 + peer.LISTED))

@@ -1,0 +1,55 @@
+"""What the versions of lists cost a write: wishes in the store, beside the same in a store without their triggers."""
+
+import time
+from contextlib import ExitStack, closing
+
+from sqlalchemy import text
+
+from shared.clock import after
+from shared.database import Database
+from shared.models import Sandbox
+from shared.states import Desired
+from shared.store.wishes import wish_at_once
+from tests.bench.figures import Figure, Runs
+from tests.bench.site import running_store
+from tests.factories import make_person, make_sandbox
+
+SAMPLES = 300
+TRIGGERS = {
+    "postgresql": (
+        "SELECT tgname, relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid "
+        "WHERE tgname LIKE 'note_list_change%' OR tgname LIKE 'renew_list_versions%'"
+    ),
+    "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' AND name LIKE '%_changes_lists_by_%'",
+}
+
+
+def list_versions(kind: str, runs: int) -> Figure:
+    """A wish for a sandbox, in the store alone, with both in turn."""
+    with ExitStack() as stack:
+        stores = [stack.enter_context(closing(Database(stack.enter_context(running_store(kind))))) for _ in range(2)]
+        _drop_triggers(stores[1])
+        sandboxes = [make_sandbox(store, make_person(store, "alice")) for store in stores]
+        found: tuple[Runs, Runs] = ([], [])
+        for _ in range(runs):
+            for taken in found:
+                taken.append([])
+            for _ in range(SAMPLES):
+                for store, sandbox, taken in zip(stores, sandboxes, found, strict=True):
+                    taken[-1].append(_wish(store, sandbox))
+    return Figure("a wish in the store, with the versions of lists", found[0], "without them", found[1])
+
+
+def _wish(database: Database, sandbox: Sandbox) -> float:
+    began = time.perf_counter()
+    wish_at_once(database, sandbox.id, str(sandbox.owner_id), Desired.PAUSED, due_at=after(5))
+    return time.perf_counter() - began
+
+
+def _drop_triggers(database: Database) -> None:
+    kind = database.engine.dialect.name
+    with database.transaction() as session:
+        triggers = session.connection().execute(text(TRIGGERS[kind])).all()
+        assert triggers, "the store has none to be rid of"
+        for name, table in triggers:
+            session.connection().exec_driver_sql(f"DROP TRIGGER {name}" + (f" ON {table}" if kind != "sqlite" else ""))
