@@ -18,6 +18,7 @@ import httpx
 
 from shared import failpoints
 from shared.errors import WorkspaceError
+from worker.patience import PatientTransport
 from worker.refusal_texts import refusal_text
 
 Redact = Callable[[str], str]
@@ -85,8 +86,8 @@ def open_client() -> httpx.Client:
 
     The environment's proxies are ignored: sandboxes are neighbours, not the internet.
     """
-    limits = httpx.Limits(keepalive_expiry=KEEPALIVE_SECONDS)
-    return httpx.Client(trust_env=False, timeout=CONTROL_SECONDS, limits=limits)
+    transport = PatientTransport(KEEPALIVE_SECONDS)
+    return httpx.Client(trust_env=False, timeout=CONTROL_SECONDS, transport=transport)
 
 
 def redacting(secrets: Iterable[str]) -> Redact:

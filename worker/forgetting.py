@@ -5,7 +5,7 @@ import structlog
 from shared.clock import after
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
-from shared.store import conversations, deletions
+from shared.store import conversations, deletions, start_tasks
 from worker.agent_server import AgentServerRefused, WrongServer
 from worker.parts import Parts
 from worker.turns import TryAgain
@@ -17,7 +17,7 @@ def forget(parts: Parts, conversation: Conversation) -> None:
     """Bring the deletion of a conversation as far as it goes now: what is left is done when its sandbox runs.
 
     Raises:
-        TryAgain: something else answers where its agent server did.
+        TryAgain: something else answers where its agent server did, or it may know the conversation only later.
         AgentServerUnreachable: nothing answers there.
     """
     _remove_events(parts, conversation)
@@ -58,9 +58,25 @@ def _is_forgotten(parts: Parts, conversation: Conversation) -> bool:
     if server is None:
         return False
     try:
-        server.delete_conversation(conversation.id)
+        known = server.delete_conversation(conversation.id)
     except WrongServer as error:
         raise TryAgain(str(error)) from None
     except AgentServerRefused as error:  # it would refuse again
         log.warning("not_forgotten", conversation=conversation.id, status=error.status)
+        return True
+    if not known:
+        _await_late_one(parts, conversation)
     return True
+
+
+def _await_late_one(parts: Parts, conversation: Conversation) -> None:
+    """Look twice: the server may be at a create whose start was given up while it was frozen (decision 40).
+
+    Raises:
+        TryAgain: it may be.
+    """
+    with parts.database.reading() as session:
+        begun = start_tasks.find_for_conversation(session, conversation.id) is not None
+    seconds = parts.settings.first_message_seconds
+    if begun and conversation.attempt == 0 and seconds > 0:
+        raise TryAgain("it may be made yet", seconds=seconds)

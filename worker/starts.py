@@ -9,14 +9,16 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from shared.clock import now
-from shared.errors import Cancelled
+from shared.errors import Cancelled, LeaseLost
 from shared.jobs import DeleteSandbox, DeliverMessages
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from shared.store import conversations, deadlines, deletions, pending_messages, start_tasks
+from worker import patience
 from worker.agent_request import TITLE_PROFILE, LlmNotConfigured, build_request
 from worker.agent_secrets import UnusableSecret
 from worker.agent_server import AgentServer, AgentServerRefused, AgentServerUnreachable, WrongServer
@@ -71,8 +73,9 @@ class ConversationStart:
         if Stage(self._task.stage).is_final:
             return
         try:
-            self._heed()
-            self._walk()
+            self._heed(self._task)
+            with patience.looking(self._look):
+                self._walk()
         except Cancelled:
             self._fail(Reason.CANCELLED, "cancelled by its owner")
         except StartFailed as failure:
@@ -87,9 +90,27 @@ class ConversationStart:
         if not Stage(self._task.stage).is_final:
             self._fail(Reason.INTERNAL_ERROR, "the worker failed at it again and again; its log says how")
 
-    def _heed(self) -> None:
-        if self._task.cancelled_at is not None:
-            raise Cancelled(f"start task {self._task.id} is cancelled")
+    def _heed(self, task: StartTask) -> None:
+        if task.cancelled_at is not None:
+            raise Cancelled(f"start task {task.id} is cancelled")
+
+    def _look(self) -> None:
+        """See, in the midst of a request, whether its answer is wanted, and whether its sandbox can give one.
+
+        Raises:
+            Cancelled: its owner has withdrawn the start.
+            StartFailed: the sandbox was paused or deleted, or has failed.
+            LeaseLost: another worker owns the task now.
+        """
+        try:
+            with self._parts.database.reading() as session:
+                task, sandbox = session.get_one(StartTask, self._task.id), self._find_sandbox(session)
+        except OperationalError:
+            return  # no news is no reason
+        if task.fence != self._task.fence:
+            raise LeaseLost(f"start task {task.id}: fence {self._task.fence} is no longer ours")
+        self._heed(task)
+        _check_sandbox(sandbox)
 
     def _walk(self) -> None:
         sandbox = self._await_sandbox()
@@ -126,16 +147,11 @@ class ConversationStart:
         if self._task.stage == Stage.WORKING:
             self._enter(Stage.WAITING_FOR_SANDBOX)
         with self._parts.database.reading() as session:
-            sandbox = session.get(Sandbox, self._task.sandbox_id)
-        if sandbox is None or sandbox.desired == Desired.DELETED:
-            raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
-        settled = sandbox.generation == sandbox.observed_generation
-        lost = sandbox.reason == Reason.NODE_LOST  # nobody knows for how long
-        if (settled or lost) and sandbox.status == Status.ERROR:
-            raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
-        if Desired(sandbox.desired).is_paused or (settled and sandbox.status == Status.PAUSED):
-            raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
+            sandbox = _check_sandbox(self._find_sandbox(session))
         return sandbox if sandbox.status == Status.RUNNING else None
+
+    def _find_sandbox(self, session: Session) -> Sandbox | None:
+        return session.get(Sandbox, self._task.sandbox_id)
 
     def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
         self._brings = prepare_repository(server, inputs.project) or Brings()
@@ -246,6 +262,23 @@ class ConversationStart:
             deletions.entomb(conversation, now())
         else:
             conversations.discard(session, conversation.id)
+
+
+def _check_sandbox(sandbox: Sandbox | None) -> Sandbox:
+    """The sandbox of a start, if it runs or is on its way to that.
+
+    Raises:
+        StartFailed: it is not.
+    """
+    if sandbox is None or sandbox.desired == Desired.DELETED:
+        raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
+    settled = sandbox.generation == sandbox.observed_generation
+    lost = sandbox.reason == Reason.NODE_LOST  # nobody knows for how long
+    if (settled or lost) and sandbox.status == Status.ERROR:
+        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
+    if Desired(sandbox.desired).is_paused or (settled and sandbox.status == Status.PAUSED):
+        raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
+    return sandbox
 
 
 def _start(parts: Parts, task: StartTask) -> None:

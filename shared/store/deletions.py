@@ -81,7 +81,7 @@ def entomb(conversation: Conversation, due_at: datetime) -> None:
     conversation.listed = False
     conversation.deleted_at = conversation.updated_at = now()
     conversation.awaits_sandbox = True
-    conversation.due_at = due_at
+    conversation.attempt, conversation.due_at = 0, due_at
     for name, value in BLANK.items():
         setattr(conversation, name, value)
 

@@ -110,6 +110,7 @@ VISIT = "GET /sandbox/{sandbox_id}"
 END = "DELETE /app-conversations/{conversation_id}"
 SWEPT = frozenset({"sweep"})
 DELIVERY = frozenset({"conversations.deliver"})
+REMOVAL = frozenset({"sandboxes.delete"})
 CREATE = "agent_server.start_the_conversation"
 MESSAGE = "agent_server.take_a_message"
 PROFILE = "agent_server.keep_a_profile"
@@ -157,7 +158,12 @@ OPERATIONS: Mapping[str, Operation] = {
         afterwards.forgotten,
     ),
     "delete-last-conversation": Operation(
-        frozenset({END, "conversations.delete", "sandboxes.delete"}), requests.delete_conversation, given.conversing
+        frozenset({END, "conversations.delete", "sandboxes.delete"}),
+        requests.delete_last_conversation,
+        given.conversing,
+        # Or the end of the sandbox might ask for another look at the conversation, or might not.
+        holds=ROUTINES | REMOVAL,
+        lets=REMOVAL,
     ),
     "resume-with-a-deleted-conversation": Operation(
         frozenset({"sandboxes.resume", "conversations.refresh"}),

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Any
 
 import httpx
-from sqlalchemy import update
-from sqlmodel import select
+from sqlalchemy import or_, update
+from sqlmodel import col, select
 
 from shared.models import (
     ApiKey,
@@ -15,9 +15,10 @@ from shared.models import (
 )
 from tests.api.agent_reports import told_conversation, told_event, told_stats, told_update, told_usage
 from tests.factories import session_key_of
-from tests.faults.runner import Runner
+from tests.faults.runner import PROCESSES, Runner
 from tests.faults.wishes import Outcome, Verb
 from tests.services import http
+from tests.waiting import eventually
 
 SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
@@ -81,6 +82,19 @@ def delete_conversation(runner: Runner, _sandbox_id: str) -> None:
     if answer is not None:
         assert answer.status_code == 200, answer.text
         runner.client.history.answer(call, Outcome.OK, Verb.FORGET, task.id)
+
+
+def delete_last_conversation(runner: Runner, sandbox_id: str) -> None:
+    """The same, until its worker has seen to it, or somebody has died."""
+    delete_conversation(runner, sandbox_id)
+    eventually(lambda: any(map(runner.is_dead, PROCESSES)) or not _awaits_worker(runner))
+
+
+def _awaits_worker(runner: Runner) -> bool:
+    """Whether a conversation wants a worker, or has one."""
+    wanted = or_(col(Conversation.due_at).is_not(None), col(Conversation.lease_until).is_not(None))
+    with runner.service.database.reading() as session:
+        return session.exec(select(Conversation.id).where(wanted)).first() is not None
 
 
 def say(runner: Runner, _sandbox_id: str) -> None:

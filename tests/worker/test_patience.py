@@ -1,0 +1,111 @@
+"""Waits for an answer that are given up: the look that is taken meanwhile says that nobody wants it any more."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tests.waiting import eventually
+from worker import patience
+from worker.agent_server import open_client
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Unwanted(Exception):
+    """What a look may say."""
+
+
+class Silent:
+    """A server of one request, that answers when it is told to."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self.may_answer = threading.Event()
+        self._listener = listener
+
+    def serve(self) -> bool:
+        """Whether the client was there still when it was answered."""
+        connection, _ = self._listener.accept()
+        with connection:
+            connection.settimeout(10)
+            connection.recv(65_536)
+            self.may_answer.wait(10)
+            try:
+                connection.sendall(ANSWER)
+            except OSError:
+                return False
+            return connection.recv(1) == b""
+
+
+@contextmanager
+def silent() -> Iterator[Silent]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield Silent(listener)
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LOOK_SECONDS", 0.02)
+
+
+def test_a_look_ends_the_wait_and_hangs_up() -> None:
+    looks = []
+
+    def look() -> None:
+        looks.append(time.monotonic())
+        if len(looks) == 3:
+            raise Unwanted
+
+    with silent() as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(server.serve)
+        with pytest.raises(Unwanted), patience.looking(look):
+            client.get(server.url, timeout=60)
+        assert len(looks) == 3
+        server.may_answer.set()
+        served.result(10)  # it had no client any more, or one that had hung up
+
+
+def test_an_answer_that_comes_after_looks_is_whole() -> None:
+    looks = threading.Semaphore(0)
+    with silent() as server, open_client() as client, ThreadPoolExecutor(2) as pool:
+        pool.submit(server.serve)
+
+        def ask() -> httpx.Response:
+            with patience.looking(looks.release):
+                return client.get(server.url, timeout=60)
+
+        asked = pool.submit(ask)
+        for _ in range(3):
+            assert looks.acquire(timeout=10)
+        server.may_answer.set()
+        assert asked.result(10).text == "ok"
+
+
+def test_the_limit_of_a_request_holds_whoever_looks() -> None:
+    looks: list[None] = []
+    with silent() as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve)
+        with pytest.raises(httpx.ReadTimeout), patience.looking(lambda: looks.append(None)):
+            client.get(server.url, timeout=0.2)
+        server.may_answer.set()
+    assert looks
+
+
+def test_nobody_looks_for_another_thread_or_afterwards() -> None:
+    looks: list[None] = []
+    with silent() as server, open_client() as client, ThreadPoolExecutor(2) as pool:
+        with patience.looking(lambda: looks.append(None)):
+            served = pool.submit(server.serve)
+            asked = pool.submit(client.get, server.url, timeout=0.2)
+            eventually(asked.done)
+        assert isinstance(asked.exception(), httpx.ReadTimeout)
+        server.may_answer.set()
+        served.result(10)
+        patience.look_about()
+    assert looks == []
