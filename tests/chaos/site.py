@@ -25,6 +25,8 @@ BROKEN_IMAGE = "agent-workspace/tiny:broken"
 SLOW_IMAGE = "agent-workspace/tiny:slow"
 # Its agent server holds conversations; the others' refuse them.
 TALKING_IMAGE = "agent-workspace/tiny:talking"
+# As the real one: much may happen in the midst of it.
+CREATES = {"TINY_CREATE_SECONDS": "0.3"}
 DISK_BYTES = 192 * 1024 * 1024
 # What a database must not lose by a crash of its own; tests elsewhere do without.
 DURABLE = "synchronous_commit=on"
@@ -140,5 +142,5 @@ def _make_service(
     service.prepare(TINY_IMAGE, registry.image)
     service.add_spec(BROKEN_IMAGE, {"TINY_EXIT_CODE": "3"})
     service.add_spec(SLOW_IMAGE, {"TINY_BOOT_SECONDS": "2"})
-    service.add_spec(TALKING_IMAGE, {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"})
+    service.add_spec(TALKING_IMAGE, {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"} | CREATES)
     return service
