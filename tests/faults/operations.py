@@ -150,7 +150,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "conversation-without-a-title": _conversation(
         given.talking, afterwards.begun_untitled_once, PROFILE, act=requests.converse_untitled
     ),
-    "refused-conversation-in-a-sandbox": _conversation(given.refusing, afterwards.refused_once, CREATE, FORGET),
+    "refused-conversation-in-a-sandbox": _conversation(
+        given.refusing, afterwards.refused_once, CREATE, FORGET, lets=SWEPT
+    ),
     "delete-conversation": Operation(
         frozenset({END, "conversations.delete"}),
         requests.delete_conversation,
