@@ -117,8 +117,13 @@ def _begin(session: Session, vault: Vault, wish: Wish) -> Start:
     sandbox, first = _ready_sandbox(session, vault, wish, place)
     task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(first, StartSandbox)
     pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
-    jobs = (*pauses, first, StartConversation(task.id, sandbox.node_id))
+    jobs = (*pauses, first, None if _is_claimed(sandbox) else StartConversation(task.id, sandbox.node_id))
     return Start(task, sandbox, tuple(job for job in jobs if job is not None), tuple(paused))
+
+
+def _is_claimed(sandbox: Sandbox) -> bool:
+    """Whether it comes from the warm pool: it runs in a moment, and has the task looked at when it does."""
+    return sandbox.boot_key is not None and sandbox.ready_at is None
 
 
 def _inherit(session: Session, wish: Wish) -> dict[str, Any]:
@@ -152,7 +157,7 @@ def _find_sandbox(session: Session, wish: Wish, request: dict[str, Any]) -> Sand
 
 def _choose_place(session: Session, wish: Wish, settings: StoredSettings) -> Sandbox | SandboxSpec:
     """The sandbox that it joins, or the spec of the new one that it needs."""
-    spec = specs.choose_spec(session, wish.owner_id, None)
+    spec = specs.prefer_spec(session, settings.default_sandbox_spec_id)
     return grouping.choose(session, wish.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
 
 

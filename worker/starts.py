@@ -6,6 +6,7 @@ loads a project's skills itself.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -117,6 +118,7 @@ class ConversationStart:
         if sandbox is None:
             return  # published again when the sandbox settles
         inputs = load_inputs(self._parts, self._task, sandbox)
+        body = build_request(inputs.agent)  # what can't be asked for is found before anything is done
         server = self._parts.agent_server(sandbox, redact=inputs.redact)
         if server is None:
             raise AgentServerUnreachable("the sandbox has no agent server's address yet")
@@ -124,12 +126,12 @@ class ConversationStart:
             (Stage.PREPARING_REPOSITORY, self._prepare_repository),
             (Stage.RUNNING_SETUP_SCRIPT, self._run_setup_script),
             (Stage.SETTING_UP_GIT_HOOKS, self._install_git_hooks),
-            (Stage.STARTING_CONVERSATION, self._create_conversation),
+            (Stage.STARTING_CONVERSATION, partial(self._create_conversation, body)),
         )
         order = list(Stage)
         for stage, step in steps:
             if order.index(stage) >= order.index(Stage(self._task.stage)) and self._has_work(stage):
-                self._enter(stage)
+                self._enter(stage, inputs)
                 step(server, inputs)
         self._finish()
 
@@ -162,12 +164,7 @@ class ConversationStart:
     def _install_git_hooks(self, server: AgentServer, inputs: StartInputs) -> None:
         install_git_hooks(server, inputs.project.folder)
 
-    def _create_conversation(self, server: AgentServer, inputs: StartInputs) -> None:
-        body = build_request(inputs.agent)
-        with self._parts.database.transaction() as session:
-            if conversations.find(session, self._task.conversation_id) is None:
-                # Unlisted: its webhooks are welcome from now on, its owner sees it once it is READY.
-                session.add(inputs.conversation(self._task))
+    def _create_conversation(self, body: dict[str, Any], server: AgentServer, inputs: StartInputs) -> None:
         self._provide_title_llm(server, inputs)
         server.create_conversation(body)
         if self._sent_before and inputs.agent.initial_message:
@@ -206,10 +203,17 @@ class ConversationStart:
             conversation = session.get_one(Conversation, self._task.conversation_id)
         return self._parts.settings.first_message_seconds - (now() - conversation.created_at).total_seconds()
 
-    def _enter(self, stage: Stage) -> None:
+    def _enter(self, stage: Stage, inputs: StartInputs | None = None) -> None:
         log.info("stage", task=self._task.id, stage=stage.value, sandbox=self._task.sandbox_id)
         with self._parts.database.transaction() as session:
             start_tasks.advance(session, self._task, stage)
+            if inputs is not None and stage == Stage.STARTING_CONVERSATION:
+                self._expect(session, inputs)
+
+    def _expect(self, session: Session, inputs: StartInputs) -> None:
+        """Have its row there, unlisted: its webhooks are welcome from now on, its owner sees it once it is READY."""
+        if conversations.find(session, self._task.conversation_id) is None:
+            session.add(inputs.conversation(self._task))
 
     def _finish(self) -> None:
         with self._parts.database.transaction() as session:

@@ -49,10 +49,20 @@ def choose_spec(session: Session, owner_id: str, spec_id: str | None) -> Sandbox
     Raises:
         NotFound: there is none.
     """
-    settings = None if spec_id else session.get(UserSettings, owner_id)
-    preferred = settings and settings.document.get("default_sandbox_spec_id")
+    if spec_id:
+        return get_spec(session, spec_id)
+    settings = session.get(UserSettings, owner_id)
+    return prefer_spec(session, settings.document.get("default_sandbox_spec_id") if settings else None)
+
+
+def prefer_spec(session: Session, preferred: str | None) -> SandboxSpec:
+    """The spec that a user's settings name, if it is there, or else the default one.
+
+    Raises:
+        NotFound: there is none.
+    """
     found = session.get(SandboxSpec, preferred) if preferred else None
-    return found or get_spec(session, spec_id)
+    return found or get_spec(session, None)
 
 
 def read_spec(database: Database, spec_id: str) -> SandboxSpec:

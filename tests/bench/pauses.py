@@ -6,7 +6,11 @@ from collections.abc import Callable
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, bare_container, delete, timed_start
-from worker.sandbox_container import server_config
+from tests.waiting import eventually
+from worker.sandbox_container import container_name, server_config
+
+# Of one processor.
+AT_REST = 0.05
 
 
 def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[Figure]:
@@ -14,6 +18,8 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
     _, sandbox_id = timed_start(site, image)
     with bare_container(site, image) as bare:
         bare.boot(server_config(KEY, webhook_url=WEBHOOK, origins=[]))
+        for container in (container_name(sandbox_id), bare.request.name):
+            _await_rest(site, container)
         verbs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "pause": (lambda: _wish(site, sandbox_id, "pause"), lambda: site.api.pause(bare.request.name)),
             "resume": (lambda: _wish(site, sandbox_id, "resume"), lambda: site.api.unpause(bare.request.name)),
@@ -25,8 +31,10 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
                 for verb in verbs:
                     found[verb].append([])
             for _ in range(samples):
-                for verb, (wish, call) in verbs.items():
+                # In turn: what one pause meets, of the other's being thawed just before, so does the other.
+                for verb, (wish, _) in verbs.items():
                     ours[verb][-1].append(_timed(wish))
+                for verb, (_, call) in verbs.items():
                     theirs[verb][-1].append(_timed(call))
     delete(site, sandbox_id)
     return [
@@ -45,6 +53,24 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
 def _wish(site: Site, sandbox_id: str, verb: str) -> None:
     answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
     assert answer.headers["Wish-Settled"] == "true", answer.text
+
+
+def _await_rest(site: Site, container: str) -> None:
+    """A server that has booted just now goes on for seconds; frozen half of the time, it would be at it all along."""
+    eventually(lambda: _share(site, container) < AT_REST, deadline_seconds=60)
+
+
+def _share(site: Site, container: str) -> float:
+    """How much of one processor a container takes, over a second."""
+    before = _used(site, container)
+    time.sleep(1)
+    return (_used(site, container) - before) / 1e9
+
+
+def _used(site: Site, container: str) -> int:
+    """Nanoseconds of processors."""
+    told = site.api.stats(container, stream=False, one_shot=True)
+    return int(told["cpu_stats"]["cpu_usage"]["total_usage"])
 
 
 def _timed(act: Callable[[], object]) -> float:

@@ -262,7 +262,7 @@ class TestSecrets:
         task_id = ask(parts, user, sandbox_id)
         start_conversation(parts, task_id)
         task = task_of(parts, task_id)
-        assert (task.stage, task.attempt) == (Stage.STARTING_CONVERSATION, 1)
+        assert (task.stage, task.attempt) == (Stage.WAITING_FOR_SANDBOX, 1)
         assert task.due_at
         assert "RuntimeError" in logged(caplog)
         assert_no_secret(logged(caplog))
