@@ -86,10 +86,10 @@ async def find_holder(request: Request) -> KeyHolder:
         Unauthenticated: no key, or a wrong one, or nobody is signed in.
         Forbidden: a cookie came with what another origin's page sent.
     """
-    here, key, token = get_context(request), _read_key(request), read_token(request)
-    if key:
+    here = get_context(request)
+    if key := _read_key(request):
         holder = await here.callers.find(key)
-    elif token:
+    elif token := read_token(request):
         check_origin(request)
         holder = await here.signed_in.find(token)
     else:

@@ -12,6 +12,7 @@ from api.traffic.visit import PREFIX
 WEBHOOKS = "/api/v1/webhooks/"
 # Bodies that we don't keep, but pass on as they come.
 PASSED_ON = f"{PREFIX}/"
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
 
 class BodyGuard:
@@ -28,13 +29,13 @@ class BodyGuard:
         if scope["type"] != "http" or scope["path"].startswith(PASSED_ON):
             await self._app(scope, receive, send)
             return
-        webhook = scope["path"].startswith(WEBHOOKS)
-        body = await _read(receive, self._max_webhook_bytes if webhook else self._max_bytes)
+        webhook, has_body = scope["path"].startswith(WEBHOOKS), _has_body(scope)
+        body = await _read(receive, self._max_webhook_bytes if webhook else self._max_bytes) if has_body else b""
         refusal = self._refuse(scope, body, webhook=webhook)
         if refusal is not None:
             await refusal(scope, receive, send)
         elif body is not None:
-            await self._app(scope, _replay(body, receive), send)
+            await self._app(scope, _replay(body, receive) if has_body else receive, send)
 
     def _refuse(self, scope: Scope, body: bytes | None, *, webhook: bool) -> JSONResponse | None:
         if body is None:
@@ -46,6 +47,11 @@ class BodyGuard:
         if not webhook and (b"\0" in body or _says_nul(body)):
             return _nul(("body",))
         return None
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether there may be one: what says neither its length nor that it comes in parts has none (RFC 9112, 6.3)."""
+    return any(name in BODY_HEADERS for name, _ in scope["headers"])
 
 
 async def _read(receive: Receive, limit: int) -> bytes | None:
