@@ -16,6 +16,7 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.errors import Cancelled, LeaseLost
 from shared.jobs import DeleteSandbox, DeliverMessages
+from shared.leases import FARTHEST
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from shared.store import conversations, deadlines, deletions, pending_messages, start_tasks
@@ -200,8 +201,10 @@ class ConversationStart:
     def _seconds_to_hear(self) -> float:
         """How much longer the first create may take; its row was made just before."""
         with self._parts.database.reading() as session:
-            conversation = session.get_one(Conversation, self._task.conversation_id)
-        return self._parts.settings.first_message_seconds - (now() - conversation.created_at).total_seconds()
+            began = session.get_one(Conversation, self._task.conversation_id).created_at
+        if began > now() + FARTHEST:
+            return 0.0  # by a clock that was wrong: nobody waits until it is right
+        return self._parts.settings.first_message_seconds - max(0.0, (now() - began).total_seconds())
 
     def _enter(self, stage: Stage, inputs: StartInputs | None = None) -> None:
         log.info("stage", task=self._task.id, stage=stage.value, sandbox=self._task.sandbox_id)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from shared.clock import after, now
-from shared.models import Node, Sandbox, StartTask
+from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
@@ -149,6 +149,18 @@ def test_message_that_may_be_on_its_way_is_not_sent_again(
     change(parts, StartTask, task_id, due_at=now())
     start_conversation(patient, task_id)
     assert "send_message" not in server.calls
+    assert_ready_once(parts, server, task_id)
+
+
+def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    """The conversation's row was made by a clock that was an hour ahead."""
+    patient = replace(parts, settings=parts.settings.model_copy(update={"first_message_seconds": 60}))
+    task_id = begin_without_message(parts, user, sandbox_id, server)
+    change(parts, Conversation, task_of(parts, task_id).conversation_id, created_at=after(3600))
+    start_conversation(patient, task_id)
+    assert server.calls.count("send_message") == 1
     assert_ready_once(parts, server, task_id)
 
 
