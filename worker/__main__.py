@@ -4,6 +4,7 @@ import os
 import signal
 import uuid
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 from celery import Celery
@@ -79,6 +80,7 @@ def main() -> None:
     for routine in routines:
         routine.stop()
     parts.looks.shutdown(cancel_futures=True)
+    parts.probes.shutdown(wait=False, cancel_futures=True)
     parts.http.close()  # or a server that drips its answer would keep us here
     life.close()
     raise SystemExit(worker.exitcode)
@@ -101,6 +103,7 @@ def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Pa
         keeper=LeaseKeeper(database, owner, settings.lease_seconds),
         http=open_client(),
         looks=open_threads(),
+        probes=ThreadPoolExecutor(settings.concurrency, "probe"),
         installation=installation,
     )
 

@@ -31,6 +31,8 @@ class Parts:
     http: httpx.Client
     # Where looks are taken (worker.looks).
     looks: Executor
+    # Where agent servers are asked while their containers are being thawed (worker.sandbox_server).
+    probes: Executor
     # Label of our containers: another installation's on the same engine are none of our business.
     installation: str
 

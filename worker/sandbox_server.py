@@ -1,5 +1,7 @@
 """A sandbox's agent server, from its boot to its end: what it is told, and what it says of itself."""
 
+from concurrent.futures import Future
+
 import structlog
 
 from shared.models import Sandbox
@@ -25,6 +27,7 @@ class SandboxServer:
         """Take the row as claimed by the worker; it is kept up to date there."""
         self._parts = parts
         self._sandbox = sandbox
+        self._question: Future[bool] | None = None
 
     def config(self) -> bytes:
         """The file that it reads when it boots: for its owner, or, in the warm pool, for nobody yet."""
@@ -33,6 +36,10 @@ class SandboxServer:
         if self._sandbox.owner_id is None and self._sandbox.boot_key is not None:
             return dormant_config(self._parts.vault.decrypt(self._sandbox.boot_key), origins=origins)
         return server_config(self._session_key(), webhook_url=self._parts.shared.webhook_url, origins=origins)
+
+    def ask_ahead(self, url: str) -> None:
+        """Ask a frozen one, which answers as soon as it is thawed: before the engine has said that it is."""
+        self._question = self._parts.probes.submit(self._at(url).answers)
 
     def listen(self, url: str, *, vouched: bool) -> Health:
         """What it says.
@@ -45,7 +52,7 @@ class SandboxServer:
         """
         server = self._at(url)
         if vouched:
-            return Health.READY if server.answers() else Health.SILENT
+            return Health.READY if self._has_answered() or server.answers() else Health.SILENT
         if self._sandbox.boot_key is not None:
             dormant = server.is_dormant()
             if self._sandbox.owner_id is None:
@@ -86,6 +93,11 @@ class SandboxServer:
         """Whether what it says matters to what is wished."""
         wish = Desired(self._sandbox.desired)
         return wish == Desired.RUNNING or (wish.is_paused and not fresh)
+
+    def _has_answered(self) -> bool:
+        """Whether what was asked ahead was answered; that counts once, and only if a thread was free to ask it."""
+        question, self._question = self._question, None
+        return question is not None and not question.cancel() and question.result()
 
     def _at(self, url: str) -> AgentServer:
         server = self._parts.agent_server(self._sandbox, url)

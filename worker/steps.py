@@ -1,5 +1,7 @@
 """The steps that bring one sandbox on, and what a turn knows of its container and server from having taken them."""
 
+from dataclasses import replace
+
 import structlog
 
 from shared.models import Sandbox
@@ -105,7 +107,7 @@ class Steps:
             case Step.STOP:
                 self._stop(observed)
             case Step.UNFREEZE:
-                engine.unfreeze(self._name)
+                self._unfreeze(observed)
             case Step.DISCARD:
                 engine.discard(self._name)
             case Step.REMOVE:
@@ -151,6 +153,16 @@ class Steps:
         if asked and conversations.are_in(self._parts.database, self._sandbox.id):
             self._interrupt_runs(observed)
         self._parts.engine.freeze(self._name)
+
+    def _unfreeze(self, observed: Observed) -> None:
+        """Thaw it. That one runs which was ready before, its server's answer will tell: the engine isn't asked, too."""
+        url = self._url(observed)
+        if self._sandbox.ready_at is None or url is None:
+            self._parts.engine.unfreeze(self._name)
+            return
+        self._server.ask_ahead(url)
+        self._parts.engine.unfreeze(self._name)
+        self._seen = replace(observed, state=ContainerState.RUNNING)
 
     def _stop(self, observed: Observed) -> None:
         """End it in order: what stands still must wake to hear of it."""

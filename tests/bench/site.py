@@ -1,6 +1,5 @@
 """The service as `make run` starts it, with a store, a broker and containers of the benchmark's own."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from shared.models import Sandbox
 from shared.states import Desired, Status
 from shared.store import specs
 from tests.services.directories import short_directory
-from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
+from tests.services.engine import ENGINE, SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
 from tests.services.postgres import running_postgres
 from tests.services.processes import start_module
 from tests.services.service import Client, Service
@@ -74,7 +73,7 @@ def running_site(database: str) -> Iterator[Site]:
         engine = stack.enter_context(docker_engine(bare_installation))
         broker = stack.enter_context(running_valkey())
         directory = stack.enter_context(short_directory("bench"))
-        host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+        host = ENGINE
         service = Service(
             directory,
             database_url=stack.enter_context(running_store(database)),

@@ -15,7 +15,7 @@ from tests.bench import peer
 from tests.bench.__main__ import MEASURES
 from tests.bench.machine import describe
 from tests.services.directories import REPOSITORY, short_directory
-from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
+from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine, name_installation
 from tests.services.service import Service
 from tests.services.stores import SqliteStores
 from tests.waiting import eventually
@@ -46,7 +46,7 @@ def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Ite
             directory,
             database_url=url,
             broker_url=broker_url,
-            docker_host=os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"),
+            docker_host=ENGINE,
             gateway=bridge_address(),
             installation=installation,
         )

@@ -195,9 +195,10 @@ class FakeEngine:
 
     def agent_servers(self) -> httpx.Client:
         """A client for which the containers' agent servers listen on their published ports."""
-        return httpx.Client(transport=httpx.MockTransport(self._answer))
+        return httpx.Client(transport=httpx.MockTransport(self.answer))
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """What the agent server at that port says."""
         with self._lock:
             found = next((c for c in self.containers.values() if request.url.port in c.ports.values()), None)
         if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":

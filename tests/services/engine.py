@@ -9,6 +9,7 @@ from pathlib import Path
 from shared.ids import new_id
 from worker.engine import INSTALLATION_LABEL, DockerEngine
 
+ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
 TINY_IMAGE = "agent-workspace/tiny:5"
 # Every installation of a test is named so, with the pid of its process: what a killed one left can be told and swept.
@@ -18,7 +19,7 @@ TEST_INSTALLATION = "test-"
 @contextmanager
 def docker_engine(installation: str) -> Iterator[DockerEngine]:
     """The engine that `make test` has seen to; what carries the installation's label is gone after the block."""
-    engine = DockerEngine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    engine = DockerEngine(ENGINE)
     _sweep_the_dead(engine)
     try:
         yield engine

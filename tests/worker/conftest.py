@@ -42,6 +42,7 @@ def parts(
             keeper=LeaseKeeper(database, "worker-1", 15),
             http=http,
             looks=PatientExecutor(),
+            probes=PatientExecutor(),
             installation=INSTALLATION,
         )
 

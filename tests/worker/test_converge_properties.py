@@ -155,6 +155,7 @@ def make_parts(path: Path, engine: FakeEngine) -> Parts:
         keeper=LeaseKeeper(database, "worker-1", 15),
         http=engine.agent_servers(),
         looks=PatientExecutor(),
+        probes=PatientExecutor(),
         installation=INSTALLATION,
     )
 

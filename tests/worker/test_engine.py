@@ -2,17 +2,22 @@
 
 import gc
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
+from docker import APIClient
 
 from shared.ids import new_id
 from tests.fakes.engine import FakeEngine
-from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
+from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
 from worker import own_doings
 from worker.containers import ContainerRequest, ContainerState, Engine, EngineRefused, EngineUnavailable, ImageMissing
-from worker.engine import INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
+from worker.engine import EVENTS, INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
 from worker.sandbox_container import CONFIG_ENV, CONFIG_PATH
 
 
@@ -60,6 +65,14 @@ def started(engine: Engine, request: ContainerRequest) -> str:
     engine.put_file(request.name, CONFIG_PATH, CONFIG)
     engine.start(request.name)
     return request.name
+
+
+def told_by_the_engine(installation: str, since: int) -> Counter[str]:
+    """How often each container changed, by the engine's memory: one that is thawed at once it may call frozen again."""
+    filters = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
+    with closing(APIClient(ENGINE)) as client:
+        events = client.events(since=since, until=int(time.time()) + 1, filters=filters, decode=True)
+        return Counter(event["Actor"]["Attributes"]["name"] for event in events)
 
 
 def state(engine: Engine, name: str) -> ContainerState:
@@ -196,23 +209,26 @@ class TestDockerAlone:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(own_doings, "ECHO_SECONDS", 60.0)  # however late the engine tells of it
-        seen: list[str] = []
+        began, seen = int(time.time()), list[str]()
         changes = docker.follow(installation)
         follower = threading.Thread(target=lambda: seen.extend(changes))
         follower.start()
+        first, second, last = (replace(request_, name=f"aw-{new_id()}") for _ in range(3))
         with docker_engine(installation) as another:
-            name = started(another, request_)
-            docker.freeze(name)
-            another.unfreeze(name)
-            # Events come in order: had ours been told, it would be one of these.
-            eventually(lambda: len(seen) >= 2)
-            assert seen == [name, name]
-            docker.freeze(name)
-            docker.freeze(name)  # nothing happens, and so nothing is told
-            docker.unfreeze(name)
-            another.stop(name, 0)
-            eventually(lambda: len(seen) >= 3)
-            assert seen == [name, name, name]
+            started(another, first)
+            docker.unfreeze(first.name)  # nothing happens, and so nothing is expected
+            docker.freeze(first.name)
+            another.unfreeze(first.name)
+            started(another, second)
+            another.freeze(second.name)
+            docker.unfreeze(second.name)
+            another.stop(first.name, 0)
+            started(another, last)
+            # Events come in order: had more been told, it would be there by then.
+            eventually(lambda: last.name in seen)
+            ours = Counter([first.name, second.name])
+            assert Counter(seen) == told_by_the_engine(installation, began) - ours
+        assert seen[0] == first.name
         docker.close()
         follower.join(10)
         assert not follower.is_alive()

@@ -209,6 +209,7 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         keeper=LeaseKeeper(scheduled, "worker-0", 15),
         http=engine.agent_servers(),
         looks=PatientExecutor(),
+        probes=PatientExecutor(),
         installation=INSTALLATION,
     )
     user = make_person(database, f"user-{seed}")

@@ -272,18 +272,20 @@ class TestWaiting:
         assert task_of(parts, task_id).stage == Stage.READY
 
     def test_sandbox_that_an_operator_paused_again_while_it_was_resumed(
-        self, parts: Parts, user: Person, engine: FakeEngine, sandbox_id: str
+        self, monkeypatch: pytest.MonkeyPatch, parts: Parts, user: Person, engine: FakeEngine, sandbox_id: str
     ) -> None:
         # PAUSED before and after: no move tells the task that the wish was answered.
         wish(parts, sandbox_id, Desired.PAUSED)
         converge(parts, sandbox_id)
         task_id = ask(parts, user, sandbox_id)
         start_conversation(parts, task_id)
-        engine.before["unfreeze"] = lambda _name: engine.before.update(observe=freeze)
+        unfreeze = engine.unfreeze
 
-        def freeze(name: str) -> None:
+        def unfreeze_in_vain(name: str) -> None:
+            unfreeze(name)
             engine.containers[name].state = ContainerState.FROZEN
 
+        monkeypatch.setattr(engine, "unfreeze", unfreeze_in_vain)
         converge(parts, sandbox_id)
         assert row(parts, Sandbox, sandbox_id).status == Status.PAUSED
         deliver(parts)
