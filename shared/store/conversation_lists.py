@@ -117,4 +117,5 @@ _LIST = TextList(
         "trigger": col(Conversation.trigger) == bindparam("trigger"),
         "parents_only": col(Conversation.parent_id).is_(None),
     },
+    selective=frozenset({"title_contains", "created_from", "created_before", "updated_from", "updated_before"}),
 )

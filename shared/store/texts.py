@@ -34,6 +34,7 @@ class TextList:
         shown_from: the same, joined with what else the columns come from.
         always: what is true of every row.
         filters: conditions by name, each with a parameter of that name, if it has one.
+        selective: those of them that pass many rows or few, as their values are: the best plan depends on it.
     """
 
     columns: tuple[Any, ...]
@@ -41,6 +42,7 @@ class TextList:
     shown_from: Any
     always: tuple[Any, ...]
     filters: Mapping[str, ColumnElement[bool]]
+    selective: frozenset[str] = frozenset()
 
     def page(
         self, database: Database, values: Mapping[str, Any], order: Order, page_id: str | None, limit: int
@@ -55,7 +57,7 @@ class TextList:
         if page_id is not None:
             after["last_value"], after["last_tie"] = decode_page_id(page_id, order)
         statement = self._page(frozenset(given), order, paged=bool(after))
-        [[text]] = database.fetch(statement, given | after | {"most": limit + 1})
+        [[text]] = database.fetch(statement, given | after | {"most": limit + 1}, plan_anew=self._is_selective(given))
         rows = text.split(LINE_END) if text else []
         more = len(rows) > limit
         return Page(rows[:limit], self._next(rows[limit - 1], order) if more else None)
@@ -63,7 +65,7 @@ class TextList:
     def count(self, database: Database, values: Mapping[str, Any]) -> int:
         """How many rows pass."""
         given = _given(values)
-        [[number]] = database.fetch(self._count(frozenset(given)), given)
+        [[number]] = database.fetch(self._count(frozenset(given)), given, plan_anew=self._is_selective(given))
         return int(number)
 
     def read(self, text: str) -> list[Any]:
@@ -91,6 +93,9 @@ class TextList:
     @cache  # noqa: B019
     def _count(self, names: frozenset[str]) -> Select[Any]:
         return self._filtered(select(func.count()).select_from(self.model), names)
+
+    def _is_selective(self, given: Mapping[str, Any]) -> bool:
+        return not self.selective.isdisjoint(given)
 
     def _filtered(self, statement: Select[Any], names: frozenset[str]) -> Select[Any]:
         return statement.where(*self.always, *(self.filters[name] for name in sorted(names & self.filters.keys())))

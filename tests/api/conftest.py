@@ -31,9 +31,9 @@ def count_queries(
             if statement.startswith("SELECT"):
                 statements.append(statement)
 
-        def fetch(statement: Any, values: dict[str, Any]) -> Any:
+        def fetch(statement: Any, values: dict[str, Any], **options: Any) -> Any:
             statements.append(str(statement.compile(dialect=database.engine.dialect)))
-            return fetch_really(statement, values)
+            return fetch_really(statement, values, **options)
 
         fetch_really = database.fetch
         event.listen(database.engine, "before_cursor_execute", note)

@@ -39,7 +39,7 @@ class Explained(Database):
         super().__init__(url, idle_seconds=120)  # thousands of rows are made in one transaction
         self.plan = ""
 
-    def fetch(self, statement: Any, values: Mapping[str, Any]) -> Any:
+    def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Any:
         prepared = prepare(statement, self.engine.dialect.name)
         explain = "EXPLAIN" if self.is_postgresql else "EXPLAIN QUERY PLAN"
         connection = self._readers.raw_connection()
@@ -47,7 +47,7 @@ class Explained(Database):
         cursor.execute(f"{explain} {prepared.text}", prepared.write(values))
         self.plan = "\n".join(str(row[-1]) for row in cursor.fetchall())
         connection.close()
-        return super().fetch(statement, values)
+        return super().fetch(statement, values, plan_anew=plan_anew)
 
     @property
     def is_postgresql(self) -> bool:
@@ -162,6 +162,41 @@ def test_filters_look_at_the_owners_rows_alone(
     assert not store.looks_through("conversation"), store.plan
     conversation_lists.count(store, owner_id, which)
     assert not store.looks_through("conversation"), store.plan
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("which", "is_planned_anew"),
+    [
+        (EVERYTHING, False),
+        (ConversationFilter(sandbox_id="8" * 32), False),
+        (ConversationFilter(title_contains="PARSER"), True),
+        (ConversationFilter(created_from=SPRING), True),
+        (ConversationFilter(created_before=SPRING), True),
+        (ConversationFilter(updated_from=SPRING), True),
+        (ConversationFilter(updated_before=SPRING), True),
+    ],
+)
+def test_what_values_pass_decides_the_plan(
+    store: Explained, owner_id: str, which: ConversationFilter, is_planned_anew: bool
+) -> None:
+    # A plan that is kept is made for no values in particular: in a prepared statement, from the sixth time on.
+    before = kept_plans(store)
+    for _ in range(10):
+        search(store, owner_id, which, "CREATED_AT_DESC")
+        conversation_lists.count(store, owner_id, which)
+    assert is_planned_anew == (kept_plans(store) == before)
+
+
+def kept_plans(store: Explained) -> int:
+    """Of how many statements PostgreSQL keeps plans, or will, on the connection that is used first."""
+    connection = store._readers.raw_connection()
+    cursor: Any = connection.cursor()
+    kept = "SELECT sum(generic_plans + custom_plans) FROM pg_prepared_statements WHERE statement NOT LIKE 'EXPLAIN%'"
+    cursor.execute(kept, prepare=False)
+    [[number]] = cursor.fetchall()
+    connection.close()
+    return int(number or 0)
 
 
 def test_a_count_is_of_the_index_alone(store: Explained, owner_id: str) -> None:
