@@ -13,6 +13,7 @@ from api.canvas import Canvas
 from api.context import Context
 from api.cors import Cors
 from api.errors import install_error_handlers
+from api.lists import GivenAgain, ListRoute
 from api.lookout import Lookout
 from api.routes import (
     account,
@@ -63,6 +64,8 @@ from shared.settings import Settings
 log = structlog.get_logger()
 
 RESTART_SECONDS = 1.0
+V1 = "/api/v1"
+LISTS = (conversations.lists, sandboxes.lists)
 
 
 def create_app(context: Context) -> FastAPI:
@@ -73,8 +76,8 @@ def create_app(context: Context) -> FastAPI:
     # Traffic first: no other route begins so, and this one is matched once for each of its requests.
     app.mount(PREFIX, app.state.sandbox_path)
     # Fixed names come before `/{id}` ones: the order of the routers is the order of the match.
-    for first in (conversations.lists, sandboxes.lists):
-        app.include_router(first, prefix="/api/v1")
+    for first in LISTS:
+        app.include_router(first, prefix=V1)
     _add_v1(app)
     for module in (account, keys, organizations, cloud_proxy):
         app.include_router(module.router, prefix="/api")
@@ -87,10 +90,16 @@ def create_app(context: Context) -> FastAPI:
     install_error_handlers(app)
     limits = context.settings
     app.add_middleware(BodyGuard, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
+    app.add_middleware(GivenAgain, paths=_list_paths())
     if limits.cors_listed:
         # Outermost: a browser's first question has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_listed))
     return app
+
+
+def _list_paths() -> list[str]:
+    routes = [route for first in LISTS for route in first.routes]
+    return [f"{V1}{route.path}" for route in routes if isinstance(route, ListRoute)]
 
 
 def _add_canvas(app: FastAPI, settings: Settings) -> None:
@@ -112,10 +121,10 @@ def _add_v1(app: FastAPI) -> None:
         sandbox_specs,
         sandboxes,
     ):
-        app.include_router(module.router, prefix="/api/v1")
+        app.include_router(module.router, prefix=V1)
     for module in (settings_v1, secrets, users, config, web_client, sandbox_secrets, webhooks, git):
-        app.include_router(module.router, prefix="/api/v1")
-    app.include_router(llm_profiles.router, prefix="/api/v1/settings/profiles")
+        app.include_router(module.router, prefix=V1)
+    app.include_router(llm_profiles.router, prefix=f"{V1}/settings/profiles")
     # Where a page looks for them once an organization is chosen; the same operations, so they are described once.
     app.include_router(
         llm_profiles.router,

@@ -29,13 +29,13 @@ class BodyGuard:
         if scope["type"] != "http" or scope["path"].startswith(PASSED_ON):
             await self._app(scope, receive, send)
             return
-        webhook, has_body = scope["path"].startswith(WEBHOOKS), _has_body(scope)
-        body = await _read(receive, self._max_webhook_bytes if webhook else self._max_bytes) if has_body else b""
+        webhook, may_read = scope["path"].startswith(WEBHOOKS), has_body(scope)
+        body = await _read(receive, self._max_webhook_bytes if webhook else self._max_bytes) if may_read else b""
         refusal = self._refuse(scope, body, webhook=webhook)
         if refusal is not None:
             await refusal(scope, receive, send)
         elif body is not None:
-            await self._app(scope, _replay(body, receive) if has_body else receive, send)
+            await self._app(scope, _replay(body, receive) if may_read else receive, send)
 
     def _refuse(self, scope: Scope, body: bytes | None, *, webhook: bool) -> JSONResponse | None:
         if body is None:
@@ -49,7 +49,7 @@ class BodyGuard:
         return None
 
 
-def _has_body(scope: Scope) -> bool:
+def has_body(scope: Scope) -> bool:
     """Whether there may be one: what says neither its length nor that it comes in parts has none (RFC 9112, 6.3)."""
     return any(name in BODY_HEADERS for name, _ in scope["headers"])
 

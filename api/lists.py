@@ -1,21 +1,27 @@
 """Lists: the routes that are asked most often, and so take the shortest way.
 
-A list's route says what a query means, as a `Listing`. That is the same for everybody, and is remembered. Who asks is
-found out together with the version of what their lists show: an answer that was made from this version is given again.
+Who asks is found out together with the version of what their lists show. An answer that was made from this version is
+given again, before anything else is looked at (decision 25). Else the list's route says what the query means, as a
+`Listing`: that is the same for everybody, and is remembered.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.auth import Caller, Handler, find_holder, know
+from api.body import has_body
 from api.context import Context, get_context
 from api.refusals import DescribedRoute
 from shared import failpoints
+from shared.errors import WorkspaceError
+from shared.store.users import KeyHolder
 
 # A path and a query.
 Asked = tuple[str, bytes]
@@ -50,16 +56,43 @@ class ListRoute(DescribedRoute):
             if (listing := known.get(asked)) is None:
                 listing = await _understand(understand, request)
                 _remember(known, asked, listing)
-            return await _answer(request, asked, listing)
+            return await _answer(request, listing)
 
         return handle
+
+
+class GivenAgain:
+    """Stands before all that the application does for a request, and answers it if the same was answered before."""
+
+    def __init__(self, app: ASGIApp, *, paths: Collection[str]) -> None:
+        """Stand before `app`; `paths` are those of lists."""
+        self._app = app
+        self._paths = frozenset(paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass on."""
+        is_list = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._paths
+        answer = await _answer_again(Request(scope)) if is_list and not has_body(scope) else None
+        await (answer or self._app)(scope, receive, send)
+
+
+async def _answer_again(request: Request) -> Response | None:
+    """The answer as it was; None if there is none that is true still, or if something is wrong with the request."""
+    failpoints.begin(f"GET {request.scope['path']}")
+    try:
+        holder = request.state.holder = await find_holder(request)
+    except (WorkspaceError, SQLAlchemyError):
+        return None  # it will be found again, by those who say what it is
+    kept, version = _place(request, know(request, holder)), holder.lists_version
+    body = None if version is None else get_context(request).answers.find(kept, version)
+    return None if body is None else Response(body, media_type="application/json")
 
 
 async def _understand(understand: Handler, request: Request) -> Any:
     try:
         return await understand(request)
     except RequestValidationError:
-        await find_holder(request)  # a stranger is not told what is wrong
+        await _holder(request)  # a stranger is not told what is wrong
         raise
 
 
@@ -70,13 +103,20 @@ def _remember(known: dict[Asked, Listing], asked: Asked, listing: Listing) -> No
         known[asked] = listing
 
 
-async def _answer(request: Request, asked: Asked, listing: Listing) -> Response:
-    here, holder = get_context(request), await find_holder(request)
-    me, version = know(request, holder), holder.lists_version if len(asked[1]) <= LONGEST else None
-    key = (me.id, me.origin, *asked)
-    if version is not None and (body := here.answers.find(key, version)) is not None:
-        return Response(body, media_type="application/json")
+async def _answer(request: Request, listing: Listing) -> Response:
+    here, holder = get_context(request), await _holder(request)
+    me, version = know(request, holder), holder.lists_version
     answer = await asyncio.get_running_loop().run_in_executor(_LANES, listing.answer, here, me)
-    if version is not None:
-        here.answers.keep(key, version, bytes(answer.body))
+    if version is not None and len(request.scope["query_string"]) <= LONGEST:
+        here.answers.keep(_place(request, me), version, bytes(answer.body))
     return answer
+
+
+async def _holder(request: Request) -> KeyHolder:
+    found: KeyHolder | None = getattr(request.state, "holder", None)
+    return found or await find_holder(request)
+
+
+def _place(request: Request, me: Caller) -> tuple[str | None, ...]:
+    """Where an answer is kept: what it depends on, beside the version."""
+    return (me.id, me.origin, request.scope["path"], request.scope["query_string"])

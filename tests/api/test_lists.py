@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.exc import OperationalError
 
 from api.lists import LONGEST
 from shared.database import Database
@@ -202,3 +203,37 @@ def test_a_page_says_where_the_next_one_is(
             found += [item["id"] for item in shown["items"]]
             page_id = shown["next_page_id"] and f"&page_id={shown['next_page_id']}"
         assert sorted(found) == sorted(row.id for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "status"),
+    [
+        ("GET", {"headers": {"Authorization": ""}}, 401),
+        ("GET", {"headers": {"Authorization": "Bearer aw_nobodys"}}, 401),
+        ("GET", {"content": b"x" * 5_000_000}, 413),
+        ("GET", {"params": {"limit": "0"}}, 422),
+        ("POST", {}, 405),
+        ("HEAD", {}, 405),
+    ],
+    ids=["no key", "wrong key", "large body", "wrong query", "POST", "HEAD"],
+)
+def test_what_is_wrong_is_said_all_the_same(
+    client: TestClient, user: Person, method: str, options: dict[str, Any], status: int
+) -> None:
+    path = f"{SANDBOXES}/search"
+    read(client, user, path)
+    answer = client.request(method, path, **options | {"headers": user.headers | options.get("headers", {})})
+    assert answer.status_code == status
+
+
+def test_a_store_that_is_away_is_not_hidden(
+    client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{SANDBOXES}/search"
+    read(client, user, path)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OperationalError("", {}, Exception())
+
+    monkeypatch.setattr(database, "fetch", fail)
+    assert client.get(path, headers=user.headers).status_code == 503
