@@ -90,16 +90,16 @@ def create_app(context: Context) -> FastAPI:
     install_error_handlers(app)
     limits = context.settings
     app.add_middleware(BodyGuard, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
-    app.add_middleware(GivenAgain, paths=_list_paths())
+    app.add_middleware(GivenAgain, lists=_list_routes())
     if limits.cors_listed:
         # Outermost: a browser's first question has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_listed))
     return app
 
 
-def _list_paths() -> list[str]:
+def _list_routes() -> dict[str, ListRoute]:
     routes = [route for first in LISTS for route in first.routes]
-    return [f"{V1}{route.path}" for route in routes if isinstance(route, ListRoute)]
+    return {f"{V1}{route.path}": route for route in routes if isinstance(route, ListRoute)}
 
 
 def _add_canvas(app: FastAPI, settings: Settings) -> None:

@@ -6,7 +6,7 @@ given again, before anything else is looked at (decision 25). Else the list's ro
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -64,21 +64,22 @@ class ListRoute(DescribedRoute):
 class GivenAgain:
     """Stands before all that the application does for a request, and answers it if the same was answered before."""
 
-    def __init__(self, app: ASGIApp, *, paths: Collection[str]) -> None:
-        """Stand before `app`; `paths` are those of lists."""
+    def __init__(self, app: ASGIApp, *, lists: Mapping[str, ListRoute]) -> None:
+        """Stand before `app`, which has these lists, each at its path."""
         self._app = app
-        self._paths = frozenset(paths)
+        self._lists = lists
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
-        is_list = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._paths
-        answer = await _answer_again(Request(scope)) if is_list and not has_body(scope) else None
+        is_plain = scope["type"] == "http" and scope["method"] == "GET" and not has_body(scope)
+        route = self._lists.get(scope["path"]) if is_plain else None
+        answer = None if route is None else await _answer_again(Request(scope), route)
         await (answer or self._app)(scope, receive, send)
 
 
-async def _answer_again(request: Request) -> Response | None:
+async def _answer_again(request: Request, route: ListRoute) -> Response | None:
     """The answer as it was; None if there is none that is true still, or if something is wrong with the request."""
-    failpoints.begin(f"GET {request.scope['path']}")
+    failpoints.begin(f"{request.method} {route.path}")
     try:
         holder = request.state.holder = await find_holder(request)
     except (WorkspaceError, SQLAlchemyError):

@@ -98,7 +98,7 @@ def build_request(inputs: AgentInputs) -> Body:
 
 
 def secret_values(inputs: AgentInputs) -> list[str]:
-    """Every secret in the inputs, for `agent_server.redacting`."""
+    """Every secret in the inputs, for `redaction.redacting`."""
     values: list[Any] = [
         inputs.llm_api_key,
         *inputs.provider_tokens.values(),

@@ -1,27 +1,17 @@
-"""The agent server of a sandbox, over HTTP: the few of its routes that a worker calls.
+"""The agent server of a sandbox, over HTTP: the few of its routes that a worker calls. Bodies are never logged."""
 
-AgentServerError
-├── AgentServerUnreachable   no answer, or "not now" (5xx, 429): worth another try
-├── AgentServerRefused       it understood and said no: the same request will be refused again
-└── WrongServer              not this sandbox's agent server, or one that lets anybody in
-
-The texts of these errors are safe to show: the server's own words pass through `redact`, and the values it
-quotes from a request are cut out first. Bodies are never logged.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import httpx
 
 from shared import failpoints
-from shared.errors import WorkspaceError
+from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.patience import PatientTransport
+from worker.redaction import Redact, redacting
 from worker.refusal_texts import refusal_text
-
-Redact = Callable[[str], str]
 
 # Seconds.
 PROBE_SECONDS = 3.0
@@ -35,36 +25,6 @@ KEEPALIVE_SECONDS = 4.0
 
 EVENTS_A_PAGE = 100
 LONGEST_DETAIL = 2000
-# Anything shorter is found in ordinary words, too.
-SHORTEST_SECRET = 4
-
-
-class AgentServerError(WorkspaceError):
-    """The root of the tree; `reason` is for machines, `str(error)` for people."""
-
-    reason: ClassVar[str]
-
-
-class AgentServerUnreachable(AgentServerError):
-    """Nothing answered, or the answer was that it can't now. The request may have been carried out."""
-
-    reason = "agent_server_unreachable"
-
-
-class AgentServerRefused(AgentServerError):
-    """The server refused the request for what it says."""
-
-    reason = "agent_server_refused"
-
-    def __init__(self, aim: str, status: int, detail: str) -> None:
-        super().__init__(f"the agent server would not {aim}: {status} {detail}".rstrip())
-        self.status = status
-
-
-class WrongServer(AgentServerError):
-    """Something answers at the address, but not this sandbox's agent server behind this sandbox's key."""
-
-    reason = "wrong_agent_server"
 
 
 @dataclass(frozen=True)
@@ -90,20 +50,8 @@ def open_client() -> httpx.Client:
     return httpx.Client(trust_env=False, timeout=CONTROL_SECONDS, transport=transport)
 
 
-def redacting(secrets: Iterable[str]) -> Redact:
-    """A function that replaces each of the secrets in a text with asterisks, the longest first."""
-    known = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
-
-    def redact(text: str) -> str:
-        for secret in known:
-            text = text.replace(secret, "******")
-        return text
-
-    return redact
-
-
 class AgentServer:
-    """One sandbox's agent server. All methods raise the tree above; ids may be dashed or not.
+    """One sandbox's agent server. All methods raise `worker.agent_server_errors`; ids may be dashed or not.
 
     Args:
         base_url: where its port 8000 is reachable, without a path.

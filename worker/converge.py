@@ -14,7 +14,7 @@ from shared.models import Sandbox
 from shared.states import Desired, Reason, Status
 from shared.store import sandboxes, wishes
 from shared.store.sandboxes import WishAsFound
-from worker.agent_server import AgentServerError, WrongServer
+from worker.agent_server_errors import AgentServerError, WrongServer
 from worker.containers import EngineRefused, ImageMissing, Observed
 from worker.handing_on import hand_on
 from worker.health_wait import HealthWait

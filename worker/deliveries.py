@@ -12,7 +12,8 @@ import structlog
 
 from shared.models import Conversation, PendingMessage
 from shared.store import pending_messages
-from worker.agent_server import AgentServer, AgentServerRefused, WrongServer
+from worker.agent_server import AgentServer
+from worker.agent_server_errors import AgentServerRefused, WrongServer
 from worker.parts import Parts
 from worker.turns import TryAgain
 

@@ -6,7 +6,7 @@ from shared.clock import after
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from shared.store import conversations, deletions, start_tasks
-from worker.agent_server import AgentServerRefused, WrongServer
+from worker.agent_server_errors import AgentServerRefused, WrongServer
 from worker.parts import Parts
 from worker.turns import TryAgain
 

@@ -9,7 +9,7 @@ import structlog
 
 from shared.models import Sandbox
 from shared.store import sandboxes
-from worker.agent_server import WrongServer
+from worker.agent_server_errors import WrongServer
 from worker.looks import look, tell_silence
 from worker.parts import Parts
 

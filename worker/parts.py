@@ -11,9 +11,10 @@ from shared.database import Database
 from shared.models import Sandbox
 from shared.settings import Settings
 from shared.traffic import agent_server
-from worker.agent_server import AgentServer, Redact, redacting
+from worker.agent_server import AgentServer
 from worker.containers import Engine
 from worker.keeper import LeaseKeeper
+from worker.redaction import Redact, redacting
 from worker.settings import WorkerSettings
 
 

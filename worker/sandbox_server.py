@@ -6,7 +6,8 @@ import structlog
 
 from shared.models import Sandbox
 from shared.states import Desired
-from worker.agent_server import AgentServer, AgentServerError, WrongServer
+from worker.agent_server import AgentServer
+from worker.agent_server_errors import AgentServerError, WrongServer
 from worker.parts import Parts
 from worker.plan import Health
 from worker.sandbox_container import dormant_config, init_config, server_config

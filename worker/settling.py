@@ -12,10 +12,10 @@ from shared.states import Desired, PauseKind, Reason, Status
 from shared.store import followers, refusals, sandboxes, specs
 from shared.store.refusals import Judgement
 from shared.store.sandboxes import Fact
-from worker.agent_server import redacting
 from worker.containers import ContainerState, EngineRefused, EngineUnavailable, Observed
 from worker.parts import Parts
 from worker.plan import Step
+from worker.redaction import redacting
 from worker.sandbox_container import container_name, exposed_urls
 
 log = structlog.get_logger()

@@ -13,9 +13,9 @@ from shared.store.secrets import ProviderCredential
 from shared.user_settings import StoredSettings
 from worker.agent_request import AgentInputs, secret_values
 from worker.agent_secrets import GivenSecret
-from worker.agent_server import Redact, redacting
 from worker.git_remotes import Repository
 from worker.parts import Parts
+from worker.redaction import Redact, redacting
 from worker.workspace_setup import Project
 
 Request = dict[str, Any]

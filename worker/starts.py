@@ -23,7 +23,8 @@ from shared.store import conversations, deadlines, deletions, pending_messages, 
 from worker import patience
 from worker.agent_request import TITLE_PROFILE, LlmNotConfigured, build_request
 from worker.agent_secrets import UnusableSecret
-from worker.agent_server import AgentServer, AgentServerRefused, AgentServerUnreachable, WrongServer
+from worker.agent_server import AgentServer
+from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.parts import Parts
 from worker.refresh import refresh_conversation
 from worker.start_inputs import StartInputs, load_inputs

@@ -7,7 +7,7 @@ import structlog
 from shared.models import Sandbox
 from shared.states import Status
 from shared.store import conversations
-from worker.agent_server import AgentServerUnreachable
+from worker.agent_server_errors import AgentServerUnreachable
 from worker.containers import ContainerState, ImageMissing, Observed
 from worker.parts import Parts
 from worker.plan import Health, Step

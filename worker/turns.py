@@ -15,7 +15,7 @@ from shared.clock import after
 from shared.errors import LeaseLost
 from shared.leases import Row
 from shared.models import Sandbox
-from worker.agent_server import AgentServerUnreachable
+from worker.agent_server_errors import AgentServerUnreachable
 from worker.containers import EngineUnavailable
 from worker.parts import Parts
 

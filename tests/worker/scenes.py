@@ -183,9 +183,9 @@ class PunctuatedDatabase(Database):
         self.point()
         return rows
 
-    def fetch(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+    def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Rows:
         self.point()
-        rows = self._database.fetch(statement, values)
+        rows = self._database.fetch(statement, values, plan_anew=plan_anew)
         self.point()
         return rows
 

@@ -5,14 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
-from worker.agent_server import (
-    AgentServer,
-    AgentServerRefused,
-    AgentServerUnreachable,
-    WrongServer,
-    open_client,
-    redacting,
-)
+from worker.agent_server import AgentServer, open_client
+from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
+from worker.redaction import redacting
 
 KEY = "session-key-1"
 ID = "0123456789abcdef0123456789abcdef"

@@ -14,7 +14,8 @@ from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
 from worker.agent_request import TITLE_PROFILE, AgentInputs, build_request
-from worker.agent_server import AgentServer, AgentServerRefused, WrongServer, open_client
+from worker.agent_server import AgentServer, open_client
+from worker.agent_server_errors import AgentServerRefused, WrongServer
 from worker.sandbox_container import CONFIG_PATH, container_request, server_config
 
 KEY = "the-session-key"

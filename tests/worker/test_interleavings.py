@@ -86,9 +86,9 @@ class ScheduledDatabase(Database):
         self._scheduler.point("committed")
         return rows
 
-    def fetch(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+    def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Rows:
         self._scheduler.point("read")
-        return self._database.fetch(statement, values)
+        return self._database.fetch(statement, values, plan_anew=plan_anew)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

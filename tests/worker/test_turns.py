@@ -14,7 +14,7 @@ from shared.errors import LeaseLost
 from shared.models import StartTask
 from tests.factories import Person, make_start_task
 from tests.worker.scenes import another, assert_at_rest, change, row
-from worker.agent_server import AgentServerUnreachable
+from worker.agent_server_errors import AgentServerUnreachable
 from worker.containers import EngineUnavailable
 from worker.parts import Parts
 from worker.turns import LONGEST_BACKOFF_SECONDS, UNAVAILABLE_SECONDS, TryAgain, backoff, take_turns
