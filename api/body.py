@@ -29,13 +29,13 @@ class BodyGuard:
         if scope["type"] != "http" or scope["path"].startswith(PASSED_ON):
             await self._app(scope, receive, send)
             return
-        webhook, may_read = scope["path"].startswith(WEBHOOKS), has_body(scope)
-        body = await _read(receive, self._max_webhook_bytes if webhook else self._max_bytes) if may_read else b""
+        webhook, announced = scope["path"].startswith(WEBHOOKS), has_body(scope)
+        body = await _read(receive, self._max_webhook_bytes if webhook else self._max_bytes) if announced else b""
         refusal = self._refuse(scope, body, webhook=webhook)
         if refusal is not None:
             await refusal(scope, receive, send)
         elif body is not None:
-            await self._app(scope, _replay(body, receive) if may_read else receive, send)
+            await self._app(scope, _replay(body, receive) if announced else receive, send)
 
     def _refuse(self, scope: Scope, body: bytes | None, *, webhook: bool) -> JSONResponse | None:
         if body is None:

@@ -6,7 +6,7 @@ given again, before anything else is looked at (decision 25). Else the list's ro
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -118,6 +118,6 @@ async def _holder(request: Request) -> KeyHolder:
     return found or await find_holder(request)
 
 
-def _place(request: Request, me: Caller) -> tuple[str | None, ...]:
+def _place(request: Request, me: Caller) -> Hashable:
     """Where an answer is kept: what it depends on, beside the version."""
     return (me.id, me.origin, request.scope["path"], request.scope["query_string"])

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
 
+from api.body import BodyGuard
 from api.lists import LONGEST
 from shared.database import Database
 from shared.deadlines import Act
@@ -123,6 +124,21 @@ def test_what_has_not_changed_is_not_read_again(
     assert len(queries) == 2
 
 
+@pytest.mark.usefixtures("sandbox")  # who has never had anything has no version
+def test_what_has_not_changed_is_given_before_anything_else_is_looked_at(
+    client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{SANDBOXES}/search"
+    first = read(client, user, path)
+
+    async def fail(*_: Any) -> None:
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr(BodyGuard, "__call__", fail)
+    assert read(client, user, path) == first
+    assert client.get(f"{path}?limit=1", headers=user.headers).status_code == 500
+
+
 def test_a_very_long_query_is_not_remembered(
     client: TestClient,
     user: Person,
@@ -205,6 +221,7 @@ def test_a_page_says_where_the_next_one_is(
         assert sorted(found) == sorted(row.id for row in rows)
 
 
+@pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize(
     ("method", "options", "status"),
     [
@@ -226,6 +243,7 @@ def test_what_is_wrong_is_said_all_the_same(
     assert answer.status_code == status
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_a_store_that_is_away_is_not_hidden(
     client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,12 +73,11 @@ def running_site(database: str) -> Iterator[Site]:
         engine = stack.enter_context(docker_engine(bare_installation))
         broker = stack.enter_context(running_valkey())
         directory = stack.enter_context(short_directory("bench"))
-        host = ENGINE
         service = Service(
             directory,
             database_url=stack.enter_context(running_store(database)),
             broker_url=broker.url,
-            docker_host=host,
+            docker_host=ENGINE,
             gateway=bridge_address(),
             installation=installation,
             start=start_module,
@@ -93,7 +92,7 @@ def running_site(database: str) -> Iterator[Site]:
         eventually(lambda: "following_events" in service.log(), deadline_seconds=60)
         client = stack.enter_context(service.user("alice"))
         stack.callback(_delete_all, client)
-        api = APIClient(host, version="auto")
+        api = APIClient(ENGINE, version="auto")
         stack.callback(api.close)
         yield Site(
             service,
