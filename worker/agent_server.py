@@ -108,7 +108,7 @@ class AgentServer:
         return None if state is None or state == "initializing" else state == "dormant"
 
     def initialize(self, boot_key: str, config: dict[str, Any]) -> bool:
-        """Tell a dormant server whose it is. One that knows already takes no notice.
+        """Tell a dormant server whose it is. One that is being told just now takes no notice.
 
         Args:
             boot_key: what it booted with as its secret key; it is no use afterwards.
@@ -116,6 +116,9 @@ class AgentServer:
 
         Returns:
             Whether it was dormant, and has taken them.
+
+        Raises:
+            WrongServer: it knows another secret key, perhaps from this very config.
         """
         try:
             headers = {"X-Init-API-Key": boot_key}

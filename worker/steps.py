@@ -7,7 +7,7 @@ import structlog
 from shared.models import Sandbox
 from shared.states import Status
 from shared.store import conversations
-from worker.agent_server_errors import AgentServerUnreachable
+from worker.agent_server_errors import AgentServerUnreachable, WrongServer
 from worker.containers import ContainerState, ImageMissing, Observed
 from worker.parts import Parts
 from worker.plan import Health, Step
@@ -120,10 +120,11 @@ class Steps:
         try:
             self._vouched = self._server.initialize(self._url(observed) or "")
             self._seen = observed
-        except AgentServerUnreachable:
+        except (AgentServerUnreachable, WrongServer):
             if said_so:
                 raise
-            # It was taken to be dormant, and not asked: perhaps it boots once more.
+            # It was taken to be dormant, and not asked. Perhaps it boots once more; or a worker that died told it, and
+            # it has dropped its boot key since.
 
     def _create(self) -> None:
         request = container_request(

@@ -77,6 +77,8 @@ class FakeAgentServer:
         # It waits to be told whose it is, by whoever has this key; None: it does not wait.
         self.boot_key = boot_key
         self.is_dormant = boot_key is not None
+        # What it was told to use from now on: the boot key is good for one thing, once.
+        self.secret_key: str | None = None
         self.conversations: dict[str, FakeConversation] = {}
         self.commands: list[Command] = []
         self.files: dict[str, bytes] = {}
@@ -128,11 +130,13 @@ class FakeAgentServer:
             self.calls.append("initialize")
             if refusal := self.refuse.get("initialize"):
                 return refusal
-            if request.headers.get("X-Init-API-Key") != self.boot_key:
+            if request.headers.get("X-Init-API-Key") != (self.secret_key or self.boot_key):
                 return httpx.Response(401, json={"detail": "Unauthorized"})
             if not self.is_dormant:
                 return httpx.Response(400, json={"detail": "server already in state: ready"})
-            self.is_dormant, self.session_key = False, _json(request)["session_api_keys"][0]
+            told = _json(request)
+            self.is_dormant, self.session_key = False, told["session_api_keys"][0]
+            self.secret_key = told.get("secret_key")
         return httpx.Response(200, json={"state": "dormant" if self.is_dormant else "ready", "error": None})
 
     def _carry_out(self, method: str, conversation_id: str, request: httpx.Request) -> httpx.Response:

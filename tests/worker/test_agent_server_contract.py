@@ -1,6 +1,7 @@
 """The agent server's contract, on the real one in its image and on the fake that stands in for it elsewhere."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -11,14 +12,16 @@ from deploy.demo.scripted_model import Finish, Gate, Script, ScriptedModel, Wait
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from tests.fakes.agent_server import FakeAgentServer, Reply
-from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
 from tests.waiting import eventually
 from worker.agent_request import TITLE_PROFILE, AgentInputs, build_request
 from worker.agent_server import AgentServer, open_client
 from worker.agent_server_errors import AgentServerRefused, WrongServer
-from worker.sandbox_container import CONFIG_PATH, container_request, server_config
+from worker.sandbox_container import CONFIG_PATH, container_request, dormant_config, init_config, server_config
 
 KEY = "the-session-key"
+BOOT_KEY = "the-boot-key"
+WEBHOOK = "http://127.0.0.1:9/nobody"
 URL = "http://agent-server:8000"
 UNKNOWN = "0" * 32
 FOLDER = "/workspace/project"
@@ -47,20 +50,24 @@ def model(gate: Gate) -> Iterator[ScriptedModel]:
 @pytest.fixture(scope="module")
 def sandbox_url() -> Iterator[str]:
     """A real sandbox, as the worker makes it."""
+    with booted(server_config(KEY, webhook_url=WEBHOOK, origins=[])) as url, open_client() as client:
+        eventually(AgentServer(url, KEY, client).is_ready, deadline_seconds=120)
+        yield url
+
+
+@contextmanager
+def booted(config: bytes, image: str = SANDBOX_IMAGE) -> Iterator[str]:
+    """Where the agent server of a new sandbox will listen."""
     installation = name_installation()
     columns: dict[str, Any] = {"id": new_id(), "owner_id": new_id()}
     sandbox = Sandbox(**columns)
-    spec = SandboxSpec(id=SANDBOX_IMAGE, position=0)
+    spec = SandboxSpec(id=image, position=0)
     request = container_request(sandbox, spec, installation=installation, address="127.0.0.1")
-    config = server_config(KEY, webhook_url="http://127.0.0.1:9/nobody", origins=[])
     with docker_engine(installation) as engine:
         engine.create(request)
         engine.put_file(request.name, CONFIG_PATH, config)
         engine.start(request.name)
-        url = f"http://127.0.0.1:{engine.observe(request.name).ports[8000]}"
-        with open_client() as client:
-            eventually(AgentServer(url, KEY, client).is_ready, deadline_seconds=120)
-        yield url
+        yield f"http://127.0.0.1:{engine.observe(request.name).ports[8000]}"
 
 
 @pytest.fixture(params=["fake", "real"])
@@ -74,6 +81,20 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, httpx.Client]]:
     else:
         url = request.getfixturevalue("sandbox_url")
         with open_client() as client:
+            yield url, client
+
+
+@pytest.fixture(params=["fake", TINY_IMAGE, SANDBOX_IMAGE])
+def dormant(request: pytest.FixtureRequest) -> Iterator[tuple[str, httpx.Client]]:
+    """As a member of the warm pool boots it."""
+    if request.param == "fake":
+        fake = FakeAgentServer(boot_key=BOOT_KEY)
+        with httpx.Client(transport=httpx.MockTransport(fake.answer)) as client:
+            yield URL, client
+    else:
+        config = dormant_config(BOOT_KEY, origins=[])
+        with booted(config, image=request.param) as url, open_client() as client:
+            eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=120)
             yield url, client
 
 
@@ -117,6 +138,20 @@ class TestProbe:
         with pytest.raises(WrongServer):
             AgentServer(url, "another", client).run_command("true")
         assert client.get(f"{url}/api/conversations/count").status_code == 401
+
+
+def test_server_of_the_pool_waits_to_be_told(dormant: tuple[str, httpx.Client]) -> None:
+    url, client = dormant
+    server = AgentServer(url, KEY, client)
+    config = init_config(KEY, webhook_url=WEBHOOK)
+    assert server.is_dormant()
+    with pytest.raises(WrongServer):
+        server.initialize("another", config)
+    assert server.initialize(BOOT_KEY, config)
+    assert eventually(server.is_ready)
+    assert not server.is_dormant()
+    with pytest.raises(WrongServer):  # it has dropped the key that it booted with
+        server.initialize(BOOT_KEY, config)
 
 
 class TestConversation:

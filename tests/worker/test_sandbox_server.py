@@ -1,13 +1,21 @@
-"""What a sandbox's agent server is told at its boot."""
+"""What a sandbox's agent server is told, at its boot and by whoever gives it away, and asked before that."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
+from shared.clock import now
 from shared.database import Database
-from tests.factories import VAULT, make_person, make_sandbox
+from shared.models import Sandbox
+from shared.states import Status
+from shared.store import specs, warm_pool
+from tests.factories import VAULT, Person, make_person, make_sandbox
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.scenes import row, warm
+from worker.converge import converge
 from worker.parts import Parts
+from worker.sandbox_container import container_name
 from worker.sandbox_server import SandboxServer
 
 
@@ -21,3 +29,22 @@ def test_the_pages_that_may_ask_the_api_may_ask_it_too(parts: Parts, database: D
     )
     config = json.loads(SandboxServer(replace(parts, shared=settings), sandbox).config())
     assert config["allow_cors_origins"] == ["https://aw.example", "https://page.example"]
+
+
+def test_server_that_was_told_by_a_worker_that_died(parts: Parts, engine: FakeEngine, user: Person) -> None:
+    """It is not dormant any more, and nobody has written that down; the key that it booted with is no use either."""
+    member = warm(parts)
+    converge(parts, member)
+    claimed = claim(parts, user)
+    assert claimed.id == member
+    url = f"http://127.0.0.1:{engine.observe(container_name(member)).ports[8000]}"
+    assert SandboxServer(parts, claimed).initialize(url)
+    converge(parts, member)
+    assert row(parts, Sandbox, member).status == Status.RUNNING
+
+
+def claim(parts: Parts, owner: Person) -> Sandbox:
+    with parts.database.transaction() as session:
+        spec = specs.get_spec(session, IMAGE)
+        spec.warm_most = 1
+        return warm_pool.obtain(session, parts.vault, owner_id=owner.id, spec=spec, due_at=now())

@@ -4,15 +4,15 @@ import pytest
 from prometheus_client import generate_latest
 
 from shared import instruments
-from shared.clock import after, now
+from shared.clock import now
 from shared.crypto import new_api_key
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from shared.store import sandboxes, specs, wishes
+from shared.store import wishes
 from tests.factories import Person
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.metrics import read_metrics
-from tests.worker.scenes import row, start
+from tests.worker.scenes import row, start, warm
 from worker.converge import converge
 from worker.parts import Parts
 
@@ -41,15 +41,6 @@ def refills(parts: Parts) -> tuple[float, float]:
     """How many members became ready, and how many of them within ten seconds."""
     told = read_metrics(generate_latest(instruments.collector(parts.shared)).decode())
     return told.get((f"{REFILL}_count", IMAGE), 0), told.get((f"{REFILL}_bucket", "10.0", IMAGE), 0)
-
-
-def warm(parts: Parts, seconds: float) -> str:
-    """A member of the pool that was wished for so long ago."""
-    with parts.database.transaction() as session:
-        spec = specs.get_spec(session, IMAGE)
-        member = sandboxes.create(session, parts.vault, owner_id=None, spec=spec, due_at=now())
-        member.created_at = after(-seconds)
-        return member.id
 
 
 def test_how_long_a_member_took_is_kept_once(parts: Parts, user: Person) -> None:
