@@ -57,7 +57,7 @@ class SandboxServer:
         if self._sandbox.boot_key is not None:
             dormant = server.is_dormant()
             if self._sandbox.owner_id is None:
-                return _as_member(dormant)
+                return _as_member(server, dormant)
             if dormant:
                 return Health.DORMANT
         return Health.READY if server.is_ready() else Health.SILENT
@@ -110,9 +110,10 @@ class SandboxServer:
         return self._parts.vault.decrypt(self._sandbox.session_key)
 
 
-def _as_member(dormant: bool | None) -> Health:
+def _as_member(server: AgentServer, dormant: bool | None) -> Health:
     if dormant is None:
         return Health.SILENT
     if not dormant:
         raise NotDormant("it does not wait to be told whose it is: its agent server knows no deferred init")
+    server.warm_up()
     return Health.READY

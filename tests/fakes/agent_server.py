@@ -111,7 +111,7 @@ class FakeAgentServer:
         if request.url.path == "/api/init":
             return self._initialize(request)
         if self.is_dormant:
-            return httpx.Response(503, json={"detail": "not initialized"})
+            return self._sleep_on(request)
         if request.headers.get("X-Session-API-Key") != self.session_key:
             return httpx.Response(401, json={"detail": "Unauthorized"})
         method, conversation_id = _route(request)
@@ -138,6 +138,12 @@ class FakeAgentServer:
             self.is_dormant, self.session_key = False, told["session_api_keys"][0]
             self.secret_key = told.get("secret_key")
         return httpx.Response(200, json={"state": "dormant" if self.is_dormant else "ready", "error": None})
+
+    def _sleep_on(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/api/nowhere":
+            return httpx.Response(503, json={"detail": "not initialized"})
+        self.calls.append("warm_up")
+        return httpx.Response(404, json={"detail": "Not Found"})
 
     def _carry_out(self, method: str, conversation_id: str, request: httpx.Request) -> httpx.Response:
         alone: dict[str, Callable[[httpx.Request], httpx.Response]] = {

@@ -144,6 +144,8 @@ def test_server_of_the_pool_waits_to_be_told(dormant: tuple[str, httpx.Client]) 
     url, client = dormant
     server = AgentServer(url, KEY, client)
     config = init_config(KEY, webhook_url=WEBHOOK)
+    assert not_there(url, client) == (503, 404), "it looks for a path that it does not know through all its routes"
+    server.warm_up()
     assert server.is_dormant()
     with pytest.raises(WrongServer):
         server.initialize("another", config)
@@ -152,6 +154,12 @@ def test_server_of_the_pool_waits_to_be_told(dormant: tuple[str, httpx.Client]) 
     assert not server.is_dormant()
     with pytest.raises(WrongServer):  # it has dropped the key that it booted with
         server.initialize(BOOT_KEY, config)
+
+
+def not_there(url: str, client: httpx.Client) -> tuple[int, int]:
+    """What a dormant server says of a route that it has, and of one that it has not."""
+    known, unknown = (client.get(f"{url}/api/{path}") for path in ("conversations/count", "nowhere"))
+    return known.status_code, unknown.status_code
 
 
 class TestConversation:

@@ -12,7 +12,7 @@ from shared.states import Status
 from shared.store import specs, warm_pool
 from tests.factories import VAULT, Person, make_person, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import row, warm
+from tests.worker.scenes import row, start, warm
 from worker.converge import converge
 from worker.parts import Parts
 from worker.sandbox_container import container_name
@@ -29,6 +29,14 @@ def test_the_pages_that_may_ask_the_api_may_ask_it_too(parts: Parts, database: D
     )
     config = json.loads(SandboxServer(replace(parts, shared=settings), sandbox).config())
     assert config["allow_cors_origins"] == ["https://aw.example", "https://page.example"]
+
+
+def test_a_member_builds_its_routes_while_nobody_waits(parts: Parts, engine: FakeEngine, user: Person) -> None:
+    member, owned = warm(parts), start(parts, user)
+    for sandbox_id in (member, owned):
+        converge(parts, sandbox_id)
+    assert engine.servers[container_name(member)].calls == ["warm_up"]
+    assert engine.servers[container_name(owned)].calls == []
 
 
 def test_server_that_was_told_by_a_worker_that_died(parts: Parts, engine: FakeEngine, user: Person) -> None:
