@@ -1,10 +1,10 @@
 """The warm pool in the store: members are sandboxes without an owner; a start claims one in its own transaction."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, update
+from sqlalchemy import ColumnElement, and_, func, or_, update
 from sqlmodel import Session, col, select
 
 from shared import instruments
@@ -15,6 +15,10 @@ from shared.models import Node, Sandbox, SandboxSpec
 from shared.states import Desired, Reason, Status
 from shared.store import claims, nodes, sandboxes
 from shared.warm_pools import OLD, Member, rests_until, tend
+
+# A boot takes a hundred times what a claim takes: a pool is filled again once those who wait for its members have them,
+# or have waited so long that something is wrong.
+GIVING = timedelta(seconds=5)
 
 
 class Pooled(NamedTuple):
@@ -155,8 +159,18 @@ def _make(session: Session, vault: Vault, spec: SandboxSpec, count: int, boots: 
     return made
 
 
-def _busy(session: Session, boots: int) -> Sequence[str]:
-    """The nodes on which as many members boot as may."""
+def _busy(session: Session, boots: int) -> set[str]:
+    """The nodes on which as many members boot as may, and those that give members away just now."""
     booting = select(Sandbox.node_id).where(claims.is_member(), Sandbox.status == Status.STARTING)
-    full = booting.where(col(Sandbox.node_id).is_not(None)).group_by(col(Sandbox.node_id))
-    return [str(node_id) for node_id in session.exec(full.having(func.count() >= boots)).all()]
+    full = booting.group_by(col(Sandbox.node_id)).having(func.count() >= boots)
+    giving = select(Sandbox.node_id).where(*_is_on_its_way(), col(Sandbox.created_at) > now() - GIVING)
+    found = [*session.exec(full).all(), *session.exec(giving).all()]
+    return {node_id for node_id in found if node_id is not None}
+
+
+def _is_on_its_way() -> tuple[ColumnElement[bool], ...]:
+    """Whether its owner waits for a member to become theirs."""
+    # What is being done is due or leased, and both have indexes.
+    at_work = or_(col(Sandbox.due_at).is_not(None), col(Sandbox.lease_until).is_not(None))
+    claimed = and_(col(Sandbox.owner_id).is_not(None), col(Sandbox.boot_key).is_not(None))
+    return at_work, claimed, col(Sandbox.ready_at).is_(None), col(Sandbox.status) == Status.STARTING

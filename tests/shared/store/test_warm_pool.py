@@ -13,7 +13,7 @@ from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, Reason, Status
 from shared.store import sandbox_lists, sandboxes, specs, warm_pool
 from shared.warm_pools import OLD
-from tests.factories import SPEC_ID, VAULT, Person
+from tests.factories import SPEC_ID, VAULT, Person, make_node
 from tests.interleaving import overlap
 
 LATER = 5.0
@@ -160,6 +160,35 @@ def test_so_many_boot_at_a_time(database: Database, pooled: SandboxSpec) -> None
     with database.reading() as session:
         assert warm_pool.needy(session) == [pooled.id]
     assert len(tend(database, boots=2)) == 1
+
+
+def test_nothing_boots_where_somebody_waits_for_a_member(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    add()
+    with database.transaction() as session:
+        claimed = claim(session, owner).id
+    assert tend(database) == []
+    make_node(database, "node-b")
+    [made, _] = tend(database)
+    with database.transaction() as session:
+        assert session.get_one(Sandbox, made[0]).node_id == "node-b"
+        session.get_one(Sandbox, claimed).created_at = after(-60)
+        session.get_one(Node, "node-b").capacity = 0
+        specs.change(session, SPEC_ID, {"warm_target": 3})
+    assert len(tend(database)) == 1, "who waits for long does not wait for that"
+
+
+@pytest.mark.parametrize("settled", [{"ready_at": now()}, {"status": Status.ERROR}, {"due_at": None}])
+def test_a_pool_is_filled_again_once_nobody_waits(
+    database: Database, owner: Person, add: Callable[..., str], settled: dict[str, Any]
+) -> None:
+    add()
+    with database.transaction() as session:
+        claimed = claim(session, owner)
+        for name, value in settled.items():
+            setattr(claimed, name, value)
+    assert len(tend(database)) == 2
 
 
 def test_members_take_no_place_from_anybody(database: Database, owner: Person, add: Callable[..., str]) -> None:
