@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, func, or_, update
+from sqlalchemy import and_, func, update
 from sqlmodel import Session, col, select
 
 from shared import instruments
@@ -163,14 +163,14 @@ def _busy(session: Session, boots: int) -> set[str]:
     """The nodes on which as many members boot as may, and those that give members away just now."""
     booting = select(Sandbox.node_id).where(claims.is_member(), Sandbox.status == Status.STARTING)
     full = booting.group_by(col(Sandbox.node_id)).having(func.count() >= boots)
-    giving = select(Sandbox.node_id).where(*_is_on_its_way(), col(Sandbox.created_at) > now() - GIVING)
-    found = [*session.exec(full).all(), *session.exec(giving).all()]
+    found = [*session.exec(full).all(), *session.scalars(_giving())]
     return {node_id for node_id in found if node_id is not None}
 
 
-def _is_on_its_way() -> tuple[ColumnElement[bool], ...]:
-    """Whether its owner waits for a member to become theirs."""
-    # What is being done is due or leased, and both have indexes.
-    at_work = or_(col(Sandbox.due_at).is_not(None), col(Sandbox.lease_until).is_not(None))
+def _giving() -> Any:
+    """The nodes where somebody waits for a member to become theirs, and does not for long."""
     claimed = and_(col(Sandbox.owner_id).is_not(None), col(Sandbox.boot_key).is_not(None))
-    return at_work, claimed, col(Sandbox.ready_at).is_(None), col(Sandbox.status) == Status.STARTING
+    young = and_(col(Sandbox.ready_at).is_(None), col(Sandbox.created_at) > now() - GIVING)
+    waits = select(Sandbox.node_id).where(Sandbox.status == Status.STARTING, claimed, young)
+    # What is being done is due or leased; each has an index of its own, which SQLite takes only when asked apart.
+    return waits.where(col(Sandbox.due_at).is_not(None)).union(waits.where(col(Sandbox.lease_until).is_not(None)))
