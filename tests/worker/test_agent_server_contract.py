@@ -171,7 +171,6 @@ class TestConversation:
         known = server.get_conversation(body["conversation_id"])
         assert known
         assert known["last_user_message_id"]
-        assert known["title"] is None
         said = [event for event in server.list_events(body["conversation_id"]) if event["kind"] == "MessageEvent"]
         assert [event["source"] for event in said] == ["user"]
 
