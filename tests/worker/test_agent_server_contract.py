@@ -1,7 +1,6 @@
 """The agent server's contract, on the real one in its image and on the fake that stands in for it elsewhere."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -10,17 +9,15 @@ import pytest
 from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import Finish, Gate, Script, ScriptedModel, Wait
 from shared.ids import new_id
-from shared.models import Sandbox, SandboxSpec
 from tests.fakes.agent_server import FakeAgentServer, Reply
-from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
+from tests.services.agent_servers import booted
 from tests.waiting import eventually
 from worker.agent_request import TITLE_PROFILE, AgentInputs, build_request
 from worker.agent_server import AgentServer, open_client
 from worker.agent_server_errors import AgentServerRefused, WrongServer
-from worker.sandbox_container import CONFIG_PATH, container_request, dormant_config, init_config, server_config
+from worker.sandbox_container import server_config
 
 KEY = "the-session-key"
-BOOT_KEY = "the-boot-key"
 WEBHOOK = "http://127.0.0.1:9/nobody"
 URL = "http://agent-server:8000"
 UNKNOWN = "0" * 32
@@ -55,21 +52,6 @@ def sandbox_url() -> Iterator[str]:
         yield url
 
 
-@contextmanager
-def booted(config: bytes, image: str = SANDBOX_IMAGE) -> Iterator[str]:
-    """Where the agent server of a new sandbox will listen."""
-    installation = name_installation()
-    columns: dict[str, Any] = {"id": new_id(), "owner_id": new_id()}
-    sandbox = Sandbox(**columns)
-    spec = SandboxSpec(id=image, position=0)
-    request = container_request(sandbox, spec, installation=installation, address="127.0.0.1")
-    with docker_engine(installation) as engine:
-        engine.create(request)
-        engine.put_file(request.name, CONFIG_PATH, config)
-        engine.start(request.name)
-        yield f"http://127.0.0.1:{engine.observe(request.name).ports[8000]}"
-
-
 @pytest.fixture(params=["fake", "real"])
 def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, httpx.Client]]:
     """Where the server is, and who can reach it."""
@@ -81,20 +63,6 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, httpx.Client]]:
     else:
         url = request.getfixturevalue("sandbox_url")
         with open_client() as client:
-            yield url, client
-
-
-@pytest.fixture(params=["fake", TINY_IMAGE, SANDBOX_IMAGE])
-def dormant(request: pytest.FixtureRequest) -> Iterator[tuple[str, httpx.Client]]:
-    """As a member of the warm pool boots it."""
-    if request.param == "fake":
-        fake = FakeAgentServer(boot_key=BOOT_KEY)
-        with httpx.Client(transport=httpx.MockTransport(fake.answer)) as client:
-            yield URL, client
-    else:
-        config = dormant_config(BOOT_KEY, origins=[])
-        with booted(config, image=request.param) as url, open_client() as client:
-            eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=120)
             yield url, client
 
 
@@ -138,28 +106,6 @@ class TestProbe:
         with pytest.raises(WrongServer):
             AgentServer(url, "another", client).run_command("true")
         assert client.get(f"{url}/api/conversations/count").status_code == 401
-
-
-def test_server_of_the_pool_waits_to_be_told(dormant: tuple[str, httpx.Client]) -> None:
-    url, client = dormant
-    server = AgentServer(url, KEY, client)
-    config = init_config(KEY, webhook_url=WEBHOOK)
-    assert not_there(url, client) == (503, 404), "it looks for a path that it does not know through all its routes"
-    server.warm_up()
-    assert server.is_dormant()
-    with pytest.raises(WrongServer):
-        server.initialize("another", config)
-    assert server.initialize(BOOT_KEY, config)
-    assert eventually(server.is_ready)
-    assert not server.is_dormant()
-    with pytest.raises(WrongServer):  # it has dropped the key that it booted with
-        server.initialize(BOOT_KEY, config)
-
-
-def not_there(url: str, client: httpx.Client) -> tuple[int, int]:
-    """What a dormant server says of a route that it has, and of one that it has not."""
-    known, unknown = (client.get(f"{url}/api/{path}") for path in ("conversations/count", "nowhere"))
-    return known.status_code, unknown.status_code
 
 
 class TestConversation:
