@@ -179,6 +179,14 @@ def test_nothing_boots_where_somebody_waits_for_a_member(
     assert len(tend(database)) == 1, "who waits for long does not wait for that"
 
 
+def test_nothing_boots_while_a_worker_is_at_a_claim(database: Database, owner: Person, add: Callable[..., str]) -> None:
+    add()
+    with database.transaction() as session:
+        claimed = claim(session, owner)
+        claimed.due_at, claimed.lease_until = None, after(LATER)
+    assert tend(database) == []
+
+
 @pytest.mark.parametrize("settled", [{"ready_at": now()}, {"status": Status.ERROR}, {"due_at": None}])
 def test_a_pool_is_filled_again_once_nobody_waits(
     database: Database, owner: Person, add: Callable[..., str], settled: dict[str, Any]
