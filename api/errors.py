@@ -6,11 +6,10 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from api.git.errors import Busy, TooSlow, Unreached
 from api.traffic.errors import NotNow, Overdue, StillAsleep, Unanswered
+from shared.database import UNAVAILABLE
 from shared.errors import (
     Conflict,
     Forbidden,
@@ -52,8 +51,8 @@ def install_error_handlers(app: FastAPI) -> None:
     """Answer every error in one of two bodies: `{"detail": text}`, or the 422 of interface.md 2.4."""
     app.add_exception_handler(WorkspaceError, answer_workspace_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
-    app.add_exception_handler(OperationalError, _answer_store_error)
-    app.add_exception_handler(PoolTimeout, _answer_store_error)
+    for kind in UNAVAILABLE:
+        app.add_exception_handler(kind, _answer_store_error)
     app.add_exception_handler(Exception, _answer_defect)
 
 

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.errors import IdleInTransactionSessionTimeout
 from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DisconnectionError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import ORMExecuteState
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
@@ -19,16 +20,23 @@ from shared.changes import Change
 from shared.statements import Rows, prepare
 from shared.store import change_log
 
+# The database is away; or all connections to it are in use, and have been for seconds.
+UNAVAILABLE = (OperationalError, PoolTimeout)
+
 Announce = Callable[[Collection[Change]], None]
 
 # A process that stands still in the midst of a transaction holds its locks no longer than that: as long as its leases
 # (`leases.MOST_SECONDS`). Nothing of ours takes as long between two statements, but a machine that is short of
 # processors may: with 5 s, some did.
 IDLE_SECONDS = 15.0
+# For so long one waits for others to be done with their connections.
+QUEUE_SECONDS = 10.0
 # A connection that was used since is taken for alive: to ask costs as much as a query. If it is not, whoever uses it
 # first gets an error, and all others of its age are given up with it.
 PING_SECONDS = 1.0
 USED_AT = "used_at"
+# Connections for `fetch`: what it asks for waits for no lock.
+MOST_READERS = 10
 
 
 class Database:
@@ -41,7 +49,7 @@ class Database:
 
         Args:
             url: SQLAlchemy URL; `sqlite:///…` or `postgresql+psycopg://…`.
-            pool_size: connections kept open; as many again may overflow.
+            pool_size: so many connections to PostgreSQL at most, and `MOST_READERS` for `fetch`.
             announce: is told after each commit what it has changed; must neither wait nor raise.
             idle_seconds: after which PostgreSQL undoes a transaction in which nothing happens.
         """
@@ -49,7 +57,7 @@ class Database:
         self._announce = announce
         # SQLite's writers must lock at BEGIN: a reader that turns writer fails at once, whatever its timeout.
         self._writing = self.engine.execution_options(writing=True)
-        self._readers = _readers(url, pool_size)
+        self._readers = _readers(url, min(pool_size, MOST_READERS))
         self._reading = _without_transactions(self.engine)
         self._single = _without_transactions(self._writing)
 
@@ -178,11 +186,12 @@ def _engine(url: str, pool_size: int, idle_seconds: float, **options: Any) -> En
     engine = create_engine(
         url,
         pool_size=pool_size,
-        max_overflow=pool_size,
+        # To make one for a rush, and to close it after that, would cost the server as much as several claims.
+        max_overflow=0,
         # The connection that was used last: it is the one whose statements the server has prepared already.
         pool_use_lifo=True,
         pool_recycle=1800,
-        pool_timeout=10,
+        pool_timeout=QUEUE_SECONDS,
         hide_parameters=True,  # an error's text must not quote what was being stored
         connect_args={"connect_timeout": 5},
         **options,

@@ -42,6 +42,8 @@ log = structlog.get_logger()
 
 # Between the end of an event stream and the next.
 RECONNECT_SECONDS = 1.0
+# Connections to the database besides those of jobs: a lease is renewed even while every job waits for a lock.
+ROUTINE_CONNECTIONS = 12
 
 
 def main() -> None:
@@ -91,7 +93,7 @@ def main() -> None:
 def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Parts:
     """The parts of a worker of this configuration."""
     announce = Announcer(shared.broker).announce
-    database = Database(shared.database, pool_size=max(5, settings.concurrency // 2), announce=announce)
+    database = Database(shared.database, pool_size=settings.concurrency + ROUTINE_CONNECTIONS, announce=announce)
     with database.transaction() as session:
         installation = nodes.installation_id(session)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from shared.clock import now
+from shared.database import UNAVAILABLE
 from shared.errors import Cancelled, LeaseLost
 from shared.jobs import DeleteSandbox, DeliverMessages
 from shared.leases import FARTHEST
@@ -108,7 +108,7 @@ class ConversationStart:
         try:
             with self._parts.database.reading() as session:
                 task, sandbox = session.get_one(StartTask, self._task.id), self._find_sandbox(session)
-        except OperationalError:
+        except UNAVAILABLE:
             return  # no news is no reason
         if task.fence != self._task.fence:
             raise LeaseLost(f"start task {task.id}: fence {self._task.fence} is no longer ours")

@@ -7,11 +7,11 @@ from typing import Any
 
 import structlog
 from sqlalchemy import ColumnElement, and_, true
-from sqlalchemy.exc import OperationalError
 from sqlmodel import col
 
 from shared import leases
 from shared.clock import after
+from shared.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leases import Row
 from shared.models import Sandbox
@@ -107,7 +107,7 @@ def _work(
     except (EngineUnavailable, AgentServerUnreachable) as error:
         log.warning("unavailable", row=row.id, error=str(error))
         return TryAgain(str(error), seconds=UNAVAILABLE_SECONDS, counts=False)
-    except OperationalError as error:
+    except UNAVAILABLE as error:
         log.warning("store_unavailable", row=row.id, error=type(error).__name__)
         return TryAgain(type(error).__name__, seconds=UNAVAILABLE_SECONDS, counts=False)
     except Exception as error:

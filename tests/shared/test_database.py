@@ -14,7 +14,7 @@ from sqlalchemy.pool import Pool
 from sqlmodel import Session, col, select
 
 from shared.clock import now
-from shared.database import Database
+from shared.database import UNAVAILABLE, Database
 from shared.models import Node, User
 from tests.factories import Person, make_conversation, make_event, make_node, make_sandbox
 from tests.services.stores import PostgresStores
@@ -79,6 +79,18 @@ def test_connection_that_died_in_use_is_the_databases_fault_and_the_next_one_is_
     with pytest.raises(OperationalError):
         names(database)
     assert names(database) == [user.name]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_no_connection_is_made_for_a_rush(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.database.QUEUE_SECONDS", 0.1)
+    with closing(Database(database_url, pool_size=2)) as database:
+        with database.transaction() as one, database.transaction() as another, database.transaction() as third:
+            assert one.connection() is not another.connection()
+            with pytest.raises(UNAVAILABLE):
+                third.connection()
+            assert database.fetch(select(func.count(col(User.id))), {}) == [(0,)]
+        assert names(database) == []
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

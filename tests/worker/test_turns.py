@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import time_machine
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared import leases
 from shared.clock import after, now
@@ -100,6 +101,7 @@ def test_turn_may_name_its_own_pause_and_not_count(parts: Parts, task_id: str) -
         EngineUnavailable("ConnectionError"),
         AgentServerUnreachable("no answer"),
         OperationalError("SELECT", None, Exception("connection refused")),
+        PoolTimeout("all connections are in use"),
     ],
 )
 def test_absence_of_others_is_no_attempt(parts: Parts, task_id: str, error: Exception) -> None:
