@@ -17,7 +17,7 @@ from api.refusals import DescribedRoute
 from shared import failpoints
 from shared.errors import Unauthenticated
 from shared.models import Sandbox
-from shared.store import sandboxes, users
+from shared.store import sandboxes
 from shared.store.users import KeyHolder
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -95,7 +95,7 @@ async def find_holder(request: Request) -> KeyHolder:
     else:
         raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
     if holder.use_is_stale:
-        await run_in_threadpool(_record_use, here, holder)
+        await here.key_uses.note(holder.key_id)
     return holder
 
 
@@ -122,11 +122,6 @@ async def _find_caller(request: Request) -> Caller:
 
 def _read_key(request: Request) -> str | None:
     return read_bearer(request.headers.get("Authorization")) or request.headers.get("X-Session-API-Key")
-
-
-def _record_use(here: Context, holder: KeyHolder) -> None:
-    with here.database.transaction() as session:
-        users.record_use(session, holder.key_id)
 
 
 async def _find_sandbox(request: Request) -> Sandbox:

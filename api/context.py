@@ -13,6 +13,7 @@ from api.agent_servers import AgentServers
 from api.answers import Answers
 from api.callers import Callers
 from api.git.client import GitClient
+from api.key_uses import KeyUses
 from api.lookout import Lookout
 from api.streams import Streams
 from shared.broker import Publisher
@@ -46,6 +47,11 @@ class Context:
         """Who asks with a browser's cookie."""
         find = partial(web_sessions.authenticate, self.database, self.vault)
         return Callers(find, "signed out: sign in at /login")
+
+    @cached_property
+    def key_uses(self) -> KeyUses:
+        """Who writes down that a key was used."""
+        return KeyUses(self.database)
 
     @cached_property
     def answers(self) -> Answers:

@@ -5,6 +5,7 @@ from starlette.concurrency import run_in_threadpool
 from api.context import Context
 from api.traffic.visit import Visit
 from shared.errors import Unauthenticated
+from shared.models import ApiKey
 from shared.store import traffic, users
 from shared.store.traffic import Seen
 
@@ -27,16 +28,14 @@ class Door:
         """
         if not (visit.session_key or visit.api_key):
             raise Unauthenticated(KEY_NEEDED)
-        return await run_in_threadpool(self._look, visit)
-
-    def _look(self, visit: Visit) -> Seen:
-        database, vault = self._here.database, self._here.vault
-        if visit.session_key:
-            with database.reading() as session:
-                return traffic.see_by_session_key(session, vault, visit.sandbox_id, visit.session_key)
-        with database.reading() as session:
-            seen, key = traffic.see_by_api_key(session, vault, visit.sandbox_id, visit.api_key or "")
-        if users.is_use_stale(key):
-            with database.transaction() as session:
-                users.record_use(session, key.id)
+        seen, key = await run_in_threadpool(self._look, visit)
+        if key is not None and users.is_use_stale(key):
+            await self._here.key_uses.note(key.id)
         return seen
+
+    def _look(self, visit: Visit) -> tuple[Seen, ApiKey | None]:
+        vault = self._here.vault
+        with self._here.database.reading() as session:
+            if visit.session_key:
+                return traffic.see_by_session_key(session, vault, visit.sandbox_id, visit.session_key), None
+            return traffic.see_by_api_key(session, vault, visit.sandbox_id, visit.api_key or "")

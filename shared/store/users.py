@@ -16,12 +16,14 @@ from shared.database import Database
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, ListVersion, User
 from shared.models.lists import EVERYBODY
-from shared.statements import give_several, rounded, several
+from shared.statements import give, give_several, given, rounded, several
 
 PREFIX_LENGTH = 11
 MOST_KEYS = 100
 # How stale `last_used_at` may be: writing it on every request would make every read a write.
 LAST_USE_RESOLUTION = timedelta(minutes=1)
+USED = update(ApiKey).where(col(ApiKey.id) == given("key_id"))
+USE = USED.values(last_used_at=given("now")).returning(col(ApiKey.id))
 
 
 class KeyHolder(NamedTuple):
@@ -185,9 +187,9 @@ def is_use_stale(key: ApiKey) -> bool:
     return key.last_used_at is None or key.last_used_at < now() - LAST_USE_RESOLUTION
 
 
-def record_use(session: Session, key_id: str) -> None:
+def record_use(database: Database, key_id: str) -> None:
     """Write down that the key was used now."""
-    session.execute(update(ApiKey).where(col(ApiKey.id) == key_id).values(last_used_at=now()))
+    database.carry_out(USE, give(key_id=key_id, now=now()))
 
 
 def _is_in_force() -> tuple[ColumnElement[bool], ColumnElement[bool]]:

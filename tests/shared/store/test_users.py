@@ -86,8 +86,7 @@ def test_the_key_itself_is_not_stored(database: Database, user: Person) -> None:
 def test_a_use_is_written_down_once_a_minute(database: Database, user: Person) -> None:
     holder = authenticate(database, user.key)
     assert holder.use_is_stale
-    with database.transaction() as session:
-        users.record_use(session, holder.key_id)
+    users.record_use(database, holder.key_id)
     assert not authenticate(database, user.key).use_is_stale
     with database.transaction() as session:
         key = session.get_one(ApiKey, holder.key_id)
