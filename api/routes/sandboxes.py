@@ -175,11 +175,11 @@ def _started(here: Context, me: Caller, generation: int, shown: dict[str, Any], 
 
 def _look(here: Context, me: Caller, shown: dict[str, Any], answer: Any) -> Any:
     """The sandbox as it is by now; if somebody has deleted it meanwhile, as it was."""
-    with here.database.reading() as session:
-        [row] = sandboxes.get_many(session, [shown["id"]], me.id)
-        if row is None:
-            return answer
-        [found] = _show(session, here, me, [row])
+    row = sandboxes.look(here.database, shown["id"], me.id)
+    if row is None:
+        return answer
+    durations = deadlines.in_force(row, specs.read_spec(here.database, row.spec_id))
+    found = show_sandbox(row, durations, here.vault, origin=me.origin)
     return found.model_copy(update={"paused_sandbox_ids": shown["paused_sandbox_ids"]})
 
 

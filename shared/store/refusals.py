@@ -6,12 +6,15 @@ counts. So a spec that is broken costs no node anything, and nobody's sandboxes 
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, delete, update
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, or_, update
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import Node, NodeRefusal, Sandbox, SandboxLeftover
+from shared.statements import give, given, send
 
 # So many refusals in a row, and a node rests: each time longer.
 MOST_FAILURES = 3
@@ -49,6 +52,22 @@ def begin_trial(session: Session, node_id: str, spec_id: str) -> None:
 
 def judge(session: Session, sandbox: Sandbox) -> list[Judgement]:
     """Draw the conclusions from a sandbox that is ready: its node runs the spec, and whoever refused it does not."""
+    ids = {"sandbox_id": sandbox.id, "node_id": sandbox.node_id, "spec_id": sandbox.spec_id}
+    [[is_evidence]] = send(session, EVIDENCE, give(generation=sandbox.generation, **ids))
+    return _judge(session, sandbox) if is_evidence else []
+
+
+def forgive(session: Session, node_id: str) -> None:
+    """Forget what a node's engine has refused."""
+    _acquit(session, col(NodeRefusal.node_id) == node_id)
+
+
+def resting(session: Session) -> list[NodeRefusal]:
+    """Every node and spec that don't go together now."""
+    return list(session.exec(select(NodeRefusal).where(col(NodeRefusal.rests_until) > now())).all())
+
+
+def _judge(session: Session, sandbox: Sandbox) -> list[Judgement]:
     refused = (
         SandboxLeftover.sandbox_id == sandbox.id,
         SandboxLeftover.refused_generation == sandbox.generation,
@@ -61,16 +80,6 @@ def judge(session: Session, sandbox: Sandbox) -> list[Judgement]:
     if _acquit(session, _is(str(sandbox.node_id), sandbox.spec_id)):
         judged.append(Judgement(str(sandbox.node_id), failures=0))
     return judged
-
-
-def forgive(session: Session, node_id: str) -> None:
-    """Forget what a node's engine has refused."""
-    _acquit(session, col(NodeRefusal.node_id) == node_id)
-
-
-def resting(session: Session) -> list[NodeRefusal]:
-    """Every node and spec that don't go together now."""
-    return list(session.exec(select(NodeRefusal).where(col(NodeRefusal.rests_until) > now())).all())
 
 
 def _blame(session: Session, node_id: str, spec_id: str, words: str | None) -> Judgement:
@@ -96,5 +105,15 @@ def _rest(failures: int) -> timedelta:
     return min(FIRST_REST * float(2**doublings), LONGEST_REST)
 
 
-def _is(node_id: str, spec_id: str) -> ColumnElement[bool]:
-    return (col(NodeRefusal.node_id) == node_id) & (col(NodeRefusal.spec_id) == spec_id)
+def _is(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
+    return and_(col(NodeRefusal.node_id) == node_id, col(NodeRefusal.spec_id) == spec_id)
+
+
+# --- the statement, made once ---------------------------------------------------------------------------------------
+
+REFUSED = select(SandboxLeftover.node_id).where(
+    SandboxLeftover.sandbox_id == given("sandbox_id"), SandboxLeftover.refused_generation == given("generation")
+)
+BLAMED = select(NodeRefusal.node_id).where(_is(given("node_id"), given("spec_id")))
+# Whether there is something to conclude: hardly ever, and every sandbox that becomes ready asks.
+EVIDENCE = sql_select(or_(REFUSED.exists(), BLAMED.exists()))

@@ -16,7 +16,7 @@ from shared.crypto import Vault, new_api_key
 from shared.database import Database
 from shared.errors import IllegalMove, Invalid, NotFound
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
-from shared.statements import give, give_several, given, rounded, send, several
+from shared.statements import all_columns, give, give_several, given, make_row, rounded, send, several
 from shared.states import MOVES, Desired, PauseKind, Reason, Status
 from shared.store import deadlines, nodes, specs
 
@@ -235,6 +235,12 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | 
     return [found.get(sandbox_id) for sandbox_id in ids]
 
 
+def look(database: Database, sandbox_id: str, owner_id: str) -> Sandbox | None:
+    """The owner's sandbox of that id as it is now, None where `get` would not find one; it belongs to no session."""
+    rows = database.fetch(LOOK, give(sandbox_id=sandbox_id, owner_id=owner_id))
+    return make_row(Sandbox, rows[0]) if rows else None
+
+
 def answered(database: Database, wishes: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
     """Those of the wishes, each a sandbox's id and a generation, that a worker has answered, or whose row is gone."""
     ids = [row_id for row_id, _ in wishes]
@@ -299,6 +305,11 @@ def _alive(owner_id: str) -> tuple[Any, ...]:
 # --- the statements, made once --------------------------------------------------------------------------------------
 
 FIND = select(Sandbox).where(col(Sandbox.id) == given("sandbox_id"))
+LOOK = sql_select(*all_columns(Sandbox)).where(
+    col(Sandbox.id) == given("sandbox_id"),
+    col(Sandbox.owner_id) == given("owner_id"),
+    col(Sandbox.desired) != Desired.DELETED,
+)
 LOCK = FIND.with_for_update().execution_options(populate_existing=True)
 MOVE = insert(SandboxTransition).values(
     {name: given(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "at")}
