@@ -44,14 +44,14 @@ bench: ## Measure everything beside its baseline (ONLY=warm,lists DATABASE=sqlit
 chaos: ## Break everything on purpose for SECONDS=60, with real parts (SEED=, DATABASE=sqlite, OPERATIONS=, REPORT=file)
 	@deploy/setup test
 	@deploy/image/build tiny
-	@exec .venv/bin/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+	@exec .venv/bin/python -m tests.drills.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 		$(if $(DEFAULT_SETTINGS),--default-settings) $(if $(REPORT),--report $(REPORT))
 
 faults: ## Kill processes at pairs of points (PAIRS=20 or all, of each of OPERATIONS=, SEED=, DATABASE=, REPORT=file)
 	@deploy/setup test
 	@deploy/image/build tiny
-	@exec .venv/bin/python -m tests.faults $(if $(PAIRS),--pairs $(PAIRS)) $(if $(SEED),--seed $(SEED)) \
+	@exec .venv/bin/python -m tests.drills.faults $(if $(PAIRS),--pairs $(PAIRS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(REPORT),--report $(REPORT))
 
 lint: ## Check style, types and the borders between the parts

@@ -21,10 +21,10 @@ from shared.models import Sandbox, SandboxTransition
 from shared.settings import Settings
 from shared.states import Desired
 from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.drills.checker import Evidence, check
+from tests.drills.wishes import WISHES, Entry, Outcome, Verb
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.faults.checker import Evidence, check
-from tests.faults.wishes import WISHES, Entry, Outcome, Verb
 from tests.worker import scenes
 from worker.converge import converge
 from worker.keeper import LeaseKeeper

@@ -26,10 +26,10 @@ from shared.statements import Rows
 from shared.states import Desired, Stage
 from shared.store import wishes
 from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.drills.checker import Evidence, check
+from tests.drills.wishes import Entry, Outcome, Verb
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, Person, make_node, make_person, make_spec, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.faults.checker import Evidence, check
-from tests.faults.wishes import Entry, Outcome, Verb
 from tests.services.stores import PostgresStores, SqliteStores
 from tests.worker import scenes
 from tests.worker.mutants import MUTANTS

@@ -1,0 +1,50 @@
+"""`python -m tests.drills.chaos`: break everything on purpose, with real parts; say whether the promise was kept."""
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+
+from tests.drills.chaos.report import write_report
+from tests.drills.chaos.run import run
+
+LOGS = Path("var/log/chaos")
+
+
+def main() -> None:
+    """Run, tell, and fail if the promise was not kept."""
+    arguments = _parse()
+    began, logs = time.monotonic(), LOGS / f"{arguments.database}-{arguments.seed}"
+    print(f"seed {arguments.seed}, {arguments.database}", flush=True)
+    result = run(
+        arguments.database,
+        seed=arguments.seed,
+        seconds=arguments.seconds,
+        operations=arguments.operations,
+        logs=logs,
+        hurried=not arguments.default_settings,
+        tell=lambda line: print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True),
+    )
+    if arguments.report:
+        write_report(arguments.report, result)
+    if not result.is_kept:
+        sys.exit("\n".join(["NOT kept:", *result.violations, f"logs are in {logs}"]))
+    print(f"kept: {result.acknowledged} acknowledged writes, {result.faults.total()} faults, nothing lost or double")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.drills.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of faults under load")
+    parser.add_argument("--operations", type=int, default=0, help="fewest acknowledged writes")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="postgresql")
+    parser.add_argument(
+        "--default-settings", action="store_true", help="leases, pauses and faults as long as in earnest"
+    )
+    parser.add_argument("--report", type=Path, help="Markdown file to write")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What the nemesis does to a site: each fault can be inflicted and healed, and says what it is and whom it hits."""
+
+from tests.drills.chaos.faults.containers import (
+    ContainerKilled,
+    ContainerPaused,
+    ContainerRemoved,
+    ContainerStarted,
+    ContainerStopped,
+    ContainerUnpaused,
+    StrangerCreated,
+)
+from tests.drills.chaos.faults.engines import (
+    DiskFull,
+    EngineKilled,
+    EngineRestarted,
+    EngineStalled,
+    PullFails,
+    PullSlow,
+)
+from tests.drills.chaos.faults.fault import Fault
+from tests.drills.chaos.faults.processes import ClockStepped, MachineClockStepped, ProcessFrozen, ProcessKilled
+from tests.drills.chaos.faults.stores import (
+    BrokerFlushed,
+    BrokerRestarted,
+    BrokerStalled,
+    DatabaseCrashed,
+    DatabaseRestarted,
+)
+
+# What breaks the parts of a site; a kind that is named more than once comes more often.
+PARTS: tuple[type[Fault], ...] = (
+    ProcessKilled,
+    ProcessKilled,
+    ProcessKilled,
+    ProcessFrozen,
+    ProcessFrozen,
+    ClockStepped,
+    MachineClockStepped,
+    BrokerRestarted,
+    BrokerStalled,
+    BrokerFlushed,
+    DatabaseRestarted,
+    DatabaseCrashed,
+    EngineRestarted,
+    EngineKilled,
+    EngineStalled,
+    DiskFull,
+    PullSlow,
+    PullFails,
+)
+# What happens to containers, behind the service's back.
+CONTAINERS: tuple[type[Fault], ...] = (
+    ContainerKilled,
+    ContainerStopped,
+    ContainerStarted,
+    ContainerPaused,
+    ContainerUnpaused,
+    ContainerRemoved,
+    StrangerCreated,
+)
+
+__all__ = ["CONTAINERS", "PARTS", "Fault"]

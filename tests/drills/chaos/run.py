@@ -1,0 +1,146 @@
+"""A chaos run: rounds of faults under load, each followed by quiet, agreement, and wishes that must all come true."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from sqlmodel import select
+
+from shared.models import Sandbox, StartTask
+from tests.drills.chaos.nemesis import Inflicted, Nemesis
+from tests.drills.chaos.site import Site, running_site
+from tests.drills.chaos.supervisor import Supervisor
+from tests.drills.chaos.verdict import Broken, await_agreement, never
+from tests.drills.chaos.watch import Watch
+from tests.drills.chaos.workload import Workload
+from tests.drills.excuses import is_excused
+
+ROUND_SECONDS = 20.0
+# A worker that stands still is to stand still for longer than its lease, sometimes.
+UNHURRIED_STRETCH = 2.5
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Result:
+    """What a run has come to.
+
+    Args:
+        ends: how often processes ended by themselves, and were started again.
+        convergence: seconds from the last fault of each round to agreement.
+        obedience: seconds from the last wish of each round, with nothing in the way, to agreement.
+    """
+
+    database: str
+    seed: int
+    hurried: bool
+    seconds: float = 0.0
+    acknowledged: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    # Start tasks by their last stage.
+    starts: Counter[str] = field(default_factory=Counter)
+    convergence: list[float] = field(default_factory=list)
+    obedience: list[float] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the promise was."""
+        return not self.violations
+
+
+def run(
+    database: str, *, seed: int, seconds: float, operations: int, logs: Path, tell: Tell, hurried: bool = True
+) -> Result:
+    """Break things for so long, and until so many writes were acknowledged.
+
+    Args:
+        database: `sqlite` or `postgresql`.
+        seed: decides what is broken and asked for, and in which order.
+        seconds: of faults under load; the quiet between rounds is not counted.
+        operations: the fewest acknowledged writes.
+        logs: where the processes' logs are put if the promise is not kept.
+        tell: is told how it goes, line by line.
+        hurried: with shorter leases and pauses than the service's defaults, and shorter faults.
+    """
+    result = Result(database, seed, hurried)
+    stretch = 1.0 if hurried else UNHURRIED_STRETCH
+    with running_site(database, hurried=hurried) as site:
+        workload, nemesis, watch = Workload(site, seed), Nemesis(site, seed, stretch=stretch), Watch(site)
+        supervisor = Supervisor(site)
+        supervisor.start()
+        watch.start()
+        try:
+            while result.seconds < seconds or result.acknowledged < operations:
+                _play(site, workload, nemesis, result, min(ROUND_SECONDS * stretch, seconds))
+                tell(_describe(result))
+            _end(site, workload)
+        except Broken as broken:
+            result.violations += broken.violations
+            _keep_logs(site, nemesis, logs)
+        watch.stop()
+        supervisor.stop()
+        result.ends = supervisor.ends
+        result.violations += [f"sandbox {sandbox_id} ran twice" for sandbox_id in watch.doubles]
+        if not watch.looks:
+            result.violations.append("nobody could look for sandboxes that ran twice")
+    return result
+
+
+def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seconds: float) -> None:
+    began = time.monotonic()
+    workload.start()
+    nemesis.start()
+    time.sleep(seconds)
+    nemesis.stop()
+    workload.stop()
+    result.seconds += time.monotonic() - began
+    result.acknowledged, result.counts = workload.acknowledged, workload.counts
+    result.faults = Counter(fault.kind for fault in nemesis.log)
+    excused = partial(_is_excused, wished_at=workload.wished_at, log=nemesis.log)
+    result.convergence.append(await_agreement(site, workload, excused, "after the last fault"))
+    result.starts = _count_starts(site)
+    workload.repair()
+    result.obedience.append(await_agreement(site, workload, never, "with nothing in the way"))
+
+
+def _count_starts(site: Site) -> Counter[str]:
+    with site.service.database.reading() as session:
+        return Counter(session.exec(select(StartTask.stage)).all())
+
+
+def _end(site: Site, workload: Workload) -> None:
+    """Whatever there is can be deleted."""
+    workload.delete_all()
+    await_agreement(site, workload, never, "when all is deleted")
+
+
+def _is_excused(row: Sandbox, *, wished_at: dict[str, float], log: list[Inflicted]) -> bool:
+    return is_excused(row, wished_at.get(row.id, 0.0), log)
+
+
+def _describe(result: Result) -> str:
+    return (
+        f"round {len(result.convergence):3}: {result.acknowledged:6} acknowledged, {result.faults.total():4} faults, "
+        f"agreement after {result.convergence[-1]:5.1f} s, obedience after {result.obedience[-1]:5.1f} s"
+    )
+
+
+def _keep_logs(site: Site, nemesis: Nemesis, directory: Path) -> None:
+    """What the processes have said and what was done to them, for whoever wants to know why."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"{fault.at.isoformat()} {fault.ended - fault.began:5.1f} s {fault.kind} {fault.subject}"
+        for fault in nemesis.log
+    ]
+    (directory / "nemesis.log").write_text("\n".join(lines))
+    for log in site.directory.glob("*.log"):
+        shutil.copy(log, directory)
+    if site.postgres is None:
+        shutil.copy(site.directory / "chaos.db", directory)

@@ -1,0 +1,25 @@
+"""What supervisord does for `make run`: a process that has ended by itself is started again."""
+
+from collections import Counter
+
+from tests.drills.chaos.site import APIS, WORKERS, Site
+from worker.routines import Routine
+
+LOOK_SECONDS = 0.5
+
+
+class Supervisor:
+    """Looks after the processes that no fault has in its hands."""
+
+    def __init__(self, site: Site) -> None:
+        # How often each process has ended by itself.
+        self.ends: Counter[str] = Counter()
+        self._site = site
+        routine = Routine("supervisor", LOOK_SECONDS, self._look)
+        self.start, self.stop = routine.start, routine.stop
+
+    def _look(self) -> None:
+        for name in (*APIS, *WORKERS):
+            if self._site.service.has_ended(name):
+                self.ends[name] += 1
+                self._site.start_process(name)

@@ -1,0 +1,31 @@
+"""A short chaos run on each database, in a process of its own, as `make chaos` does a long one."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.services import processes
+from tests.services.directories import REPOSITORY
+
+SEED = 20261120
+SECONDS = 60
+OPERATIONS = 500
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_promise_is_kept(database: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    log = tmp_path / "log"
+    bounds = ["--seconds", str(SECONDS), "--operations", str(OPERATIONS), "--seed", str(SEED), "--database", database]
+    command = ["env", f"--chdir={REPOSITORY}", sys.executable, "-m", "tests.drills.chaos", *bounds]
+    exit_code = processes.start(command, log).wait()
+    told = log.read_text()
+    record_property("told", told)
+    assert exit_code == 0, told
+    kept = re.search(r"^kept: (\d+) acknowledged writes, (\d+) faults", told, re.MULTILINE)
+    assert kept is not None, told
+    assert int(kept[1]) >= OPERATIONS
+    assert int(kept[2]) > 0

@@ -1,0 +1,89 @@
+"""Was the promise kept, in spite of it all? Asked until it was, or until the time that is promised is over."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlmodel import col, or_, select
+
+from shared.models import Sandbox
+from shared.states import Status
+from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, Site
+from tests.drills.chaos.workload import Workload
+from tests.drills.checker import Evidence, check
+from tests.drills.gathering import gather
+from worker.containers import Listed
+from worker.engine import DockerEngine
+
+# From the last fault to agreement: the promise.
+CONVERGENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+Excuse = Callable[[Sandbox], bool]
+
+
+class Broken(Exception):
+    """The promise was not kept; the violations, in words."""
+
+    def __init__(self, violations: list[str]) -> None:
+        super().__init__("\n".join(violations))
+        self.violations = violations
+
+
+def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str) -> float:
+    """Seconds until store, engines and history agree.
+
+    Args:
+        phase: what is asked, for the violations.
+
+    Raises:
+        Broken: they did not within the time that is promised.
+    """
+    began = time.monotonic()
+    while True:
+        violations = ["rows want a hand"] if _is_busy(site) else check(_look(site, workload, excused))
+        seconds = time.monotonic() - began
+        if not violations:
+            return seconds
+        if seconds > CONVERGENCE_SECONDS:
+            found = check(_look(site, workload, excused)) or [f"agreement took {seconds:.1f} s"]
+            raise Broken([f"{phase}: {violation}" for violation in found])
+        time.sleep(LOOK_SECONDS)
+
+
+def never(_: Sandbox) -> bool:
+    """No excuse at all."""
+    return False
+
+
+def is_doomed(row: Sandbox) -> bool:
+    """Whether it can't start, whatever anybody does."""
+    return row.spec_id == BROKEN_IMAGE
+
+
+def _is_busy(site: Site) -> bool:
+    """A cheap look, before everything is read."""
+    behind = or_(
+        col(Sandbox.due_at).is_not(None),
+        col(Sandbox.lease_until).is_not(None),
+        col(Sandbox.generation) != col(Sandbox.observed_generation),
+        col(Sandbox.status).in_((Status.STARTING, Status.DELETING)),
+    )
+    with site.service.database.reading() as session:
+        return session.exec(select(Sandbox.id).where(behind).limit(1)).first() is not None
+
+
+def _inspected(view: DockerEngine, item: Listed) -> Listed:
+    """An engine whose disk was full lists containers as they were before, and only tells of one how it is."""
+    return replace(item, state=view.observe(item.name).state)
+
+
+def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:
+    views = site.views.values()
+    return gather(
+        site.service.database,
+        history=workload.history.entries,
+        containers=[_inspected(view, item) for view in views for item in view.list_containers(INSTALLATION)],
+        volumes=[name for view in views for name in view.list_volumes(INSTALLATION)],
+        excused=lambda row: is_doomed(row) or excused(row),
+        reported=list(workload.reported),
+    )

@@ -1,0 +1,251 @@
+"""Was the promise kept? A pure comparison of what clients were told with what the store and the engine hold at rest."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
+from shared.states import MOVES, Desired, PauseKind, Reason, Stage, Status
+from tests.drills.wishes import Entry, Outcome, Verb, last_wishes
+from worker.containers import ContainerState, Listed
+from worker.engine import SANDBOX_LABEL
+from worker.sandbox_container import container_name
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was found once the service was given time to settle.
+
+    Args:
+        excused: whether a sandbox has good reason not to be as it was wished: it can't start, or somebody else has
+            changed its container. All others must be.
+        reported: the events, as (conversation, event), that were acknowledged.
+        events: those that are stored.
+    """
+
+    history: Sequence[Entry] = ()
+    sandboxes: Sequence[Sandbox] = ()
+    transitions: Sequence[SandboxTransition] = ()
+    start_tasks: Sequence[StartTask] = ()
+    conversations: Sequence[Conversation] = ()
+    containers: Sequence[Listed] = ()
+    volumes: Sequence[str] = ()
+    reported: Sequence[tuple[str, str]] = ()
+    events: Sequence[tuple[str, str]] = ()
+    excused: Callable[[Sandbox], bool] = lambda _: False
+
+
+FULFILLED = {
+    Desired.RUNNING: Status.RUNNING,
+    Desired.PAUSED: Status.PAUSED,
+    Desired.STOPPED: Status.PAUSED,
+    Desired.DELETED: Status.DELETED,
+}
+STOPPED = {ContainerState.CREATED, ContainerState.EXITED}
+
+
+def check(evidence: Evidence) -> list[str]:
+    """Every violation of the promise, in words; none: it was kept."""
+    return [
+        *_lost_wishes(evidence),
+        *_lost_starts(evidence),
+        *_brought_back(evidence),
+        *_made_twice(evidence),
+        *_lost_events(evidence),
+        *_doubles(evidence),
+        *_orphans(evidence),
+        *_unsettled(evidence),
+        *_untrue(evidence),
+        *_illegal_histories(evidence),
+    ]
+
+
+# --- what was acknowledged ------------------------------------------------------------------------------------------
+
+
+def _lost_wishes(evidence: Evidence) -> Iterator[str]:
+    rows = {row.id: row for row in evidence.sandboxes}
+    for sandbox_id, allowed in last_wishes(evidence.history).items():
+        row = rows.get(sandbox_id)
+        if row is None:
+            yield f"sandbox {sandbox_id} was acknowledged and has no row"
+        elif row.desired not in {*allowed, *_withdrawn(row, evidence)}:
+            yield f"sandbox {sandbox_id}: the last wishes were {sorted(allowed)}, the row has {row.desired}"
+    for row in evidence.sandboxes:
+        if not _is_fulfilled(row) and not _has_excuse(row, evidence):
+            yield f"sandbox {row.id} was to be {row.desired} and is {row.status} ({row.reason}: {row.detail})"
+
+
+def _is_fulfilled(row: Sandbox) -> bool:
+    frozen = row.pause_kind == PauseKind.FROZEN  # its memory is not freed
+    return row.status == FULFILLED[Desired(row.desired)] and not (row.desired == Desired.STOPPED and frozen)
+
+
+def _withdrawn(row: Sandbox, evidence: Evidence) -> set[Desired]:
+    """The service itself wishes a sandbox away that was made for a start that failed, or has no conversation left."""
+    failed = {task.sandbox_id for task in evidence.start_tasks if task.made_sandbox and task.stage == Stage.ERROR}
+    return {Desired.DELETED} if row.id in failed | _emptied(evidence) else set()
+
+
+def _emptied(evidence: Evidence) -> set[str]:
+    """The sandboxes that had conversations, all of which were deleted."""
+    deleted = {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is not None}
+    return deleted - {talk.sandbox_id for talk in evidence.conversations if talk.deleted_at is None}
+
+
+def _has_excuse(row: Sandbox, evidence: Evidence) -> bool:
+    """A delete has none, and neither has a failure that does not say why."""
+    known = row.reason is not None and row.reason != Reason.INTERNAL_ERROR
+    at_rest = row.status in (Status.RUNNING, Status.PAUSED, Status.ERROR)
+    return at_rest and row.desired != Desired.DELETED and known and evidence.excused(row)
+
+
+def _made_twice(evidence: Evidence) -> Iterator[str]:
+    """A sandbox that no client knows must be that of a request that was not answered."""
+    told = {entry.subject for entry in evidence.history}
+    for_starts = {task.sandbox_id for task in evidence.start_tasks}
+    for_conversations = for_starts | {talk.sandbox_id for talk in evidence.conversations}
+    asked_for = (row for row in evidence.sandboxes if not _is_pooled(row))
+    unknown = [row.id for row in asked_for if row.id not in told | for_conversations]
+    calls = {entry.call for entry in evidence.history if entry.verb == Verb.START}
+    answered = {entry.call for entry in evidence.history if entry.outcome in (Outcome.OK, Outcome.FAILED)}
+    if len(unknown) > len(calls - answered):
+        yield f"{len(unknown)} sandboxes that nobody was told of, and {len(calls - answered)} unanswered requests"
+
+
+def _is_pooled(row: Sandbox) -> bool:
+    """Nobody has asked for it yet."""
+    return row.owner_id is None and row.boot_key is not None
+
+
+def _lost_events(evidence: Evidence) -> Iterator[str]:
+    stored = Counter(evidence.events)
+    for conversation_id, event_id in evidence.reported:
+        times = stored[conversation_id, event_id]
+        if times != 1:
+            yield f"event {event_id} of {conversation_id} was acknowledged and is stored {times} times"
+
+
+def _lost_starts(evidence: Evidence) -> Iterator[str]:
+    tasks = {task.id: task for task in evidence.start_tasks}
+    forgotten = {entry.subject for entry in evidence.history if entry.verb == Verb.FORGET}
+    for entry in evidence.history:
+        told = entry.verb == Verb.CONVERSE and entry.outcome == Outcome.OK
+        if told and entry.subject not in tasks and entry.subject not in forgotten:
+            yield f"start task {entry.subject} was acknowledged and has no row"
+        task = tasks.get(entry.subject or "")
+        if entry.verb == Verb.CANCEL and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:
+            yield f"start task {task.id} was cancelled, and is {task.stage}"
+        if entry.verb == Verb.FORGET and entry.outcome == Outcome.OK and entry.subject in tasks:
+            yield f"the conversation of start task {entry.subject} was deleted, and its task is there"
+    sandboxes = {row.id: row for row in evidence.sandboxes}
+    for task in evidence.start_tasks:
+        if not Stage(task.stage).is_final:
+            yield f"start task {task.id} is stuck in {task.stage}"
+        if task.stage == Stage.ERROR and task.reason in (None, Reason.INTERNAL_ERROR):
+            yield f"start task {task.id} failed without a reason"
+        made = sandboxes.get(task.sandbox_id or "") if task.made_sandbox else None
+        if task.stage == Stage.ERROR and made is not None and made.desired != Desired.DELETED:
+            yield f"start task {task.id} failed and has left sandbox {made.id} behind"
+
+
+def _brought_back(evidence: Evidence) -> Iterator[str]:
+    sandboxes = {row.id: row for row in evidence.sandboxes}
+    for row in evidence.conversations:
+        if row.deleted_at is None:
+            continue
+        if row.listed:
+            yield f"conversation {row.id} was deleted and is listed"
+        if any(conversation_id == row.id for conversation_id, _ in evidence.events):
+            yield f"conversation {row.id} was deleted and has events"
+        sandbox = sandboxes.get(row.sandbox_id)
+        if row.awaits_sandbox and sandbox is not None and sandbox.status == Status.RUNNING:
+            yield f"conversation {row.id} was deleted, its sandbox runs and has not forgotten it"
+
+
+# --- what the engine holds ------------------------------------------------------------------------------------------
+
+
+def _doubles(evidence: Evidence) -> Iterator[str]:
+    counts = Counter(item.labels.get(SANDBOX_LABEL, item.name) for item in evidence.containers)
+    for sandbox_id, count in counts.items():
+        if count > 1:
+            yield f"sandbox {sandbox_id} has {count} containers"
+
+
+def _orphans(evidence: Evidence) -> Iterator[str]:
+    owned = {container_name(row.id) for row in evidence.sandboxes if _may_own(row)}
+    for item in evidence.containers:
+        if item.name not in owned:
+            yield f"container {item.name} is nobody's"
+    for name in evidence.volumes:
+        if name not in owned:
+            yield f"volume {name} is nobody's"
+
+
+def _may_own(row: Sandbox) -> bool:
+    never_was = row.status == Status.ERROR and row.ready_at is None
+    return row.status != Status.DELETED and not never_was
+
+
+# --- what the rows say ----------------------------------------------------------------------------------------------
+
+
+def _unsettled(evidence: Evidence) -> Iterator[str]:
+    rows: list[Sandbox | StartTask | Conversation] = [
+        *evidence.sandboxes,
+        *evidence.start_tasks,
+        *evidence.conversations,
+    ]
+    for row in rows:
+        name = f"{type(row).__name__} {row.id}"
+        if row.lease_owner is not None or row.lease_until is not None:
+            yield f"{name} is still held"
+        if row.due_at is not None:
+            yield f"{name} still wants a hand"
+    for row in evidence.sandboxes:
+        if row.generation != row.observed_generation:
+            yield f"Sandbox {row.id}: wish {row.generation} is not answered"
+
+
+def _untrue(evidence: Evidence) -> Iterator[str]:
+    states: Mapping[str, ContainerState] = {item.name: item.state for item in evidence.containers}
+    for row in evidence.sandboxes:
+        state = states.get(container_name(row.id), ContainerState.ABSENT)
+        if state not in _true_states(row):
+            yield f"sandbox {row.id} is said to be {row.status} ({row.pause_kind}); its container is {state}"
+        if row.status in (Status.RUNNING, Status.PAUSED) and container_name(row.id) not in evidence.volumes:
+            yield f"sandbox {row.id} is said to be {row.status}; its volume is gone"
+
+
+def _true_states(row: Sandbox) -> set[ContainerState]:
+    match Status(row.status):
+        case Status.RUNNING:
+            return {ContainerState.RUNNING}
+        case Status.PAUSED:
+            return {ContainerState.FROZEN} if row.pause_kind == PauseKind.FROZEN else STOPPED
+        case Status.ERROR:
+            return {ContainerState.ABSENT} if row.ready_at is None else {*STOPPED, ContainerState.ABSENT}
+        case Status.DELETED:
+            return {ContainerState.ABSENT}
+        case _:
+            return set()  # on its way, and that it must not be at rest
+
+
+def _illegal_histories(evidence: Evidence) -> Iterator[str]:
+    moves: dict[str, list[SandboxTransition]] = {}
+    for move in sorted(evidence.transitions, key=lambda move: move.id or 0):
+        moves.setdefault(move.sandbox_id, []).append(move)
+    for row in evidence.sandboxes:
+        yield from _illegal_moves(row, moves.get(row.id, []))
+
+
+def _illegal_moves(row: Sandbox, moves: Sequence[SandboxTransition]) -> Iterator[str]:
+    at: str | None = None
+    for move in moves:
+        legal = move.to_status == Status.STARTING if at is None else move.to_status in MOVES[Status(at)]
+        if move.from_status != at or not legal:
+            yield f"sandbox {row.id}: the move {move.from_status} → {move.to_status} follows {at}"
+        at = move.to_status
+    if at != row.status:
+        yield f"sandbox {row.id}: its history ends with {at}, its row says {row.status}"

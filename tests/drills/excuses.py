@@ -1,0 +1,56 @@
+"""Which faults excuse a sandbox that is not as it was wished: only those that were there after the wish."""
+
+from collections.abc import Mapping, Sequence
+
+from shared.models import Sandbox
+from shared.states import Reason
+from tests.drills.chaos.nemesis import Inflicted
+
+# By somebody else's hand on the sandbox's own container.
+TOUCHES: Mapping[Reason, frozenset[str]] = {
+    # Who removes one ends it first, and it may be seen in between.
+    Reason.EXIT_CODE: frozenset({"container killed", "container stopped", "container removed"}),
+    Reason.CONTAINER_MISSING: frozenset({"container removed"}),
+    Reason.PAUSED_OUTSIDE: frozenset({"container paused", "container stopped", "container killed"}),
+    Reason.RESUMED_OUTSIDE: frozenset({"container unpaused", "container started"}),
+    Reason.HEALTH_TIMEOUT: frozenset({"container paused"}),
+    Reason.START_FAILED: frozenset({"container removed"}),
+    Reason.ENGINE_ERROR: frozenset({"container removed"}),
+}
+ENGINE = frozenset({"engine restarted", "engine killed"})
+SILENCE = frozenset(
+    {
+        "process killed",
+        "process frozen",
+        "database restarted",
+        "database crashed",
+        "engine stalled",
+        "clock stepped",
+        "machine clock stepped",
+    }
+)
+# By what happened to a part that any sandbox may need.
+TROUBLES: Mapping[Reason, frozenset[str]] = {
+    Reason.EXIT_CODE: ENGINE,
+    Reason.NODE_LOST: ENGINE | SILENCE | {"disk full"},
+    Reason.IMAGE_PULL_FAILED: ENGINE | {"pull fails", "pull slow", "disk full"},
+    Reason.CREATE_FAILED: ENGINE | {"disk full", "engine stalled"},
+    Reason.START_FAILED: ENGINE | {"disk full", "engine stalled"},
+    Reason.ENGINE_ERROR: ENGINE | {"disk full", "engine stalled"},
+    Reason.HEALTH_TIMEOUT: ENGINE | {"engine stalled", "disk full"},
+}
+# A fault is over before its last consequence is.
+ECHO_SECONDS = 20.0
+
+
+def is_excused(row: Sandbox, wished_at: float, log: Sequence[Inflicted]) -> bool:
+    """Whether a fault that was there after the last wish explains the row's reason.
+
+    Args:
+        wished_at: when that wish was sent, by the monotonic clock; 0: nobody knows.
+    """
+    if row.reason is None:
+        return False
+    touches, troubles = TOUCHES.get(Reason(row.reason), frozenset()), TROUBLES.get(Reason(row.reason), frozenset())
+    late = [fault for fault in log if fault.ended + ECHO_SECONDS >= wished_at]
+    return any(fault.kind in troubles or (fault.kind in touches and fault.subject == row.id) for fault in late)

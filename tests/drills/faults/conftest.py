@@ -1,0 +1,53 @@
+"""Installations whose processes are killed: on an engine of their own, on either database."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.drills.faults.lanes import Lanes
+from tests.drills.faults.specs import SPECS
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine, running_private_engine
+from tests.services.registry import Registry, running_registry
+from tests.services.stores import Stores
+from tests.services.valkey import Valkey
+
+# What is killed waits most of the time: for a lease to end, for a container to stop.
+WIDTH = 4
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[PrivateEngine]:
+    """An engine with the tiny image under all its names."""
+    with running_private_engine([TINY_IMAGE]) as engine:
+        for image in SPECS:
+            engine.docker("tag", TINY_IMAGE, image)
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[Registry]:
+    """A registry that has the tiny image."""
+    with running_registry(TINY_IMAGE) as registry:
+        yield registry
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def stores(request: pytest.FixtureRequest) -> Stores:
+    """Both kinds of database."""
+    found: Stores = request.getfixturevalue({"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}[request.param])
+    return found
+
+
+@pytest.fixture(scope="module")
+def lanes(
+    engine: PrivateEngine,
+    registry: Registry,
+    stores: Stores,
+    valkey_server: Valkey,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Lanes]:
+    """Several installations at once."""
+    lanes = Lanes(engine, registry, stores, valkey_server, tmp_path_factory.mktemp("lanes"), WIDTH)
+    yield lanes
+    lanes.close()

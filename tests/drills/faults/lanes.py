@@ -1,0 +1,123 @@
+"""Several installations on one engine and one broker, so that one works while another waits."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
+
+from shared.store import llm_profiles, user_settings
+from tests.drills.faults.requests import SETTINGS, store_tokens
+from tests.drills.faults.runner import Runner
+from tests.drills.faults.specs import DOOMED, MISSING, PULLED, SPECS
+from tests.services.private_engine import PrivateEngine
+from tests.services.registry import Registry
+from tests.services.service import installed_service
+from tests.services.stores import Stores
+from tests.services.valkey import Valkey
+
+# An agent server is given it before each conversation that has no title yet.
+TITLES = {"model": "openai/titles", "api_key": "unused"}
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+HURRY = {
+    "AW_LEASE_SECONDS": "1",
+    "AW_REPUBLISH_SECONDS": "0.5",
+    "AW_SWEEP_SECONDS": "0.2",
+    "AW_RESYNC_SECONDS": "1",
+    "AW_HEARTBEAT_SECONDS": "0.5",
+    "AW_NODE_LOST_SECONDS": "1",
+    "AW_STOP_SECONDS": "1",
+    "AW_FIRST_MESSAGE_SECONDS": "0.2",
+}
+
+
+class Lanes:
+    """Runners that are made when they are first needed, and made anew when something went wrong in them."""
+
+    def __init__(
+        self,
+        engine: PrivateEngine,
+        registry: Registry,
+        stores: Stores,
+        valkey: Valkey,
+        directory: Path,
+        width: int,
+    ) -> None:
+        self._parts = engine, registry, stores, valkey, directory
+        self._width = width
+        self._free: SimpleQueue[tuple[Runner, ExitStack] | None] = SimpleQueue()
+        self._numbers = count(1)
+        for _ in range(width):
+            self._free.put(None)
+
+    def spread(self, work: Callable[[Runner, Task], Result], tasks: Sequence[Task]) -> list[Result]:
+        """The results of all tasks, in order, as many at a time as there are lanes.
+
+        Raises:
+            ExceptionGroup: some failed; all were tried.
+        """
+        outcomes = dict(self.attempt(work, tasks))
+        failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
+        if failures:
+            raise ExceptionGroup(f"{len(failures)} of {len(tasks)} failed", failures)
+        return [outcomes[number] for number in range(len(tasks))]  # type: ignore[misc]
+
+    def attempt(
+        self, work: Callable[[Runner, Task], Result], tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result | Exception]]:
+        """Each task's number and what it came to, in the order they come to an end."""
+        with ThreadPoolExecutor(self._width) as pool:
+            futures = {pool.submit(self._in_lane, work, task): number for number, task in enumerate(tasks)}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+
+    def close(self) -> None:
+        """Stop every process."""
+        while not self._free.empty():
+            if (lane := self._free.get()) is not None:
+                lane[1].close()
+
+    def _in_lane(self, work: Callable[[Runner, Task], Result], task: Task) -> Result | Exception:
+        lane = self._free.get()
+        try:
+            lane = lane or self._make()
+            return work(lane[0], task)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's outcome
+            if lane is not None:
+                error.add_note(f"{task}\n{lane[0].service.log()[-3000:]}")
+                lane[1].close()
+                lane = None
+            return error
+        finally:
+            self._free.put(lane)
+
+    def _make(self) -> tuple[Runner, ExitStack]:
+        engine, registry, stores, valkey, directory = self._parts
+        name = f"test-lane-{next(self._numbers)}"
+        own = directory / name
+        own.mkdir()
+        with ExitStack() as parts:
+            url = parts.enter_context(stores.fresh(own))
+            service = parts.enter_context(installed_service(url, valkey.url, engine, name))
+            service.environment |= HURRY
+            for image, env in SPECS.items():
+                service.add_spec(image, env)
+            # A name of its own: lanes pull and remove it, each for itself.
+            mine = f"{registry.address}/{name}"
+            pulled, missing = (f"{mine}/{image}" for image in (PULLED, MISSING))
+            service.prepare(pulled, missing)
+            runner = Runner(service, engine, mine, own, DOOMED | {missing})
+            parts.callback(runner.close)
+            with service.database.transaction() as session:
+                owner = runner.client.person.id
+                user_settings.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})
+                llm_profiles.save(session, service.vault, owner, "titles", TITLES, include_secrets=True, keep_key=False)
+            runner.start()
+            store_tokens(runner)
+            return runner, parts.pop_all()
+        raise AssertionError

@@ -1,0 +1,244 @@
+"""The service with its failpoints led: killed at a point that is asked for, restarted, and held to its promise."""
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import delete, func, or_
+from sqlmodel import col, select
+
+from shared.failpoints import VARIABLE
+from shared.models import (
+    Conversation,
+    Event,
+    IdempotencyKey,
+    PendingMessage,
+    Sandbox,
+    SandboxLeftover,
+    SandboxTransition,
+    StartTask,
+)
+from shared.states import Desired, Status
+from shared.store import nodes, specs, warm_pool
+from tests.drills.checker import Evidence, check
+from tests.drills.faults.points import Points
+from tests.drills.gathering import gather
+from tests.drills.history import History, RecordingClient
+from tests.factories import make_person
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Service
+from tests.waiting import eventually
+from worker.engine import DockerEngine
+
+PROCESSES = ("api", "worker")
+# The last fault is followed by agreement within this time: the promise.
+CONVERGENCE_SECONDS = 30.0
+# How long a process that is at rest may take to come by the point at which it is to be killed.
+REACH_SECONDS = 8.0
+# As long as no new point is met for this time, at rest, none will be.
+QUIET_SECONDS = 0.2
+POLL_SECONDS = 0.05
+
+
+class Runner:
+    """One installation, its history, and what leads its processes.
+
+    Args:
+        registry: the address that images can be pulled from.
+        doomed: the specs whose sandboxes can't start.
+    """
+
+    def __init__(
+        self, service: Service, engine: PrivateEngine, registry: str, directory: Path, doomed: frozenset[str]
+    ) -> None:
+        self.client = RecordingClient(service.url, make_person(service.database, "alice"))
+        self.service = service
+        self.engine = engine
+        self.registry = registry
+        self.points = {name: Points(directory / name) for name in PROCESSES}
+        # Seconds from a kill to agreement, each.
+        self.recoveries: list[float] = []
+        self._docker = DockerEngine(engine.host)
+        self._doomed = doomed
+        self._settings: Mapping[str, str] = {}
+
+    # --- processes ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start both processes."""
+        for name in PROCESSES:
+            self.start_process(name)
+        eventually(self._has_node)
+
+    def start_process(self, name: str) -> None:
+        """Start a process that does not run."""
+        self.service.environment[VARIABLE] = self.points[name].mode
+        if name == "api":
+            self.service.start_api(**self._settings)
+        else:
+            self.service.start_worker(**self._settings)
+
+    def adopt(self, settings: Mapping[str, str]) -> None:
+        """Let the processes have these settings beside their own: restart them if they have not."""
+        if settings != self._settings:
+            self._settings = settings
+            for name in PROCESSES:
+                self.service.kill(name)
+            self.start()
+
+    def hold(self, routines: Iterable[str] = ()) -> None:
+        """Hold these of the worker's routines back, and let all others go."""
+        self.points["worker"].hold(routines)
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Hold nothing back for the length of the block."""
+        held = self.points["worker"].held()
+        self.hold()
+        yield
+        self.hold(held)
+
+    def is_dead(self, process: str) -> bool:
+        """Whether the process has died at its point."""
+        code = self.service.exit_code(process)
+        assert code in (None, -signal.SIGKILL), f"{process} ended with {code}"
+        return code is not None
+
+    def close(self) -> None:
+        """Close what the tests themselves have opened."""
+        self._docker.close()
+
+    # --- faults ---------------------------------------------------------------------------------------------------
+
+    def record(self, act: Callable[[], None], operations: frozenset[str]) -> list[tuple[str, str]]:
+        """Those points of these operations that are met while this is done and until all is at rest, in order.
+
+        None of them if it does not come to rest: what is held back may have been in the midst of what is missing.
+        """
+        for points in self.points.values():
+            points.forget()
+        act()
+        met: list[tuple[str, str]] = []
+        since = time.monotonic()
+        deadline = since + CONVERGENCE_SECONDS
+        while not met or time.monotonic() < since + QUIET_SECONDS or not self.is_at_rest():
+            if time.monotonic() > deadline:
+                return []
+            if met != (met := self.met(operations)):
+                since = time.monotonic()
+            time.sleep(POLL_SECONDS)
+        return self.met(operations)  # the last ones may have been met since, and all be at rest now
+
+    def met(self, operations: frozenset[str]) -> list[tuple[str, str]]:
+        """Those points of these operations that were met since `record` began, each with its process."""
+        found = ((name, point) for name, points in self.points.items() for point in points.met())
+        return [(name, point) for name, point in found if point.rsplit("/", 2)[0] in operations]
+
+    def dies_at(self, process: str, point: str, act: Callable[[], None]) -> bool:
+        """Do this, and see the process die at the point; False: it came to rest and had not passed there."""
+        self.points[process].arm(point)
+        act()
+        return self.await_death(process)
+
+    def await_death(self, process: str) -> bool:
+        """Whether the process that is armed dies; False: it comes to rest without, or does not come to rest.
+
+        What is held back may have been in the midst of its round, and have to end what it began.
+        """
+        points, rested_at = self.points[process], None
+        deadline = time.monotonic() + CONVERGENCE_SECONDS
+        while points.is_armed():
+            rested_at = (rested_at or time.monotonic()) if self.is_at_rest() else None
+            patience_ends = deadline if rested_at is None else rested_at + REACH_SECONDS
+            if time.monotonic() > patience_ends and points.disarm():
+                return False
+            time.sleep(POLL_SECONDS)
+        eventually(lambda: self.is_dead(process))
+        return True
+
+    # --- agreement ------------------------------------------------------------------------------------------------
+
+    def await_agreement(self) -> None:
+        """Wait until the promise is kept."""
+        began = time.monotonic()
+        while not self.is_at_rest():
+            assert time.monotonic() < began + CONVERGENCE_SECONDS, self.violations()
+            time.sleep(POLL_SECONDS)
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing wants a hand and the promise is kept."""
+        return not self._is_busy() and not self.violations()
+
+    def violations(self) -> list[str]:
+        """What is not as it was promised, now."""
+        return check(self._evidence())
+
+    def await_status(self, sandbox_id: str, status: Status) -> None:
+        """Wait until the sandbox is at rest in that status."""
+
+        def there() -> bool:
+            with self.service.database.reading() as session:
+                row = session.get_one(Sandbox, sandbox_id)
+            return row.status == status and row.generation == row.observed_generation and row.lease_until is None
+
+        eventually(there)
+
+    def clear(self) -> None:
+        """Delete whatever is left, from whatever state it is in, see it gone, and begin with an empty page."""
+        self._end_pools()
+        with self.service.database.reading() as session:
+            left = session.exec(select(Sandbox.id).where(Sandbox.desired != Desired.DELETED)).all()
+        for sandbox_id in left:
+            self.client.delete(sandbox_id)
+        self.await_agreement()
+        tables = (
+            PendingMessage,
+            Event,
+            StartTask,
+            Conversation,
+            SandboxTransition,
+            SandboxLeftover,
+            IdempotencyKey,
+            Sandbox,
+        )
+        with self.service.database.transaction() as session:
+            for table in tables:
+                session.execute(delete(table))
+        self.client.history = History()
+
+    def _end_pools(self) -> None:
+        """Whoever waits in a pool is nobody's to delete."""
+        with self.service.database.transaction() as session:
+            for spec in filter(lambda spec: spec.warm_most, specs.list_specs(session)):
+                specs.change(session, spec.id, {"warm_target": 0, "warm_most": 0})
+        eventually(lambda: not self._has_pool())
+
+    def _has_pool(self) -> bool:
+        with self.service.database.reading() as session:
+            return bool(warm_pool.count(session))
+
+    def _is_busy(self) -> bool:
+        """A cheap look before the thorough one."""
+        with self.service.database.reading() as session:
+            for table in (Sandbox, StartTask, Conversation):
+                waits = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
+                if session.exec(select(func.count()).select_from(table).where(waits)).one():
+                    return True
+        return False
+
+    def _evidence(self) -> Evidence:
+        return gather(
+            self.service.database,
+            history=self.client.entries,
+            containers=self._docker.list_containers(self.service.installation),
+            volumes=self._docker.list_volumes(self.service.installation),
+            excused=lambda row: row.spec_id in self._doomed,
+        )
+
+    def _has_node(self) -> bool:
+        """Whether a sandbox would be placed at once; else its first message would never be sent."""
+        with self.service.database.reading() as session:
+            return nodes.has_room(session, TINY_IMAGE)

@@ -1,0 +1,213 @@
+"""No write to the world outside is without a point before and after it. What writes is found out, not listed here."""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from docker import APIClient
+from sqlalchemy import event
+from sqlmodel import select
+
+import worker.engine
+from shared import failpoints
+from shared.broker import Publisher
+from shared.database import Database
+from shared.jobs import StartSandbox
+from shared.models import User
+from tests.drills.faults.drill import record
+from tests.drills.faults.lanes import Lanes
+from tests.drills.faults.operations import OPERATIONS
+from tests.fakes.agent_server import FakeAgentServer
+from tests.services.directories import REPOSITORY
+from worker.agent_server import AgentServer
+
+POINTED = {"around", "watched"}
+NAMED = re.compile(r'failpoints\.(?:before|around|watched)\("([\w.]+)"\)')
+FEWEST_POINTS = 150
+CONVERSATION = "0" * 32
+ARGUMENTS: dict[str, Any] = {
+    "body": {"conversation_id": CONVERSATION, "agent_settings": {"llm": {"model": "m"}}},
+    "path": "/file",
+    "llm": {"model": "m"},
+}
+OF_TYPE: dict[Any, Any] = {str: CONVERSATION, bytes: b"", float: 1.0, dict[str, Any]: {}}
+
+
+class Met:
+    """The points met so far."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def last(self) -> str:
+        return self.names[-1] if self.names else ""
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> Met:
+    met = Met()
+    monkeypatch.setattr(failpoints, "_act", met.names.append)
+    failpoints.begin("test")
+    return met
+
+
+# --- the engine: by reading the only file that imports docker ---------------------------------------------------------
+
+
+def writers(client: type[Any]) -> set[str]:
+    """The methods of Docker's client that change something: by themselves, or by another that does."""
+    sources = {name: inspect.getsource(method) for name, method in inspect.getmembers(client, inspect.isfunction)}
+    found = {name for name, text in sources.items() if re.search(r"self\._(post|put|delete)(_json)?\(", text)}
+    found -= {"_post", "_put", "_delete", "_post_json"}
+    while more := {
+        name for name, text in sources.items() if name not in found and any(f"self.{one}(" in text for one in found)
+    }:
+        found |= more
+    return found
+
+
+def calls(tree: ast.AST, names: set[str]) -> list[ast.Call]:
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
+    ]
+
+
+def pointed_blocks(tree: ast.AST) -> Iterator[ast.AST]:
+    """What has a point before and after it: `with failpoints.around(…)`, `@failpoints.watched(…)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With) and any(calls(item.context_expr, POINTED) for item in node.items):
+            yield ast.Module(node.body, [])
+        if isinstance(node, ast.FunctionDef) and any(calls(item, POINTED) for item in node.decorator_list):
+            yield ast.Module(node.body, [])
+
+
+def writes_of_engine(source: str) -> tuple[list[ast.Call], list[list[ast.Call]]]:
+    """Every call of a writing method of Docker's client, and those in each block with points.
+
+    Our own methods have the names of Docker's now and then: what is called on `self` is ours.
+    """
+    tree, names = ast.parse(source), writers(APIClient)
+
+    def docker_calls(part: ast.AST) -> list[ast.Call]:
+        found = calls(part, names)
+        return [call for call in found if ast.unparse(call.func).rpartition(".")[0] not in ("self", "_Body")]
+
+    return docker_calls(tree), [docker_calls(block) for block in pointed_blocks(tree)]
+
+
+def test_each_write_to_the_engine_has_points_of_its_own() -> None:
+    written, pointed = writes_of_engine(inspect.getsource(worker.engine))
+    assert len(written) >= 9
+    lines = sorted(call.lineno for call in written)
+    assert sorted(call.lineno for block in pointed for call in block) == lines
+    assert [len(block) for block in pointed] == [1] * len(lines)
+
+
+def test_write_without_a_point_is_found() -> None:
+    source = "def stop(self, name):\n    self._api().stop(name)\n"
+    assert [len(part) for part in writes_of_engine(source)] == [1, 0]
+    assert [len(block) for block in writes_of_engine(f"@failpoints.watched('x')\n{source}")[1]] == [1]
+
+
+# --- agent servers: by calling every method of their client ----------------------------------------------------------
+
+METHODS = [name for name, method in inspect.getmembers(AgentServer, inspect.isfunction) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_each_write_to_an_agent_server_has_points(name: str, met: Met) -> None:
+    seen = call(name, met)
+    assert seen
+    written = [(verb, point) for verb, point in seen if verb != "GET"]
+    assert all(re.fullmatch(r"test/\d+/agent_server\.\w+\.before", point) for _, point in written), seen
+    assert len(met.names) == 2 * len(written)
+    assert all(name.endswith(".after") for name in met.names[1::2])
+
+
+def call(name: str, met: Met) -> list[tuple[str, str]]:
+    """Call a method of the client; the requests that it makes, each with the point that was met last."""
+    fake = FakeAgentServer("key")
+    fake.add(CONVERSATION, title="t")
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append((request.method, met.last()))
+        return fake.answer(request)
+
+    with httpx.Client(transport=httpx.MockTransport(answer)) as client:
+        method: Callable[..., Any] = getattr(AgentServer("http://agent", "key", client), name)
+        kinds = {key: kind for key, kind in inspect.get_annotations(method).items() if key != "return"}
+        made = method(**{key: ARGUMENTS.get(key, OF_TYPE.get(kind)) for key, kind in kinds.items()})
+        if isinstance(made, Iterator):
+            list(made)
+    return seen
+
+
+# --- the database and the broker --------------------------------------------------------------------------------------
+
+
+def test_each_commit_has_points(database: Database, met: Met) -> None:
+    seen: list[str] = []
+    event.listen(database.engine, "commit", lambda _connection: seen.append(met.last()))
+    with database.transaction() as session:
+        session.exec(select(User))
+    with database.reading() as session:
+        session.exec(select(User))
+    assert (seen, met.last()) == (["test/1/database.commit.before"], "test/1/database.commit.after")
+
+
+def test_each_message_has_points(met: Met) -> None:
+    seen: list[str] = []
+
+    class App:
+        def send_task(self, *_arguments: object, **_options: object) -> None:
+            seen.append(met.last())
+
+    Publisher(App()).publish(StartSandbox("s", "n"))  # type: ignore[arg-type]
+    assert (seen, met.last()) == (["test/1/broker.publish.before"], "test/1/broker.publish.after")
+
+
+# `agent-workspace migrate` makes the tables and their first rows before any other process runs.
+MIGRATION = {"shared/administration.py", "shared/migrations.py"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "home"),
+    [
+        (r"\b(Session|sessionmaker|create_engine)\(", {"shared/database.py"} | MIGRATION),
+        (r"\.commit\(", {"shared/administration.py"}),
+        (r"\.(send_task|apply_async|delay)\(", {"shared/broker.py"}),
+        (r"\bhttpx\.Client\(", {"worker/agent_server.py"}),
+    ],
+)
+def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
+    files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
+    assert {str(file.relative_to(REPOSITORY)) for file in files if re.search(pattern, file.read_text())} == home
+
+
+# --- and a process is killed at each of them --------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
+def test_each_write_is_in_some_operation(lanes: Lanes, met: Met) -> None:
+    for name in METHODS:
+        call(name, met)
+    files = [file for part in ("worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
+    named = {name for file in files for name in NAMED.findall(file.read_text())}
+    known = named | {kind(name) for name in met.names}
+    assert len(known) >= 15
+    points = lanes.spread(record, list(OPERATIONS.values()))
+    assert known - {kind(point) for operation in points for _, point in operation} == set()
+    assert len({point for operation in points for _, point in operation}) >= FEWEST_POINTS
+
+
+def kind(point: str) -> str:
+    """The write that a point belongs to."""
+    return point.rsplit("/", 1)[-1].rsplit(".", 1)[0]

@@ -1,0 +1,32 @@
+"""A process dies at each point of each operation, once, and the promise is kept all the same."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.drills.faults.drill import Point, die_at, record
+from tests.drills.faults.lanes import Lanes
+from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.runner import Runner
+from tests.services.stores import PostgresStores, Stores
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_promise_is_kept(
+    lanes: Lanes, stores: Stores, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    """All points on SQLite; on PostgreSQL those where the database makes a difference."""
+    operation = OPERATIONS[name]
+
+    def kill(runner: Runner, point: Point) -> bool:
+        return die_at(runner, operation, point)
+
+    (points,) = lanes.spread(record, [operation])
+    assert points
+    if isinstance(stores, PostgresStores):
+        points = [point for point in points if "/database.commit." in point[1]]
+    died = lanes.spread(kill, points)
+    record_property("points", points)
+    assert [point for point, done in zip(points, died, strict=True) if not done] == []

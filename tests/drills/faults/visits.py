@@ -1,0 +1,100 @@
+"""Traffic to sandboxes: requests that are on their way while processes die."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import httpx
+from sqlalchemy import update
+from sqlmodel import col
+
+from shared.clock import now
+from shared.models import Sandbox
+from shared.states import Status
+from tests.drills.faults.given import LONG, running
+from tests.drills.faults.requests import SANDBOXES, ask
+from tests.drills.faults.runner import Runner
+from tests.drills.wishes import Outcome, Verb
+from tests.services import http
+from tests.waiting import eventually
+
+# Longer than a request is held.
+PATIENCE_SECONDS = 90
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request, the API process that it was sent to, and the wish that was in force then."""
+
+    answer: Future[httpx.Response | None]
+    api: int
+    generation: int
+
+
+# On their way, by sandbox.
+VISITS: dict[str, Visit] = {}
+VISITORS = ThreadPoolExecutor(thread_name_prefix="visitor")
+
+
+def unused(runner: Runner) -> str:
+    """A sandbox that runs, and that nobody has used for long."""
+    sandbox_id = running(runner)
+    with runner.service.database.transaction() as session:
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(last_active_at=now() - LONG))
+    return sandbox_id
+
+
+def visit(runner: Runner, sandbox_id: str) -> None:
+    """Somebody asks the sandbox's agent server for something, and waits for the answer."""
+    generation = _row(runner, sandbox_id).generation
+    VISITS[sandbox_id] = Visit(VISITORS.submit(_send, runner, sandbox_id), runner.service.pid("api"), generation)
+
+
+def woken_once(runner: Runner, sandbox_id: str) -> None:
+    """Whoever asked is served, and the sandbox has woken once, by one wish."""
+    visit = _served(runner, sandbox_id)
+    assert _row(runner, sandbox_id).generation == visit.generation + 1
+    answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
+    assert answer is not None
+    moves = [move["to_status"] for move in answer.json()]
+    assert moves == [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.RUNNING]
+
+
+def noticed(runner: Runner, sandbox_id: str) -> None:
+    """Whoever asked is served, and that the sandbox is in use is known: from the next request on, if a death forgot it.
+
+    No answer waits until its use is written down, so a process may die between the two.
+    """
+    visit = _served(runner, sandbox_id)
+    if visit.api != runner.service.pid("api"):
+        assert _send(runner, sandbox_id) is not None
+    eventually(lambda: _row(runner, sandbox_id).last_active_at > now() - LONG / 2)
+    assert _row(runner, sandbox_id).generation == visit.generation
+
+
+def _served(runner: Runner, sandbox_id: str) -> Visit:
+    """The answer has come; if the process died that was to give it, it comes to whoever asks again."""
+    visit = VISITS.pop(sandbox_id)
+    answer = visit.answer.result()
+    if answer is None and visit.api != runner.service.pid("api"):
+        answer = _send(runner, sandbox_id)
+    assert answer is not None
+    assert (answer.status_code, answer.text) == (200, "0")
+    return visit
+
+
+def _send(runner: Runner, sandbox_id: str) -> httpx.Response | None:
+    """The answer, if there is one; in the history it is a wish that the sandbox runs."""
+    url, history = f"{runner.service.url}/sandbox/{sandbox_id}/api/conversations/count", runner.client.history
+    call = history.invoke(Verb.RESUME, sandbox_id)
+    try:
+        answer = http.get(url, headers=runner.client.person.headers, timeout=PATIENCE_SECONDS)
+    except httpx.TransportError:
+        return None
+    if answer.is_success:
+        history.answer(call, Outcome.OK, Verb.RESUME, sandbox_id)
+    return answer
+
+
+def _row(runner: Runner, sandbox_id: str) -> Sandbox:
+    with runner.service.database.reading() as session:
+        return session.get_one(Sandbox, sandbox_id)

@@ -1,0 +1,135 @@
+"""Clients that write down what they ask for and what they are told, all in one history."""
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+
+from shared.ids import new_id
+from tests.drills.wishes import Entry, Outcome, Verb
+from tests.factories import Person
+from tests.services import http
+
+SANDBOXES = "/api/v1/sandboxes"
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
+
+class History:
+    """What was asked and answered, in the order in which it happened; any number of threads write."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._calls = itertools.count(1)
+        self._lock = threading.Lock()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All of it so far."""
+        with self._lock:
+            return list(self._entries)
+
+    def invoke(self, verb: Verb, subject: str | None) -> int:
+        """Write down that something is asked for; the number of the call."""
+        call = next(self._calls)
+        self._append(Entry(call, Outcome.INVOKED, verb, subject))
+        return call
+
+    def answer(self, call: int, outcome: Outcome, verb: Verb, subject: str | None) -> None:
+        """Write down what was answered."""
+        self._append(Entry(call, outcome, verb, subject))
+
+    def settle(self) -> None:
+        """Write down that nothing is on its way any more: what was not answered has happened by now, or never will."""
+        entries = self.entries
+        answered = {entry.call for entry in entries if entry.outcome != Outcome.INVOKED}
+        for entry in entries:
+            if entry.outcome == Outcome.INVOKED and entry.call not in answered:
+                self._append(Entry(entry.call, Outcome.LOST, entry.verb, entry.subject))
+
+    def _append(self, entry: Entry) -> None:
+        with self._lock:
+            self._entries.append(entry)
+
+
+class RecordingClient:
+    """One person's requests, each on a connection of its own.
+
+    Args:
+        tries: how often a request that makes something is sent, under one idempotency key, until it is answered.
+        timeout: how long to wait for an answer, seconds.
+    """
+
+    def __init__(
+        self, url: str, person: Person, history: History | None = None, *, tries: int = 1, timeout: float = 30
+    ) -> None:
+        self.person = person
+        self.history = history or History()
+        self._url = url
+        self._tries = tries
+        self._timeout = timeout
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What this client and those that share its history have asked and were told."""
+        return self.history.entries
+
+    def start(self, image: str) -> str | None:
+        """Ask for a sandbox; its id, if there was an answer."""
+        return self._ask(Verb.START, None, lambda: self._make(SANDBOXES, params={"sandbox_spec_id": image}))
+
+    def pause(self, sandbox_id: str) -> None:
+        self._change(Verb.PAUSE, sandbox_id, "POST", "/pause")
+
+    def stop(self, sandbox_id: str) -> None:
+        self._change(Verb.STOP, sandbox_id, "POST", "/pause?kind=stopped")
+
+    def resume(self, sandbox_id: str) -> None:
+        self._change(Verb.RESUME, sandbox_id, "POST", "/resume")
+
+    def delete(self, sandbox_id: str) -> None:
+        self._change(Verb.DELETE, sandbox_id, "DELETE", "")
+
+    def converse(self, sandbox_id: str | None = None) -> str | None:
+        """Ask for a conversation; its start task's id, if there was an answer."""
+        body = {"initial_message": MESSAGE, "sandbox_id": sandbox_id}
+        # A sandbox that is paused is resumed for it; one that runs is left as it is.
+        resume = self.history.invoke(Verb.RESUME, sandbox_id)
+        task_id = self._ask(Verb.CONVERSE, None, lambda: self._make("/api/v1/app-conversations", json=body))
+        self.history.answer(resume, Outcome.LOST, Verb.RESUME, sandbox_id)
+        return task_id
+
+    def _change(self, verb: Verb, sandbox_id: str, method: str, path: str) -> None:
+        self._ask(verb, sandbox_id, lambda: self._send(method, f"{SANDBOXES}/{sandbox_id}{path}"))
+
+    def _ask(self, verb: Verb, subject: str | None, send: Callable[[], httpx.Response | None]) -> str | None:
+        call = self.history.invoke(verb, subject)
+        answer = send()
+        if answer is None:
+            return None
+        if answer.is_success:
+            subject = subject or str(answer.json()["id"])
+        # A 5xx says nothing of what has happened.
+        if answer.status_code < 500:
+            self.history.answer(call, Outcome.OK if answer.is_success else Outcome.FAILED, verb, subject)
+        return subject
+
+    def _make(self, path: str, **content: Any) -> httpx.Response | None:
+        key = new_id()
+        for _ in range(self._tries):
+            answer = self._send("POST", path, headers={IDEMPOTENCY_KEY: key}, **content)
+            if answer is not None and answer.status_code < 500:
+                return answer
+        return None
+
+    def _send(
+        self, method: str, path: str, headers: Mapping[str, str] = MappingProxyType({}), **content: Any
+    ) -> httpx.Response | None:
+        sent = {**self.person.headers, **headers}
+        try:
+            return http.request(method, self._url + path, headers=sent, timeout=self._timeout, **content)
+        except httpx.TransportError:
+            return None

@@ -1,0 +1,177 @@
+"""Each kind of violation, put in by hand, is found; what keeps the promise is let pass."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.clock import now
+from shared.models import Sandbox, SandboxTransition, StartTask
+from shared.states import Desired, PauseKind, Reason, Stage, Status
+from tests.drills.checker import Evidence, check
+from tests.drills.wishes import Entry, Outcome, Verb
+from worker.containers import ContainerState, Listed
+from worker.engine import SANDBOX_LABEL
+
+DOOMED = "broken"
+
+
+def sandbox(sandbox_id: str = "s", status: Status = Status.RUNNING, **columns: Any) -> Sandbox:
+    defaults: dict[str, Any] = {
+        "spec_id": "tiny",
+        "desired": {Status.PAUSED: Desired.PAUSED, Status.DELETED: Desired.DELETED}.get(status, Desired.RUNNING),
+        "generation": 1,
+        "observed_generation": 1,
+        "ready_at": now(),
+        "session_key": "",
+        "session_key_digest": "",
+    }
+    return Sandbox(id=sandbox_id, status=status, **(defaults | columns))
+
+
+def frozen(**columns: Any) -> Sandbox:
+    return sandbox(status=Status.PAUSED, pause_kind=PauseKind.FROZEN, **columns)
+
+
+def start_task(stage: Stage = Stage.ERROR, **columns: Any) -> StartTask:
+    defaults: dict[str, Any] = {"owner_id": "u", "conversation_id": "c", "request": {}, "reason": Reason.CLONE_FAILED}
+    return StartTask(id="t", stage=stage, **(defaults | columns))
+
+
+def container(state: ContainerState = ContainerState.RUNNING, name: str = "aw-s") -> Listed:
+    return Listed(name, state, {SANDBOX_LABEL: "s"})
+
+
+def path(*statuses: Status, sandbox_id: str = "s") -> list[SandboxTransition]:
+    befores = (None, *statuses)
+    pairs = zip(befores, statuses, strict=False)
+    return [SandboxTransition(sandbox_id=sandbox_id, from_status=one, to_status=two) for one, two in pairs]
+
+
+def told(call: int, outcome: Outcome, verb: Verb, subject: str | None = "s") -> Entry:
+    return Entry(call, outcome, verb, subject)
+
+
+STARTED = (told(1, Outcome.INVOKED, Verb.START, None), told(1, Outcome.OK, Verb.START))
+FINE = Evidence(
+    history=STARTED,
+    sandboxes=[sandbox()],
+    transitions=path(Status.STARTING, Status.RUNNING),
+    containers=[container()],
+    volumes=["aw-s"],
+    excused=lambda row: row.spec_id == DOOMED,
+)
+PAUSED = replace(
+    FINE,
+    sandboxes=[frozen()],
+    transitions=path(Status.STARTING, Status.RUNNING, Status.PAUSED),
+    containers=[container(ContainerState.FROZEN)],
+)
+GONE = replace(
+    FINE,
+    sandboxes=[sandbox(status=Status.DELETED)],
+    transitions=path(Status.STARTING, Status.DELETING, Status.DELETED),
+    containers=[],
+    volumes=[],
+)
+STOPPED = replace(
+    PAUSED,
+    sandboxes=[sandbox(status=Status.PAUSED, desired=Desired.STOPPED, pause_kind=PauseKind.STOPPED)],
+    containers=[container(ContainerState.EXITED)],
+)
+FAILED = replace(
+    FINE,
+    sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, reason=Reason.EXIT_CODE, ready_at=None)],
+    transitions=path(Status.STARTING, Status.ERROR),
+    containers=[],
+    volumes=[],
+)
+UNANSWERED_PAUSE = (*STARTED, told(2, Outcome.INVOKED, Verb.PAUSE))
+ANSWERED_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.OK, Verb.PAUSE))
+ANSWERED_STOP = (*STARTED, told(2, Outcome.INVOKED, Verb.STOP), told(2, Outcome.OK, Verb.STOP))
+REFUSED_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.FAILED, Verb.PAUSE))
+RESUME = (told(3, Outcome.INVOKED, Verb.RESUME), told(3, Outcome.OK, Verb.RESUME))
+# Two at the same time; one after the other; one that was never answered, and one after it.
+SIMULTANEOUS = (*UNANSWERED_PAUSE, *RESUME, told(2, Outcome.OK, Verb.PAUSE))
+OVERTAKEN_PAUSE = (*ANSWERED_PAUSE, *RESUME)
+FORGOTTEN_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.LOST, Verb.PAUSE), *RESUME)
+DELETED = (*STARTED, told(2, Outcome.INVOKED, Verb.DELETE), told(2, Outcome.OK, Verb.DELETE))
+CONVERSE = (told(1, Outcome.INVOKED, Verb.CONVERSE, None), told(1, Outcome.OK, Verb.CONVERSE, "t"))
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(),
+        FINE,
+        replace(FINE, history=(STARTED[0],)),
+        replace(FINE, history=UNANSWERED_PAUSE),
+        replace(PAUSED, history=UNANSWERED_PAUSE),
+        replace(PAUSED, history=ANSWERED_PAUSE),
+        replace(PAUSED, history=SIMULTANEOUS),
+        replace(FINE, history=SIMULTANEOUS),
+        replace(FINE, reported=[("c", "e")], events=[("c", "e"), ("c", "f")]),
+        replace(FINE, history=REFUSED_PAUSE),
+        replace(GONE, history=DELETED),
+        replace(STOPPED, history=ANSWERED_STOP),
+        FAILED,
+        replace(GONE, history=CONVERSE, start_tasks=[start_task(sandbox_id="s", made_sandbox=True)]),
+    ],
+)
+def test_kept_promise_passes(evidence: Evidence) -> None:
+    assert check(evidence) == []
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (replace(FINE, sandboxes=[], containers=[], volumes=[]), "has no row"),
+        (replace(FINE, history=ANSWERED_PAUSE), "the row has RUNNING"),
+        (replace(PAUSED, history=REFUSED_PAUSE), "the row has PAUSED"),
+        (replace(FINE, history=(*DELETED, told(3, Outcome.INVOKED, Verb.RESUME))), "the row has RUNNING"),
+        (replace(FINE, history=DELETED), "the row has RUNNING"),
+        (replace(FAILED, excused=lambda _: False), "is ERROR"),
+        (
+            replace(FAILED, sandboxes=[sandbox(status=Status.ERROR, spec_id=DOOMED, ready_at=None)]),
+            "(None: None)",
+        ),
+        (replace(PAUSED, sandboxes=[sandbox(desired=Desired.PAUSED)]), "was to be PAUSED and is RUNNING"),
+        (replace(PAUSED, history=OVERTAKEN_PAUSE), "the row has PAUSED"),
+        (replace(PAUSED, history=FORGOTTEN_PAUSE), "the row has PAUSED"),
+        (replace(FINE, sandboxes=[sandbox(), sandbox("t")]), "1 sandboxes that nobody was told of"),
+        (replace(FINE, reported=[("c", "e")]), "event e of c was acknowledged and is stored 0 times"),
+        (replace(FINE, reported=[("c", "e")], events=[("c", "e")] * 2), "stored 2 times"),
+        (replace(STOPPED, sandboxes=PAUSED.sandboxes, history=ANSWERED_STOP), "the row has PAUSED"),
+        (replace(STOPPED, sandboxes=[frozen(desired=Desired.STOPPED)]), "was to be STOPPED and is PAUSED"),
+        (replace(FINE, history=(*STARTED, *CONVERSE)), "start task t was acknowledged and has no row"),
+        (replace(FINE, start_tasks=[start_task(Stage.WAITING_FOR_SANDBOX)]), "stuck in WAITING_FOR_SANDBOX"),
+        (replace(FINE, start_tasks=[start_task(reason=None)]), "without a reason"),
+        (replace(FINE, start_tasks=[start_task(sandbox_id="s", made_sandbox=True)]), "left sandbox s behind"),
+        (replace(FINE, containers=[container(), container(name="aw-s-2")]), "sandbox s has 2 containers"),
+        (replace(GONE, history=(), containers=[container()]), "container aw-s is nobody's"),
+        (replace(FINE, volumes=["aw-s", "aw-x"]), "volume aw-x is nobody's"),
+        (replace(FAILED, volumes=["aw-s"]), "volume aw-s is nobody's"),
+        (replace(FINE, sandboxes=[sandbox(lease_owner="w", lease_until=now())]), "Sandbox s is still held"),
+        (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s still wants a hand"),
+        (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t still wants a hand"),
+        (replace(FINE, sandboxes=[sandbox(generation=2)]), "wish 2 is not answered"),
+        (replace(FINE, containers=[container(ContainerState.EXITED)]), "its container is exited"),
+        (replace(FINE, containers=[]), "its container is absent"),
+        (replace(FINE, volumes=[]), "its volume is gone"),
+        (replace(PAUSED, containers=[container(ContainerState.EXITED)]), "PAUSED (FROZEN); its container is exited"),
+        (replace(FINE, sandboxes=[sandbox(status=Status.STARTING)]), "said to be STARTING"),
+        (replace(FINE, transitions=path(Status.STARTING)), "ends with STARTING, its row says RUNNING"),
+        (replace(FINE, transitions=path(Status.RUNNING)), "the move None → RUNNING follows None"),
+        (
+            replace(GONE, transitions=path(Status.STARTING, Status.DELETED)),
+            "the move STARTING → DELETED follows STARTING",
+        ),
+        (
+            replace(FINE, transitions=[*path(Status.STARTING), *path(Status.STARTING, Status.RUNNING)]),
+            "the move None → STARTING follows STARTING",
+        ),
+    ],
+)
+def test_violation_is_found(evidence: Evidence, words: str) -> None:
+    found = check(evidence)
+    assert any(words in violation for violation in found), found
