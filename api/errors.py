@@ -48,7 +48,7 @@ STATUS: dict[type[WorkspaceError], int] = {
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Answer every error in one of two bodies: `{"detail": text}`, or the 422 of interface.md 2.4."""
+    """Answer every error in one of two bodies: `{"detail": text}`, or a 422 with a list (wire contract, section 0)."""
     app.add_exception_handler(WorkspaceError, answer_workspace_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     for kind in UNAVAILABLE:
@@ -57,7 +57,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def validation_entry(location: tuple[str, ...], message: str, kind: str = "value_error") -> dict[str, Any]:
-    """One entry of a 422's `detail` (interface.md 2.4)."""
+    """One entry of a 422's `detail` (wire contract, section 0)."""
     return {"loc": list(location), "msg": message, "type": kind}
 
 

@@ -1,6 +1,6 @@
 """MCP servers in a user's settings: three lists, as they are kept, and V1's map of names, and what stands for secrets.
 
-An entry of the lists is what interface.md 2.2 says, and more where a server came from a map: the name of a remote
+An entry of the lists is V0's (wire contract, section 5), and more where a server came from a map: the name of a remote
 server, its headers.
 """
 

@@ -22,7 +22,7 @@ class Provider(StrEnum):
 
 
 class OpenSettings(BaseModel):
-    """The settings that are no secrets, with their defaults (interface.md 2.1).
+    """The settings that are no secrets, with their defaults (wire contract, section 5).
 
     Bounds are checked where settings come in, not here: what is stored can always be read.
     """
@@ -38,7 +38,7 @@ class OpenSettings(BaseModel):
     llm_base_url: str | None = None
     remote_runtime_resource_factor: int | None = None
     enable_default_condenser: bool = True
-    # In events; V0 has it, the interface's table has not.
+    # In events.
     condenser_max_size: int | None = None
     enable_sound_notifications: bool = False
     enable_proactive_conversation_starters: bool = True

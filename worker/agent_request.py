@@ -48,7 +48,7 @@ class AgentInputs:
     security_analyzer: str | None = None
     enable_default_condenser: bool = True
     condenser_max_size: int | None = None
-    # {sse_servers, shttp_servers, stdio_servers}, as section 2.2 of the interface has it.
+    # {sse_servers, shttp_servers, stdio_servers}, as V0 has it (wire contract, section 5).
     mcp_config: Mapping[str, Any] | None = field(default=None, repr=False)
     search_api_key: str | None = field(default=None, repr=False)
     # What V1's nested settings have beyond the fields above.

@@ -1,4 +1,4 @@
-"""From wish to fact: inspect, plan, do one step, look again, until the wish is met or can't be (design, section 4)."""
+"""From wish to fact: inspect, plan, do one step, look again, until the wish is met or can't be."""
 
 import time
 from functools import partial

@@ -61,7 +61,7 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
 
 
 def server_config(session_key: str, *, webhook_url: str, origins: list[str]) -> bytes:
-    """The agent server's configuration file (real-parts facts: file keys are those of its Config)."""
+    """The agent server's configuration file; its keys are the fields of the server's `Config`."""
     own = init_config(session_key, webhook_url=webhook_url)
     return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
 

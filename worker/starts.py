@@ -1,4 +1,4 @@
-"""Starting a conversation: the stages of a start task (design, section 5).
+"""Starting a conversation: the stages of a start task (wire contract 2.2).
 
 Each stage is recorded before it is begun and is safe to repeat: a worker that dies in the middle is followed by one
 that begins the same stage again. A stage with nothing to do is passed over; so is SETTING_UP_SKILLS: the agent server

@@ -1,4 +1,4 @@
-"""MCP servers on the wire (interface.md 2.2, wire contract 5)."""
+"""MCP servers on the wire (wire contract, section 5)."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Settings and git providers on the wire (interface.md 2.1 and 2.3, wire contract 5)."""
+"""Settings and git providers on the wire (wire contract, section 5)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -70,7 +70,7 @@ class SecretsStore(Strict):
 
 
 class SettingsUpdate(Strict):
-    """The settings to change (interface.md 2.1): a field that is not sent stays as it is."""
+    """The settings to change (wire contract, section 5): a field that is not sent stays as it is."""
 
     language: Line | None = None
     agent: Line | None = None
@@ -101,7 +101,7 @@ class SettingsUpdate(Strict):
 
 
 class GitProvidersUpdate(Strict):
-    """What to store for git providers (interface.md 2.3); null, as an absent field, changes nothing."""
+    """What to store for git providers (wire contract 1.9); null, as an absent field, changes nothing."""
 
     provider_tokens: ProviderTokens | None = None
     mcp_config: McpConfig | None = None
