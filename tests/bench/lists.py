@@ -26,7 +26,7 @@ from tests.factories import SECRET_KEY, Person
 from tests.services import http
 from tests.services.directories import short_directory
 from tests.services.forks import Fork
-from tests.services.service import free_port
+from tests.services.ports import Port
 from tests.waiting import eventually
 
 CLIENTS = 16
@@ -156,7 +156,7 @@ def _servers(database_url: str) -> Iterator[Servers]:
     with ExitStack() as stack:
         api = stack.enter_context(_api(database_url, {}))
         anew = stack.enter_context(_api(database_url, {"AW_LISTS_MEMORY_MB": "0"}))
-        directory, port = stack.enter_context(short_directory("bare")), free_port()
+        directory, port = stack.enter_context(short_directory("bare")), stack.enter_context(Port())
         stack.enter_context(_process(["tests.bench.bare", str(port)], {}, directory / "bare.log"))
         servers = Servers(api, anew, Server(f"http://127.0.0.1:{port}"))
         for url in (f"{api.url}/ready", f"{anew.url}/ready", f"{servers.bare.url}/bytes"):
@@ -166,8 +166,7 @@ def _servers(database_url: str) -> Iterator[Servers]:
 
 @contextmanager
 def _api(database_url: str, more: dict[str, str]) -> Iterator[Server]:
-    with short_directory("lists") as directory:
-        port = free_port()
+    with short_directory("lists") as directory, Port() as port:
         environment = {
             "AW_VAR_DIR": str(directory),
             "AW_DATABASE_URL": database_url,

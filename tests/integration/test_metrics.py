@@ -1,7 +1,7 @@
 """Metrics of real processes: what a worker serves by itself, and what is left of them without their files."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -10,7 +10,8 @@ from shared.store import specs
 from tests.metrics import read_metrics
 from tests.services import http
 from tests.services.engine import TINY_IMAGE
-from tests.services.service import Service, free_port
+from tests.services.ports import Port
+from tests.services.service import Service
 from tests.waiting import eventually
 
 STARTS = ("agent_workspace_sandbox_starts_total", "pool", TINY_IMAGE)
@@ -19,16 +20,16 @@ Tell = Callable[[], dict[tuple[str, ...], float]]
 
 
 @pytest.fixture
-def worker_port(installed: Service) -> int:
+def worker_port(installed: Service) -> Iterator[int]:
     """Where the worker serves metrics, beside a pool of one."""
-    port = free_port()
     installed.prepare(TINY_IMAGE)
     with installed.database.transaction() as session:
         specs.change(session, TINY_IMAGE, {"warm_target": 1, "warm_most": 2})
     installed.start_api()
-    installed.start_worker(AW_METRICS_PORT=str(port))
-    eventually(lambda: "following_events" in installed.log(), deadline_seconds=60)
-    return port
+    with Port() as port:
+        installed.start_worker(AW_METRICS_PORT=str(port))
+        eventually(lambda: "following_events" in installed.log(), deadline_seconds=60)
+        yield port
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import pytest
 from tests.services import http
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
+from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import free_port
 from tests.waiting import eventually
 
 # Not one that `make run` would build for itself.
@@ -55,8 +55,7 @@ class Installation:
 @pytest.fixture
 def installation(engine: PrivateEngine) -> Iterator[Installation]:
     engine.docker("tag", TINY_IMAGE, IMAGE)
-    with short_directory("rolling") as directory:
-        port = free_port()
+    with short_directory("rolling") as directory, Port() as port:
         environment = os.environ | {
             "AW_VAR_DIR": str(directory),
             "AW_PORT": str(port),

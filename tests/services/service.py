@@ -1,12 +1,10 @@
 """The service as it is run: an API process and worker processes, started, stopped and killed by the tests."""
 
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +18,11 @@ from tests.factories import SECRET_KEY, Person, make_person
 from tests.services import http
 from tests.services.directories import short_directory
 from tests.services.forks import Fork
+from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
 Process = Fork | subprocess.Popen[bytes]
-
-# Below those that the kernel gives away.
-PORTS = (20_000, 32_768)
 
 
 class Service:
@@ -51,7 +47,8 @@ class Service:
         start: Callable[[Sequence[str], Mapping[str, str], Path], Process] = Fork,
     ) -> None:
         self.installation = installation
-        self.port = free_port()
+        self._port = Port()
+        self.port = self._port.number
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = Database(database_url)
         self.vault = Vault([SECRET_KEY])
@@ -167,6 +164,7 @@ class Service:
                 process.wait()
         self._processes.clear()
         self.database.close()
+        self._port.release()
 
     def log(self) -> str:
         """Everything the processes have printed."""
@@ -271,12 +269,3 @@ class Client(httpx.Client):
         answer = self.get(path, params=params)
         assert answer.status_code == 200, answer.text
         return answer.json()
-
-
-def free_port() -> int:
-    """One that stays free while its server is away: engines publish containers' ports where the kernel takes them."""
-    while True:
-        port = secrets.choice(range(*PORTS))
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

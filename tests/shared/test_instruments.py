@@ -18,7 +18,7 @@ from shared.settings import Settings
 from tests.metrics import read_metrics
 from tests.services import http
 from tests.services.directories import REPOSITORY
-from tests.services.service import free_port
+from tests.services.ports import Port
 
 STARTS = "agent_workspace_sandbox_starts_total"
 REFILL = "agent_workspace_warm_pool_refill_seconds"
@@ -138,12 +138,12 @@ def test_whoever_comes_next_counts_on(begin: Callable[[str], Process], var: Path
 
 
 def test_a_worker_serves_what_is_counted_beside_it(begin: Callable[[str], Process]) -> None:
-    port = free_port()
     worker, other = begin("worker"), begin("worker")
-    worker.tell(f"serve {port}")
-    assert "metrics_not_served" in other.tell(f"serve {port}")
-    other.tell("refill 6")
-    told = read_metrics(http.get(f"http://127.0.0.1:{port}/metrics").text)
+    with Port() as port:
+        worker.tell(f"serve {port}")
+        assert "metrics_not_served" in other.tell(f"serve {port}")
+        other.tell("refill 6")
+        told = read_metrics(http.get(f"http://127.0.0.1:{port}/metrics").text)
     assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
