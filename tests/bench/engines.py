@@ -56,6 +56,7 @@ def _service(database: str, engine: PrivateEngine) -> Iterator[Service]:
             broker_url=broker.url,
             docker_host=engine.host,
             gateway=engine.gateway,
+            address=engine.address,
         )
         stack.callback(service.stop)
         service.prepare(TINY_IMAGE)

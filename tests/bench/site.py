@@ -17,6 +17,7 @@ from tests.services.engine import ENGINE, SANDBOX_IMAGE, TINY_IMAGE, docker_engi
 from tests.services.postgres import running_postgres
 from tests.services.processes import start_module
 from tests.services.service import Client, Service
+from tests.services.slots import taken_slot
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
 from worker.engine import DockerEngine
@@ -79,6 +80,7 @@ def running_site(database: str) -> Iterator[Site]:
             broker_url=broker.url,
             docker_host=ENGINE,
             gateway=bridge_address(),
+            address=stack.enter_context(taken_slot()).address,
             installation=installation,
             start=start_module,
         )

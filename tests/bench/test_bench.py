@@ -17,6 +17,7 @@ from tests.bench.machine import describe
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine, name_installation
 from tests.services.service import Service
+from tests.services.slots import taken_slot
 from tests.services.stores import SqliteStores
 from tests.waiting import eventually
 
@@ -41,13 +42,19 @@ PEER = {
 def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Iterator[Service]:
     """Ours, running beside the machine's engine, with the tiny image as its default."""
     installation = name_installation()
-    with docker_engine(installation), sqlite_stores.fresh(tmp_path) as url, short_directory("service") as directory:
+    with (
+        docker_engine(installation),
+        taken_slot() as slot,
+        sqlite_stores.fresh(tmp_path) as url,
+        short_directory("service") as directory,
+    ):
         service = Service(
             directory,
             database_url=url,
             broker_url=broker_url,
             docker_host=ENGINE,
             gateway=bridge_address(),
+            address=slot.address,
             installation=installation,
         )
         try:

@@ -148,7 +148,12 @@ def started() -> Iterator[tuple[Service, PrivateEngine, EngineProxy]]:
         url = f"sqlite:///{Path(directory) / 'bench.db'}"
         migrate(url)
         service = Service(
-            directory, database_url=url, broker_url=broker.url, docker_host=proxy.host, gateway=engine.gateway
+            directory,
+            database_url=url,
+            broker_url=broker.url,
+            docker_host=proxy.host,
+            gateway=engine.gateway,
+            address=engine.address,
         )
         hurried = ("LEASE", "REPUBLISH", "SWEEP", "RESYNC", "HEARTBEAT")
         for name in hurried:  # the defaults are what is measured

@@ -14,6 +14,7 @@ from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from tests.services.service import Client, Service, installed_beside
+from tests.services.slots import taken_slot
 from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 
@@ -99,7 +100,14 @@ def running_site(stores: SqliteStores, broker: Valkey, directory: Path) -> Itera
         database_url = stack.enter_context(stores.fresh(directory))
         model = stack.enter_context(ScriptedModel({"greeter": SCRIPT}, gateway, api_key=MODEL_KEY))
         service = stack.enter_context(
-            installed_beside(host, gateway, database_url=database_url, broker_url=broker.url, installation=installation)
+            installed_beside(
+                host,
+                gateway,
+                stack.enter_context(taken_slot()).address,
+                database_url=database_url,
+                broker_url=broker.url,
+                installation=installation,
+            )
         )
         url = f"http://{gateway}:{service.port}"
         service.environment["AW_WEB_URL"] = url

@@ -24,8 +24,6 @@ from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 A, B = "node-a", "node-b"
-# Addresses of this machine that tell the nodes apart in URLs.
-ADDRESSES = {A: "127.0.0.2", B: "127.0.0.3"}
 CAPACITY = 3
 
 
@@ -38,8 +36,13 @@ class Cluster:
 
     def start_worker(self, name: str, **environment: str) -> None:
         """Start the worker of a node, and wait for its first sign of life."""
-        own = {"AW_NODE": name, "AW_DOCKER_HOST": self.engines[name].host, "AW_NODE_ADDRESS": ADDRESSES[name]}
+        engine = self.engines[name]
+        own = {"AW_NODE": name, "AW_DOCKER_HOST": engine.host, "AW_NODE_ADDRESS": engine.address}
         self.service.start_worker(name, **own, AW_NODE_CAPACITY=str(CAPACITY), **environment)
+
+    def address(self, name: str) -> str:
+        """The address in the URLs of a node's sandboxes."""
+        return self.engines[name].address
 
     def node(self, name: str) -> Node | None:
         """A node's row."""
@@ -150,7 +153,7 @@ def test_wishes_reach_the_node_with_the_sandbox(cluster: Cluster, alice: Client)
     for sandbox_id, name in ((first, A), (second, B)):
         found = alice.sandbox(sandbox_id)
         assert found
-        assert url_of(found).startswith(f"http://{ADDRESSES[name]}:")
+        assert url_of(found).startswith(f"http://{cluster.address(name)}:")
         assert http.get(f"{url_of(found)}/ready", timeout=5).status_code == 200
         engine, container = cluster.engines[name], f"aw-{sandbox_id}"
         assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
@@ -337,7 +340,7 @@ class TestLostNode:
         assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
         eventually(lambda: (alice.sandbox(sandbox_id) or {})["status"] == "RUNNING")
         assert cluster.node_of(sandbox_id) == B
-        assert url_of(alice.sandbox(sandbox_id) or {}).startswith(f"http://{ADDRESSES[B]}:")
+        assert url_of(alice.sandbox(sandbox_id) or {}).startswith(f"http://{cluster.address(B)}:")
         assert sandbox_id in cluster.found()[B]
 
     def is_moved(self, cluster: Cluster, alice: Client, sandbox_id: str) -> bool:

@@ -61,6 +61,7 @@ def installation(engine: PrivateEngine) -> Iterator[Installation]:
             "AW_PORT": str(port),
             "AW_GATEWAY_HOST": engine.gateway,
             "AW_DOCKER_HOST": engine.host,
+            "AW_NODE_ADDRESS": engine.address,
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
             "AW_LOG_FORMAT": "json",
         }

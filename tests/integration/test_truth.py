@@ -56,6 +56,7 @@ def service(
             broker_url=valkey.url,
             docker_host=proxy.host,
             gateway=engine.gateway,
+            address=engine.address,
         )
         service.prepare(TINY_IMAGE)
         service.add_spec(DEAF_IMAGE, {"TINY_NEVER_HEALTHY": "1"})
@@ -85,18 +86,8 @@ def run(alice: Client) -> str:
 
 
 def operate(engine: PrivateEngine, sandbox_id: str, *command: str) -> None:
-    """Do something to a container. Engines on one machine take ports from each other: a start may need another try."""
-    eventually(lambda: _succeeds(engine, *command, f"aw-{sandbox_id}"))
-
-
-def _succeeds(engine: PrivateEngine, *command: str) -> bool:
-    try:
-        engine.docker(*command)
-    except AssertionError as error:
-        if "address already in use" not in str(error):
-            raise
-        return False
-    return True
+    """Do something to a container."""
+    engine.docker(*command, f"aw-{sandbox_id}")
 
 
 def is_at_rest(service: Service, sandbox_id: str) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.services import leases
+
 REPOSITORY = Path(__file__).parents[2]
 ROOT = Path("/tmp")
 # Where a file costs no disk: what a server makes and removes for each test takes a twentieth of the time.
@@ -25,9 +27,9 @@ def short_directory(kind: str, *, in_memory: bool = False) -> Iterator[Path]:
     """
     root = MEMORY if in_memory and _has_room(MEMORY) else ROOT
     for left in root.glob(f"aw-{kind}-*-*"):
-        if not _is_alive(left.name.split("-")[2]):
+        if leases.has_ended(left.name.split("-")[2]):
             _remove(left)
-    directory = Path(tempfile.mkdtemp(prefix=f"aw-{kind}-{os.getpid()}-", dir=root))
+    directory = Path(tempfile.mkdtemp(prefix=f"aw-{kind}-{leases.own_lease()}-", dir=root))
     try:
         yield directory
     finally:
@@ -43,7 +45,3 @@ def _remove(left: Path) -> None:
         for mounted in filter(Path.is_mount, left.iterdir()):
             subprocess.run(["umount", mounted], check=False)
     shutil.rmtree(left, ignore_errors=True)
-
-
-def _is_alive(pid: str) -> bool:
-    return not pid.isdigit() or Path("/proc", pid).exists()

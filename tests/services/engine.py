@@ -4,15 +4,15 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from shared.ids import new_id
+from tests.services import leases
 from worker.engine import INSTALLATION_LABEL, DockerEngine
 
 ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
 TINY_IMAGE = "agent-workspace/tiny:6"
-# Every installation of a test is named so, with the pid of its process: what a killed one left can be told and swept.
+# Every installation of a test is named so, with the lease of its process: what a killed one left behind is swept.
 TEST_INSTALLATION = "test-"
 
 
@@ -30,7 +30,7 @@ def docker_engine(installation: str) -> Iterator[DockerEngine]:
 
 def name_installation() -> str:
     """A name for an installation of this process."""
-    return f"{TEST_INSTALLATION}{os.getpid()}-{new_id()[:8]}"
+    return f"{TEST_INSTALLATION}{leases.own_lease()}-{new_id()[:8]}"
 
 
 def _sweep(engine: DockerEngine, installation: str) -> None:
@@ -41,8 +41,8 @@ def _sweep(engine: DockerEngine, installation: str) -> None:
 
 def _sweep_the_dead(engine: DockerEngine) -> None:
     for installation in _listed("ps", "--all") | _listed("volume", "ls"):
-        pid = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
-        if installation.startswith(TEST_INSTALLATION) and pid.isdigit() and not Path("/proc", pid).exists():
+        lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
+        if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):
             _sweep(engine, installation)
 
 

@@ -1,7 +1,6 @@
 """Docker Engines of the tests' own: stopping it hurts nobody, and nothing of them outlives the tests."""
 
 import fcntl
-import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -11,25 +10,26 @@ from pathlib import Path
 from tests.services import processes
 from tests.services.borrowed_images import borrow_images
 from tests.services.directories import ROOT, short_directory
+from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
 from tests.waiting import eventually
 
-# A bridge and a network for each engine of each process: test runs at once must not find each other's containers.
-BRIDGE_PREFIX = "awe"
-FIRST_NETWORK, LAST_NETWORK = 28, 31
+LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
 
 
 class PrivateEngine:
-    """Another dockerd with its own socket, data, bridge and images."""
+    """Another dockerd with its own socket, data, bridge and images; bridge, network and addresses are its slot's."""
 
-    def __init__(self, directory: Path, bridge: str, network: str) -> None:
+    def __init__(self, directory: Path, slot: Slot) -> None:
         self._directory = directory
-        self._bridge, self._network = bridge, network
+        self._slot = slot
         self._ballast = self.data / "ballast"
         self._daemon: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{directory}/docker.sock"
         # Where sandboxes find this machine.
-        self.gateway = f"{network}.1"
+        self.gateway = slot.gateway
+        # Where this machine finds sandboxes. Engines on one machine would take ports of one address from each other.
+        self.address = slot.address
 
     @property
     def data(self) -> Path:
@@ -122,8 +122,8 @@ class PrivateEngine:
             f"--data-root={self.data}",
             f"--exec-root={self._directory}/exec",
             f"--pidfile={self._directory}/docker.pid",
-            f"--bridge={self._bridge}",
-            f"--fixed-cidr={self._network}.0/24",
+            f"--bridge={self._slot.bridge}",
+            f"--fixed-cidr={self._slot.network}",
             # The chains are the whole machine's: an engine that starts would pull them from under all the others. The
             # proxy of each port is enough for the tests.
             "--iptables=false",
@@ -139,8 +139,8 @@ class PrivateEngine:
 @contextmanager
 def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Iterator[PrivateEngine]:
     """An engine with those images, for the length of the block; `disk_bytes`: on a disk of its own, of that size."""
-    with short_directory("engine") as directory, _bridge() as (bridge, network), _disk(directory, disk_bytes):
-        engine = PrivateEngine(directory, bridge, network)
+    with short_directory("engine") as directory, _slot_with_bridge() as slot, _disk(directory, disk_bytes):
+        engine = PrivateEngine(directory, slot)
         borrowed = bool(images) and borrow_images(engine.data)
         try:
             engine.start()
@@ -176,28 +176,31 @@ def _alone() -> Iterator[None]:
 
 
 @contextmanager
-def _bridge() -> Iterator[tuple[str, str]]:
-    """A bridge with the first address of a network of its own; their names."""
-    links = Path("/sys/class/net")
-    for left in links.glob(f"{BRIDGE_PREFIX}*"):
-        if not Path("/proc", left.name.removeprefix(BRIDGE_PREFIX).split("-")[0]).exists():
-            _remove_bridge(left.name, check=False)  # others sweep too
-    names = {f"{BRIDGE_PREFIX}{os.getpid()}-{number}": number for number in range(FIRST_NETWORK, LAST_NETWORK + 1)}
-    bridge = next(name for name in names if not (links / name).exists())
-    network = f"172.{names[bridge]}.{os.getpid() % 256}"
-    # Without an address of its own it has the lowest of its ports', which changes as containers come and go: packets
-    # to the one that the others know are lost until they ask again, half a minute later.
-    address = f"02:42:ac:{names[bridge]:02x}:{os.getpid() % 256:02x}:01"
-    for command in (
-        ["ip", "link", "add", bridge, "address", address, "type", "bridge"],
-        ["ip", "address", "add", f"{network}.1/24", "dev", bridge],
-        ["ip", "link", "set", bridge, "up"],
-    ):
-        subprocess.run(command, check=True, capture_output=True)
-    try:
-        yield bridge, network
-    finally:
-        _remove_bridge(bridge)
+def _slot_with_bridge() -> Iterator[Slot]:
+    """A slot whose network no other program uses, and its bridge, which has the gateway's address."""
+    _sweep_bridges()
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        # Without an address of its own a bridge has the lowest of its ports', which changes as containers come and go:
+        # packets to the one that the others know are lost until they ask again, half a minute later.
+        for command in (
+            ["ip", "link", "add", slot.bridge, "address", slot.hardware_address, "type", "bridge"],
+            ["ip", "address", "add", f"{slot.gateway}/{slot.network.prefixlen}", "dev", slot.bridge],
+            ["ip", "link", "set", slot.bridge, "up"],
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+        try:
+            yield slot
+        finally:
+            _remove_bridge(slot.bridge)
+
+
+def _sweep_bridges() -> None:
+    """Remove the bridges of slots that no process holds."""
+    for link in LINKS.glob(f"{BRIDGE_PREFIX}*"):
+        number = link.name.removeprefix(BRIDGE_PREFIX)
+        if number.isdigit() and (slot := take_slot(int(number))):
+            _remove_bridge(slot.bridge, check=False)
+            slot.release()
 
 
 def _remove_bridge(name: str, *, check: bool = True) -> None:

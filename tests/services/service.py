@@ -29,6 +29,7 @@ class Service:
     """One installation. Settings of its processes are `environment`; change them before a start.
 
     Args:
+        address: where its engine publishes the ports of sandboxes.
         installation: the label of its containers; several on one engine and one broker need one each.
         launcher: a module that is given the name of the one to run, and prepares the process for it.
         start: how a process is started; to be measured, it must be started as people do.
@@ -42,6 +43,7 @@ class Service:
         broker_url: str,
         docker_host: str,
         gateway: str,
+        address: str,
         installation: str = "test-service",
         launcher: str | None = None,
         start: Callable[[Sequence[str], Mapping[str, str], Path], Process] = Fork,
@@ -64,6 +66,7 @@ class Service:
             "AW_PORT": str(self.port),
             "AW_GATEWAY_HOST": gateway,
             "AW_DOCKER_HOST": docker_host,
+            "AW_NODE_ADDRESS": address,
             "AW_NODE": f"node-{installation}",
             "AW_LEASE_SECONDS": "3",
             "AW_REPUBLISH_SECONDS": "1",
@@ -192,13 +195,18 @@ def installed_service(
 ) -> AbstractContextManager[Service]:
     """The service beside an engine of the tests' own, not started."""
     return installed_beside(
-        engine.host, engine.gateway, database_url=database_url, broker_url=broker_url, installation=installation
+        engine.host,
+        engine.gateway,
+        engine.address,
+        database_url=database_url,
+        broker_url=broker_url,
+        installation=installation,
     )
 
 
 @contextmanager
 def installed_beside(
-    docker_host: str, gateway: str, *, database_url: str, broker_url: str, installation: str
+    docker_host: str, gateway: str, address: str, *, database_url: str, broker_url: str, installation: str
 ) -> Iterator[Service]:
     """The service, not started; its processes are gone after the block, and their logs are shown with a failure."""
     with short_directory("service") as directory:
@@ -208,6 +216,7 @@ def installed_beside(
             broker_url=broker_url,
             docker_host=docker_host,
             gateway=gateway,
+            address=address,
             installation=installation,
         )
         try:

@@ -70,7 +70,8 @@ class Site:
         if name in WORKERS:
             node = WORKERS[name]
             engine = self.engines[node]
-            self.service.start_worker(name, **environment, AW_NODE=node, AW_DOCKER_HOST=engine.host)
+            own = {"AW_NODE": node, "AW_DOCKER_HOST": engine.host, "AW_NODE_ADDRESS": engine.address}
+            self.service.start_worker(name, **environment, **own)
         else:
             self.service.start_api(name, **environment)
 
@@ -136,6 +137,7 @@ def _make_service(
         broker_url=valkey.url,
         docker_host=engine.host,
         gateway=engine.gateway,
+        address=engine.address,
         installation=INSTALLATION,
         launcher="tests.drills.chaos.clocked",
     )

@@ -1,0 +1,64 @@
+"""Locked files as signs of life: the kernel releases a lock however its process dies, in whichever pid namespace."""
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+LEASES = Path("/tmp/aw-test-leases")
+# Files of processes that ended so long ago are removed: what they left behind was swept by a later run.
+KEPT_SECONDS = 7 * 24 * 3600
+
+
+def lock(path: Path) -> int | None:
+    """Lock a file, made if it is missing; its descriptor, which holds the lock, or None if another process holds it."""
+    make_shared(path.parent)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def make_shared(directory: Path) -> None:
+    """Make a directory that every user may write to. It is not sticky: users open each other's files in it."""
+    with suppress(FileExistsError):
+        directory.mkdir()
+        directory.chmod(0o777)
+
+
+@cache
+def own_lease() -> str:
+    """The name of this process's lease, held until the process ends: part of the names of what must not outlive it."""
+    _remove_old()
+    name = f"p{uuid4().hex[:8]}"
+    assert lock(LEASES / name) is not None
+    return name
+
+
+def has_ended(name: str) -> bool:
+    """Whether the holder of a lease is known to have ended; a lease that is not known here may be held elsewhere."""
+    try:
+        descriptor = os.open(LEASES / name, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _remove_old() -> None:
+    make_shared(LEASES)
+    for path in LEASES.iterdir():
+        with suppress(FileNotFoundError):  # another process removes them too
+            if path.stat().st_mtime < time.time() - KEPT_SECONDS and has_ended(path.name):
+                path.unlink()

@@ -1,0 +1,114 @@
+"""Numbered slots of this machine: what comes with a slot is used by one engine at a time, in all test runs together.
+
+A slot is a locked file. It is held by a process, and is free again when the process has ended, however it ended.
+"""
+
+import json
+import os
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+from tests.services import leases
+
+SLOTS = Path("/tmp/aw-test-slots")
+COUNT = 512
+# For tests of network devices (RFC 2544), so neither networks nor Docker Engines use them by default.
+NETWORKS = [*IPv4Network("198.18.0.0/15").subnets(new_prefix=24)]
+BRIDGE_PREFIX = "awe"
+# A route of a wider network is a default route, or part of one.
+SHORTEST_PREFIX = 8
+
+
+class Slot:
+    """A number that this process holds, and what it stands for."""
+
+    def __init__(self, number: int, descriptor: int) -> None:
+        self.number = number
+        self._descriptor = descriptor
+
+    @property
+    def address(self) -> str:
+        """A loopback address to publish ports on."""
+        high, low = divmod(self.number, 256)
+        return f"127.{18 + high}.{low}.1"
+
+    @property
+    def network(self) -> IPv4Network:
+        """A network for containers."""
+        return NETWORKS[self.number]
+
+    @property
+    def gateway(self) -> str:
+        """The address at which the network's containers reach this machine."""
+        return str(self.network[1])
+
+    @property
+    def bridge(self) -> str:
+        """The name of the network's bridge."""
+        return f"{BRIDGE_PREFIX}{self.number}"
+
+    @property
+    def hardware_address(self) -> str:
+        """The bridge's, from the gateway's address."""
+        return ":".join(f"{byte:02x}" for byte in (0x02, 0x42, *self.network[1].packed))
+
+    def release(self) -> None:
+        """Give the slot up."""
+        os.close(self._descriptor)
+
+
+@contextmanager
+def taken_slot(is_usable: Callable[[Slot], bool] = lambda _: True) -> Iterator[Slot]:
+    """A slot for the length of the block.
+
+    Args:
+        is_usable: asked of each free slot, which is held meanwhile.
+
+    Raises:
+        RuntimeError: no slot is free and usable.
+    """
+    slot = _take_any(is_usable)
+    try:
+        yield slot
+    finally:
+        slot.release()
+
+
+def take_slot(number: int) -> Slot | None:
+    """That slot, or None if it is held."""
+    descriptor = leases.lock(SLOTS / str(number))
+    return None if descriptor is None else Slot(number, descriptor)
+
+
+def is_unused(network: IPv4Network) -> bool:
+    """Whether neither an address nor a route of this machine is in the network."""
+    return not any(network.overlaps(used) for used in _used_networks())
+
+
+def _take_any(is_usable: Callable[[Slot], bool]) -> Slot:
+    # In no order: the engine of a killed process takes a moment to end, and uses its network and ports meanwhile.
+    for number in random.sample(range(COUNT), COUNT):
+        slot = take_slot(number)
+        if slot is not None and is_usable(slot):
+            return slot
+        if slot is not None:
+            slot.release()
+    raise RuntimeError(f"none of the {COUNT} slots in {SLOTS} is free and usable")
+
+
+def _used_networks() -> list[IPv4Network]:
+    addresses = [entry for link in _ip("address") for entry in link["addr_info"]]
+    used = [IPv4Network(f"{entry['local']}/{entry['prefixlen']}", strict=False) for entry in addresses]
+    routes = [IPv4Network(route["dst"]) for route in _ip("route", "show", "table", "all") if route["dst"] != "default"]
+    return used + [route for route in routes if route.prefixlen >= SHORTEST_PREFIX]
+
+
+def _ip(*what: str) -> list[dict[str, Any]]:
+    done = subprocess.run(["ip", "-4", "-json", *what], check=True, capture_output=True, text=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+    return found

@@ -1,0 +1,116 @@
+"""Slots: no two processes hold the same one, and a killed process holds none."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.services import programs, slots
+from tests.services.private_engine import LINKS, running_private_engine
+from tests.services.slots import Slot, is_unused, take_slot, taken_slot
+
+TAKERS, TAKEN = 4, 8
+TAKER = f"""
+import sys
+from pathlib import Path
+from tests.services import slots
+slots.SLOTS, slots.COUNT = Path(sys.argv[1]), {TAKERS * TAKEN}
+sys.stdin.readline()
+held = [slots.taken_slot() for _ in range({TAKEN})]
+print(*(slot.__enter__().number for slot in held), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def own_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Slots of this test's own."""
+    monkeypatch.setattr(slots, "SLOTS", tmp_path / "slots")
+    return tmp_path / "slots"
+
+
+@pytest.fixture
+def only_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "COUNT", 2)
+
+
+@pytest.fixture
+def bridged() -> Iterator[Slot]:
+    """A slot of this machine, held, whose network is in use."""
+    name = "awtest"
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot, ExitStack() as stack:
+        subprocess.run(["ip", "link", "add", name, "type", "bridge"], check=True)
+        stack.callback(subprocess.run, ["ip", "link", "delete", name], check=True)
+        subprocess.run(["ip", "address", "add", f"{slot.network[9]}/28", "dev", name], check=True)
+        yield slot
+
+
+def test_processes_that_take_slots_at_once_never_hold_the_same_one(own_slots: Path) -> None:
+    with programs.running_together(TAKERS, TAKER, str(own_slots)) as takers:
+        for taker in takers:
+            taker.write()
+        held = [int(number) for taker in takers for number in taker.read().split()]
+    assert sorted(held) == list(range(TAKERS * TAKEN))
+
+
+@pytest.mark.usefixtures("own_slots", "only_two")
+def test_slot_that_is_held_is_not_taken_again() -> None:
+    with taken_slot() as first, taken_slot() as second:
+        assert {first.number, second.number} == {0, 1}
+        with pytest.raises(RuntimeError, match="none of the 2 slots"), taken_slot():
+            pass
+    assert_free(0)
+
+
+def test_slot_of_a_killed_process_is_free_again(own_slots: Path) -> None:
+    with programs.running(TAKER, str(own_slots)) as taker:
+        taker.write()
+        number = int(taker.read().split()[0])
+        assert take_slot(number) is None
+        taker.kill()
+        assert_free(number)
+
+
+@pytest.mark.usefixtures("own_slots", "only_two")
+def test_slot_that_is_not_usable_is_skipped_and_stays_free() -> None:
+    with taken_slot(lambda slot: slot.number == 1) as slot:
+        assert slot.number == 1
+        assert_free(0)
+
+
+@pytest.mark.usefixtures("own_slots")
+def test_slot_whose_network_is_occupied_is_skipped(bridged: Slot) -> None:
+    assert not is_unused(bridged.network)
+    with pytest.raises(RuntimeError, match="free and usable"):
+        taken_slot(lambda slot: slot.number == bridged.number and is_unused(slot.network)).__enter__()
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        assert slot.number != bridged.number
+
+
+def test_slots_have_networks_and_addresses_of_their_own() -> None:
+    all_slots = [Slot(number, -1) for number in range(slots.COUNT)]
+    for what in ("network", "gateway", "address", "hardware_address", "bridge"):
+        assert len({getattr(slot, what) for slot in all_slots}) == slots.COUNT
+
+
+def test_engines_at_once_share_nothing() -> None:
+    with running_private_engine([]) as first, running_private_engine([]) as second:
+        for what in ("host", "gateway", "address", "data"):
+            assert getattr(first, what) != getattr(second, what)
+
+
+def test_bridge_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not() -> None:
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        subprocess.run(["ip", "link", "add", slot.bridge, "type", "bridge"], check=True)
+        with running_private_engine([]):
+            assert (LINKS / slot.bridge).exists()
+    with running_private_engine([]):
+        assert not (LINKS / slot.bridge).exists()
+
+
+def assert_free(number: int) -> None:
+    slot = take_slot(number)
+    assert slot is not None
+    slot.release()
