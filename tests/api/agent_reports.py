@@ -6,6 +6,8 @@ from typing import Any
 
 from shared.ids import new_id
 
+# How an agent server sends it.
+JSON = {"Content-Type": "application/json"}
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 Seconds = float
 

@@ -14,8 +14,7 @@ from shared.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Status
-from tests.api.agent_reports import FIRST, told_conversation
-from tests.api.conftest import JSON
+from tests.api.agent_reports import FIRST, JSON, told_conversation
 from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
 from tests.rows import as_stored
 

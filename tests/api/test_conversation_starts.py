@@ -27,6 +27,8 @@ from tests.factories import (
     make_start_task,
 )
 
+pytestmark = pytest.mark.usefixtures("model_key")
+
 PATH = "/api/v1/app-conversations"
 _get = partial(get_json, PATH)
 
@@ -81,12 +83,6 @@ BAD_BRANCHES: list[Any] = [
     "a\n",
 ]
 GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/repo", "a/b/c/d"]
-
-
-@pytest.fixture(autouse=True)
-def _model(database: Database, user: Person) -> None:
-    with database.transaction() as session:
-        user_settings.change(session, VAULT, user.id, {"llm_api_key": "sk-test", "llm_model": "openai/test"})
 
 
 def _start(client: TestClient, person: Person, **request: Any) -> Any:

@@ -16,7 +16,7 @@ from shared.clock import after, now
 from shared.database import Database
 from shared.deadlines import Durations
 from shared.models import IdempotencyKey, Sandbox, SandboxSpec, StartTask
-from shared.store import idempotency, sandboxes, user_settings
+from shared.store import idempotency, sandboxes
 from tests.doubles import RecordingPublisher
 from tests.factories import VAULT, Person, make_sandbox, make_spec
 from tests.interleaving import overlap
@@ -25,13 +25,7 @@ SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
 KEY = "4f1c 'quoted' ~!"
 
-pytestmark = pytest.mark.usefixtures("spec")
-
-
-@pytest.fixture(autouse=True)
-def _model(database: Database, user: Person) -> None:
-    with database.transaction() as session:
-        user_settings.change(session, VAULT, user.id, {"llm_api_key": "sk-test", "llm_model": "openai/test"})
+pytestmark = pytest.mark.usefixtures("spec", "model_key")
 
 
 def _post(client: TestClient, person: Person, path: str, key: str | None = KEY, **request: Any) -> Any:

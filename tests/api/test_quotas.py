@@ -20,9 +20,8 @@ from shared.ids import new_id
 from shared.jobs import PauseSandbox, ResumeSandbox, StartConversation, StartSandbox
 from shared.models import Sandbox, StartTask
 from shared.states import Stage, Status
-from shared.store import user_settings
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, VAULT, Person, make_sandbox, make_start_task
+from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 SANDBOXES = "/api/v1/sandboxes"
@@ -31,13 +30,7 @@ OLD = now() - timedelta(days=1)
 
 Limited = Callable[..., TestClient]
 
-pytestmark = pytest.mark.usefixtures("spec", "node")
-
-
-@pytest.fixture(autouse=True)
-def _model(database: Database, user: Person) -> None:
-    with database.transaction() as session:
-        user_settings.change(session, VAULT, user.id, {"llm_api_key": "sk-test"})
+pytestmark = pytest.mark.usefixtures("spec", "node", "model_key")
 
 
 @pytest.fixture

@@ -29,12 +29,10 @@ from schemathesis.specs.openapi.checks import (
 from api.browsers import COOKIE
 from shared.database import Database
 from shared.models import Conversation, Sandbox
-from tests.api.agents.conftest import agent, conversation, sandbox
-from tests.api.git.conftest import PROVIDERS, connect, git_host, git_url, settings
+from shared.settings import Settings
 from tests.factories import Person, make_start_task, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
-
-__all__ = ["agent", "connect", "conversation", "git_host", "git_url", "sandbox", "settings"]
+from tests.fixtures.git_host import PROVIDERS, with_git_host
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 # Of each kind, for each operation.
@@ -46,8 +44,20 @@ WAITS = ("wait", "Prefer")
 
 
 @pytest.fixture
+def settings(settings: Settings, git_url: str) -> Settings:
+    """The administrator has listed the git host."""
+    return with_git_host(settings, git_url)
+
+
+@pytest.fixture
+def sandbox(agent_sandbox: Sandbox) -> Sandbox:
+    """The sandbox with the scripted agent server."""
+    return agent_sandbox
+
+
+@pytest.fixture
 def ids(
-    database: Database, user: Person, sandbox: Sandbox, conversation: Conversation, agent: ScriptedAgent
+    database: Database, user: Person, sandbox: Sandbox, agent_conversation: Conversation, agent: ScriptedAgent
 ) -> dict[str, str]:
     """What the paths' parameters may name, of which all is there; the agent server says what it should."""
     said: dict[str, Any] = {
@@ -57,14 +67,14 @@ def ids(
         "/api/skills": {"skills": []},
         "/api/hooks": {"hook_config": None},
         "/api/bash/execute_bash_command": {"exit_code": 0, "stdout": "./README.md\n"},
-        f"/api/conversations/{UUID(conversation.id)}/events": {},
-        f"/api/conversations/{UUID(conversation.id)}/switch_llm": {},
-        f"/api/conversations/{UUID(conversation.id)}/switch_acp_model": {},
+        f"/api/conversations/{UUID(agent_conversation.id)}/events": {},
+        f"/api/conversations/{UUID(agent_conversation.id)}/switch_llm": {},
+        f"/api/conversations/{UUID(agent_conversation.id)}/switch_acp_model": {},
     }
     agent.answers |= {path: (200, json.dumps(answer).encode()) for path, answer in said.items()}
     start = make_start_task(database, user, sandbox)
     return {
-        "conversation_id": conversation.id,
+        "conversation_id": agent_conversation.id,
         "sandbox_id": sandbox.id,
         "task_id": str(UUID(start.id)),
         "organization_id": user.id,

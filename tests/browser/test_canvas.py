@@ -9,7 +9,9 @@ from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from deploy.demo.scripted_model import ScriptedModel
-from tests.browser.conftest import CANVAS, HOST, MODEL_KEY, take_picture
+from tests.browser.pictures import take_picture
+from tests.browser.site import CANVAS, HOST
+from tests.fixtures.model import MODEL_KEY
 from tests.services.service import Client, Service
 from tests.waiting import eventually
 
@@ -30,7 +32,7 @@ def test_an_afternoon_in_the_browser(
     assert (CANVAS / "index.html").exists(), "deploy/setup test unpacks the page"
     origin = f"http://{HOST}:{service.port}"
     with service.user("alice") as alice:
-        settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
+        settings = {"llm_model": "openai/note-taker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
         assert alice.post("/api/settings", json=settings).status_code == 200
 
         sign_in(page, origin, alice)

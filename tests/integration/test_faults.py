@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
-from tests.integration.conftest import MODEL_KEY
+from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST, store_settings
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine

@@ -7,7 +7,7 @@ from sqlmodel import select
 
 from deploy.demo.scripted_model import ScriptedModel
 from shared.models import Event, Sandbox
-from tests.integration.conftest import GREETING, MODEL_KEY
+from tests.fixtures.model import GREETING, MODEL_KEY
 from tests.services import http
 from tests.services.private_engine import PrivateEngine
 from tests.services.service import Client, Service

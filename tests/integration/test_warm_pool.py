@@ -10,7 +10,7 @@ from deploy.demo.scripted_model import ScriptedModel
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, Status
 from shared.store import specs
-from tests.integration.conftest import MODEL_KEY
+from tests.fixtures.model import MODEL_KEY
 from tests.metrics import read_metrics
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine

@@ -6,7 +6,7 @@ from typing import Any
 from websockets.sync.client import connect
 
 from deploy.demo.scripted_model import ScriptedModel
-from tests.integration.conftest import MODEL_KEY, RESTING
+from tests.fixtures.model import MODEL_KEY, RESTING
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.service import Client, Service
 from tests.waiting import eventually

@@ -9,13 +9,13 @@ from shared.crypto import Vault
 from shared.database import Database
 from shared.settings import Settings
 from tests.doubles import PatientExecutor, RecordingPublisher
-from tests.factories import NODE_ID, make_node, make_spec
+from tests.factories import NODE_ID, Person, make_node, make_spec
+from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.scenes import INSTALLATION, running, server_of
 from worker.keeper import LeaseKeeper
 from worker.parts import Parts
 from worker.settings import WorkerSettings
-
-INSTALLATION = "test-installation"
 
 
 @pytest.fixture
@@ -63,3 +63,15 @@ def other(parts: Parts, other_engine: FakeEngine) -> Iterator[Parts]:
         yield replace(
             parts, settings=settings, keeper=keeper, engine=other_engine, publisher=RecordingPublisher(), http=http
         )
+
+
+@pytest.fixture
+def sandbox_id(parts: Parts, user: Person) -> str:
+    """A sandbox of the user that runs."""
+    return running(parts, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
+    """Its agent server."""
+    return server_of(engine, sandbox_id)

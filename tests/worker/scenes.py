@@ -24,6 +24,7 @@ from worker.parts import Parts
 from worker.sandbox_container import container_name
 from worker.tasks import WORK
 
+INSTALLATION = "test-installation"
 Row = TypeVar("Row", bound=SQLModel)
 
 LLM_KEY = "sk-the-llm-key-0001"

@@ -8,7 +8,6 @@ from shared.states import Reason, Stage
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import (
     ask,
     assert_at_rest,
@@ -17,8 +16,6 @@ from tests.worker.scenes import (
     configure,
     deliver,
     row,
-    running,
-    server_of,
     task_of,
 )
 from worker.parts import Parts
@@ -30,16 +27,6 @@ from worker.sweep import sweep
 @pytest.fixture(autouse=True)
 def _settings(parts: Parts, user: Person) -> None:
     configure(parts, user)
-
-
-@pytest.fixture
-def sandbox_id(parts: Parts, user: Person) -> str:
-    return running(parts, user)
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    return server_of(engine, sandbox_id)
 
 
 @pytest.mark.usefixtures("server")

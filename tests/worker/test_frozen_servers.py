@@ -15,7 +15,6 @@ from shared.states import Desired, Reason, Stage, Status
 from shared.store import start_tasks
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.engine import FakeEngine
 from tests.services.asgi import serving
 from tests.worker.scenes import (
     another,
@@ -25,8 +24,6 @@ from tests.worker.scenes import (
     configure,
     conversation_of,
     row,
-    running,
-    server_of,
     task_of,
     wish,
 )
@@ -74,16 +71,6 @@ def _settings(parts: Parts, user: Person, monkeypatch: pytest.MonkeyPatch) -> No
     configure(parts, user)
     change(parts, Node, parts.settings.node, heartbeat_at=after(600))
     monkeypatch.setattr(patience, "LOOK_SECONDS", 0.05)
-
-
-@pytest.fixture
-def sandbox_id(parts: Parts, user: Person) -> str:
-    return running(parts, user)
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    return server_of(engine, sandbox_id)
 
 
 @pytest.fixture

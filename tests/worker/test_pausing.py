@@ -10,16 +10,11 @@ from shared.store import wishes
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import row, running, server_of
+from tests.worker.scenes import row, server_of
 from worker.converge import converge
 from worker.parts import Parts
 
 TALK = "1" * 32
-
-
-@pytest.fixture
-def sandbox_id(parts: Parts, user: Person) -> str:
-    return running(parts, user)
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from shared.states import Desired, PauseKind, Status
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeContainer, FakeEngine
-from tests.worker.conftest import INSTALLATION
-from tests.worker.scenes import assert_at_rest, deliver, punctuated, row, running
+from tests.worker.scenes import INSTALLATION, assert_at_rest, deliver, punctuated, row, running
 from worker.containers import ContainerState
 from worker.looks import check, look
 from worker.parts import Parts

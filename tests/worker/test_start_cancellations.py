@@ -11,7 +11,6 @@ from shared.states import Desired, Reason, Stage, Status
 from shared.store import conversations, start_tasks
 from tests.factories import Person, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import (
     ask,
     assert_at_rest,
@@ -22,8 +21,6 @@ from tests.worker.scenes import (
     deliver,
     punctuated,
     row,
-    running,
-    server_of,
     task_of,
     wish,
 )
@@ -39,16 +36,6 @@ MOST_POINTS = 100
 def _settings(parts: Parts, user: Person) -> None:
     configure(parts, user)
     change(parts, Node, parts.settings.node, heartbeat_at=after(600))
-
-
-@pytest.fixture
-def sandbox_id(parts: Parts, user: Person) -> str:
-    return running(parts, user)
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    return server_of(engine, sandbox_id)
 
 
 def cancel(parts: Parts, user: Person, task_id: str) -> None:

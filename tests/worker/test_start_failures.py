@@ -33,7 +33,6 @@ from tests.worker.scenes import (
     conversation_of,
     deliver,
     row,
-    running,
     server_of,
     task_of,
 )
@@ -46,17 +45,6 @@ from worker.starts import start_conversation
 @pytest.fixture(autouse=True)
 def _settings(parts: Parts, user: Person) -> None:
     configure(parts, user)
-
-
-@pytest.fixture
-def sandbox_id(parts: Parts, user: Person) -> str:
-    return running(parts, user)
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    """The agent server of a sandbox that runs already."""
-    return server_of(engine, sandbox_id)
 
 
 class TestFailure:

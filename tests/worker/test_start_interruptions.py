@@ -31,7 +31,6 @@ from tests.worker.scenes import (
     deliver,
     punctuated,
     row,
-    running,
     server_of,
     task_of,
 )
@@ -48,16 +47,6 @@ def _settings(parts: Parts, user: Person) -> None:
     configure(parts, user)
     # These tests take long, and nobody beats.
     change(parts, Node, parts.settings.node, heartbeat_at=after(600))
-
-
-@pytest.fixture
-def sandbox_id(parts: Parts, user: Person) -> str:
-    return running(parts, user)
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    return server_of(engine, sandbox_id)
 
 
 def die() -> None:

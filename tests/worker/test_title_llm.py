@@ -10,8 +10,7 @@ from shared.states import Stage
 from shared.store import llm_profiles
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import ask, configure, running, server_of, store_settings, task_of
+from tests.worker.scenes import ask, configure, running, store_settings, task_of
 from worker.agent_request import TITLE_PROFILE
 from worker.parts import Parts
 from worker.starts import start_conversation
@@ -28,12 +27,6 @@ def sandbox_id(parts: Parts, user: Person) -> str:
         llm_profiles.save(session, parts.vault, user.id, "titles", TITLES, include_secrets=True, keep_key=False)
     store_settings(parts, user, title_llm_profile="titles")
     return running(parts, user)
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    """Its agent server."""
-    return server_of(engine, sandbox_id)
 
 
 def started(parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, **request: Any) -> Mapping[str, Any]:

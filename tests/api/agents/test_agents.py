@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from shared.database import Database
 from shared.models import Conversation
 from shared.states import Status
-from tests.api.agents.conftest import ask
+from tests.api.agents.requests import ask
 from tests.factories import Person, make_conversation, make_sandbox
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.rows import as_stored

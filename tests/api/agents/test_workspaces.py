@@ -16,7 +16,7 @@ from shared.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Status
-from tests.api.agents.conftest import PATH, ask
+from tests.api.agents.requests import PATH, ask
 from tests.factories import Person, make_conversation, make_sandbox, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
 

@@ -1,6 +1,6 @@
-"""A host that speaks as every provider does, and a service that may ask it."""
+"""A service that may ask the git host, and searches there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,43 +8,13 @@ from fastapi.testclient import TestClient
 
 from shared.settings import Settings
 from tests.factories import Person
-from tests.fakes.git_host import TOKEN, FakeGitHost
-from tests.services.asgi import serving
-
-PROVIDERS = ("github", "gitlab", "bitbucket", "bitbucket_data_center", "forgejo", "azure_devops")
-
-
-@pytest.fixture
-def git_host() -> FakeGitHost:
-    """What it was asked, and what it is to answer."""
-    return FakeGitHost()
-
-
-@pytest.fixture
-def git_url(git_host: FakeGitHost) -> Iterator[str]:
-    """Where it is."""
-    with serving(git_host, lifespan="off") as url:
-        yield url
+from tests.fixtures.git_host import with_git_host
 
 
 @pytest.fixture
 def settings(settings: Settings, git_url: str) -> Settings:
-    """The administrator has listed it."""
-    return settings.model_copy(update={"git_hosts": f"other.example.com, {git_url.removeprefix('http://')}"})
-
-
-@pytest.fixture
-def connect(client: TestClient, git_url: str) -> Callable[..., None]:
-    """Stores somebody's token for a provider, and its host."""
-
-    def connect(person: Person, provider: str, host: str | None = None, token: str = TOKEN) -> None:
-        folder = "/acme" if provider == "azure_devops" else ""
-        known = f"anna:{token}" if provider == "bitbucket" else token
-        entry = {"token": known, "host": host or f"{git_url}{folder}"}
-        body = {"provider_tokens": {provider: entry}}
-        assert client.post("/api/v1/secrets/git-providers", json=body, headers=person.headers).status_code == 200
-
-    return connect
+    """The administrator has listed the git host."""
+    return with_git_host(settings, git_url)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from api.git import client as git_client
 from api.git.network import GuardedBackend, is_public
-from tests.api.git.conftest import PROVIDERS
 from tests.factories import Person
 from tests.fakes.git_host import TOKEN, FakeGitHost
+from tests.fixtures.git_host import PROVIDERS
 from tests.waiting import eventually
 
 Ask = Callable[..., Any]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.git.conftest import PROVIDERS
 from tests.factories import Person
 from tests.fakes.git_host import BRANCHES, NAMES, PLACES, FakeGitHost
+from tests.fixtures.git_host import PROVIDERS
 
 Ask = Callable[..., Any]
 

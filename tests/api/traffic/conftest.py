@@ -1,8 +1,8 @@
 """An API process and an agent server, both behind real sockets, and a worker that resumes at once."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -12,57 +12,15 @@ from api.app import create_app
 from api.context import Context
 from api.lookout import Lookout, Rounds
 from shared.database import Database
-from shared.jobs import Job, ResumeSandbox
 from shared.models import Sandbox
 from shared.states import Status
-from shared.store.sandboxes import Fact
-from tests.doubles import RecordingPublisher
+from tests.api.traffic.parts import Agent, Serve, Worker
 from tests.factories import Person, make_sandbox, session_key_of
 from tests.fakes.traffic import TrafficServer
 from tests.fakes.worker import settle
 from tests.services.asgi import serving
 
 OFTEN = Rounds(hearing=0.02, blind=0.02)
-
-Resume = Callable[[str], None]
-Serve = Callable[..., AbstractContextManager[httpx.Client]]
-
-
-@dataclass
-class Agent:
-    """A sandbox's agent server, and where it is."""
-
-    server: TrafficServer
-    url: str
-
-    @property
-    def urls(self) -> list[dict[str, Any]]:
-        """As a sandbox's row has them."""
-        return [{"name": "AGENT_SERVER", "url": self.url, "port": 8000}]
-
-    @property
-    def running(self) -> Fact:
-        """What a worker writes when it runs."""
-        return Fact(Status.RUNNING, exposed_urls=self.urls)
-
-
-class Worker(RecordingPublisher):
-    """Carries resumes out as they are published, unless a test says otherwise."""
-
-    def __init__(self, resume: Resume) -> None:
-        super().__init__()
-        self.resume = resume
-
-    @property
-    def resumed(self) -> list[str]:
-        """The sandboxes of the resumes, in order."""
-        return [job.subject for job in self.jobs if isinstance(job, ResumeSandbox)]
-
-    def publish(self, *jobs: Job) -> None:
-        super().publish(*jobs)
-        for job in jobs:
-            if isinstance(job, ResumeSandbox):
-                self.resume(job.subject)
 
 
 @pytest.fixture
@@ -133,8 +91,3 @@ def _made(database: Database, user: Person, agent: Agent, **columns: Any) -> San
     sandbox = make_sandbox(database, user, **columns)
     agent.server.key = session_key_of(sandbox)
     return sandbox
-
-
-def key_of(sandbox: Sandbox) -> dict[str, str]:
-    """What a client of the sandbox sends."""
-    return {"X-Session-API-Key": session_key_of(sandbox)}

@@ -11,7 +11,7 @@ from api.browsers import COOKIE
 from shared.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
-from tests.api.traffic.conftest import Agent, Serve, key_of
+from tests.api.traffic.parts import Agent, Serve, key_of
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
 
 LIST = "/api/v1/app-conversations/search"

@@ -9,7 +9,7 @@ import pytest
 from shared.database import Database
 from shared.models import Sandbox
 from shared.states import Status
-from tests.api.traffic.conftest import Agent, Worker, key_of
+from tests.api.traffic.parts import Agent, Worker, key_of
 from tests.factories import Person, make_sandbox
 
 HOST = "http://any.example:1/sandbox/{}"

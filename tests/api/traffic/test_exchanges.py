@@ -17,7 +17,7 @@ from shared.database import Database
 from shared.models import ApiKey, Sandbox
 from shared.states import Desired, Status
 from shared.store import users
-from tests.api.traffic.conftest import Agent, Serve, Worker, key_of
+from tests.api.traffic.parts import Agent, Serve, Worker, key_of
 from tests.factories import VAULT, Person, make_sandbox, session_key_of
 from tests.rows import as_stored
 from tests.waiting import eventually

@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 
 from shared.database import Database
 from shared.models import Sandbox
-from tests.api.traffic.conftest import key_of
+from tests.api.traffic.parts import key_of
 from tests.factories import Person, make_sandbox
 
 # What of an answer speaks to a browser for the whole address, or has it ask others.

@@ -8,7 +8,7 @@ import pytest
 
 from api.traffic import resending
 from shared.models import Sandbox
-from tests.api.traffic.conftest import Agent, key_of
+from tests.api.traffic.parts import Agent, key_of
 from tests.api.traffic.test_sockets import close_of, socket
 from tests.factories import Person
 from tests.waiting import eventually

@@ -17,7 +17,7 @@ from shared.quotas import QuotaPolicy
 from shared.states import Desired, PauseKind, Reason, Status
 from shared.store import sandboxes, wishes
 from shared.store.sandboxes import Fact
-from tests.api.traffic.conftest import Agent, Serve, Worker, key_of
+from tests.api.traffic.parts import Agent, Serve, Worker, key_of
 from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
 from tests.fakes.worker import settle
 from tests.rows import as_stored

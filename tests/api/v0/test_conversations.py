@@ -15,13 +15,10 @@ from shared.jobs import DeleteConversation, DeleteSandbox, PauseSandbox, ResumeS
 from shared.models import Conversation, StartTask
 from shared.states import Desired, Reason, Stage, Status
 from shared.store import user_settings
-from tests.api.agents.conftest import agent, conversation, sandbox
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
 from tests.fakes.scripted_agent import ScriptedAgent
 from tests.rows import as_stored
-
-__all__ = ["agent", "conversation", "sandbox"]
 
 PATH = "/api/conversations"
 

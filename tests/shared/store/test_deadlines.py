@@ -19,7 +19,7 @@ from shared.deadlines import FIELDS, NEVER, Act
 from shared.errors import NotFound
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, PauseKind, Reason, Stage, Status
-from shared.store import deadlines, sandboxes, specs, user_settings, wishes
+from shared.store import deadlines, sandboxes, specs, wishes
 from shared.store.deadlines import Overdue
 from shared.store.sandboxes import Fact
 from tests.factories import (
@@ -350,12 +350,9 @@ PAIRS = [
 WISHED = {"running": Desired.PAUSED, "frozen": Desired.STOPPED, "stopped": Desired.DELETED, "failed": Desired.DELETED}
 
 
+@pytest.mark.usefixtures("model_key")
 class TestOverlap:
     """A deadline and something else at the same moment, each first once."""
-
-    @pytest.fixture(autouse=True)
-    def _model(self, database: Database, user: Person) -> None:
-        write(database, lambda s: user_settings.change(s, VAULT, user.id, {"llm_api_key": "sk-test"}))
 
     @pytest.mark.parametrize(("situation", "act"), PAIRS)
     def test_what_comes_before_a_deadline_holds(

@@ -17,9 +17,11 @@ from shared.errors import QuotaExceeded
 from shared.models import Sandbox, SandboxSpec, StartTask
 from shared.quotas import QuotaPolicy, Quotas
 from shared.states import Desired, Stage, Status
-from shared.store import quotas, sandboxes, user_settings, wishes
+from shared.store import quotas, sandboxes, wishes
 from tests.factories import VAULT, Person, make_sandbox, make_start_task
 from tests.interleaving import overlap
+
+pytestmark = pytest.mark.usefixtures("model_key")
 
 WISHES = 1000
 THREADS = 16
@@ -27,12 +29,6 @@ PAUSING = QuotaPolicy.PAUSE_OLDEST
 OLD = now() - timedelta(days=1)
 
 Attempt = Callable[[Session], list[str]]
-
-
-@pytest.fixture(autouse=True)
-def _model(database: Database, user: Person) -> None:
-    with database.transaction() as session:
-        user_settings.change(session, VAULT, user.id, {"llm_api_key": "sk-test"})
 
 
 def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas) -> list[str]:

@@ -1,0 +1,17 @@
+"""Requests about a conversation."""
+
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from shared.models import Conversation
+from tests.factories import Person
+
+PATH = "/api/v1/app-conversations"
+
+
+def ask(
+    client: TestClient, person: Person, conversation: Conversation, method: str, path: str, body: Any = None
+) -> Any:
+    """The answer to a person's request about a conversation."""
+    return client.request(method, f"{PATH}/{conversation.id}/{path}", json=body, headers=person.headers)

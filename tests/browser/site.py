@@ -1,0 +1,18 @@
+"""Where the page is, and how a browser finds it."""
+
+from tests.services.directories import REPOSITORY
+
+CANVAS = REPOSITORY / "var" / "canvas"
+CHROMIUM = "/usr/bin/chromium"
+# Not a loopback name: the page is stricter then, and browsers send less.
+HOST = "agents.example"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    f"--host-resolver-rules=MAP {HOST} 127.0.0.1",
+]
