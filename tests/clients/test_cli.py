@@ -71,4 +71,4 @@ def started(site: Site, task_id: str) -> str:
 
 
 def test_readme_names_the_version_that_is_tested() -> None:
-    assert f"\n{readme.installed(HEADING)}\n" in (REPOSITORY / "deploy/image/clients/cli.in").read_text()
+    assert f"\n{readme.installed(HEADING)}\n" in (REPOSITORY / "tests/images/clients/cli.in").read_text()

@@ -93,7 +93,7 @@ def test_readme(site: Site, readme_said: str) -> None:
 
 
 def test_readme_names_the_version_that_is_tested() -> None:
-    package = json.loads((REPOSITORY / "deploy/image/clients/package.json").read_text())
+    package = json.loads((REPOSITORY / "tests/images/clients/package.json").read_text())
     [(name, version)] = package["dependencies"].items()
     assert readme.installed(HEADING) == f"{name}@{version}"
 
