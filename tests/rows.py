@@ -1,6 +1,8 @@
 """Rows as the store has them now."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from sqlalchemy import inspect, text
 
 from shared.database import Database
 from shared.models import Conversation, Sandbox
@@ -12,3 +14,10 @@ def as_stored(database: Database, row: Row) -> Row:
     """The same row, read again."""
     with database.reading() as session:
         return session.get_one(type(row), row.id)
+
+
+def all_rows(database: Database) -> dict[str, list[Any]]:
+    """Every row of every table, by the table's name: equal before and after what must write nothing."""
+    with database.reading() as session:
+        names = inspect(session.connection()).get_table_names()
+        return {name: sorted(session.connection().execute(text(f'SELECT * FROM "{name}"')), key=repr) for name in names}

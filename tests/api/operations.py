@@ -7,6 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from tests.api.documented import EVERY
+
 OPEN = (
     "/alive",
     "/health",
@@ -19,6 +21,23 @@ OPEN = (
     "/login",
     "/logout",
 )
+# What is sent to these is not read, or is a form, which the description leaves out.
+BODILESS = {
+    "POST /api/authenticate",
+    "POST /api/conversations/{conversation_id}/start",
+    "POST /api/conversations/{conversation_id}/stop",
+    "POST /api/reset-settings",
+    "POST /api/unset-provider-tokens",
+    "POST /api/v1/app-conversations/start-tasks/{task_id}/cancel",
+    "POST /api/v1/sandboxes/{sandbox_id}/pause",
+    "POST /api/v1/sandboxes/{sandbox_id}/resume",
+    "POST /api/v1/settings/profiles/{name}/activate",
+    "POST /login",
+    "POST /logout",
+    "POST /oauth/device/authorize",
+    "POST /oauth/device/token",
+    "POST /oauth/device/verify",
+}
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -57,14 +76,32 @@ class Operation:
 
 
 def all_operations(client: TestClient) -> list[Operation]:
-    """Every operation that the application's own description names."""
+    """Every operation that the application's own description names.
+
+    Raises:
+        AssertionError: the README lists others. A sweep over a part of them would show nothing of the rest.
+    """
     app = client.app
     assert isinstance(app, FastAPI)
-    return [
+    found = [
         _operation(method, path, details)
         for path, methods in app.openapi()["paths"].items()
         for method, details in methods.items()
     ]
+    assert sorted(map(str, found)) == EVERY
+    return found
+
+
+def operations_with_a_body(client: TestClient) -> list[Operation]:
+    """Every operation that reads a JSON body.
+
+    Raises:
+        AssertionError: an operation that writes is neither one of them nor listed as bodiless.
+    """
+    found = [one for one in all_operations(client) if one.has_body]
+    writing = {one for one in EVERY if one.startswith(("POST ", "PUT ", "PATCH "))}
+    assert {str(one) for one in found} == writing - BODILESS
+    return found
 
 
 def _operation(method: str, path: str, details: dict[str, Any]) -> Operation:

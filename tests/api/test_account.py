@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from api.models import SUGGESTED
 from tests.api.answers import get_json
 from tests.factories import Person
 
@@ -41,7 +42,7 @@ def _all_of(client: TestClient, person: Person, path: str, **params: Any) -> lis
 def test_models_and_providers_are_suggested(client: TestClient, user: Person) -> None:
     models = _all_of(client, user, "/api/v1/config/models/search")
     assert models == get_json("/api/v1/config/models/search", client, user, limit=100)["items"]
-    assert len(models) > 20
+    assert [(model["provider"], model["name"]) for model in models] == SUGGESTED
     assert {"provider": "openai", "name": "gpt-4o", "verified": True, "hidden": False, "canonical": None} in models
     providers = [item["name"] for item in _all_of(client, user, "/api/v1/config/providers/search")]
     assert providers == sorted({model["provider"] for model in models})
@@ -53,7 +54,8 @@ def test_models_and_providers_are_suggested(client: TestClient, user: Person) ->
     ]
     for path in ("models", "providers"):
         assert _all_of(client, user, f"/api/v1/config/{path}/search", verified__eq=False) == []
-        assert len(_all_of(client, user, f"/api/v1/config/{path}/search", verified__eq=True)) > 5
+        everything = _all_of(client, user, f"/api/v1/config/{path}/search")
+        assert _all_of(client, user, f"/api/v1/config/{path}/search", verified__eq=True) == everything
     assert get_json("/api/v1/skills/search", client, user) == {"items": [], "next_page_id": None}
     asked = [{"name": "ours", "source": "github:acme/skills", "auto_load": ["review"]}]
     told = client.post("/api/v1/skills/marketplace-skills", json=asked, headers=user.headers).json()

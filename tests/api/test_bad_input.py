@@ -11,7 +11,8 @@ from fastapi.testclient import TestClient
 from shared.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox
-from tests.api.operations import Operation, all_operations
+from tests.api.documented import EVERY, operations_documented_as
+from tests.api.operations import Operation, all_operations, operations_with_a_body
 from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
 
 JSON = {"Content-Type": "application/json"}
@@ -66,10 +67,8 @@ def _complaint(answer: Any, sent: str) -> Iterator[str]:
 
 
 def test_bodies(client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str) -> None:
-    operations = [operation for operation in all_operations(client) if operation.has_body]
-    assert len(operations) >= 5
     complaints: list[str] = []
-    for operation in operations:
+    for operation in operations_with_a_body(client):
         url, headers = operation.url(any=conversation_id), _headers(operation, user, sandbox)
         for name, body in BODIES.items():
             if not operation.needs_body and body in (b"", b"null"):
@@ -204,10 +203,11 @@ def test_parameters(client: TestClient, user: Person, sandbox: Sandbox, conversa
 
 
 def test_over_long_lists(client: TestClient, user: Person, conversation_id: str) -> None:
-    batches = {"ids", "id"}
     complaints: list[str] = []
+    swept: set[str] = set()
     for operation in all_operations(client):
-        for name in batches & set(operation.parameters):
+        for name in {"ids", "id"} & set(operation.parameters):
+            swept.add(str(operation))
             params = {name: [new_id() for _ in range(101)]}
             answer = client.get(operation.url(any=conversation_id), params=params, headers=user.headers)
             if answer.status_code != 400 or "100" not in answer.json()["detail"]:
@@ -216,16 +216,18 @@ def test_over_long_lists(client: TestClient, user: Person, conversation_id: str)
                 answer = client.get(operation.url(any=conversation_id), headers=user.headers)
                 complaints += _complaint(answer, f"{operation} without {name}")
     assert complaints == []
+    assert swept == operations_documented_as("by `id") | operations_documented_as("with `ids`")
 
 
+TAKING_NEW_NAMES = {"POST /api/v1/settings/profiles/{name}", "DELETE /api/v1/settings/profiles/{name}"}
 WRONG_IDS = ["nonsense", "x" * 5000, "a%00b", "%ff%fe", "%F0%9F%A6%8A", "0" * 31, "'%20OR%201=1", "%5Cud800", "..%2F.."]
 
 
 def test_ids_in_paths(client: TestClient, user: Person, sandbox: Sandbox) -> None:
     complaints: list[str] = []
-    for operation in all_operations(client):
-        if "{" not in operation.path or operation.takes_new_names:
-            continue
+    operations = [one for one in all_operations(client) if "{" in one.path and not one.takes_new_names]
+    assert {str(one) for one in operations} == {one for one in EVERY if "{" in one} - TAKING_NEW_NAMES
+    for operation in operations:
         headers = _headers(operation, user, sandbox)
         params = dict.fromkeys(operation.required, "x")
         body: Any = [] if operation.is_webhook else {} if operation.has_body else None

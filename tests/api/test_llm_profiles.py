@@ -202,6 +202,9 @@ def test_what_newer_clients_send_is_taken(profiles: Profiles) -> None:
     nulls = {"auth_type": "api_key", "subscription_vendor": None, "provider_connection_id": None}
     profiles.save("canvas", FAST | {"base_url": None} | nulls)
     profiles.save("sdk", FAST | {"usage_id": "default-llm", "log_completions": False, "stream": True})
+    assert profiles.listed() == (["canvas", "sdk"], None)
+    for name in ("canvas", "sdk"):
+        assert profiles.ask("GET", f"/{name}").json()["config"]["model"] == FAST["model"]
 
 
 BAD: list[tuple[str, Any]] = [

@@ -33,12 +33,12 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def saved(client: TestClient, user: Person) -> None:
-    for path, body in (
-        ("/api/v1/settings", SETTINGS),
-        ("/api/v1/settings/profiles/fast", {"llm": {"model": "m", "api_key": "profile-plain"}}),
-        ("/api/v1/secrets", {"name": "A", "value": "secret-plain"}),
+    for path, body, status in (
+        ("/api/v1/settings", SETTINGS, 200),
+        ("/api/v1/settings/profiles/fast", {"llm": {"model": "m", "api_key": "profile-plain"}}, 201),
+        ("/api/v1/secrets", {"name": "A", "value": "secret-plain"}, 201),
     ):
-        assert client.post(path, json=body, headers=user.headers).status_code in (200, 201)
+        assert client.post(path, json=body, headers=user.headers).status_code == status, path
 
 
 def both_keys(person: Person, sandbox: Sandbox) -> dict[str, str]:

@@ -222,7 +222,14 @@ def test_a_real_users_model_settings_are_not_replaced() -> None:
     "reply", [httpx.Response(404, json={}), httpx.Response(200, json={"llm_model": "openai/demo"})]
 )
 def test_a_user_without_settings_or_with_the_demos_own_may_run_it(reply: httpx.Response) -> None:
-    command.refuse_to_overwrite(Service(URL, "key", httpx.MockTransport(lambda _: reply)))
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return reply
+
+    command.refuse_to_overwrite(Service(URL, "key", httpx.MockTransport(answer)))
+    assert [(request.method, request.url.path) for request in asked] == [("GET", "/api/settings")]
 
 
 def test_an_error_answer_is_told_with_its_body() -> None:

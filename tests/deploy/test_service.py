@@ -9,9 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from configparser import RawConfigParser
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -145,9 +147,18 @@ def test_flower_s_port_counts_where_flower_is_wanted(taken: int, free: int, monk
     refuse_taken_ports(Settings(port=taken), [Process("worker", 1)])
 
 
-def test_free_ports_are_fine(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_ports_are_tried_and_accepted(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], **options: Any) -> socket.socket:
+        tried.append(address)
+        return connect_really(address, **options)
+
+    connect_really = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", connect)
     monkeypatch.setenv("AW_FLOWER_PORT", str(free))
     refuse_taken_ports(Settings(port=free), FOUR)
+    assert tried == [("127.0.0.1", free)] * 2, "the API's and Flower's"
 
 
 # --- the launcher ---------------------------------------------------------------------------------------------------
@@ -264,7 +275,8 @@ def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
         process.kill()
         process.wait()
         for pid in found.pids():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end by itself in between
+                os.kill(pid, signal.SIGKILL)
 
 
 def _is_up(found: Supervised) -> bool:
@@ -301,5 +313,6 @@ def test_nothing_is_left_of_what_is_stopped(supervised: Supervised, number: sign
 
 def test_processes_do_not_outlive_a_killed_supervisor(supervised: Supervised) -> None:
     named = {pid for pids in _web_pids(supervised).values() for pid in pids}
+    assert len(named) == 2
     supervised.process.kill()
     eventually(lambda: named.isdisjoint(supervised.pids()))

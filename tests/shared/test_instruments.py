@@ -205,8 +205,9 @@ def test_where_the_files_can_no_longer_be_made_it_shows_its_own(begin: Callable[
 
 def test_files_have_their_blocks_from_the_beginning(begin: Callable[[str], Process], var: Path) -> None:
     begin("web")
-    for path in (var / "run" / "metrics").glob("*.db"):
-        assert path.stat().st_blocks * 512 >= counter_files.FILE_BYTES
+    sizes = [path.stat().st_blocks * 512 for path in (var / "run" / "metrics").glob("*.db")]
+    assert sizes
+    assert min(sizes) >= counter_files.FILE_BYTES
 
 
 def test_where_no_files_can_be_made_it_counts_in_memory(begin: Callable[[str], Process], var: Path) -> None:

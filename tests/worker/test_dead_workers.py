@@ -13,6 +13,7 @@ from shared.clock import after
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Status
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.rows import all_rows
 from tests.services.directories import REPOSITORY
 from tests.worker.scenes import row
 from worker.dead_workers import free_leases, show_life
@@ -77,9 +78,10 @@ def test_leases_are_freed_when_their_holder_is_killed(
     assert is_free(parts, sandbox_id)
     assert list(directory.iterdir()) == []
     free_leases(parts, directory)
+    assert is_free(parts, sandbox_id), "its fence would have moved on by two"
 
 
-def test_of_every_kind(parts: Parts, user: Person, directory: Path) -> None:
+def test_leases_of_every_kind_are_freed(parts: Parts, user: Person, directory: Path) -> None:
     sandbox = make_sandbox(parts.database, user)
     task = make_start_task(parts.database, user, sandbox, **HELD)
     talk = make_conversation(parts.database, user, sandbox, **HELD)
@@ -89,7 +91,7 @@ def test_of_every_kind(parts: Parts, user: Person, directory: Path) -> None:
         assert (found.lease_until, found.fence) == (None, 8)
 
 
-def test_of_no_one_else(parts: Parts, user: Person, directory: Path) -> None:
+def test_leases_of_another_worker_are_kept(parts: Parts, user: Person, directory: Path) -> None:
     sandbox_id = held(parts, user, lease_owner="node-a:1:abcd")
     show_life(directory, OWNER).close()
     free_leases(parts, directory)
@@ -107,5 +109,9 @@ def test_a_start_that_may_meet_a_stop_under_way_waits(
     assert is_free(parts, sandbox_id) == (not ready or desired != Desired.RUNNING)
 
 
-def test_before_any_worker_there_is_nothing_to_do(parts: Parts, directory: Path) -> None:
+def test_without_a_directory_of_workers_no_lease_is_freed(parts: Parts, user: Person, directory: Path) -> None:
+    held(parts, user)
+    before = all_rows(parts.database)
     free_leases(parts, directory)
+    assert all_rows(parts.database) == before
+    assert not directory.exists()

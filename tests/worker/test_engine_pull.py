@@ -36,5 +36,8 @@ def test_pull_that_fails_says_why(engine: DockerEngine, registry: Registry, name
 
 
 def test_image_that_is_pulled_twice_is_there(engine: DockerEngine, registry: Registry) -> None:
+    image = f"{registry.address}/tiny:3"
+    assert engine.find_image(image) is None
     for _ in range(2):
-        engine.pull(f"{registry.address}/tiny:3")
+        engine.pull(image)
+        assert engine.find_image(image) is not None

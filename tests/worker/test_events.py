@@ -1,7 +1,7 @@
-"""Engine events: each has its sandbox looked at, and none is believed."""
+"""Engine events: each has its sandbox checked against the engine, and none is believed."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -9,10 +9,13 @@ from shared.models import Sandbox
 from shared.states import Status
 from tests.factories import Person, make_sandbox
 from tests.fakes.engine import FakeEngine
+from tests.rows import all_rows
+from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, deliver, row, running
 from worker.containers import ContainerState, EngineUnavailable
 from worker.events import follow_events
 from worker.parts import Parts
+from worker.routines import Routine
 from worker.sandbox_container import container_name
 
 
@@ -77,13 +80,28 @@ def test_event_of_a_sandbox_that_lives_elsewhere_by_now_is_let_pass(
     assert row(parts, Sandbox, moved.id).due_at is None
 
 
-def test_event_of_nobody_is_harmless(parts: Parts, engine: TellingEngine) -> None:
+def test_event_of_an_unknown_container_changes_nothing(parts: Parts, user: Person, engine: TellingEngine) -> None:
+    running(parts, user)
+    before, verbs = all_rows(parts.database), engine.verbs()
     engine.changed = [container_name("0" * 32), "something-else"]
     follow(parts)
     deliver(parts)
+    assert all_rows(parts.database) == before
+    assert engine.verbs() == [*verbs, "follow"]
 
 
-def test_engine_that_is_away_says_so(parts: Parts, engine: TellingEngine) -> None:
+def test_engine_that_is_away_is_logged_and_compared_with_nothing(
+    parts: Parts, user: Person, engine: TellingEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    running(parts, user)
+    before = all_rows(parts.database)
+    engine.calls.clear()
     engine.down = True
-    follow(parts)
-    follow(replace(parts))
+    routine = Routine("events", 60, partial(follow_events, parts))
+    routine.start()
+    eventually(lambda: "routine_failed" in caplog.text)
+    routine.stop()
+    [line] = [vars(record)["msg"] for record in caplog.records if "routine_failed" in str(record.msg)]
+    assert (line["routine"], line["error"]) == ("events", "EngineUnavailable")
+    assert engine.calls == [("follow", "")]
+    assert all_rows(parts.database) == before

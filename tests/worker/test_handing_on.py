@@ -89,7 +89,8 @@ def test_the_bad_node_is_out_of_rotation_and_comes_back(
 
 
 @pytest.mark.parametrize(
-    ("verb", "reason"), [("create", Reason.CREATE_FAILED), ("start", Reason.START_FAILED), ("pull", None)]
+    ("verb", "reason"),
+    [("create", Reason.CREATE_FAILED), ("start", Reason.START_FAILED), ("pull", Reason.CREATE_FAILED)],
 )
 def test_a_spec_that_is_broken_costs_no_node_anything(
     parts: Parts,
@@ -98,7 +99,7 @@ def test_a_spec_that_is_broken_costs_no_node_anything(
     engine: FakeEngine,
     other_engine: FakeEngine,
     verb: str,
-    reason: Reason | None,
+    reason: Reason,
 ) -> None:
     for each in (engine, other_engine):
         refusing(each, verb)
@@ -108,7 +109,7 @@ def test_a_spec_that_is_broken_costs_no_node_anything(
             converge(other, sandbox_id)
         found = row(parts, Sandbox, sandbox_id)
         assert (found.status, found.node_id) == (Status.ERROR, "node-b")
-        assert found.reason == (reason or found.reason)
+        assert found.reason == reason
         assert found.detail
     assert (engine.containers, other_engine.containers) == ({}, {})
     assert known(parts) == []

@@ -8,9 +8,11 @@ import pytest
 from shared.clock import now
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
+from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer, FakeConversation
 from tests.fakes.engine import FakeEngine
+from tests.rows import all_rows
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
 from worker.converge import converge
 from worker.parts import Parts
@@ -131,17 +133,27 @@ class TestBudget:
         assert (talk.execution_status == "paused") is interrupted
 
 
-@pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
+@pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
 def test_nothing_is_asked_of_a_sandbox_that_does_not_run(
-    parts: Parts, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer, desired: Desired
+    parts: Parts,
+    sandbox: Sandbox,
+    conversation: Conversation,
+    server: FakeAgentServer,
+    desired: Desired,
+    status: Status,
 ) -> None:
     wish(parts, sandbox.id, desired)
     converge(parts, sandbox.id)
-    assert row(parts, Sandbox, sandbox.id).status in (Status.PAUSED, Status.DELETED)
+    assert row(parts, Sandbox, sandbox.id).status == status
     server.calls.clear()
     assert_at_rest(refreshed(parts, conversation))
     assert server.calls == []
 
 
-def test_unknown_conversation_is_dropped(parts: Parts) -> None:
+@pytest.mark.usefixtures("conversation")
+def test_unknown_conversation_is_dropped(parts: Parts, server: FakeAgentServer, publisher: RecordingPublisher) -> None:
+    publisher.jobs.clear()
+    before = all_rows(parts.database)
     refresh_conversation(parts, "0" * 32)
+    assert all_rows(parts.database) == before
+    assert (publisher.jobs, server.calls) == ([], [])

@@ -14,6 +14,7 @@ from shared.states import Desired, PauseKind, Status
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeContainer, FakeEngine
+from tests.rows import all_rows
 from tests.worker.scenes import INSTALLATION, assert_at_rest, deliver, punctuated, row, running
 from worker.containers import ContainerState
 from worker.looks import check, look
@@ -195,9 +196,15 @@ class TestReaping:
 
 
 @pytest.mark.parametrize("ask", [check, look])
-def test_asking_for_an_unknown_sandbox_is_harmless(parts: Parts, ask: Ask) -> None:
+def test_asking_for_an_unknown_sandbox_touches_neither_store_nor_engine(
+    parts: Parts, user: Person, engine: FakeEngine, ask: Ask
+) -> None:
+    put(engine, quiet_row(parts, user, Status.RUNNING))
+    before = all_rows(parts.database)
     ask(parts, "0" * 32)
     deliver(parts)
+    assert all_rows(parts.database) == before
+    assert engine.calls == []
 
 
 @pytest.mark.parametrize("ask", [check, look])

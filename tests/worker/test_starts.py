@@ -10,6 +10,7 @@ from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
+from tests.rows import all_rows
 from tests.worker.scenes import (
     ASKED,
     LLM_KEY,
@@ -111,8 +112,15 @@ class TestReady:
         assert task_of(parts, task_id).stage == Stage.READY
         assert list(server_of(engine, waiting.sandbox_id).conversations) == [waiting.conversation_id]
 
-    def test_unknown_task_is_dropped(self, parts: Parts) -> None:
+    def test_unknown_task_is_dropped(
+        self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, publisher: RecordingPublisher
+    ) -> None:
+        ask(parts, user, sandbox_id)
+        publisher.jobs.clear()
+        before = all_rows(parts.database)
         start_conversation(parts, "0" * 32)
+        assert all_rows(parts.database) == before
+        assert (publisher.jobs, server.calls) == ([], [])
 
     @pytest.mark.parametrize("stage", [Stage.READY, Stage.ERROR])
     def test_late_message_changes_nothing(

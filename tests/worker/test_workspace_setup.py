@@ -1,6 +1,7 @@
 """The scripts are run by the real sh, bash and git of this machine, in a folder that plays the sandbox."""
 
 import os
+import signal
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -364,8 +365,12 @@ def test_the_setup_script_runs_in_the_projects_folder(shell: LocalShell, checkou
     assert (checkout / "where.txt").read_text().strip() == str(checkout)
 
 
-def test_defect_34_a_project_without_a_setup_script_is_fine(shell: LocalShell, checkout: Path) -> None:
+def test_defect_34_a_project_without_a_setup_script_runs_nothing(shell: LocalShell, checkout: Path) -> None:
+    before = sorted(checkout.rglob("*"))
     run_setup_script(shell, str(checkout))
+    assert shell.outputs[-1] == ""
+    assert sorted(checkout.rglob("*")) == before
+    assert list((shell.home / "tmp").iterdir()) == []
 
 
 def test_defect_34_a_failing_setup_script_is_told_with_its_last_words(shell: LocalShell, checkout: Path) -> None:
@@ -388,7 +393,9 @@ def test_a_setup_script_that_hangs_is_ended(shell: LocalShell, checkout: Path) -
 def test_a_service_that_the_setup_script_leaves_does_not_hold_it_up(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "setup.sh").write_text("sleep 60 & echo $! > service.pid\n")
     run_setup_script(shell, str(checkout), seconds=10)
-    os.kill(int((checkout / "service.pid").read_text()), 9)
+    service = int((checkout / "service.pid").read_text())
+    assert "sleep" in Path(f"/proc/{service}/cmdline").read_text()
+    os.kill(service, signal.SIGKILL)
 
 
 def commit(shell: LocalShell, checkout: Path) -> subprocess.CompletedProcess[str]:

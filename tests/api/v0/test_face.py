@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from tests.api.documented import DEPRECATED
 from tests.api.operations import PLACEHOLDER, all_operations
 from tests.factories import Person
 
@@ -19,30 +20,27 @@ def description(client: TestClient) -> dict[str, Any]:
     return paths
 
 
-def deprecated(client: TestClient) -> set[tuple[str, str]]:
+def deprecated(client: TestClient) -> set[str]:
     """The operations that the description calls so."""
     return {
-        (method.upper(), path)
+        f"{method.upper()} {path}"
         for path, methods in description(client).items()
         for method, details in methods.items()
         if details.get("deprecated")
     }
 
 
-def test_what_is_v0s_says_so(client: TestClient) -> None:
+def test_deprecated_operations_are_those_of_v0(client: TestClient) -> None:
     families = ("settings", "reset-settings", "add-git-", "unset-provider-", "secrets", "conversations", "options")
-    found = {
-        (one.method, one.path) for one in all_operations(client) if one.path.removeprefix("/api/").startswith(families)
-    }
-    assert found == deprecated(client)
-    assert len(found) > 25
+    found = {str(one) for one in all_operations(client) if one.path.removeprefix("/api/").startswith(families)}
+    assert found == deprecated(client) == DEPRECATED
 
 
 def test_each_answer_names_its_successor(client: TestClient, user: Person) -> None:
     paths = {PLACEHOLDER.sub("{}", path) for path in description(client)}
-    for operation in all_operations(client):
-        if (operation.method, operation.path) not in deprecated(client):
-            continue
+    operations = [one for one in all_operations(client) if str(one) in deprecated(client)]
+    assert {str(one) for one in operations} == DEPRECATED
+    for operation in operations:
         for headers in ({}, user.headers):
             answer = client.request(operation.method, operation.url(any="0" * 32), headers=headers)
             assert re.fullmatch(r"@\d{10}", answer.headers["Deprecation"]), operation

@@ -125,12 +125,12 @@ def test_defect_21_what_is_malformed_or_unknown_is_a_4xx(
         assert client.patch(path, json=change, headers=user.headers).status_code == 422, change
     assert client.patch(f"{CONVERSATIONS}/nonsense", json={}, headers=user.headers).status_code == 400
     for body in (
-        {"parent_conversation_id": new_id()},
         {"selected_repository": "a;b/c"},
         {"selected_repository": "a/b", "selected_branch": "a..b"},
         {"initial_message": {"content": [{"text": "x"}]}, "suggested_task": {}},
     ):
-        assert 400 <= start(**body).status_code < 500, body
+        assert start(**body).status_code == 422, body
+    assert start(parent_conversation_id=new_id()).status_code == 404
     assert client.post("/api/v1/sandboxes?sandbox_spec_id=unknown", headers=user.headers).status_code == 404
 
 

@@ -19,7 +19,8 @@ COLUMNS: dict[str, Any] = {"id": "a" * 32, "owner_id": "b" * 32}
 def test_defect_05_the_api_can_wait_for_no_engine() -> None:
     # What is not loaded can't be called, on the event loop or elsewhere.
     code = "import sys, api.__main__, api.app; sys.exit('docker' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=120, check=False)
+    assert done.returncode == 0
 
 
 def test_defect_10_the_engine_picks_the_ports() -> None:

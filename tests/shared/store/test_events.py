@@ -10,6 +10,7 @@ from shared.store import events
 from shared.store.events import EventFilter
 from tests.factories import Person, make_conversation, make_sandbox
 from tests.interleaving import overlap
+from tests.rows import all_rows
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 ALL = EventFilter()
@@ -67,8 +68,12 @@ def test_a_batch_may_be_large(database: Database, user: Person, conversation: Co
         assert events.count(session, conversation.id, user.id, ALL) == 12_000
 
 
-def test_no_events_are_no_trouble(database: Database) -> None:
+def test_storing_no_events_writes_nothing(database: Database, user: Person, conversation: Conversation) -> None:
+    store(database, event(conversation, 1))
+    before = all_rows(database)
     store(database)
+    assert all_rows(database) == before
+    assert found(database, user, conversation) == ["e1"]
 
 
 def test_filters_take_the_start_and_leave_the_end(database: Database, user: Person, conversation: Conversation) -> None:

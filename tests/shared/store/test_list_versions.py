@@ -19,6 +19,7 @@ from shared.models.columns import Json, UtcDateTime
 from shared.states import Desired, Status
 from shared.store import conversation_lists, sandbox_lists, users
 from tests.factories import SPEC_ID, VAULT, Person, make_conversation, make_person, make_sandbox, make_spec
+from tests.rows import as_stored
 from tests.services.stores import PostgresStores
 from tests.waiting import eventually
 
@@ -216,11 +217,14 @@ def server(postgres_stores: PostgresStores, tmp_path: Path) -> Iterator[Database
 
 def test_a_transaction_holds_nobody_up_before_its_commit(server: Database) -> None:
     person = make_person(server, "alice")
-    first, second = (make_conversation(server, person, make_sandbox(server, person)).id for _ in range(2))
+    first, second = (make_conversation(server, person, make_sandbox(server, person)) for _ in range(2))
     with server.transaction() as session:
-        retitle(session, first, "slow")
+        retitle(session, first.id, "slow")
         with server.transaction() as other:
-            retitle(other, second, "quick")
+            other.execute(text("SET LOCAL lock_timeout = '10s'"))
+            retitle(other, second.id, "quick")
+        assert [as_stored(server, one).title for one in (first, second)] == [first.title, "quick"]
+    assert as_stored(server, first).title == "slow"
 
 
 def test_versions_are_locked_in_one_order(server: Database) -> None:

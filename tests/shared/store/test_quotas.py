@@ -195,7 +195,8 @@ class TestCounting:
     def test_deleted_ones_take_no_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         make_sandbox(database, user, desired=Desired.DELETED, created_at=OLD)
         make_sandbox(database, user, status=Status.DELETED, created_at=OLD)
-        admit(database, lambda session: create_in(session, user, spec, Quotas(1, 1, 1)))
+        assert admit(database, lambda session: create_in(session, user, spec, Quotas(1, 1, 1))) == []
+        assert len(wished(database, user, Desired.RUNNING)) == 1
 
     def test_a_stopped_one_takes_a_place_and_does_not_run(
         self, database: Database, user: Person, spec: SandboxSpec

@@ -22,7 +22,7 @@ def advance(database: Database, task: StartTask, stage: Stage, reason: Reason | 
         start_tasks.advance(session, task, stage, reason=reason, detail="why")
 
 
-@pytest.mark.parametrize("before", Stage)
+@pytest.mark.parametrize("before", sorted(set(Stage) - set(FINAL_STAGES)))
 def test_every_legal_stage_is_written(database: Database, user: Person, before: Stage) -> None:
     for after in stage_moves(before):
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
