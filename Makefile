@@ -48,11 +48,12 @@ chaos: ## Break everything on purpose for SECONDS=60, with real parts (SEED=, DA
 		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
 		$(if $(DEFAULT_SETTINGS),--default-settings) $(if $(REPORT),--report $(REPORT))
 
-faults: ## Kill processes at pairs of points (PAIRS=20 or all, of each of OPERATIONS=, SEED=, DATABASE=, REPORT=file)
+faults: ## Kill processes at pairs of points (PAIRS=20 or all, of each of OPERATIONS=, SEED=, DATABASE=, THOROUGH=1, REPORT=file)
 	@deploy/setup test
 	@deploy/image/build tiny
 	@exec .venv/bin/python -m tests.drills.faults $(if $(PAIRS),--pairs $(PAIRS)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(REPORT),--report $(REPORT))
+		$(if $(DATABASE),--database $(DATABASE)) $(if $(OPERATIONS),--operations $(OPERATIONS)) \
+		$(if $(THOROUGH),--thorough) $(if $(REPORT),--report $(REPORT))
 
 lint: ## Check style, types and the borders between the parts
 	@deploy/setup

@@ -6,19 +6,22 @@ starts, says what a point does; without it there are none:
 
     kill:NAME@MARKER   die (`kill -9`) at that point, unless the file MARKER is there; it is made just before
     led:DIRECTORY      do what the files in there say, as they are at that moment:
-                       met     the name of every point that is met is appended to it
+                       met     a line for every point that is met is appended to it: its name, a tab, and by whom it
+                               was met, `<pid>.<the operation's number in this process>.<thread>`
                        armed   die at the point that it names; it is removed just before
                        held    what is named in it, a line each, does not begin as long as that is so
 """
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -33,8 +36,11 @@ HOLD_SECONDS = 0.01
 class Operation:
     """What is being carried out, and what it has written so far."""
 
+    _numbers = count(1)
+
     def __init__(self, name: str) -> None:
         """Begin to count."""
+        self.number = next(self._numbers)
         self._name = name
         self._begun: Counter[str] = Counter()
 
@@ -141,7 +147,8 @@ def _led(directory: Path) -> Act:
     descriptor = os.open(directory / "met", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def act(name: str) -> None:
-        os.write(descriptor, f"{name}\n".encode())
+        met_by = f"{os.getpid()}.{_operation().number}.{threading.get_ident()}"
+        os.write(descriptor, f"{name}\t{met_by}\n".encode())
         with suppress(FileNotFoundError):
             if armed.read_text() == name:
                 armed.unlink()  # fails where it was disarmed at this moment

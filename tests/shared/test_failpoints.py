@@ -48,6 +48,10 @@ MET = [
 ]
 
 
+def read_met(directory: Path) -> list[str]:
+    return [line.split("\t")[0] for line in (directory / "met").read_text().splitlines()]
+
+
 def run(mode: str) -> subprocess.CompletedProcess[str]:
     command = ["env", f"{failpoints.VARIABLE}={mode}", sys.executable, "-c", SCRIPT]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -56,7 +60,18 @@ def run(mode: str) -> subprocess.CompletedProcess[str]:
 def test_points_are_recorded_by_where_they_are_met(tmp_path: Path) -> None:
     for _ in range(2):
         assert run(f"led:{tmp_path}").stdout == "done\n"
-    assert (tmp_path / "met").read_text().splitlines() == MET * 2
+    assert read_met(tmp_path) == MET * 2
+
+
+def test_met_points_name_process_operation_and_thread(tmp_path: Path) -> None:
+    run(f"led:{tmp_path}")
+    lines = [line.split("\t") for line in (tmp_path / "met").read_text().splitlines()]
+    met_by = {name: by.split(".") for name, by in lines}
+    assert len({pid for pid, _, _ in met_by.values()}) == 1
+    assert len({number for _, number, _ in met_by.values()}) == 3
+    here, there = met_by["first/1/engine.start.before"], met_by["first/2/engine.start.before"]
+    assert here[1] == there[1]
+    assert here[2] != there[2]
 
 
 def test_process_dies_at_the_point_once(tmp_path: Path) -> None:
@@ -76,7 +91,7 @@ def test_process_dies_at_the_point_that_a_file_names(tmp_path: Path) -> None:
     armed.write_text(MET[-1])
     assert run(f"led:{tmp_path}").returncode == -signal.SIGKILL
     assert not armed.exists()
-    assert (tmp_path / "met").read_text().splitlines() == MET * 2
+    assert read_met(tmp_path) == MET * 2
 
 
 def test_what_a_file_names_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.drills.faults.lanes import Lanes
+from tests.drills.faults.recordings import Recordings
 from tests.drills.faults.specs import SPECS
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine, running_private_engine
@@ -32,14 +33,15 @@ def registry() -> Iterator[Registry]:
         yield registry
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+# One database after the other, each once in a session: pytest puts the tests of all modules in that order.
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def stores(request: pytest.FixtureRequest) -> Stores:
     """Both kinds of database."""
     found: Stores = request.getfixturevalue({"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}[request.param])
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lanes(
     engine: PrivateEngine,
     registry: Registry,
@@ -51,3 +53,9 @@ def lanes(
     lanes = Lanes(engine, registry, stores, valkey_server, tmp_path_factory.mktemp("lanes"), WIDTH)
     yield lanes
     lanes.close()
+
+
+@pytest.fixture(scope="session")
+def recordings(lanes: Lanes, request: pytest.FixtureRequest) -> Recordings:
+    """What operations meet on this database; all tests share it, so each operation is recorded once."""
+    return Recordings(lanes, thorough=bool(request.config.getoption("--thorough", default=False)))

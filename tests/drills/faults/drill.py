@@ -5,21 +5,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shared.clock import now
+from tests.drills.faults.crash_states import Meeting, Point
 from tests.drills.faults.given import LONG
 from tests.drills.faults.operations import Operation
 from tests.drills.faults.requests import use_key_at
 from tests.drills.faults.runner import PROCESSES, Runner
 
-# A process, and the name of a point in it.
-Point = tuple[str, str]
 # A point may be missed when another routine is in the middle of its round while it is told to hold back.
 TRIES = 4
 
 
-def record(runner: Runner, operation: Operation) -> list[Point]:
-    """The operation's points, in the order they are met in each process."""
-    met = _until_at_rest(lambda: _record(runner, operation))
-    return [point for point in met if operation.counts(point[1])]
+def record(runner: Runner, operation: Operation) -> list[Meeting]:
+    """Every meeting of one of the operation's points, in order in each process."""
+    return _until_at_rest(lambda: _record(runner, operation))
 
 
 def die_at(runner: Runner, operation: Operation, point: Point) -> bool:
@@ -27,8 +25,8 @@ def die_at(runner: Runner, operation: Operation, point: Point) -> bool:
     return _until_met(lambda: _die_at(runner, operation, point))
 
 
-def record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Point]:
-    """The points that are met after a death at the first: by the process that is restarted, and by the other."""
+def record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Meeting]:
+    """The meetings of points after a death at the first: by the process that is restarted, and by the other."""
     return _until_at_rest(lambda: _record_recovery(runner, operation, first))
 
 
@@ -41,7 +39,7 @@ def _until_met(attempt: Callable[[], bool]) -> bool:
     return any(attempt() for _ in range(TRIES))
 
 
-def _until_at_rest(attempt: Callable[[], list[Point]]) -> list[Point]:
+def _until_at_rest(attempt: Callable[[], list[Meeting]]) -> list[Meeting]:
     """What was met in the first attempt that has come to rest by itself."""
     for _ in range(TRIES):
         if met := attempt():
@@ -49,14 +47,14 @@ def _until_at_rest(attempt: Callable[[], list[Point]]) -> list[Point]:
     raise AssertionError("it never comes to rest while others are held back")
 
 
-def _record(runner: Runner, operation: Operation) -> list[Point]:
+def _record(runner: Runner, operation: Operation) -> list[Meeting]:
     attempt = _Attempt(runner, operation)
     met = runner.record(attempt.act, operation.owns)
     attempt.conclude()
     return met
 
 
-def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Point]:
+def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Meeting]:
     attempt = _Attempt(runner, operation)
     assert runner.dies_at(*first, attempt.act), f"{first} was not met"
     met = runner.record(partial(_recover, runner, first), operation.recovery)
@@ -74,7 +72,18 @@ def _die_at(runner: Runner, operation: Operation, point: Point) -> bool:
 
 def _die_twice(runner: Runner, operation: Operation, first: Point, second: Point) -> bool:
     attempt = _Attempt(runner, operation)
-    died = runner.dies_at(*first, attempt.act) and runner.dies_at(*second, partial(_recover, runner, first))
+    # The other process does not wait for the first death: it is to die at its point whenever it comes by.
+    elsewhere = first[0] != second[0]
+    if elsewhere:
+        runner.arm(*second)
+    died = runner.dies_at(*first, attempt.act)
+    if died:
+        if not elsewhere:
+            runner.arm(*second)
+        _recover(runner, first)
+        died = runner.await_death(second[0])
+    else:
+        runner.disarm(second[0])
     _restart(runner, [name for name in PROCESSES if runner.is_dead(name)])
     attempt.conclude()
     return died

@@ -3,7 +3,7 @@
     python -m tests.drills.faults --operations start pause resume delete --pairs all --report docs/reports/pairs
 
 The second points are those that the recovery from the first was seen to pass. `--pairs N` takes N pairs of each
-operation, chosen by `--seed`.
+operation, chosen by `--seed`; `--thorough` takes every point before and after a write.
 """
 
 import argparse
@@ -19,9 +19,11 @@ from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
 
-from tests.drills.faults.drill import Point, die_twice, record, record_recovery
+from tests.drills.faults.crash_states import Meeting, Point
+from tests.drills.faults.drill import die_twice, record_recovery
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.recordings import Recordings
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import SPECS
 from tests.services.directories import short_directory
@@ -65,11 +67,11 @@ class Outcome:
     seconds: float = 0
 
 
-def find_pairs(lanes: Lanes, operation: str) -> tuple[list[Pair], list[str]]:
+def find_pairs(lanes: Lanes, recordings: Recordings, operation: str) -> tuple[list[Pair], list[str]]:
     """All pairs of an operation, and what went wrong while they were looked for."""
-    (points,) = lanes.spread(record, [OPERATIONS[operation]])
+    points = recordings.points(operation)
 
-    def look(runner: Runner, first: Point) -> list[Point]:
+    def look(runner: Runner, first: Point) -> list[Meeting]:
         return record_recovery(runner, OPERATIONS[operation], first)
 
     found: list[list[Point]] = [[] for _ in points]
@@ -78,7 +80,7 @@ def find_pairs(lanes: Lanes, operation: str) -> tuple[list[Pair], list[str]]:
         if isinstance(outcome, Exception):
             problems.append(f"{operation}: {' '.join(points[number])}: {outcome}")
         else:
-            found[number] = outcome
+            found[number] = recordings.choose(outcome)
     pairs = [Pair(operation, first, second) for first, seconds in zip(points, found, strict=True) for second in seconds]
     return pairs, problems
 
@@ -188,6 +190,7 @@ class Report:
     def _command(self) -> str:
         given = self._arguments
         words = f"PAIRS={given.pairs} SEED={given.seed} DATABASE={given.database}"
+        words += " THOROUGH=1" if given.thorough else ""
         return f'make faults {words} OPERATIONS="{" ".join(given.operations)}"'
 
 
@@ -198,8 +201,9 @@ def main() -> None:
     # What lanes print of their logs when they end is for pytest.
     with redirect_stdout(StringIO()), opened_lanes(given.database, given.width) as lanes:
         chosen: list[Pair] = []
+        recordings = Recordings(lanes, thorough=given.thorough)
         for operation in given.operations:
-            pairs, problems = find_pairs(lanes, operation)
+            pairs, problems = find_pairs(lanes, recordings, operation)
             _say(f"{operation}: {len(pairs)} pairs")
             pairs = choose(pairs, None if given.pairs == "all" else int(given.pairs), given.seed)
             report.plan(operation, pairs, problems)
@@ -231,6 +235,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", default="20", help="how many of each operation, or all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
+    parser.add_argument(
+        "--thorough", action="store_true", help="all 2n points of n writes, not the n + 1 that leave different worlds"
+    )
     parser.add_argument("--width", type=int, default=WIDTH, help="installations at once")
     parser.add_argument("--report", type=Path, help="where to write REPORT.md and REPORT.json")
     return parser.parse_args()

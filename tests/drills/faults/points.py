@@ -4,19 +4,22 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from tests.drills.faults.crash_states import Meeting
+
 
 class Points:
     """What one process has met, where it is to die, and what it is not to begin."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, process: str, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self._process = process
         self.mode = f"led:{directory}"
         self._met, self._armed, self._held = (directory / name for name in ("met", "armed", "held"))
 
-    def met(self) -> list[str]:
-        """The points met since `forget`, in order, each once."""
+    def met(self) -> list[Meeting]:
+        """Each meeting of a point since `forget`, in order."""
         with suppress(FileNotFoundError):
-            return list(dict.fromkeys(self._met.read_text().splitlines()))
+            return [self._read(line) for line in self._met.read_text().splitlines()]
         return []
 
     def forget(self) -> None:
@@ -50,3 +53,8 @@ class Points:
         written = self._held.with_suffix(".new")
         written.write_text("\n".join(operations))
         written.rename(self._held)
+
+    def _read(self, line: str) -> Meeting:
+        point, _, by = line.partition("\t")
+        instance, _, thread = by.rpartition(".")
+        return Meeting(self._process, point, instance, thread)

@@ -23,6 +23,7 @@ from shared.models import (
 from shared.states import Desired, Status
 from shared.store import nodes, specs, warm_pool
 from tests.drills.checker import Evidence, check
+from tests.drills.faults.crash_states import Meeting
 from tests.drills.faults.points import Points
 from tests.drills.gathering import gather
 from tests.drills.history import History, RecordingClient
@@ -58,7 +59,7 @@ class Runner:
         self.service = service
         self.engine = engine
         self.registry = registry
-        self.points = {name: Points(directory / name) for name in PROCESSES}
+        self.points = {name: Points(name, directory / name) for name in PROCESSES}
         # Seconds from a kill to agreement, each.
         self.recoveries: list[float] = []
         self._docker = DockerEngine(engine.host)
@@ -113,15 +114,15 @@ class Runner:
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
-    def record(self, act: Callable[[], None], operations: frozenset[str]) -> list[tuple[str, str]]:
-        """Those points of these operations that are met while this is done and until all is at rest, in order.
+    def record(self, act: Callable[[], None], operations: frozenset[str]) -> list[Meeting]:
+        """The meetings of these operations' points while this is done and until all is at rest, in order.
 
         None of them if it does not come to rest: what is held back may have been in the midst of what is missing.
         """
         for points in self.points.values():
             points.forget()
         act()
-        met: list[tuple[str, str]] = []
+        met: list[Meeting] = []
         since = time.monotonic()
         deadline = since + CONVERGENCE_SECONDS
         while not met or time.monotonic() < since + QUIET_SECONDS or not self.is_at_rest():
@@ -132,16 +133,24 @@ class Runner:
             time.sleep(POLL_SECONDS)
         return self.met(operations)  # the last ones may have been met since, and all be at rest now
 
-    def met(self, operations: frozenset[str]) -> list[tuple[str, str]]:
-        """Those points of these operations that were met since `record` began, each with its process."""
-        found = ((name, point) for name, points in self.points.items() for point in points.met())
-        return [(name, point) for name, point in found if point.rsplit("/", 2)[0] in operations]
+    def met(self, operations: frozenset[str]) -> list[Meeting]:
+        """Each meeting of these operations' points since `record` began."""
+        found = (each for points in self.points.values() for each in points.met())
+        return [each for each in found if each.point.rsplit("/", 2)[0] in operations]
 
     def dies_at(self, process: str, point: str, act: Callable[[], None]) -> bool:
         """Do this, and see the process die at the point; False: it came to rest and had not passed there."""
-        self.points[process].arm(point)
+        self.arm(process, point)
         act()
         return self.await_death(process)
+
+    def arm(self, process: str, point: str) -> None:
+        """Let the process die when it meets the point."""
+        self.points[process].arm(point)
+
+    def disarm(self, process: str) -> None:
+        """Let the process live, if it does."""
+        self.points[process].disarm()
 
     def await_death(self, process: str) -> bool:
         """Whether the process that is armed dies; False: it comes to rest without, or does not come to rest.

@@ -18,9 +18,8 @@ from shared.broker import Publisher
 from shared.database import Database
 from shared.jobs import StartSandbox
 from shared.models import User
-from tests.drills.faults.drill import record
-from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.recordings import Recordings
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.directories import REPOSITORY
 from worker.agent_server import AgentServer
@@ -196,16 +195,16 @@ def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
-def test_each_write_is_in_some_operation(lanes: Lanes, met: Met) -> None:
+def test_each_write_is_in_some_operation(recordings: Recordings, met: Met) -> None:
     for name in METHODS:
         call(name, met)
     files = [file for part in ("worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
     named = {name for file in files for name in NAMED.findall(file.read_text())}
     known = named | {kind(name) for name in met.names}
     assert len(known) >= 15
-    points = lanes.spread(record, list(OPERATIONS.values()))
-    assert known - {kind(point) for operation in points for _, point in operation} == set()
-    assert len({point for operation in points for _, point in operation}) >= FEWEST_POINTS
+    passed = {each.point for met in recordings.meetings(list(OPERATIONS)) for each in met}
+    assert known - {kind(point) for point in passed} == set()
+    assert len(passed) >= FEWEST_POINTS
 
 
 def kind(point: str) -> str:

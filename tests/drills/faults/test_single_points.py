@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.drills.faults.drill import Point, die_at, record
+from tests.drills.faults.crash_states import Point
+from tests.drills.faults.drill import die_at
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.recordings import Recordings, any_point
 from tests.drills.faults.runner import Runner
 from tests.services.stores import PostgresStores, Stores
 
@@ -15,18 +17,24 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_promise_is_kept(
-    lanes: Lanes, stores: Stores, name: str, record_property: Callable[[str, object], None]
+    lanes: Lanes,
+    recordings: Recordings,
+    stores: Stores,
+    name: str,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    """All points on SQLite; on PostgreSQL those where the database makes a difference."""
+    """All crash states on SQLite; on PostgreSQL those where the database makes a difference."""
     operation = OPERATIONS[name]
 
     def kill(runner: Runner, point: Point) -> bool:
         return die_at(runner, operation, point)
 
-    (points,) = lanes.spread(record, [operation])
+    points = recordings.points(name, is_commit if isinstance(stores, PostgresStores) else any_point)
     assert points
-    if isinstance(stores, PostgresStores):
-        points = [point for point in points if "/database.commit." in point[1]]
     died = lanes.spread(kill, points)
     record_property("points", points)
     assert [point for point, done in zip(points, died, strict=True) if not done] == []
+
+
+def is_commit(point: str) -> bool:
+    return "/database.commit." in point
