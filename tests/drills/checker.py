@@ -1,39 +1,16 @@
 """Was the promise kept? A pure comparison of what clients were told with what the store and the engine hold at rest."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
-from shared.states import MOVES, Desired, PauseKind, Reason, Stage, Status
-from tests.drills.wishes import Entry, Outcome, Verb, last_wishes
-from worker.containers import ContainerState, Listed
-from worker.engine import SANDBOX_LABEL
-from worker.sandbox_container import container_name
+from shared.models import Sandbox
+from shared.states import Desired, PauseKind, Reason, Stage, Status
+from tests.drills.engine_checks import doubles, orphans, untrue
+from tests.drills.evidence import Evidence
+from tests.drills.row_checks import illegal_histories, misreported, unsettled
+from tests.drills.wishes import Outcome, Verb, last_wishes
 
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that was found once the service was given time to settle.
-
-    Args:
-        excused: whether a sandbox has good reason not to be as it was wished: it can't start, or somebody else has
-            changed its container. All others must be.
-        reported: the events, as (conversation, event), that were acknowledged.
-        events: those that are stored.
-    """
-
-    history: Sequence[Entry] = ()
-    sandboxes: Sequence[Sandbox] = ()
-    transitions: Sequence[SandboxTransition] = ()
-    start_tasks: Sequence[StartTask] = ()
-    conversations: Sequence[Conversation] = ()
-    containers: Sequence[Listed] = ()
-    volumes: Sequence[str] = ()
-    reported: Sequence[tuple[str, str]] = ()
-    events: Sequence[tuple[str, str]] = ()
-    excused: Callable[[Sandbox], bool] = lambda _: False
-
+__all__ = ["Evidence", "check"]
 
 FULFILLED = {
     Desired.RUNNING: Status.RUNNING,
@@ -41,7 +18,6 @@ FULFILLED = {
     Desired.STOPPED: Status.PAUSED,
     Desired.DELETED: Status.DELETED,
 }
-STOPPED = {ContainerState.CREATED, ContainerState.EXITED}
 
 
 def check(evidence: Evidence) -> list[str]:
@@ -52,15 +28,13 @@ def check(evidence: Evidence) -> list[str]:
         *_brought_back(evidence),
         *_made_twice(evidence),
         *_lost_events(evidence),
-        *_doubles(evidence),
-        *_orphans(evidence),
-        *_unsettled(evidence),
-        *_untrue(evidence),
-        *_illegal_histories(evidence),
+        *doubles(evidence),
+        *orphans(evidence),
+        *unsettled(evidence),
+        *untrue(evidence),
+        *misreported(evidence),
+        *illegal_histories(evidence),
     ]
-
-
-# --- what was acknowledged ------------------------------------------------------------------------------------------
 
 
 def _lost_wishes(evidence: Evidence) -> Iterator[str]:
@@ -161,91 +135,3 @@ def _brought_back(evidence: Evidence) -> Iterator[str]:
         sandbox = sandboxes.get(row.sandbox_id)
         if row.awaits_sandbox and sandbox is not None and sandbox.status == Status.RUNNING:
             yield f"conversation {row.id} was deleted, its sandbox runs and has not forgotten it"
-
-
-# --- what the engine holds ------------------------------------------------------------------------------------------
-
-
-def _doubles(evidence: Evidence) -> Iterator[str]:
-    counts = Counter(item.labels.get(SANDBOX_LABEL, item.name) for item in evidence.containers)
-    for sandbox_id, count in counts.items():
-        if count > 1:
-            yield f"sandbox {sandbox_id} has {count} containers"
-
-
-def _orphans(evidence: Evidence) -> Iterator[str]:
-    owned = {container_name(row.id) for row in evidence.sandboxes if _may_own(row)}
-    for item in evidence.containers:
-        if item.name not in owned:
-            yield f"container {item.name} is nobody's"
-    for name in evidence.volumes:
-        if name not in owned:
-            yield f"volume {name} is nobody's"
-
-
-def _may_own(row: Sandbox) -> bool:
-    never_was = row.status == Status.ERROR and row.ready_at is None
-    return row.status != Status.DELETED and not never_was
-
-
-# --- what the rows say ----------------------------------------------------------------------------------------------
-
-
-def _unsettled(evidence: Evidence) -> Iterator[str]:
-    rows: list[Sandbox | StartTask | Conversation] = [
-        *evidence.sandboxes,
-        *evidence.start_tasks,
-        *evidence.conversations,
-    ]
-    for row in rows:
-        name = f"{type(row).__name__} {row.id}"
-        if row.lease_owner is not None or row.lease_until is not None:
-            yield f"{name} is still held"
-        if row.due_at is not None:
-            yield f"{name} still wants a hand"
-    for row in evidence.sandboxes:
-        if row.generation != row.observed_generation:
-            yield f"Sandbox {row.id}: wish {row.generation} is not answered"
-
-
-def _untrue(evidence: Evidence) -> Iterator[str]:
-    states: Mapping[str, ContainerState] = {item.name: item.state for item in evidence.containers}
-    for row in evidence.sandboxes:
-        state = states.get(container_name(row.id), ContainerState.ABSENT)
-        if state not in _true_states(row):
-            yield f"sandbox {row.id} is said to be {row.status} ({row.pause_kind}); its container is {state}"
-        if row.status in (Status.RUNNING, Status.PAUSED) and container_name(row.id) not in evidence.volumes:
-            yield f"sandbox {row.id} is said to be {row.status}; its volume is gone"
-
-
-def _true_states(row: Sandbox) -> set[ContainerState]:
-    match Status(row.status):
-        case Status.RUNNING:
-            return {ContainerState.RUNNING}
-        case Status.PAUSED:
-            return {ContainerState.FROZEN} if row.pause_kind == PauseKind.FROZEN else STOPPED
-        case Status.ERROR:
-            return {ContainerState.ABSENT} if row.ready_at is None else {*STOPPED, ContainerState.ABSENT}
-        case Status.DELETED:
-            return {ContainerState.ABSENT}
-        case _:
-            return set()  # on its way, and that it must not be at rest
-
-
-def _illegal_histories(evidence: Evidence) -> Iterator[str]:
-    moves: dict[str, list[SandboxTransition]] = {}
-    for move in sorted(evidence.transitions, key=lambda move: move.id or 0):
-        moves.setdefault(move.sandbox_id, []).append(move)
-    for row in evidence.sandboxes:
-        yield from _illegal_moves(row, moves.get(row.id, []))
-
-
-def _illegal_moves(row: Sandbox, moves: Sequence[SandboxTransition]) -> Iterator[str]:
-    at: str | None = None
-    for move in moves:
-        legal = move.to_status == Status.STARTING if at is None else move.to_status in MOVES[Status(at)]
-        if move.from_status != at or not legal:
-            yield f"sandbox {row.id}: the move {move.from_status} → {move.to_status} follows {at}"
-        at = move.to_status
-    if at != row.status:
-        yield f"sandbox {row.id}: its history ends with {at}, its row says {row.status}"

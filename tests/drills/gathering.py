@@ -1,35 +1,49 @@
 """Evidence from the store: all its rows, beside what was found at the engines before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sqlmodel import select
 
 from shared.database import Database
 from shared.models import Conversation, Event, Sandbox, SandboxTransition, StartTask
-from tests.drills.checker import Evidence
+from tests.drills.attribution import attribute
+from tests.drills.engine_listing import Holdings
+from tests.drills.evidence import Evidence
 from tests.drills.wishes import Entry
-from worker.containers import Listed
 
 
 def gather(
     database: Database,
     *,
     history: Sequence[Entry],
-    containers: Sequence[Listed],
-    volumes: Sequence[str],
+    held: Holdings,
+    installation: str,
+    neighbours: Collection[str] = (),
+    listed: Mapping[str, str] | None = None,
     excused: Callable[[Sandbox], bool],
     reported: Sequence[tuple[str, str]] = (),
 ) -> Evidence:
-    """Read the rows, last: a container's row is always older than the container."""
+    """Read the rows, last: a container's row is always older than the container.
+
+    Args:
+        held: everything that the engines hold, the other installations' too.
+        installation: whose evidence this is.
+        neighbours: the other installations that use or have used the engines.
+        listed: what the service lists over the wire, if it was asked.
+    """
     with database.reading() as session:
+        sandboxes = session.exec(select(Sandbox)).all()
+        own = attribute(held, installation, [row.id for row in sandboxes], neighbours=neighbours)
         return Evidence(
             history=history,
-            sandboxes=session.exec(select(Sandbox)).all(),
+            sandboxes=sandboxes,
             transitions=session.exec(select(SandboxTransition)).all(),
             start_tasks=session.exec(select(StartTask)).all(),
             conversations=session.exec(select(Conversation)).all(),
-            containers=containers,
-            volumes=volumes,
+            containers=own.containers,
+            volumes=[volume.name for volume in own.volumes],
+            strays=own.strays,
+            listed=listed,
             excused=excused,
             reported=reported,
             events=[(one, two) for one, two in session.exec(select(Event.conversation_id, Event.id)).all()],

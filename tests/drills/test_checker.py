@@ -7,17 +7,19 @@ import pytest
 
 from shared.clock import now
 from shared.models import Sandbox, SandboxTransition, StartTask
-from shared.states import Desired, PauseKind, Reason, Stage, Status
-from tests.drills.checker import Evidence, check
+from shared.states import MOVES, Desired, PauseKind, Reason, Stage, Status
+from tests.drills.checker import check
+from tests.drills.engine_listing import SANDBOX_LABEL, Container
+from tests.drills.evidence import Evidence
+from tests.drills.row_checks import LEGAL_MOVES
 from tests.drills.wishes import Entry, Outcome, Verb
-from worker.containers import ContainerState, Listed
-from worker.engine import SANDBOX_LABEL
 
 DOOMED = "broken"
 
 
 def sandbox(sandbox_id: str = "s", status: Status = Status.RUNNING, **columns: Any) -> Sandbox:
     defaults: dict[str, Any] = {
+        "owner_id": "u",
         "spec_id": "tiny",
         "desired": {Status.PAUSED: Desired.PAUSED, Status.DELETED: Desired.DELETED}.get(status, Desired.RUNNING),
         "generation": 1,
@@ -38,8 +40,8 @@ def start_task(stage: Stage = Stage.ERROR, **columns: Any) -> StartTask:
     return StartTask(id="t", stage=stage, **(defaults | columns))
 
 
-def container(state: ContainerState = ContainerState.RUNNING, name: str = "aw-s") -> Listed:
-    return Listed(name, state, {SANDBOX_LABEL: "s"})
+def container(state: str = "running", name: str = "aw-s") -> Container:
+    return Container(name, state, {SANDBOX_LABEL: "s"})
 
 
 def path(*statuses: Status, sandbox_id: str = "s") -> list[SandboxTransition]:
@@ -65,7 +67,7 @@ PAUSED = replace(
     FINE,
     sandboxes=[frozen()],
     transitions=path(Status.STARTING, Status.RUNNING, Status.PAUSED),
-    containers=[container(ContainerState.FROZEN)],
+    containers=[container("paused")],
 )
 GONE = replace(
     FINE,
@@ -77,7 +79,7 @@ GONE = replace(
 STOPPED = replace(
     PAUSED,
     sandboxes=[sandbox(status=Status.PAUSED, desired=Desired.STOPPED, pause_kind=PauseKind.STOPPED)],
-    containers=[container(ContainerState.EXITED)],
+    containers=[container("exited")],
 )
 FAILED = replace(
     FINE,
@@ -116,6 +118,9 @@ CONVERSE = (told(1, Outcome.INVOKED, Verb.CONVERSE, None), told(1, Outcome.OK, V
         replace(STOPPED, history=ANSWERED_STOP),
         FAILED,
         replace(GONE, history=CONVERSE, start_tasks=[start_task(sandbox_id="s", made_sandbox=True)]),
+        replace(FINE, listed={"s": "RUNNING"}),
+        replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={}),
+        replace(GONE, history=DELETED, listed={}),
     ],
 )
 def test_kept_promise_passes(evidence: Evidence) -> None:
@@ -155,16 +160,29 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s still wants a hand"),
         (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t still wants a hand"),
         (replace(FINE, sandboxes=[sandbox(generation=2)]), "wish 2 is not answered"),
-        (replace(FINE, containers=[container(ContainerState.EXITED)]), "its container is exited"),
+        (replace(FINE, containers=[container("exited")]), "its container is exited"),
         (replace(FINE, containers=[]), "its container is absent"),
         (replace(FINE, volumes=[]), "its volume is gone"),
-        (replace(PAUSED, containers=[container(ContainerState.EXITED)]), "PAUSED (FROZEN); its container is exited"),
+        (replace(PAUSED, containers=[container("exited")]), "PAUSED (FROZEN); its container is exited"),
         (replace(FINE, sandboxes=[sandbox(status=Status.STARTING)]), "said to be STARTING"),
         (replace(FINE, transitions=path(Status.STARTING)), "ends with STARTING, its row says RUNNING"),
         (replace(FINE, transitions=path(Status.RUNNING)), "the move None → RUNNING follows None"),
         (
             replace(GONE, transitions=path(Status.STARTING, Status.DELETED)),
             "the move STARTING → DELETED follows STARTING",
+        ),
+        (
+            replace(FINE, transitions=path(Status.STARTING, Status.DELETING, Status.RUNNING)),
+            "the move DELETING → RUNNING follows DELETING",
+        ),
+        (replace(FINE, strays=["container aw-s has the label of no installation here: None"]), "no installation here"),
+        (replace(FINE, listed={"s": "PAUSED"}), "sandbox s is listed as PAUSED, and its row would show RUNNING"),
+        (replace(FINE, listed={}), "sandbox s is listed as None, and its row would show RUNNING"),
+        (replace(GONE, listed={"s": "RUNNING"}), "sandbox s is listed as RUNNING, and its row would show None"),
+        (replace(FINE, listed={"s": "RUNNING", "t": "RUNNING"}), "sandbox t is listed as RUNNING"),
+        (
+            replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={"s": "RUNNING"}),
+            "sandbox s is listed as RUNNING, and its row would show None",
         ),
         (
             replace(FINE, transitions=[*path(Status.STARTING), *path(Status.STARTING, Status.RUNNING)]),
@@ -175,3 +193,13 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
 def test_violation_is_found(evidence: Evidence, words: str) -> None:
     found = check(evidence)
     assert any(words in violation for violation in found), found
+
+
+def test_legal_moves_of_the_checker_are_those_of_the_product() -> None:
+    """The checker has a table of its own, so that nobody changes what is legal in one place."""
+    product = {status.value: {move.value for move in moves} for status, moves in MOVES.items()}
+    checker = {status: set(moves) for status, moves in LEGAL_MOVES.items()}
+    assert product == checker, (
+        "`shared.states.MOVES` (the product) and `tests.drills.row_checks.LEGAL_MOVES` (the checker) differ. "
+        "If the design's states have changed, change both; if not, mend `shared.states.MOVES`."
+    )

@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
+import httpx
 from sqlmodel import col, or_, select
 
 from shared.models import Sandbox
 from shared.states import Status
 from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, Site
 from tests.drills.chaos.workload import Workload
-from tests.drills.checker import Evidence, check
+from tests.drills.checker import check
+from tests.drills.engine_listing import Holdings, list_holdings
+from tests.drills.evidence import Evidence
 from tests.drills.gathering import gather
-from worker.containers import Listed
-from worker.engine import DockerEngine
+from tests.drills.wire_listing import list_statuses
 
 # From the last fault to agreement: the promise.
 CONVERGENCE_SECONDS = 30.0
@@ -40,12 +41,12 @@ def await_agreement(site: Site, workload: Workload, excused: Excuse, phase: str)
     """
     began = time.monotonic()
     while True:
-        violations = ["rows want a hand"] if _is_busy(site) else check(_look(site, workload, excused))
+        violations = ["rows want a hand"] if _is_busy(site) else _violations(site, workload, excused)
         seconds = time.monotonic() - began
         if not violations:
             return seconds
         if seconds > CONVERGENCE_SECONDS:
-            found = check(_look(site, workload, excused)) or [f"agreement took {seconds:.1f} s"]
+            found = _violations(site, workload, excused) or [f"agreement took {seconds:.1f} s"]
             raise Broken([f"{phase}: {violation}" for violation in found])
         time.sleep(LOOK_SECONDS)
 
@@ -72,18 +73,22 @@ def _is_busy(site: Site) -> bool:
         return session.exec(select(Sandbox.id).where(behind).limit(1)).first() is not None
 
 
-def _inspected(view: DockerEngine, item: Listed) -> Listed:
-    """An engine whose disk was full lists containers as they were before, and only tells of one how it is."""
-    return replace(item, state=view.observe(item.name).state)
+def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
+    try:
+        return check(_look(site, workload, excused))
+    except (AssertionError, httpx.TransportError) as error:
+        return [f"nobody can say what is there: {error}"]
 
 
 def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:
-    views = site.views.values()
+    listed = list_statuses(site.service.url, workload.people)
     return gather(
         site.service.database,
         history=workload.history.entries,
-        containers=[_inspected(view, item) for view in views for item in view.list_containers(INSTALLATION)],
-        volumes=[name for view in views for name in view.list_volumes(INSTALLATION)],
+        # An engine whose disk was full lists states as they were before.
+        held=sum((list_holdings(engine, inspect=True) for engine in site.engines.values()), Holdings()),
+        installation=INSTALLATION,
+        listed=listed,
         excused=lambda row: is_doomed(row) or excused(row),
         reported=list(workload.reported),
     )

@@ -37,7 +37,7 @@ class Workload:
         # When each sandbox was last wished something, by the monotonic clock.
         self.wished_at: dict[str, float] = {}
         self._site = site
-        self._people = [_make_owner(site, f"user-{number}") for number in range(PEOPLE)]
+        self.people = [_make_owner(site, f"user-{number}") for number in range(PEOPLE)]
         self._alive: dict[str, Person] = {}
         self._rngs = [random.Random(f"{seed} client {number}") for number in range(CLIENTS)]
         self._stopped = threading.Event()
@@ -120,7 +120,7 @@ class Workload:
         rng.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
 
     def _start(self, rng: random.Random) -> None:
-        person = rng.choice(self._people)
+        person = rng.choice(self.people)
         images = [TINY_IMAGE, TALKING_IMAGE, self._site.registry.image, SLOW_IMAGE, BROKEN_IMAGE]
         image = rng.choices(images, [40, 30, 15, 10, 5])[0]
         began = time.monotonic()
@@ -175,7 +175,7 @@ class Workload:
     def _known(self) -> dict[str, Person]:
         """Whatever the service lists: what was asked for or deleted without an answer may be there or not."""
         known: dict[str, Person] = {}
-        for person in self._people:
+        for person in self.people:
             page = http.get(
                 f"{self._site.service.url}/api/v1/sandboxes/search", headers=person.headers, timeout=ANSWER_SECONDS
             )

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from shared.store import llm_profiles, user_settings
 from tests.drills.faults.requests import SETTINGS, store_tokens
@@ -39,6 +39,10 @@ HURRY = {
 class Lanes:
     """Runners that are made when they are first needed, and made anew when something went wrong in them."""
 
+    _numbers = count(1)
+    # All that there ever were in this process: one that is closed may have left containers on its engine.
+    _installations: ClassVar[set[str]] = set()
+
     def __init__(
         self,
         engine: PrivateEngine,
@@ -51,7 +55,6 @@ class Lanes:
         self._parts = engine, registry, stores, valkey, directory
         self._width = width
         self._free: SimpleQueue[tuple[Runner, ExitStack] | None] = SimpleQueue()
-        self._numbers = count(1)
         for _ in range(width):
             self._free.put(None)
 
@@ -99,6 +102,7 @@ class Lanes:
     def _make(self) -> tuple[Runner, ExitStack]:
         engine, registry, stores, valkey, directory = self._parts
         name = f"test-lane-{next(self._numbers)}"
+        self._installations.add(name)
         own = directory / name
         own.mkdir()
         with ExitStack() as parts:
@@ -111,8 +115,7 @@ class Lanes:
             mine = f"{registry.address}/{name}"
             pulled, missing = (f"{mine}/{image}" for image in (PULLED, MISSING))
             service.prepare(pulled, missing)
-            runner = Runner(service, engine, mine, own, DOOMED | {missing})
-            parts.callback(runner.close)
+            runner = Runner(service, engine, mine, own, doomed=DOOMED | {missing}, neighbours=self._installations)
             with service.database.transaction() as session:
                 owner = runner.client.person.id
                 user_settings.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})

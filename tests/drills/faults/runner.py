@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,17 +22,19 @@ from shared.models import (
 )
 from shared.states import Desired, Status
 from shared.store import nodes, specs, warm_pool
-from tests.drills.checker import Evidence, check
+from tests.drills.checker import check
+from tests.drills.engine_listing import list_holdings
+from tests.drills.evidence import Evidence
 from tests.drills.faults.crash_states import Meeting
 from tests.drills.faults.points import Points
 from tests.drills.gathering import gather
 from tests.drills.history import History, RecordingClient
+from tests.drills.wire_listing import list_statuses
 from tests.factories import make_person
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
 from tests.services.service import Service
 from tests.waiting import eventually
-from worker.engine import DockerEngine
 
 PROCESSES = ("api", "worker")
 # The last fault is followed by agreement within this time: the promise.
@@ -50,10 +52,18 @@ class Runner:
     Args:
         registry: the address that images can be pulled from.
         doomed: the specs whose sandboxes can't start.
+        neighbours: the installations that share the engine, or have shared it.
     """
 
     def __init__(
-        self, service: Service, engine: PrivateEngine, registry: str, directory: Path, doomed: frozenset[str]
+        self,
+        service: Service,
+        engine: PrivateEngine,
+        registry: str,
+        directory: Path,
+        *,
+        doomed: frozenset[str],
+        neighbours: Collection[str],
     ) -> None:
         self.client = RecordingClient(service.url, make_person(service.database, "alice"))
         self.service = service
@@ -62,8 +72,8 @@ class Runner:
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
         # Seconds from a kill to agreement, each.
         self.recoveries: list[float] = []
-        self._docker = DockerEngine(engine.host)
         self._doomed = doomed
+        self._neighbours = neighbours
         self._settings: Mapping[str, str] = {}
 
     # --- processes ------------------------------------------------------------------------------------------------
@@ -107,10 +117,6 @@ class Runner:
         code = self.service.exit_code(process)
         assert code in (None, -signal.SIGKILL), f"{process} ended with {code}"
         return code is not None
-
-    def close(self) -> None:
-        """Close what the tests themselves have opened."""
-        self._docker.close()
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -171,19 +177,23 @@ class Runner:
     # --- agreement ------------------------------------------------------------------------------------------------
 
     def await_agreement(self) -> None:
-        """Wait until the promise is kept."""
-        began = time.monotonic()
-        while not self.is_at_rest():
-            assert time.monotonic() < began + CONVERGENCE_SECONDS, self.violations()
+        """Wait until the promise is kept, and what the API shows is what there is; the API must run."""
+        deadline = time.monotonic() + CONVERGENCE_SECONDS
+        while self._is_busy() or self.violations(shown=True):
+            assert time.monotonic() < deadline, self.violations(shown=True)
             time.sleep(POLL_SECONDS)
 
     def is_at_rest(self) -> bool:
         """Whether nothing wants a hand and the promise is kept."""
         return not self._is_busy() and not self.violations()
 
-    def violations(self) -> list[str]:
-        """What is not as it was promised, now."""
-        return check(self._evidence())
+    def violations(self, *, shown: bool = False) -> list[str]:
+        """What is not as it was promised, now.
+
+        Args:
+            shown: compare what the API shows, too; that meets points of its own.
+        """
+        return check(self._evidence(shown=shown))
 
     def await_status(self, sandbox_id: str, status: Status) -> None:
         """Wait until the sandbox is at rest in that status."""
@@ -238,12 +248,15 @@ class Runner:
                     return True
         return False
 
-    def _evidence(self) -> Evidence:
+    def _evidence(self, *, shown: bool) -> Evidence:
+        listed = list_statuses(self.service.url, [self.client.person]) if shown else None
         return gather(
             self.service.database,
             history=self.client.entries,
-            containers=self._docker.list_containers(self.service.installation),
-            volumes=self._docker.list_volumes(self.service.installation),
+            held=list_holdings(self.engine),
+            installation=self.service.installation,
+            neighbours=self._neighbours,
+            listed=listed,
             excused=lambda row: row.spec_id in self._doomed,
         )
 

@@ -1,0 +1,63 @@
+"""What the engines hold, compared with the rows."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from shared.models import Sandbox
+from shared.states import PauseKind, Status
+from tests.drills.engine_listing import SANDBOX_LABEL, sandbox_name
+from tests.drills.evidence import Evidence
+
+# Docker's words; the checker does not learn from the product what they mean.
+ABSENT, RUNNING, FROZEN = "absent", "running", "paused"
+STOPPED = frozenset({"created", "exited"})
+
+
+def doubles(evidence: Evidence) -> Iterator[str]:
+    """Sandboxes with more than one container."""
+    counts = Counter(item.labels.get(SANDBOX_LABEL, item.name) for item in evidence.containers)
+    for sandbox_id, count in counts.items():
+        if count > 1:
+            yield f"sandbox {sandbox_id} has {count} containers"
+
+
+def orphans(evidence: Evidence) -> Iterator[str]:
+    """What no row owns, and what no search by label would find."""
+    yield from evidence.strays
+    owned = {sandbox_name(row.id) for row in evidence.sandboxes if _may_own(row)}
+    for item in evidence.containers:
+        if item.name not in owned:
+            yield f"container {item.name} is nobody's"
+    for name in evidence.volumes:
+        if name not in owned:
+            yield f"volume {name} is nobody's"
+
+
+def _may_own(row: Sandbox) -> bool:
+    never_was = row.status == Status.ERROR and row.ready_at is None
+    return row.status != Status.DELETED and not never_was
+
+
+def untrue(evidence: Evidence) -> Iterator[str]:
+    """Rows whose status is not that of their container and their volume."""
+    states: Mapping[str, str] = {item.name: item.state for item in evidence.containers}
+    for row in evidence.sandboxes:
+        state = states.get(sandbox_name(row.id), ABSENT)
+        if state not in _true_states(row):
+            yield f"sandbox {row.id} is said to be {row.status} ({row.pause_kind}); its container is {state}"
+        if row.status in (Status.RUNNING, Status.PAUSED) and sandbox_name(row.id) not in evidence.volumes:
+            yield f"sandbox {row.id} is said to be {row.status}; its volume is gone"
+
+
+def _true_states(row: Sandbox) -> set[str]:
+    match Status(row.status):
+        case Status.RUNNING:
+            return {RUNNING}
+        case Status.PAUSED:
+            return {FROZEN} if row.pause_kind == PauseKind.FROZEN else {*STOPPED}
+        case Status.ERROR:
+            return {ABSENT} if row.ready_at is None else {*STOPPED, ABSENT}
+        case Status.DELETED:
+            return {ABSENT}
+        case _:
+            return set()  # on its way, and that it must not be at rest

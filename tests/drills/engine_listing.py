@@ -1,0 +1,104 @@
+"""What an engine holds, in the words of its own command line: every container and volume, whoever made it.
+
+Nothing of the product is used here. A container that the product made without its label, or under a wrong name, is
+listed like any other.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+INSTALLATION_LABEL = "agent-workspace.installation"
+SANDBOX_LABEL = "agent-workspace.sandbox"
+LABELS = (INSTALLATION_LABEL, SANDBOX_LABEL)
+NAME_PREFIX = "aw-"
+_LABEL_FIELDS = "\t".join(f'{{{{.Label "{label}"}}}}' for label in LABELS)
+_INSPECTED = "{{.Name}}\t{{.State.Status}}"
+
+
+class CommandLine(Protocol):
+    """An engine's command line."""
+
+    def docker(self, *arguments: str) -> str:
+        """The output of a command.
+
+        Raises:
+            AssertionError: it failed.
+        """
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container: `state` is Docker's word (`created`, `running`, `paused`, `exited`, `removing`, `dead`)."""
+
+    name: str
+    state: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A volume."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """All that an engine held at one moment."""
+
+    containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+
+    def __add__(self, other: "Holdings") -> "Holdings":
+        """Those of two engines."""
+        return Holdings(self.containers + other.containers, self.volumes + other.volumes)
+
+
+def sandbox_name(sandbox_id: str) -> str:
+    """What a sandbox's container and its volume are called."""
+    return NAME_PREFIX + sandbox_id
+
+
+def list_holdings(engine: CommandLine, *, inspect: bool = False) -> Holdings:
+    """Every container and volume of an engine.
+
+    Args:
+        inspect: ask for the state of each container by itself. An engine whose disk was full lists states as they were
+            before; only `inspect` tells how they are.
+
+    Raises:
+        AssertionError: the engine does not answer, or a container went away in between.
+    """
+    containers = list_containers(engine, "--all")
+    if inspect and containers:
+        states = _inspect_states(engine, [item.name for item in containers])
+        containers = [Container(item.name, states[item.name], item.labels) for item in containers]
+    return Holdings(tuple(containers), tuple(_list_volumes(engine)))
+
+
+def list_containers(engine: CommandLine, *filters: str) -> list[Container]:
+    """The containers that `docker ps` lists with these arguments.
+
+    Raises:
+        AssertionError: the engine does not answer.
+    """
+    told = engine.docker("ps", "--no-trunc", *filters, "--format", f"{{{{.Names}}}}\t{{{{.State}}}}\t{_LABEL_FIELDS}")
+    rows = [line.split("\t") for line in told.splitlines()]
+    return [Container(name, state, _labels(values)) for name, state, *values in rows]
+
+
+def _list_volumes(engine: CommandLine) -> list[Volume]:
+    told = engine.docker("volume", "ls", "--format", f"{{{{.Name}}}}\t{_LABEL_FIELDS}")
+    rows = [line.split("\t") for line in told.splitlines()]
+    return [Volume(name, _labels(values)) for name, *values in rows]
+
+
+def _inspect_states(engine: CommandLine, names: Iterable[str]) -> dict[str, str]:
+    told = engine.docker("inspect", "--type", "container", "--format", _INSPECTED, *names)
+    return {name.removeprefix("/"): state for name, state in (line.split("\t") for line in told.splitlines())}
+
+
+def _labels(values: Iterable[str]) -> dict[str, str]:
+    return {label: value for label, value in zip(LABELS, values, strict=True) if value}

@@ -1,0 +1,48 @@
+"""All that the checker compares: what clients were told, what the store holds, what the engines hold, what is shown."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
+from tests.drills.wishes import Entry
+
+
+class SeenContainer(Protocol):
+    """A container as somebody saw it; `state` is Docker's word for it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was found once the service was given time to settle.
+
+    Args:
+        excused: whether a sandbox has good reason not to be as it was wished: it can't start, or somebody else has
+            changed its container. All others must be.
+        strays: what the engines hold that is attributable to no installation, in words.
+        listed: the status of each sandbox that the service lists for its owner over the wire; None: it was not asked.
+        reported: the events, as (conversation, event), that were acknowledged.
+        events: those that are stored.
+    """
+
+    history: Sequence[Entry] = ()
+    sandboxes: Sequence[Sandbox] = ()
+    transitions: Sequence[SandboxTransition] = ()
+    start_tasks: Sequence[StartTask] = ()
+    conversations: Sequence[Conversation] = ()
+    containers: Sequence[SeenContainer] = ()
+    volumes: Sequence[str] = ()
+    strays: Sequence[str] = ()
+    listed: Mapping[str, str] | None = None
+    reported: Sequence[tuple[str, str]] = ()
+    events: Sequence[tuple[str, str]] = ()
+    excused: Callable[[Sandbox], bool] = lambda _: False

@@ -1,0 +1,36 @@
+"""What the service tells its users over the wire of their sandboxes."""
+
+from collections.abc import Iterable
+
+from tests.factories import Person
+from tests.services import http
+
+LIMIT = 100
+
+
+def list_statuses(url: str, people: Iterable[Person], *, timeout: float = 30) -> dict[str, str]:
+    """The status of each sandbox that is listed for one of these people, by its id.
+
+    Args:
+        timeout: for each page, seconds.
+
+    Raises:
+        httpx.TransportError: the service does not answer.
+        AssertionError: it answers with an error, or lists a sandbox twice.
+    """
+    found: dict[str, str] = {}
+    for person in people:
+        page_id = None
+        while page_id != "":
+            parameters = {"limit": LIMIT} | ({"page_id": page_id} if page_id else {})
+            answer = http.get(
+                f"{url}/api/v1/sandboxes/search", headers=person.headers, params=parameters, timeout=timeout
+            )
+            assert answer.status_code == 200, answer.text
+            page = answer.json()
+            listed = {item["id"]: item["status"] for item in page["items"]}
+            assert len(listed) == len(page["items"]), "a page lists a sandbox twice"
+            assert not listed.keys() & found.keys(), "two pages list one sandbox"
+            found |= listed
+            page_id = page["next_page_id"] or ""
+    return found
