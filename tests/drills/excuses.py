@@ -1,10 +1,11 @@
-"""Which faults excuse a sandbox that is not as it was wished: only those that were there after the wish."""
+"""Which faults excuse a sandbox that is not as it was wished: those of its own node that were there after the wish."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from shared.models import Sandbox
 from shared.states import Reason
-from tests.drills.chaos.nemesis import Inflicted
 
 # By somebody else's hand on the sandbox's own container.
 TOUCHES: Mapping[Reason, frozenset[str]] = {
@@ -43,14 +44,40 @@ TROUBLES: Mapping[Reason, frozenset[str]] = {
 ECHO_SECONDS = 20.0
 
 
+@dataclass(frozen=True)
+class Inflicted:
+    """A fault that was: times are seconds of the monotonic clock, `at` is what processes' logs call its beginning.
+
+    Args:
+        subject: what it hit: a process, a node, the sandbox of a container.
+        node: the only node that it could harm; None: any.
+        landed: whether it was done. One that failed is no fault; it may have had an effect all the same, so it does
+            excuse.
+    """
+
+    kind: str
+    subject: str
+    node: str | None
+    began: float
+    ended: float
+    at: datetime
+    landed: bool = True
+
+
 def is_excused(row: Sandbox, wished_at: float, log: Sequence[Inflicted]) -> bool:
-    """Whether a fault that was there after the last wish explains the row's reason.
+    """Whether a fault that was there after the last wish, and could harm the row's node, explains the row's reason.
 
     Args:
         wished_at: when that wish was sent, by the monotonic clock; 0: nobody knows.
     """
     if row.reason is None:
         return False
-    touches, troubles = TOUCHES.get(Reason(row.reason), frozenset()), TROUBLES.get(Reason(row.reason), frozenset())
     late = [fault for fault in log if fault.ended + ECHO_SECONDS >= wished_at]
-    return any(fault.kind in troubles or (fault.kind in touches and fault.subject == row.id) for fault in late)
+    return any(_explains(fault, row, Reason(row.reason)) for fault in late)
+
+
+def _explains(fault: Inflicted, row: Sandbox, reason: Reason) -> bool:
+    if fault.node not in (None, row.node_id):
+        return False
+    touched = fault.kind in TOUCHES.get(reason, frozenset()) and fault.subject == row.id
+    return touched or fault.kind in TROUBLES.get(reason, frozenset())

@@ -3,27 +3,16 @@
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from shared.clock import now
-from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault
+from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault, Missed
 from tests.drills.chaos.site import Site
+from tests.drills.excuses import Inflicted
 
 # Between two faults, at most, in seconds.
 PAUSE_SECONDS = {PARTS: 2.0, CONTAINERS: 3.0}
-
-
-@dataclass(frozen=True)
-class Inflicted:
-    """A fault that was: times are seconds of the monotonic clock, `at` is what processes' logs call its beginning."""
-
-    kind: str
-    subject: str
-    began: float
-    ended: float
-    at: datetime
 
 
 class Nemesis:
@@ -44,6 +33,18 @@ class Nemesis:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
+        # What each hand inflicts next, as a deck of cards: every kind comes before one comes again.
+        self._decks: dict[random.Random, list[type[Fault]]] = {rng: [] for rng, _ in self._hands}
+
+    @property
+    def landed(self) -> Counter[str]:
+        """How many faults of each kind there were; those that failed are none."""
+        return Counter(fault.kind for fault in self.log if fault.landed)
+
+    @property
+    def missing(self) -> list[str]:
+        """The kinds that there was no fault of."""
+        return sorted({kind.kind() for _, kinds in self._hands for kind in kinds} - self.landed.keys())
 
     def start(self) -> None:
         """Begin a round."""
@@ -67,15 +68,22 @@ class Nemesis:
     def _work(self, rng: random.Random, kinds: Sequence[type[Fault]]) -> None:
         try:
             while not self._stopped.wait(rng.uniform(0, PAUSE_SECONDS[tuple(kinds)])):
-                self._afflict(rng.choice(kinds)(self._site, rng), rng)
+                self._afflict(self._draw(rng, kinds), rng)
         except BaseException as error:  # noqa: BLE001 - told by `stop`
             self._failures.append(error)
 
+    def _draw(self, rng: random.Random, kinds: Sequence[type[Fault]]) -> Fault:
+        self._decks[rng] = self._decks[rng] or rng.sample(kinds, len(kinds))
+        return self._decks[rng].pop()(self._site, rng)
+
     def _afflict(self, fault: Fault, rng: random.Random) -> None:
-        began, at = time.monotonic(), now()
+        began, at, landed = time.monotonic(), now(), True
         try:
             fault.inflict()
             self._stopped.wait(rng.uniform(*fault.seconds) * self._stretch)
+        except Missed:
+            landed = False
         finally:
             fault.heal()
-        self.log.append(Inflicted(fault.kind, fault.subject, began, time.monotonic(), at))
+        ended = time.monotonic()
+        self.log.append(Inflicted(fault.kind(), fault.subject, fault.node, began, ended, at, landed))

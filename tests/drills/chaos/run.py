@@ -11,17 +11,20 @@ from pathlib import Path
 from sqlmodel import select
 
 from shared.models import Sandbox, StartTask
-from tests.drills.chaos.nemesis import Inflicted, Nemesis
+from tests.drills.chaos.nemesis import Nemesis
 from tests.drills.chaos.site import Site, running_site
 from tests.drills.chaos.supervisor import Supervisor
 from tests.drills.chaos.verdict import Broken, await_agreement, never
 from tests.drills.chaos.watch import Watch
 from tests.drills.chaos.workload import Workload
-from tests.drills.excuses import is_excused
+from tests.drills.excuses import Inflicted, is_excused
 
 ROUND_SECONDS = 20.0
 # A worker that stands still is to stand still for longer than its lease, sometimes.
 UNHURRIED_STRETCH = 2.5
+# In each minute under load, and how long it takes until there was one of each kind for certain.
+LEAST_FAULTS = 20
+ALL_KINDS_SECONDS = 300.0
 Tell = Callable[[str], None]
 
 
@@ -72,8 +75,8 @@ def run(
     result = Result(database, seed, hurried)
     stretch = 1.0 if hurried else UNHURRIED_STRETCH
     with running_site(database, hurried=hurried) as site:
-        workload, nemesis, watch = Workload(site, seed), Nemesis(site, seed, stretch=stretch), Watch(site)
-        supervisor = Supervisor(site)
+        workload, nemesis = Workload(site, seed), Nemesis(site, seed, stretch=stretch)
+        supervisor, watch = Supervisor(site), Watch(site, nemesis)
         supervisor.start()
         watch.start()
         try:
@@ -87,10 +90,20 @@ def run(
         watch.stop()
         supervisor.stop()
         result.ends = supervisor.ends
-        result.violations += [f"sandbox {sandbox_id} ran twice" for sandbox_id in watch.doubles]
-        if not watch.looks:
-            result.violations.append("nobody could look for sandboxes that ran twice")
+        result.violations += [f"sandbox {each} ran twice, on {where}" for each, where in watch.doubles.items()]
+        result.violations += _weaknesses(result, watch, nemesis)
     return result
+
+
+def _weaknesses(result: Result, watch: Watch, nemesis: Nemesis) -> list[str]:
+    """Why a run in which nothing was found shows little."""
+    too_few = result.faults.total() < result.seconds * LEAST_FAULTS / 60
+    kinds = nemesis.missing if result.seconds >= ALL_KINDS_SECONDS else []
+    return [
+        *(["nobody could look for sandboxes that ran twice"] if not watch.looks else []),
+        *([f"only {result.faults.total()} faults in {result.seconds:.0f} s"] if too_few else []),
+        *[f"in {result.seconds:.0f} s there was no fault of this kind: {kind}" for kind in kinds],
+    ]
 
 
 def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seconds: float) -> None:
@@ -102,7 +115,7 @@ def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seco
     workload.stop()
     result.seconds += time.monotonic() - began
     result.acknowledged, result.counts = workload.acknowledged, workload.counts
-    result.faults = Counter(fault.kind for fault in nemesis.log)
+    result.faults = nemesis.landed
     excused = partial(_is_excused, wished_at=workload.wished_at, log=nemesis.log)
     result.convergence.append(await_agreement(site, workload, excused, "after the last fault"))
     result.starts = _count_starts(site)
@@ -135,12 +148,13 @@ def _describe(result: Result) -> str:
 def _keep_logs(site: Site, nemesis: Nemesis, directory: Path) -> None:
     """What the processes have said and what was done to them, for whoever wants to know why."""
     directory.mkdir(parents=True, exist_ok=True)
-    lines = [
-        f"{fault.at.isoformat()} {fault.ended - fault.began:5.1f} s {fault.kind} {fault.subject}"
-        for fault in nemesis.log
-    ]
-    (directory / "nemesis.log").write_text("\n".join(lines))
+    (directory / "nemesis.log").write_text("\n".join(map(_line, nemesis.log)))
     for log in site.directory.glob("*.log"):
         shutil.copy(log, directory)
     if site.postgres is None:
         shutil.copy(site.directory / "chaos.db", directory)
+
+
+def _line(fault: Inflicted) -> str:
+    failed = "" if fault.landed else " (failed)"
+    return f"{fault.at.isoformat()} {fault.ended - fault.began:5.1f} s {fault.kind} {fault.subject}{failed}"

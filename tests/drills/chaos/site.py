@@ -14,7 +14,6 @@ from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.registry import Registry, running_registry
 from tests.services.service import Service
 from tests.services.valkey import Valkey, running_valkey
-from worker.engine import DockerEngine
 
 INSTALLATION = "test-chaos"
 NODES = ("node-a", "node-b")
@@ -58,7 +57,6 @@ class Site:
 
     service: Service
     engines: dict[str, PrivateEngine]
-    views: dict[str, DockerEngine]
     valkey: Valkey
     postgres: Postgres | None
     registry: Registry
@@ -103,10 +101,7 @@ def running_site(database: str, *, hurried: bool) -> Iterator[Site]:
         service = _make_service(directory, _make_database(directory, postgres), valkey, engines, registry)
         service.environment |= HURRIED if hurried else UNHURRIED
         stack.callback(service.stop)
-        views = {name: DockerEngine(engine.host) for name, engine in engines.items()}
-        for view in views.values():
-            stack.callback(view.close)
-        site = Site(service, engines, views, valkey, postgres, registry, directory)
+        site = Site(service, engines, valkey, postgres, registry, directory)
         for name in (*APIS, *WORKERS):
             site.set_clock(name, 0)
             site.start_process(name)

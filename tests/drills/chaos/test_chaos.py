@@ -13,6 +13,8 @@ from tests.services.directories import REPOSITORY
 SEED = 20261120
 SECONDS = 60
 OPERATIONS = 500
+# Those that failed don't count.
+FAULTS = 20
 
 
 @pytest.mark.timeout(1500)
@@ -28,4 +30,4 @@ def test_promise_is_kept(database: str, tmp_path: Path, record_property: Callabl
     kept = re.search(r"^kept: (\d+) acknowledged writes, (\d+) faults", told, re.MULTILINE)
     assert kept is not None, told
     assert int(kept[1]) >= OPERATIONS
-    assert int(kept[2]) > 0
+    assert int(kept[2]) >= FAULTS

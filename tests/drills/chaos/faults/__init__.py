@@ -17,7 +17,7 @@ from tests.drills.chaos.faults.engines import (
     PullFails,
     PullSlow,
 )
-from tests.drills.chaos.faults.fault import Fault
+from tests.drills.chaos.faults.fault import Fault, Missed
 from tests.drills.chaos.faults.processes import ClockStepped, MachineClockStepped, ProcessFrozen, ProcessKilled
 from tests.drills.chaos.faults.stores import (
     BrokerFlushed,
@@ -59,4 +59,4 @@ CONTAINERS: tuple[type[Fault], ...] = (
     StrangerCreated,
 )
 
-__all__ = ["CONTAINERS", "PARTS", "Fault"]
+__all__ = ["CONTAINERS", "PARTS", "Fault", "Missed"]

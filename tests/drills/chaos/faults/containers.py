@@ -1,14 +1,13 @@
 """Faults of containers, behind the service's back."""
 
 import random
-from contextlib import suppress
 from typing import ClassVar
 
 from tests.drills.chaos.faults.engines import OfEngine
-from tests.drills.chaos.faults.fault import Fault
+from tests.drills.chaos.faults.fault import Fault, Missed
 from tests.drills.chaos.site import INSTALLATION, NODES
+from tests.drills.engine_listing import INSTALLATION_LABEL, NAME_PREFIX, list_containers
 from tests.services.engine import TINY_IMAGE
-from worker.containers import EngineError, Listed
 
 
 class OfContainer(Fault):
@@ -16,23 +15,34 @@ class OfContainer(Fault):
 
     seconds = (0.0, 0.0)
     arguments: ClassVar[tuple[str, ...]] = ()
+    # Docker's words for the containers to which this makes a difference.
+    states: ClassVar[tuple[str, ...]] = ("running",)
+
+    @property
+    def node(self) -> str | None:
+        return self._node
 
     def choose(self, rng: random.Random) -> str:
-        """A container that is there now."""
-        self._node = rng.choice(NODES)
-        found = sorted(self._containers(), key=lambda item: item.name)
-        return rng.choice(found).name.removeprefix("aw-") if found else ""
+        """A container that is there now, and that this would change; the other engine's if one has none."""
+        for self._node in rng.sample(NODES, len(NODES)):
+            if names := sorted(self._names()):
+                return rng.choice(names).removeprefix(NAME_PREFIX)
+        return ""
 
     def inflict(self) -> None:
-        if self.subject:
-            with suppress(AssertionError):  # it has gone meanwhile, or can't be treated like that
-                self.site.engines[self._node].docker(*self.arguments, f"aw-{self.subject}")
-
-    def _containers(self) -> list[Listed]:
+        if not self.subject:
+            raise Missed("no engine has such a container")
         try:
-            return self.site.views[self._node].list_containers(INSTALLATION)
-        except EngineError:
-            return []
+            self.site.engines[self._node].docker(*self.arguments, f"{NAME_PREFIX}{self.subject}")
+        except AssertionError as error:
+            raise Missed(str(error)) from error
+
+    def _names(self) -> list[str]:
+        filters = [word for state in self.states for word in ("--filter", f"status={state}")]
+        try:
+            return [item.name for item in list_containers(self.site.engines[self._node], "--all", *filters)]
+        except AssertionError:
+            return []  # it does not answer now
 
 
 class ContainerKilled(OfContainer):
@@ -51,6 +61,7 @@ class ContainerStarted(OfContainer):
     """`docker start`, of one that is to stand still perhaps."""
 
     arguments = ("start",)
+    states = ("created", "exited")
 
 
 class ContainerPaused(OfContainer):
@@ -63,12 +74,14 @@ class ContainerUnpaused(OfContainer):
     """`docker unpause`."""
 
     arguments = ("unpause",)
+    states = ("paused",)
 
 
 class ContainerRemoved(OfContainer):
     """`docker rm --force`."""
 
     arguments = ("rm", "--force")
+    states = ("created", "running", "paused", "exited")
 
 
 class StrangerCreated(OfEngine):
@@ -77,8 +90,9 @@ class StrangerCreated(OfEngine):
     seconds = (0.0, 0.0)
 
     def inflict(self) -> None:
-        label = f"agent-workspace.installation={INSTALLATION}"
-        with suppress(AssertionError):
-            self.site.engines[self.subject].docker(
-                "create", "--name", f"aw-stranger{id(self)}", "--label", label, TINY_IMAGE
-            )
+        label = f"{INSTALLATION_LABEL}={INSTALLATION}"
+        name = f"{NAME_PREFIX}stranger{id(self)}"
+        try:
+            self.site.engines[self.subject].docker("create", "--name", name, "--label", label, TINY_IMAGE)
+        except AssertionError as error:
+            raise Missed(str(error)) from error

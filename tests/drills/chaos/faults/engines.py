@@ -3,7 +3,7 @@
 import random
 from contextlib import suppress
 
-from tests.drills.chaos.faults.fault import Fault
+from tests.drills.chaos.faults.fault import Fault, Missed
 from tests.drills.chaos.site import NODES
 
 PULL_DELAY_SECONDS = 1.5
@@ -11,6 +11,10 @@ PULL_DELAY_SECONDS = 1.5
 
 class OfEngine(Fault):
     """A fault of one node's engine."""
+
+    @property
+    def node(self) -> str | None:
+        return self.subject
 
     def choose(self, rng: random.Random) -> str:
         return rng.choice(NODES)
@@ -58,11 +62,22 @@ class DiskFull(OfEngine):
 
 
 class OfRegistry(OfEngine):
-    """An engine must pull, and the registry does not do it well."""
+    """An engine must pull, and the registry does not do it well: neither for it nor for any other."""
+
+    @property
+    def node(self) -> str | None:
+        return None
 
     def inflict(self) -> None:
-        with suppress(AssertionError):  # a container may be using it
-            self.site.engines[self.subject].docker("rmi", "--force", self.site.registry.image)
+        engine, image = self.site.engines[self.subject], self.site.registry.image
+        with suppress(AssertionError):  # a container may be using it, or it is not there
+            engine.docker("rmi", "--force", image)
+        try:
+            is_there = engine.docker("images", "--quiet", image)
+        except AssertionError as error:
+            raise Missed(str(error)) from error
+        if is_there:
+            raise Missed(f"{self.subject} keeps {image}: it need not pull")
 
 
 class PullSlow(OfRegistry):

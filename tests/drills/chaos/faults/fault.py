@@ -7,6 +7,10 @@ from typing import ClassVar
 from tests.drills.chaos.site import Site
 
 
+class Missed(Exception):
+    """A fault could not be inflicted: there was nothing to do it to, or that can't be treated so."""
+
+
 class Fault(ABC):
     """One thing that goes wrong at a site, and is mended again.
 
@@ -23,9 +27,14 @@ class Fault(ABC):
         self.subject = self.choose(rng)
 
     @property
-    def kind(self) -> str:
+    def node(self) -> str | None:
+        """The only node whose sandboxes it can harm; None: any node's."""
+        return None
+
+    @classmethod
+    def kind(cls) -> str:
         """What it is called in reports."""
-        words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(self).__name__)
+        words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in cls.__name__)
         return words.strip()
 
     def choose(self, rng: random.Random) -> str:
@@ -34,7 +43,11 @@ class Fault(ABC):
 
     @abstractmethod
     def inflict(self) -> None:
-        """Let it happen."""
+        """Let it happen.
+
+        Raises:
+            Missed: it can't.
+        """
 
     def heal(self) -> None:  # noqa: B027 - some things need no mending
         """Mend it, as an operator or a supervisor would."""

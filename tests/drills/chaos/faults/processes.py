@@ -20,6 +20,11 @@ class ProcessKilled(OfProcess):
 
     seconds = (0.0, 4.0)
 
+    @property
+    def node(self) -> str | None:
+        """A worker's own; an API process's death harms no node's sandboxes."""
+        return WORKERS.get(self.subject, "")
+
     def inflict(self) -> None:
         self.site.service.kill(self.subject)
 
@@ -28,7 +33,10 @@ class ProcessKilled(OfProcess):
 
 
 class ProcessFrozen(OfProcess):
-    """`kill -STOP`: a worker that wakes after its lease is gone must touch nothing."""
+    """`kill -STOP`: a worker that wakes after its lease is gone must touch nothing.
+
+    It may stand still with SQLite's one lock in its hands, so any node's heartbeat may fail by it.
+    """
 
     seconds = (1.0, 9.0)
 
@@ -40,7 +48,10 @@ class ProcessFrozen(OfProcess):
 
 
 class ClockStepped(OfProcess):
-    """One process's clock is off, forward or back, and is set right again: two steps."""
+    """One process's clock is off, forward or back, and is set right again: two steps.
+
+    By a worker's wrong clock any node's heartbeat may look old.
+    """
 
     def choose(self, rng: random.Random) -> str:
         self._seconds = rng.choice(CLOCK_STEPS)

@@ -1,0 +1,59 @@
+"""A fault excuses a sandbox if it came after the wish, explains the reason, and could harm the sandbox's node."""
+
+from typing import Any
+
+import pytest
+
+from shared.clock import now
+from shared.models import Sandbox
+from shared.states import Reason, Status
+from tests.drills.excuses import ECHO_SECONDS, Inflicted, is_excused
+
+WISHED_AT = 1000.0
+
+
+def fault(kind: str = "engine killed", **columns: Any) -> Inflicted:
+    known: dict[str, Any] = {
+        "subject": "node-a",
+        "node": "node-a",
+        "began": WISHED_AT,
+        "ended": WISHED_AT + 1,
+        "at": now(),
+    }
+    return Inflicted(kind=kind, **(known | columns))
+
+
+def sandbox(reason: Reason | None = Reason.NODE_LOST) -> Sandbox:
+    columns: dict[str, Any] = {"spec_id": "tiny", "desired": "RUNNING", "session_key": "", "session_key_digest": ""}
+    return Sandbox(id="s", node_id="node-a", status=Status.ERROR, reason=reason, **columns)
+
+
+@pytest.mark.parametrize(
+    ("row", "inflicted"),
+    [
+        (sandbox(), fault()),
+        (sandbox(), fault("database restarted", subject="", node=None)),
+        (sandbox(), fault(ended=WISHED_AT - ECHO_SECONDS + 1)),
+        (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s")),
+        # It failed, and may have had its effect before it did.
+        (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", landed=False)),
+    ],
+)
+def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, inflicted: Inflicted) -> None:
+    assert is_excused(row, WISHED_AT, [inflicted])
+
+
+@pytest.mark.parametrize(
+    ("row", "inflicted"),
+    [
+        (sandbox(), fault(subject="node-b", node="node-b")),
+        (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", node="node-b")),
+        (sandbox(Reason.EXIT_CODE), fault("container killed", subject="t")),
+        (sandbox(), fault("process killed", subject="api-1", node="")),
+        (sandbox(), fault(ended=WISHED_AT - ECHO_SECONDS - 1)),
+        (sandbox(), fault("pull slow", node=None)),
+        (sandbox(None), fault()),
+    ],
+)
+def test_fault_elsewhere_or_of_another_kind_excuses_nothing(row: Sandbox, inflicted: Inflicted) -> None:
+    assert not is_excused(row, WISHED_AT, [inflicted])
