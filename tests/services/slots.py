@@ -19,7 +19,8 @@ SLOTS = Path("/tmp/aw-test-slots")
 COUNT = 512
 # For tests of network devices (RFC 2544), so neither networks nor Docker Engines use them by default.
 NETWORKS = [*IPv4Network("198.18.0.0/15").subnets(new_prefix=24)]
-BRIDGE_PREFIX = "awe"
+# Not the earlier `awe`: earlier checkouts on this machine take what follows it for the number of a process, and sweep.
+BRIDGE_PREFIX = "awslot"
 # A route of a wider network is a default route, or part of one.
 SHORTEST_PREFIX = 8
 
