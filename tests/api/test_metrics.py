@@ -15,7 +15,7 @@ from shared.models import Sandbox, SandboxSpec
 from shared.settings import Settings
 from shared.states import Desired, Status
 from tests.factories import VAULT, Person, make_node, make_sandbox, make_spec, session_key_of
-from tests.metrics import read_metrics
+from tests.services.metrics import read_metrics
 
 STARTS = "agent_workspace_sandbox_starts_total"
 SANDBOXES = "/api/v1/sandboxes"

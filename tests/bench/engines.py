@@ -11,10 +11,10 @@ from tests.bench.figures import Figure, Runs
 from tests.bench.load import make_request, time_requests
 from tests.bench.site import running_store
 from tests.factories import make_conversation
-from tests.services.directories import short_directory
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine, running_private_engine
-from tests.services.service import Client, Service
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
 
@@ -47,25 +47,18 @@ def stopped_engine(database: str, runs: int) -> Figure:
 
 
 @contextmanager
-def _service(database: str, engine: PrivateEngine) -> Iterator[Service]:
+def _service(database: str, engine: PrivateEngine) -> Iterator[Deployment]:
     with ExitStack() as stack:
         broker = stack.enter_context(running_valkey())
-        service = Service(
-            stack.enter_context(short_directory("bench")),
-            database_url=stack.enter_context(running_store(database)),
-            broker_url=broker.url,
-            docker_host=engine.host,
-            gateway=engine.gateway,
-            address=engine.address,
+        url = stack.enter_context(running_store(database))
+        service = stack.enter_context(
+            deployed(engine, TINY_IMAGE, database_url=url, broker_url=broker.url, prints_log=False)
         )
-        stack.callback(service.stop)
-        service.prepare(TINY_IMAGE)
-        service.start_api()
-        service.start_worker()
+        service.start()
         yield service
 
 
-def _fill(service: Service, client: Client) -> None:
+def _fill(service: Deployment, client: Client) -> None:
     ids = [client.start_sandbox() for _ in range(SANDBOXES)]
     for sandbox_id in ids:
         client.await_sandbox(sandbox_id, "RUNNING")
@@ -75,12 +68,12 @@ def _fill(service: Service, client: Client) -> None:
         make_conversation(service.database, client.person, rows[number % len(rows)], title=f"Number {number}")
 
 
-def _ask(service: Service, client: Client, runs: int) -> Runs:
+def _ask(service: Deployment, client: Client, runs: int) -> Runs:
     request = make_request(LIST, client.person.headers)
     time_requests(service.url, [request] * SAMPLES)
     return [time_requests(service.url, [request] * SAMPLES) for _ in range(runs)]
 
 
-def _node(service: Service) -> Node:
+def _node(service: Deployment) -> Node:
     with service.database.reading() as session:
         return session.exec(select(Node)).one()

@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from docker import APIClient
 from sqlmodel import col, select
 
-from deploy.demo.network import bridge_address
 from shared.migrations import migrate
 from shared.models import Sandbox
 from shared.states import Desired, Status
 from shared.store import specs
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
 from tests.services.directories import short_directory
 from tests.services.engine import ENGINE, SANDBOX_IMAGE, TINY_IMAGE, docker_engine, name_installation
+from tests.services.machine_engine import machine_engine
 from tests.services.postgres import running_postgres
 from tests.services.processes import start_module
-from tests.services.service import Client, Service
-from tests.services.slots import taken_slot
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
 from worker.engine import DockerEngine
 
 # As a server for more than tests has it: what is committed is on the disk.
 POSTGRES = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=512MB", "autovacuum=on")
-# What tests hurry, and benchmarks don't.
-HURRIED = ("LEASE", "REPUBLISH", "SWEEP", "RESYNC", "HEARTBEAT")
 CAPACITY = 1000
 
 
@@ -33,7 +31,7 @@ CAPACITY = 1000
 class Site:
     """The service, somebody who uses it, and its engine."""
 
-    service: Service
+    service: Deployment
     client: Client
     engine: DockerEngine
     api: APIClient
@@ -70,27 +68,22 @@ def running_site(database: str) -> Iterator[Site]:
     installation = name_installation()
     with ExitStack() as stack:
         bare_installation = name_installation()
-        stack.enter_context(docker_engine(installation))
         engine = stack.enter_context(docker_engine(bare_installation))
         broker = stack.enter_context(running_valkey())
-        directory = stack.enter_context(short_directory("bench"))
-        service = Service(
-            directory,
-            database_url=stack.enter_context(running_store(database)),
-            broker_url=broker.url,
-            docker_host=ENGINE,
-            gateway=bridge_address(),
-            address=stack.enter_context(taken_slot()).address,
-            installation=installation,
-            start=start_module,
+        service = stack.enter_context(
+            deployed(
+                stack.enter_context(machine_engine(installation)),
+                SANDBOX_IMAGE,
+                TINY_IMAGE,
+                database_url=stack.enter_context(running_store(database)),
+                broker_url=broker.url,
+                prints_log=False,
+                installation=installation,
+                settings={"AW_NODE_CAPACITY": str(CAPACITY)},
+                start=start_module,
+            )
         )
-        for name in HURRIED:
-            del service.environment[f"AW_{name}_SECONDS"]
-        service.environment["AW_NODE_CAPACITY"] = str(CAPACITY)
-        stack.callback(service.stop)
-        service.prepare(SANDBOX_IMAGE, TINY_IMAGE)
-        service.start_api()
-        service.start_worker()
+        service.start()
         eventually(lambda: "following_events" in service.log(), deadline_seconds=60)
         client = stack.enter_context(service.user("alice"))
         stack.callback(_delete_all, client)

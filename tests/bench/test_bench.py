@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from deploy.demo.network import bridge_address
 from tests.bench import peer
 from tests.bench.__main__ import MEASURES
 from tests.bench.machine import describe
-from tests.services.directories import REPOSITORY, short_directory
-from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine, name_installation
-from tests.services.service import Service
-from tests.services.slots import taken_slot
+from tests.services.deployment import Deployment, deployed
+from tests.services.directories import REPOSITORY
+from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
+from tests.services.machine_engine import machine_engine
 from tests.services.stores import SqliteStores
 from tests.waiting import eventually
 
@@ -39,32 +38,16 @@ PEER = {
 
 
 @pytest.fixture
-def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Iterator[Service]:
+def service(sqlite_stores: SqliteStores, broker_url: str, tmp_path: Path) -> Iterator[Deployment]:
     """Ours, running beside the machine's engine, with the tiny image as its default."""
     installation = name_installation()
     with (
-        docker_engine(installation),
-        taken_slot() as slot,
+        machine_engine(installation) as engine,
         sqlite_stores.fresh(tmp_path) as url,
-        short_directory("service") as directory,
+        deployed(engine, TINY_IMAGE, database_url=url, broker_url=broker_url, installation=installation) as service,
     ):
-        service = Service(
-            directory,
-            database_url=url,
-            broker_url=broker_url,
-            docker_host=ENGINE,
-            gateway=bridge_address(),
-            address=slot.address,
-            installation=installation,
-        )
-        try:
-            service.prepare(TINY_IMAGE)
-            service.start_api()
-            service.start_worker()
-            yield service
-        finally:
-            service.stop()
-            sys.stdout.write(service.log())
+        service.start()
+        yield service
 
 
 def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -108,7 +91,7 @@ def test_own_parts_are_measured(tmp_path: Path) -> None:
     assert queue["p50"]["least"] <= queue["p50"]["median"] <= queue["p50"]["greatest"]
 
 
-def test_another_server_is_measured(service: Service, tmp_path: Path) -> None:
+def test_another_server_is_measured(service: Deployment, tmp_path: Path) -> None:
     output = tmp_path / "peer.json"
     with service.user("alice") as alice:
         short = ["--runs", "1", "--seconds", "0.3"]
@@ -124,7 +107,7 @@ def test_another_server_is_measured(service: Service, tmp_path: Path) -> None:
         eventually(lambda: not engine.list_volumes(service.installation))
 
 
-def test_without_its_key_it_says_so(service: Service) -> None:
+def test_without_its_key_it_says_so(service: Deployment) -> None:
     done = bench("--peer", service.url, "--runs", "1", PEER_KEY="aw_wrong")
     assert done.returncode == 1
     assert "401 Unauthorized" in done.stderr

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from docker import APIClient
 
@@ -21,11 +20,12 @@ from shared.ids import new_id
 from shared.migrations import migrate
 from shared.states import PauseKind, Status
 from tests.factories import Person, make_sandbox
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
 from tests.services.directories import short_directory
 from tests.services.engine import TINY_IMAGE
 from tests.services.engine_proxy import EngineProxy, running_engine_proxy
 from tests.services.private_engine import PrivateEngine, running_private_engine
-from tests.services.service import Client, Service
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
 from worker.engine import INSTALLATION_LABEL
@@ -138,29 +138,24 @@ def populate(database: Database, engine: PrivateEngine, owner: Person, others: i
 
 
 @contextmanager
-def started() -> Iterator[tuple[Service, PrivateEngine, EngineProxy]]:
+def started() -> Iterator[tuple[Deployment, PrivateEngine, EngineProxy]]:
     """The API, and what it and a worker need."""
     with ExitStack() as stack:
         engine = stack.enter_context(running_private_engine([TINY_IMAGE]))
-        proxy = stack.enter_context(running_engine_proxy(engine.host))
+        proxy = stack.enter_context(running_engine_proxy(engine))
         broker = stack.enter_context(running_valkey())
-        directory = stack.enter_context(short_directory("bench"))
-        url = f"sqlite:///{Path(directory) / 'bench.db'}"
+        url = f"sqlite:///{stack.enter_context(short_directory('bench')) / 'bench.db'}"
         migrate(url)
-        service = Service(
-            directory,
-            database_url=url,
-            broker_url=broker.url,
-            docker_host=proxy.host,
-            gateway=engine.gateway,
-            address=engine.address,
+        service = stack.enter_context(
+            deployed(
+                proxy,
+                TINY_IMAGE,
+                database_url=url,
+                broker_url=broker.url,
+                prints_log=False,
+                settings={"AW_NODE_CAPACITY": "1000"},
+            )
         )
-        hurried = ("LEASE", "REPUBLISH", "SWEEP", "RESYNC", "HEARTBEAT")
-        for name in hurried:  # the defaults are what is measured
-            del service.environment[f"AW_{name}_SECONDS"]
-        service.environment["AW_NODE_CAPACITY"] = "1000"
-        stack.callback(service.stop)
-        service.prepare(TINY_IMAGE)
         service.start_api()
         yield service, engine, proxy
 

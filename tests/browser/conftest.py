@@ -7,12 +7,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.pictures import take_picture
 from tests.browser.site import ARGUMENTS, CANVAS, CHROMIUM
+from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE
-from tests.services.service import Service
 
 
 @pytest.fixture
-def service(installed: Service) -> Service:
+def service(installed: Deployment) -> Deployment:
     """The service, running, with the page."""
     installed.prepare(SANDBOX_IMAGE)
     installed.start_api(AW_CANVAS_DIR=str(CANVAS))

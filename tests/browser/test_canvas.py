@@ -12,7 +12,8 @@ from deploy.demo.scripted_model import ScriptedModel
 from tests.browser.pictures import take_picture
 from tests.browser.site import CANVAS, HOST
 from tests.fixtures.model import MODEL_KEY
-from tests.services.service import Client, Service
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.waiting import eventually
 
 # Of milliseconds, where a few hundred would do: other tests run beside.
@@ -27,7 +28,7 @@ def of(test_id: str) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_an_afternoon_in_the_browser(
-    service: Service, model: ScriptedModel, page: Page, asked: list[str], refused: list[str], tmp_path: Path
+    service: Deployment, model: ScriptedModel, page: Page, asked: list[str], refused: list[str], tmp_path: Path
 ) -> None:
     assert (CANVAS / "index.html").exists(), "deploy/setup test unpacks the page"
     origin = f"http://{HOST}:{service.port}"

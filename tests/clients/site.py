@@ -1,7 +1,6 @@
 """The service with real sandboxes, and a container with the clients that people use."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import Finish, RunCommand, Script, ScriptedModel
-from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
-from tests.services.service import Client, Service, installed_beside
-from tests.services.slots import taken_slot
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
+from tests.services.engine import SANDBOX_IMAGE, name_installation
+from tests.services.machine_engine import machine_engine
 from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 
@@ -44,7 +43,7 @@ SETTINGS = {
 class Site:
     """The service at an address that sandboxes reach, too, and somebody with settings who uses it."""
 
-    service: Service
+    service: Deployment
     url: str
     alice: Client
     model: ScriptedModel
@@ -93,27 +92,17 @@ class Site:
 @contextmanager
 def running_site(stores: SqliteStores, broker: Valkey, directory: Path) -> Iterator[Site]:
     """One API process and one worker beside this machine's engine, and the clients' container."""
-    installation, gateway = name_installation(), bridge_address()
-    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    installation = name_installation()
     with ExitStack() as stack:
-        stack.enter_context(docker_engine(installation))
+        engine = stack.enter_context(machine_engine(installation))
         database_url = stack.enter_context(stores.fresh(directory))
-        model = stack.enter_context(ScriptedModel({"greeter": SCRIPT}, gateway, api_key=MODEL_KEY))
+        model = stack.enter_context(ScriptedModel({"greeter": SCRIPT}, engine.gateway, api_key=MODEL_KEY))
         service = stack.enter_context(
-            installed_beside(
-                host,
-                gateway,
-                stack.enter_context(taken_slot()).address,
-                database_url=database_url,
-                broker_url=broker.url,
-                installation=installation,
-            )
+            deployed(engine, SANDBOX_IMAGE, database_url=database_url, broker_url=broker.url, installation=installation)
         )
-        url = f"http://{gateway}:{service.port}"
+        url = f"http://{engine.gateway}:{service.port}"
         service.environment["AW_WEB_URL"] = url
-        service.prepare(SANDBOX_IMAGE)
-        service.start_api()
-        service.start_worker()
+        service.start()
         alice = stack.enter_context(service.user("alice"))
         assert alice.post("/api/settings", json=SETTINGS | {"llm_base_url": model.base_url}).is_success
         yield Site(service, url, alice, model, stack.enter_context(_clients()))

@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 CHANGES = "/api/v1/changes"
@@ -57,12 +58,11 @@ def read_events(answer: httpx.Response) -> Iterator[tuple[str, str, dict[str, An
 
 
 @pytest.fixture
-def service(installed: Service) -> Service:
+def service(installed: Deployment) -> Deployment:
     """The service, running, with an image that is small and converses."""
     installed.prepare()
     installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1"})
-    installed.start_api()
-    installed.start_worker()
+    installed.start()
     return installed
 
 
@@ -76,7 +76,7 @@ def follower(alice: Client) -> Iterator[Follower]:
         follower.stop()
 
 
-def test_all_that_happens_is_told(service: Service, alice: Client, follower: Follower) -> None:
+def test_all_that_happens_is_told(service: Deployment, alice: Client, follower: Follower) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     with service.user("bob") as bob:
         theirs = bob.start_sandbox()
@@ -99,7 +99,7 @@ def test_all_that_happens_is_told(service: Service, alice: Client, follower: Fol
     assert [name for name, _, _ in follower.events].count("reset") == 1
 
 
-def test_stream_ends_in_order_when_its_process_does(installed: Service) -> None:
+def test_stream_ends_in_order_when_its_process_does(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api()
     with installed.user("alice") as alice, alice.stream("GET", CHANGES) as answer:

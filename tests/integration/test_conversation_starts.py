@@ -9,9 +9,10 @@ import pytest
 from deploy.demo.scripted_model import ScriptedModel
 from tests.integration.test_main_job import REQUEST, SECRET, store_settings
 from tests.services import http
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.git_http import GitServer, running_git_server
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 TOKEN = "git-token-that-must-not-leak"
@@ -45,7 +46,7 @@ class TestStarts:
     """What the store does in these is shown on both databases elsewhere."""
 
     def test_repository_is_cloned_and_its_token_stays_nowhere(
-        self, settled: Client, service: Service, engine: PrivateEngine
+        self, settled: Client, service: Deployment, engine: PrivateEngine
     ) -> None:
         request = {**REQUEST, "selected_repository": "acme/app", "git_provider": "github"}
         asked = settled.start_conversation(**request, title="Mine", public=True)
@@ -73,7 +74,7 @@ class TestStarts:
         [("acme/nowhere", "clone_failed", "acme/nowhere"), ("acme/broken", "setup_script_failed", "no such luck")],
     )
     def test_start_that_fails_says_why_and_leaves_nothing(
-        self, settled: Client, service: Service, engine: PrivateEngine, repository: str, reason: str, words: str
+        self, settled: Client, service: Deployment, engine: PrivateEngine, repository: str, reason: str, words: str
     ) -> None:
         request = {**REQUEST, "selected_repository": repository, "git_provider": "github"}
         task = settled.await_start(settled.start_conversation(**request), status="ERROR")

@@ -8,17 +8,17 @@ import pytest
 from shared.clock import now
 from shared.ids import new_id
 from tests.api.agent_reports import told_conversation
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 
 @pytest.fixture
-def service(installed: Service) -> Service:
+def service(installed: Deployment) -> Deployment:
     installed.prepare(TINY_IMAGE)
-    installed.start_api()
-    installed.start_worker()
+    installed.start()
     return installed
 
 
@@ -114,7 +114,7 @@ def test_use_puts_it_off(alice: Client) -> None:
     assert datetime.fromisoformat(frozen["at"]) > first
 
 
-def test_a_deadline_outlives_the_worker(service: Service, alice: Client, engine: PrivateEngine) -> None:
+def test_a_deadline_outlives_the_worker(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
     sandbox_id = start(alice, max_age_seconds=3600)
     service.kill("worker")
     shown = change(alice, sandbox_id, freeze_after_seconds=1)

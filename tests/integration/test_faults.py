@@ -9,9 +9,10 @@ import pytest
 from deploy.demo.scripted_model import ScriptedModel
 from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST, store_settings
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -29,7 +30,7 @@ MISSING_IMAGE = "agent-workspace/tiny:missing"
 
 
 @pytest.fixture
-def tiny(installed: Service, engine: PrivateEngine) -> Service:
+def tiny(installed: Deployment, engine: PrivateEngine) -> Deployment:
     """The service, not started, with the tiny image and its ill-behaved variants."""
     installed.prepare(TINY_IMAGE, MISSING_IMAGE)
     for image, env in VARIANTS.items():
@@ -40,20 +41,19 @@ def tiny(installed: Service, engine: PrivateEngine) -> Service:
 
 
 @pytest.fixture
-def started(tiny: Service) -> Service:
-    tiny.start_api()
-    tiny.start_worker()
+def started(tiny: Deployment) -> Deployment:
+    tiny.start()
     return tiny
 
 
 @pytest.fixture
-def alice(tiny: Service) -> Iterator[Client]:
+def alice(tiny: Deployment) -> Iterator[Client]:
     with tiny.user("alice") as client:
         yield client
 
 
 class TestKilledWorker:
-    def test_start_completes_after_a_restart(self, started: Service, alice: Client, engine: PrivateEngine) -> None:
+    def test_start_completes_after_a_restart(self, started: Deployment, alice: Client, engine: PrivateEngine) -> None:
         sandbox_id = alice.start_sandbox(SLOW_IMAGE)
         eventually(lambda: engine.containers() == [f"aw-{sandbox_id}"])
         started.kill("worker")
@@ -65,11 +65,10 @@ class TestKilledWorker:
         assert engine.containers() == engine.volumes() == [f"aw-{sandbox_id}"]
 
     def test_the_next_one_does_not_wait_for_the_lease(
-        self, tiny: Service, alice: Client, engine: PrivateEngine
+        self, tiny: Deployment, alice: Client, engine: PrivateEngine
     ) -> None:
         tiny.environment["AW_LEASE_SECONDS"] = "15"
-        tiny.start_api()
-        tiny.start_worker()
+        tiny.start()
         sandbox_id = alice.start_sandbox(SLOW_IMAGE)
         eventually(lambda: engine.containers() == [f"aw-{sandbox_id}"])
         tiny.kill("worker")
@@ -78,7 +77,7 @@ class TestKilledWorker:
         freed = [json.loads(line)["freed"] for line in tiny.log().splitlines() if '"worker_dead"' in line]
         assert freed == [1]
 
-    def test_delete_completes_after_a_restart(self, started: Service, alice: Client, engine: PrivateEngine) -> None:
+    def test_delete_completes_after_a_restart(self, started: Deployment, alice: Client, engine: PrivateEngine) -> None:
         sandbox_id = alice.start_sandbox()
         alice.await_sandbox(sandbox_id, "RUNNING")
         assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
@@ -93,11 +92,10 @@ class TestKilledWorkerOfAConversation:
 
     @pytest.mark.parametrize("stage", ["WAITING_FOR_SANDBOX", "STARTING_CONVERSATION"])
     def test_conversation_starts_after_a_restart(
-        self, installed: Service, engine: PrivateEngine, model: ScriptedModel, stage: str
+        self, installed: Deployment, engine: PrivateEngine, model: ScriptedModel, stage: str
     ) -> None:
         installed.prepare(SANDBOX_IMAGE)
-        installed.start_api()
-        installed.start_worker()
+        installed.start()
         with installed.user("alice") as alice:
             store_settings(alice, model)
             task_id = alice.start_conversation(**REQUEST)
@@ -124,7 +122,7 @@ class TestKilledWorkerOfAConversation:
 
 class TestBrokerDown:
     def test_writes_are_accepted_and_carried_out_later(
-        self, started: Service, alice: Client, engine: PrivateEngine, valkey: Valkey
+        self, started: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
     ) -> None:
         kept = alice.start_sandbox()
         alice.await_sandbox(kept, "RUNNING")
@@ -141,7 +139,7 @@ class TestBrokerDown:
         alice.await_sandbox(kept, "PAUSED")
         assert sorted(engine.containers()) == sorted(f"aw-{name}" for name in (new, under_way, kept))
 
-    def test_forgotten_messages_are_sent_again(self, tiny: Service, alice: Client, valkey: Valkey) -> None:
+    def test_forgotten_messages_are_sent_again(self, tiny: Deployment, alice: Client, valkey: Valkey) -> None:
         tiny.start_api()
         sandbox_id = alice.start_sandbox()
         valkey.flush()
@@ -151,7 +149,7 @@ class TestBrokerDown:
 
 class TestEngineDown:
     def test_lists_answer_and_starts_are_carried_out_later(
-        self, started: Service, alice: Client, engine: PrivateEngine
+        self, started: Deployment, alice: Client, engine: PrivateEngine
     ) -> None:
         before = alice.start_sandbox()
         alice.await_sandbox(before, "RUNNING")
@@ -183,7 +181,7 @@ class TestReasons:
         ],
     )
     def test_sandbox_that_can_not_start(
-        self, started: Service, alice: Client, engine: PrivateEngine, image: str, reason: str, words: str
+        self, started: Deployment, alice: Client, engine: PrivateEngine, image: str, reason: str, words: str
     ) -> None:
         sandbox_id = alice.start_sandbox(image)
         failed: Any = eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == "ERROR") and alice.sandbox(
@@ -194,7 +192,7 @@ class TestReasons:
         eventually(lambda: engine.containers() == engine.volumes() == [])
         assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
 
-    def test_no_key_for_the_model(self, started: Service, alice: Client, engine: PrivateEngine) -> None:
+    def test_no_key_for_the_model(self, started: Deployment, alice: Client, engine: PrivateEngine) -> None:
         task = alice.await_start(alice.start_conversation(**REQUEST), status="ERROR")
         assert task["reason"] == "llm_key_missing"
         assert "llm_api_key" in str(task["detail"])
@@ -202,7 +200,7 @@ class TestReasons:
 
     @pytest.mark.parametrize("image", [TINY_IMAGE, BROKEN_IMAGE])
     def test_conversation_that_can_not_start(
-        self, started: Service, alice: Client, engine: PrivateEngine, model: ScriptedModel, image: str
+        self, started: Deployment, alice: Client, engine: PrivateEngine, model: ScriptedModel, image: str
     ) -> None:
         """The tiny image refuses what only a real agent server can do; the broken one never gets that far."""
         started.make_default(image)
@@ -226,7 +224,7 @@ class TestBehindOurBack:
     )
     def test_change_is_seen(
         self,
-        started: Service,
+        started: Deployment,
         alice: Client,
         engine: PrivateEngine,
         command: tuple[str, ...],
@@ -239,7 +237,7 @@ class TestBehindOurBack:
         eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == status)
         assert (alice.sandbox(sandbox_id) or {})["reason"] == reason
 
-    def test_container_that_no_row_owns_is_removed(self, started: Service, engine: PrivateEngine) -> None:
+    def test_container_that_no_row_owns_is_removed(self, started: Deployment, engine: PrivateEngine) -> None:
         labels = ("--label", "agent-workspace.installation=test-service")
         engine.docker("create", "--name", "aw-nobody", *labels, TINY_IMAGE)
         engine.docker("create", "--name", "aw-somebody-else", TINY_IMAGE)

@@ -9,8 +9,9 @@ from deploy.demo.scripted_model import ScriptedModel
 from shared.models import Event, Sandbox
 from tests.fixtures.model import GREETING, MODEL_KEY
 from tests.services import http
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -19,7 +20,7 @@ REQUEST = {"initial_message": {"role": "user", "content": [{"type": "text", "tex
 
 
 def test_the_main_job(
-    service: Service, alice: Client, engine: PrivateEngine, model: ScriptedModel, valkey: Valkey
+    service: Deployment, alice: Client, engine: PrivateEngine, model: ScriptedModel, valkey: Valkey
 ) -> None:
     store_settings(alice, model)
     task = alice.await_start(alice.start_conversation(**REQUEST))
@@ -95,7 +96,7 @@ def stored_events(alice: Client, conversation_id: str) -> list[str]:
             return ids
 
 
-def rows_of(service: Service, conversation_id: str) -> int:
+def rows_of(service: Deployment, conversation_id: str) -> int:
     with service.database.reading() as session:
         return len(session.exec(select(Event.seq).where(Event.conversation_id == conversation_id)).all())
 
@@ -112,7 +113,7 @@ def assert_still_listed(
 
 
 def assert_no_secret_is_anywhere(
-    service: Service, alice: Client, engine: PrivateEngine, valkey: Valkey, container: str
+    service: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey, container: str
 ) -> None:
     """Not in a log, a message of the queue, or what the engine tells about the container."""
     with service.database.reading() as session:

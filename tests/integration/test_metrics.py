@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 
 from shared.store import specs
-from tests.metrics import read_metrics
 from tests.services import http
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
+from tests.services.metrics import read_metrics
 from tests.services.ports import Port
-from tests.services.service import Service
 from tests.waiting import eventually
 
 STARTS = ("agent_workspace_sandbox_starts_total", "pool", TINY_IMAGE)
@@ -20,7 +20,7 @@ Tell = Callable[[], dict[tuple[str, ...], float]]
 
 
 @pytest.fixture
-def worker_port(installed: Service) -> Iterator[int]:
+def worker_port(installed: Deployment) -> Iterator[int]:
     """Where the worker serves metrics, beside a pool of one."""
     installed.prepare(TINY_IMAGE)
     with installed.database.transaction() as session:
@@ -38,7 +38,7 @@ def tell_worker(worker_port: int) -> Tell:
 
 
 @pytest.fixture
-def tell_api(installed: Service) -> Tell:
+def tell_api(installed: Deployment) -> Tell:
     key = installed.make_metrics_key()
     return lambda: scrape(installed.url, key)
 
@@ -50,7 +50,7 @@ def scrape(url: str, key: str) -> dict[tuple[str, ...], float]:
     return read_metrics(answer.text)
 
 
-def test_worker_serves_what_it_has_counted(installed: Service, tell_worker: Tell) -> None:
+def test_worker_serves_what_it_has_counted(installed: Deployment, tell_worker: Tell) -> None:
     eventually(lambda: tell_worker().get(REFILLS) == 1)
     with installed.user("alice") as alice:
         alice.start_sandbox()
@@ -58,7 +58,9 @@ def test_worker_serves_what_it_has_counted(installed: Service, tell_worker: Tell
     assert tell_worker()[STARTS] == 1  # counted beside it, by the API
 
 
-def test_who_removes_the_files_gets_metrics_all_the_same(installed: Service, tell_worker: Tell, tell_api: Tell) -> None:
+def test_who_removes_the_files_gets_metrics_all_the_same(
+    installed: Deployment, tell_worker: Tell, tell_api: Tell
+) -> None:
     eventually(lambda: tell_worker().get(REFILLS) == 1)
     with installed.user("alice") as alice:
         alice.start_sandbox()

@@ -1,8 +1,6 @@
 """`make restart` under load: no failed request, no lost job, no sandbox touched."""
 
 import os
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -14,11 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.services import http
-from tests.services.directories import REPOSITORY, short_directory
+from tests.services.directories import REPOSITORY
 from tests.services.engine import TINY_IMAGE
-from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
+from tests.services.supervised import SupervisedService, running_supervised
 from tests.waiting import eventually
 
 # Not one that `make run` would build for itself.
@@ -27,55 +24,11 @@ SANDBOXES = "/api/v1/sandboxes"
 PROCESSES = ("worker.1", "worker.2", "web.1", "web.2")
 
 
-@dataclass
-class Installation:
-    """The service under its supervisor, as `make run` starts it."""
-
-    url: str
-    var: Path
-    environment: dict[str, str]
-    log: Path
-
-    def client(self) -> httpx.Client:
-        """The first user's client."""
-        key = (self.var / "admin.key").read_text().strip()
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
-
-    def spawned(self, process: str) -> int:
-        """How often a process was started."""
-        return len(re.findall(rf"spawned: '{re.escape(process)}'", self.log.read_text()))
-
-    def is_ready(self) -> bool:
-        try:
-            return http.get(f"{self.url}/ready", timeout=5).status_code == 200 and (self.var / "admin.key").exists()
-        except httpx.TransportError:
-            return False
-
-
 @pytest.fixture
-def installation(engine: PrivateEngine) -> Iterator[Installation]:
+def supervised(engine: PrivateEngine) -> Iterator[SupervisedService]:
     engine.docker("tag", TINY_IMAGE, IMAGE)
-    with short_directory("rolling") as directory, Port() as port:
-        environment = os.environ | {
-            "AW_VAR_DIR": str(directory),
-            "AW_PORT": str(port),
-            "AW_GATEWAY_HOST": engine.gateway,
-            "AW_DOCKER_HOST": engine.host,
-            "AW_NODE_ADDRESS": engine.address,
-            "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
-            "AW_LOG_FORMAT": "json",
-        }
-        found = Installation(f"http://127.0.0.1:{port}", directory, environment, directory / "output")
-        command = [sys.executable, "-m", "deploy.service", "web=2", "worker=2", "flower=0"]
-        with found.log.open("ab") as output:
-            service = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
-        try:
-            eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
-            yield found
-        finally:
-            service.send_signal(signal.SIGTERM)
-            service.wait(90)
-            sys.stdout.write(found.log.read_text())  # shown with a failure
+    with running_supervised(engine, AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as supervised:
+        yield supervised
 
 
 @dataclass
@@ -113,15 +66,15 @@ class Load:
         return found
 
 
-def test_every_process_is_restarted_and_nobody_notices(installation: Installation, engine: PrivateEngine) -> None:
-    with installation.client() as client:
+def test_every_process_is_restarted_and_nobody_notices(supervised: SupervisedService, engine: PrivateEngine) -> None:
+    with supervised.client() as client:
         kept = [client.post(SANDBOXES).json()["id"] for _ in range(2)]
         eventually(lambda: all(status_of(client, sandbox_id) == "RUNNING" for sandbox_id in kept), deadline_seconds=90)
         before = [describe(client, engine, sandbox_id) for sandbox_id in kept]
-        loads = restart_under_load(installation)
+        loads = restart_under_load(supervised)
         assert [failure for load in loads for failure in load.failures] == []
         assert all(load.requests > 20 for load in loads)
-        assert {name: installation.spawned(name) for name in PROCESSES} == dict.fromkeys(PROCESSES, 2)
+        assert {name: supervised.spawned(name) for name in PROCESSES} == dict.fromkeys(PROCESSES, 2)
         names = sorted(f"aw-{name}" for name in kept)
         eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names, deadline_seconds=60)
         assert [describe(client, engine, sandbox_id) for sandbox_id in kept] == before
@@ -135,14 +88,14 @@ def test_restart_of_what_does_not_run_says_so(tmp_path: Path) -> None:
     assert "no service runs here" in done.stderr
 
 
-def restart_under_load(installation: Installation) -> list[Load]:
+def restart_under_load(supervised: SupervisedService) -> list[Load]:
     stopped = threading.Event()
-    loads = [Load(installation.client(), keeps) for keeps in (True, True, False, False)]
+    loads = [Load(supervised.client(), keeps) for keeps in (True, True, False, False)]
     threads = [threading.Thread(target=load.run, args=(stopped,)) for load in loads]
     for thread in threads:
         thread.start()
     try:
-        done = restart(installation.environment)
+        done = restart(supervised.environment)
     finally:
         stopped.set()
         for thread in threads:

@@ -1,17 +1,17 @@
 """A change behind our back is told: by the engine's events, without them, and whatever else the worker is busy with."""
 
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.models import Sandbox
-from tests.services.directories import short_directory
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
 from tests.services.engine import TINY_IMAGE
 from tests.services.engine_proxy import EngineProxy, running_engine_proxy
 from tests.services.private_engine import PrivateEngine, running_private_engine
-from tests.services.service import Client, Service
 from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
@@ -39,40 +39,30 @@ def engine() -> Iterator[PrivateEngine]:
 
 @pytest.fixture
 def proxy(engine: PrivateEngine) -> Iterator[EngineProxy]:
-    with running_engine_proxy(engine.host) as proxy:
+    with running_engine_proxy(engine) as proxy:
         yield proxy
     engine.clear()
 
 
 @pytest.fixture
-def service(
-    engine: PrivateEngine, proxy: EngineProxy, sqlite_stores: SqliteStores, valkey: Valkey
-) -> Iterator[Service]:
+def service(proxy: EngineProxy, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
     """The service, its API running, no worker yet."""
-    with short_directory("truth") as directory, sqlite_stores.fresh(directory) as database_url:
-        service = Service(
-            directory,
-            database_url=database_url,
-            broker_url=valkey.url,
-            docker_host=proxy.host,
-            gateway=engine.gateway,
-            address=engine.address,
-        )
-        service.prepare(TINY_IMAGE)
+    with (
+        sqlite_stores.fresh(tmp_path) as database_url,
+        deployed(proxy, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
+    ):
         service.add_spec(DEAF_IMAGE, {"TINY_NEVER_HEALTHY": "1"})
         service.start_api()
         yield service
-        service.stop()
-        sys.stdout.write(service.log())  # shown with a failure
 
 
 @pytest.fixture
-def alice(service: Service) -> Iterator[Client]:
+def alice(service: Deployment) -> Iterator[Client]:
     with service.user("alice") as client:
         yield client
 
 
-def follow(service: Service, **environment: str) -> None:
+def follow(service: Deployment, **environment: str) -> None:
     """Start a worker, and wait until it follows the engine's events."""
     service.start_worker(**environment)
     eventually(lambda: "following_events" in service.log())
@@ -90,7 +80,7 @@ def operate(engine: PrivateEngine, sandbox_id: str, *command: str) -> None:
     engine.docker(*command, f"aw-{sandbox_id}")
 
 
-def is_at_rest(service: Service, sandbox_id: str) -> bool:
+def is_at_rest(service: Deployment, sandbox_id: str) -> bool:
     """Whether no job has it in hand, and none is to come: who looks again saw the change by chance."""
     with service.database.reading() as session:
         row = session.get_one(Sandbox, sandbox_id)
@@ -111,14 +101,14 @@ def assert_told(alice: Client, engine: PrivateEngine, sandbox_id: str) -> None:
     assert engine.containers() == []
 
 
-def test_changes_are_told_by_events_alone(service: Service, alice: Client, engine: PrivateEngine) -> None:
+def test_changes_are_told_by_events_alone(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
     follow(service, AW_RESYNC_SECONDS=NEVER, AW_PROBE_SECONDS=NEVER)
     assert_told(alice, engine, run(alice))
 
 
 @pytest.mark.parametrize("how", ["cut", "stall"])
 def test_changes_are_told_without_events(
-    service: Service, alice: Client, engine: PrivateEngine, proxy: EngineProxy, how: str
+    service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy, how: str
 ) -> None:
     follow(service, AW_RESYNC_SECONDS="1")
     sandbox_id = run(alice)
@@ -128,7 +118,7 @@ def test_changes_are_told_without_events(
 
 
 def test_what_happened_while_nobody_followed_is_told(
-    service: Service, alice: Client, engine: PrivateEngine, proxy: EngineProxy
+    service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy
 ) -> None:
     follow(service, AW_RESYNC_SECONDS=NEVER, AW_PROBE_SECONDS=NEVER)
     sandbox_id = run(alice)
@@ -144,7 +134,7 @@ def test_what_happened_while_nobody_followed_is_told(
 
 @pytest.mark.parametrize("resync", [NEVER, "1"])
 def test_change_is_told_while_jobs_keep_every_thread_busy(
-    service: Service, alice: Client, engine: PrivateEngine, proxy: EngineProxy, resync: str
+    service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy, resync: str
 ) -> None:
     follow(service, AW_RESYNC_SECONDS=resync, AW_CONCURRENCY="1")
     if resync != NEVER:
@@ -161,7 +151,7 @@ def test_change_is_told_while_jobs_keep_every_thread_busy(
 
 
 def test_change_is_told_while_the_broker_is_away(
-    service: Service, alice: Client, engine: PrivateEngine, valkey: Valkey
+    service: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
 ) -> None:
     follow(service, AW_RESYNC_SECONDS=NEVER)
     sandbox_id = run(alice)
@@ -172,7 +162,7 @@ def test_change_is_told_while_the_broker_is_away(
 
 
 def test_sandbox_that_should_be_paused_and_was_let_go_on(
-    service: Service, alice: Client, engine: PrivateEngine
+    service: Deployment, alice: Client, engine: PrivateEngine
 ) -> None:
     follow(service, AW_RESYNC_SECONDS=NEVER)
     sandbox_id = run(alice)
@@ -183,7 +173,7 @@ def test_sandbox_that_should_be_paused_and_was_let_go_on(
 
 
 def test_agent_server_that_hangs_in_a_container_that_runs(
-    service: Service, alice: Client, engine: PrivateEngine
+    service: Deployment, alice: Client, engine: PrivateEngine
 ) -> None:
     follow(service, AW_PROBE_SECONDS="2", AW_HEALTH_TIMEOUT="8", AW_STOP_SECONDS="1")
     hung, well = run(alice), run(alice)

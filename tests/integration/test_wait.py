@@ -4,9 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 SANDBOXES = "/api/v1/sandboxes"
@@ -14,12 +15,11 @@ WAIT = {"wait": 60}
 
 
 @pytest.fixture
-def service(installed: Service) -> Service:
+def service(installed: Deployment) -> Deployment:
     """The service, running, with an image that is small and converses."""
     installed.prepare()
     installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1"})
-    installed.start_api()
-    installed.start_worker()
+    installed.start()
     return installed
 
 
@@ -51,7 +51,7 @@ def test_conversation_is_ready_in_the_answer(alice: Client) -> None:
     assert alice.start_task(task["id"]) == task
 
 
-def test_without_notices_the_answer_still_comes(installed: Service) -> None:
+def test_without_notices_the_answer_still_comes(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api(AW_REDIS_URL="redis+socket:///nowhere/broker.sock")
     installed.start_worker()
@@ -60,7 +60,7 @@ def test_without_notices_the_answer_still_comes(installed: Service) -> None:
     assert (answer.json()["status"], answer.headers["Wish-Settled"]) == ("RUNNING", "true")
 
 
-def test_process_that_ends_answers_first(installed: Service) -> None:
+def test_process_that_ends_answers_first(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api()
     with installed.user("alice") as alice, ThreadPoolExecutor(1) as pool:

@@ -7,8 +7,9 @@ from typing import Any
 from websockets.sync.client import connect
 
 from tests.services import http
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
-from tests.services.service import Client, Service
 
 WAIT = {"wait": 60}
 REQUESTS = 12
@@ -35,7 +36,7 @@ def statuses(alice: Client, sandbox_id: str) -> list[str]:
     return [move["to_status"] for move in alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions")]
 
 
-def test_many_requests_are_one_resume(installed: Service) -> None:
+def test_many_requests_are_one_resume(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     for name in ("api", "other-api"):
         installed.start_api(name)
@@ -57,7 +58,7 @@ def test_many_requests_are_one_resume(installed: Service) -> None:
     assert (log.count('"event": "waking"'), key["X-Session-API-Key"] in log) == (2, False)
 
 
-def test_a_conversation_goes_on_after_a_pause(service: Service, alice: Client) -> None:
+def test_a_conversation_goes_on_after_a_pause(service: Deployment, alice: Client) -> None:
     sandbox_id, key = start(alice, SANDBOX_IMAGE)
     path = f"{service.url}/sandbox/{sandbox_id}"
     made = http.post(f"{path}/api/conversations", headers=key, json=CONVERSATION, timeout=60)

@@ -11,10 +11,11 @@ from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, Status
 from shared.store import specs
 from tests.fixtures.model import MODEL_KEY
-from tests.metrics import read_metrics
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
+from tests.services.metrics import read_metrics
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 OWN_IMAGE = "warm-pool/tiny:1"
@@ -22,20 +23,19 @@ POOL: dict[str, Any] = {"warm_target": 2, "warm_most": 3}
 
 
 @pytest.fixture
-def service(installed: Service) -> Service:
+def service(installed: Deployment) -> Deployment:
     installed.prepare(TINY_IMAGE)
     change(installed, **POOL)
-    installed.start_api()
-    installed.start_worker()
+    installed.start()
     return installed
 
 
-def change(service: Service, image: str = TINY_IMAGE, **columns: object) -> None:
+def change(service: Deployment, image: str = TINY_IMAGE, **columns: object) -> None:
     with service.database.transaction() as session:
         specs.change(session, image, columns)
 
 
-def members(service: Service) -> dict[str, bool]:
+def members(service: Deployment) -> dict[str, bool]:
     """The pool: ids, and whether each is ready, and nobody at it."""
     with service.database.reading() as session:
         found = select(Sandbox).where(col(Sandbox.owner_id).is_(None), Sandbox.desired != Desired.DELETED)
@@ -46,7 +46,7 @@ def is_at_rest(row: Sandbox) -> bool:
     return row.due_at is None and row.lease_until is None
 
 
-def await_pool(service: Service, size: int = 2) -> set[str]:
+def await_pool(service: Deployment, size: int = 2) -> set[str]:
     """The pool, once it has so many members and all of them are ready."""
 
     def full() -> set[str]:
@@ -56,12 +56,12 @@ def await_pool(service: Service, size: int = 2) -> set[str]:
     return eventually(full)
 
 
-def await_no_pool(service: Service) -> None:
+def await_no_pool(service: Deployment) -> None:
     eventually(lambda: not members(service))
 
 
 def test_start_claims_a_member_and_the_pool_is_filled_again(
-    service: Service, alice: Client, engine: PrivateEngine
+    service: Deployment, alice: Client, engine: PrivateEngine
 ) -> None:
     pool = await_pool(service)
     assert alice.read("/api/v1/sandboxes/search")["items"] == []
@@ -85,7 +85,7 @@ def test_start_claims_a_member_and_the_pool_is_filled_again(
         assert secret not in service.log()
 
 
-def assert_told(service: Service, anybody: Client) -> None:
+def assert_told(service: Deployment, anybody: Client) -> None:
     """One start from a pool that was filled with two members and refilled with a third: by two processes."""
     assert anybody.get("/metrics").status_code == 401
     key = service.make_metrics_key()
@@ -103,7 +103,7 @@ def assert_told(service: Service, anybody: Client) -> None:
     assert told["agent_workspace_warm_pool_members", TINY_IMAGE, "ready"] == 2
 
 
-def test_claimed_sandbox_lives_as_others_do(service: Service, alice: Client, engine: PrivateEngine) -> None:
+def test_claimed_sandbox_lives_as_others_do(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
     await_pool(service)
     sandbox_id = alice.start_sandbox()
     first = alice.await_sandbox(sandbox_id, "RUNNING")
@@ -118,7 +118,7 @@ def test_claimed_sandbox_lives_as_others_do(service: Service, alice: Client, eng
     eventually(lambda: f"aw-{sandbox_id}" not in engine.containers())
 
 
-def test_members_of_a_changed_spec_go_and_new_ones_come(service: Service, engine: PrivateEngine) -> None:
+def test_members_of_a_changed_spec_go_and_new_ones_come(service: Deployment, engine: PrivateEngine) -> None:
     pool = await_pool(service)
     change(service, memory_bytes=256 * 1024**2)
     eventually(lambda: not pool & set(members(service)))
@@ -128,7 +128,7 @@ def test_members_of_a_changed_spec_go_and_new_ones_come(service: Service, engine
     assert json.loads(engine.docker("inspect", first))[0]["HostConfig"]["Memory"] == 256 * 1024**2
 
 
-def test_members_of_a_changed_image_go_and_new_ones_come(service: Service, engine: PrivateEngine) -> None:
+def test_members_of_a_changed_image_go_and_new_ones_come(service: Deployment, engine: PrivateEngine) -> None:
     change(service, warm_target=0, warm_most=0)
     await_no_pool(service)
     engine.docker("tag", TINY_IMAGE, OWN_IMAGE)
@@ -140,7 +140,7 @@ def test_members_of_a_changed_image_go_and_new_ones_come(service: Service, engin
     await_pool(service)
 
 
-def test_pool_follows_its_target(service: Service, engine: PrivateEngine) -> None:
+def test_pool_follows_its_target(service: Deployment, engine: PrivateEngine) -> None:
     await_pool(service)
     change(service, warm_target=1, warm_most=1)
     await_pool(service, 1)
@@ -149,7 +149,7 @@ def test_pool_follows_its_target(service: Service, engine: PrivateEngine) -> Non
     eventually(lambda: engine.containers() == [])
 
 
-def test_member_that_failed_is_replaced(service: Service, engine: PrivateEngine) -> None:
+def test_member_that_failed_is_replaced(service: Deployment, engine: PrivateEngine) -> None:
     pool = await_pool(service)
     dead = pool.pop()
     engine.docker("kill", f"aw-{dead}")
@@ -158,7 +158,9 @@ def test_member_that_failed_is_replaced(service: Service, engine: PrivateEngine)
     eventually(lambda: f"aw-{dead}" not in engine.containers())
 
 
-def test_claim_of_a_member_that_died_unseen_boots_anew(service: Service, alice: Client, engine: PrivateEngine) -> None:
+def test_claim_of_a_member_that_died_unseen_boots_anew(
+    service: Deployment, alice: Client, engine: PrivateEngine
+) -> None:
     pool = await_pool(service)
     service.freeze_between_writes("worker")
     for member in pool:
@@ -169,7 +171,7 @@ def test_claim_of_a_member_that_died_unseen_boots_anew(service: Service, alice: 
     alice.await_sandbox(sandbox_id, "RUNNING")
 
 
-def test_worker_that_dies_after_a_claim_is_followed_by_one_that_goes_on(service: Service, alice: Client) -> None:
+def test_worker_that_dies_after_a_claim_is_followed_by_one_that_goes_on(service: Deployment, alice: Client) -> None:
     pool = await_pool(service)
     service.kill("worker")
     started = [alice.start_sandbox() for _ in range(3)]
@@ -179,12 +181,13 @@ def test_worker_that_dies_after_a_claim_is_followed_by_one_that_goes_on(service:
         alice.await_sandbox(sandbox_id, "RUNNING")
 
 
-def test_real_agent_server_waits_and_converses(installed: Service, model: ScriptedModel, engine: PrivateEngine) -> None:
+def test_real_agent_server_waits_and_converses(
+    installed: Deployment, model: ScriptedModel, engine: PrivateEngine
+) -> None:
     """A conversation in a sandbox that was booted for nobody, stopped, and booted again for its owner."""
     installed.prepare(SANDBOX_IMAGE)
     change(installed, SANDBOX_IMAGE, warm_target=1, warm_most=1)
-    installed.start_api()
-    installed.start_worker()
+    installed.start()
     [member] = await_pool(installed, 1)
     with installed.user("alice") as alice:
         settings = {"llm_model": "openai/greeter", "llm_base_url": model.url, "llm_api_key": MODEL_KEY}
@@ -201,13 +204,12 @@ def test_real_agent_server_waits_and_converses(installed: Service, model: Script
         assert again["sandbox_id"] == member
 
 
-def test_specs_that_can_not_wait_start_cold(installed: Service) -> None:
+def test_specs_that_can_not_wait_start_cold(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     with installed.database.transaction() as session:
         session.get_one(SandboxSpec, TINY_IMAGE).env = {"TINY_EAGER": "1"}
     change(installed, **POOL)
-    installed.start_api()
-    installed.start_worker()
+    installed.start()
 
     def told() -> str:
         with installed.database.reading() as session:

@@ -7,14 +7,15 @@ from websockets.sync.client import connect
 
 from deploy.demo.scripted_model import ScriptedModel
 from tests.fixtures.model import MODEL_KEY, RESTING
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 SEARCH = "/api/conversations/{id}/events/search"
 
 
-def test_what_it_does_is_seen_while_it_does_it(service: Service, alice: Client, model: ScriptedModel) -> None:
+def test_what_it_does_is_seen_while_it_does_it(service: Deployment, alice: Client, model: ScriptedModel) -> None:
     settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
     assert alice.post("/api/settings", json=settings).status_code == 200
     sandbox = alice.post("/api/v1/sandboxes", params={"wait": 60, "sandbox_spec_id": SANDBOX_IMAGE}).json()

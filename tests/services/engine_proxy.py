@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.services.deployment import Engine
 from tests.services.directories import short_directory
 
 CHUNK = 65536
@@ -15,11 +16,11 @@ EVENTS = b"/events?"
 class EngineProxy:
     """Passes everything on, except what it is told not to: only streams of events are ever harmed."""
 
-    def __init__(self, path: Path, engine_host: str) -> None:
-        self.host = f"unix://{path}"
+    def __init__(self, path: Path, engine: Engine) -> None:
+        self.host, self.gateway, self.address = f"unix://{path}", engine.gateway, engine.address
         # How many streams were ended or silenced.
         self.harmed = 0
-        self._engine = engine_host.removeprefix("unix://")
+        self._engine = engine.host.removeprefix("unix://")
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen(128)
@@ -117,10 +118,10 @@ class _Stream:
 
 
 @contextmanager
-def running_engine_proxy(engine_host: str) -> Iterator[EngineProxy]:
+def running_engine_proxy(engine: Engine) -> Iterator[EngineProxy]:
     """A socket before that engine's, for the length of the block."""
     with short_directory("proxy") as directory:
-        proxy = EngineProxy(directory / "docker.sock", engine_host)
+        proxy = EngineProxy(directory / "docker.sock", engine)
         try:
             yield proxy
         finally:

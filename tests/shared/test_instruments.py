@@ -15,9 +15,9 @@ from shared import changes, counter_files, instruments
 from shared.database import Database
 from shared.instruments import Source
 from shared.settings import Settings
-from tests.metrics import read_metrics
 from tests.services import http
 from tests.services.directories import REPOSITORY
+from tests.services.metrics import read_metrics
 from tests.services.ports import Port
 
 STARTS = "agent_workspace_sandbox_starts_total"

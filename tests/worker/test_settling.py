@@ -11,7 +11,7 @@ from shared.states import Desired, Status
 from shared.store import wishes
 from tests.factories import Person
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.metrics import read_metrics
+from tests.services.metrics import read_metrics
 from tests.worker.scenes import row, start, warm
 from worker.converge import converge
 from worker.parts import Parts

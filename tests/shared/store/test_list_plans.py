@@ -19,8 +19,8 @@ from shared.store.events import EventFilter
 from shared.store.pages import Order, encode_page_id
 from tests.bench.seeding import NEWEST, Seeded, seed
 from tests.factories import VAULT
-from tests.plans import plans_of_sessions
 from tests.services.stores import Stores
+from tests.shared.store.plans import plans_of_sessions
 
 # Enough for the planners to have a choice.
 SIZE = 5_000

@@ -15,7 +15,7 @@ from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, Status
 from shared.store import claims, nodes, sandboxes, warm_pool
 from tests.factories import NODE_ID, VAULT, Person
-from tests.plans import plans_of_sessions
+from tests.shared.store.plans import plans_of_sessions
 
 RETIRED = 3000
 # Each holds what is not deleted, and nothing else.

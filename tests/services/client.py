@@ -1,0 +1,63 @@
+"""The wire: a user's HTTP client of a service, with the verbs that tests are about."""
+
+from typing import Any
+
+import httpx
+
+from tests.factories import Person
+from tests.services import http
+from tests.waiting import eventually
+
+
+class Client(httpx.Client):
+    """A user's client."""
+
+    def __init__(self, url: str, person: Person) -> None:
+        super().__init__(base_url=url, headers=person.headers, timeout=90, verify=http.NO_CERTIFICATES, trust_env=False)
+        self.person = person
+
+    def sandbox(self, sandbox_id: str) -> dict[str, Any] | None:
+        """A sandbox as the batch get shows it."""
+        found: dict[str, Any] | None = self.read("/api/v1/sandboxes", id=sandbox_id)[0]
+        return found
+
+    def start_sandbox(self, spec_id: str | None = None) -> str:
+        """Start a sandbox; its id."""
+        answer = self.post("/api/v1/sandboxes", params={"sandbox_spec_id": spec_id} if spec_id else None)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["id"])
+
+    def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 60) -> dict[str, Any]:
+        """The sandbox once it has that status; an ERROR that is not waited for fails."""
+
+        def there() -> dict[str, Any] | None:
+            found = self.sandbox(sandbox_id)
+            assert found is not None
+            assert found["status"] in (status, "STARTING", "RUNNING", "PAUSED"), found
+            return found if found["status"] == status else None
+
+        return eventually(there, deadline_seconds=deadline_seconds) or {}
+
+    def start_conversation(self, **request: object) -> str:
+        """Ask for a conversation; the start task's id."""
+        answer = self.post("/api/v1/app-conversations", json=request)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["id"])
+
+    def start_task(self, task_id: str) -> dict[str, Any]:
+        """A start task as the batch get shows it."""
+        found: dict[str, Any] = self.read("/api/v1/app-conversations/start-tasks", ids=task_id)[0]
+        return found
+
+    def await_start(self, task_id: str, *, status: str = "READY", deadline_seconds: float = 90) -> dict[str, Any]:
+        """The start task once it is final, which must be so in that status."""
+        eventually(lambda: self.start_task(task_id)["status"] in ("READY", "ERROR"), deadline_seconds=deadline_seconds)
+        task = self.start_task(task_id)
+        assert task["status"] == status, task
+        return task
+
+    def read(self, path: str, **params: Any) -> Any:
+        """What a GET answers."""
+        answer = self.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()

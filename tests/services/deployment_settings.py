@@ -1,0 +1,23 @@
+"""Sets of settings for deployments. With `{}` a deployment has the service's own defaults."""
+
+# For tests: nobody waits long for a lease to run out, for a sweep, or for a comparison with the engine.
+SHORTENED = {
+    "AW_LEASE_SECONDS": "3",
+    "AW_REPUBLISH_SECONDS": "1",
+    "AW_SWEEP_SECONDS": "0.3",
+    "AW_RESYNC_SECONDS": "3",
+    "AW_HEARTBEAT_SECONDS": "1",
+}
+# For tests that wait for a node to be LOST. Others keep the default, so that a slow machine loses none.
+LOST_SOON = {"AW_NODE_LOST_SECONDS": "3"}
+# For drills that kill a process hundreds of times, and wait for its leases to run out each time.
+SHORTEST = {
+    "AW_LEASE_SECONDS": "1",
+    "AW_REPUBLISH_SECONDS": "0.5",
+    "AW_SWEEP_SECONDS": "0.2",
+    "AW_RESYNC_SECONDS": "1",
+    "AW_HEARTBEAT_SECONDS": "0.5",
+    "AW_NODE_LOST_SECONDS": "1",
+    "AW_STOP_SECONDS": "1",
+    "AW_FIRST_MESSAGE_SECONDS": "0.2",
+}

@@ -1,0 +1,73 @@
+"""The service under its supervisor, as `make run` starts it, with its own broker and database."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tests.services import http
+from tests.services.deployment import Engine, engine_settings
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.ports import Port
+from tests.waiting import eventually
+
+
+@dataclass
+class SupervisedService:
+    """A running supervisor; `environment` is that of its processes and of commands about it."""
+
+    url: str
+    var: Path
+    environment: dict[str, str]
+    log: Path
+
+    def client(self) -> httpx.Client:
+        """The first user's client."""
+        key = (self.var / "admin.key").read_text().strip()
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+
+    def spawned(self, process: str) -> int:
+        """How often a process was started."""
+        return len(re.findall(rf"spawned: '{re.escape(process)}'", self.log.read_text()))
+
+    def is_ready(self) -> bool:
+        """Whether it answers, and the first user's key is there."""
+        try:
+            return http.get(f"{self.url}/ready", timeout=5).status_code == 200 and (self.var / "admin.key").exists()
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def running_supervised(
+    engine: Engine, *processes: str, repository: Path = REPOSITORY, **settings: str
+) -> Iterator[SupervisedService]:
+    """The service beside that engine, ready.
+
+    Args:
+        engine: where its sandboxes run.
+        processes: how many of each; two API processes and two workers unless it is said.
+        repository: whose code is run.
+        settings: environment variables beside those that connect it with the engine.
+    """
+    with short_directory("supervised") as directory, Port() as port:
+        own = {"AW_VAR_DIR": str(directory), "AW_PORT": str(port), "AW_LOG_FORMAT": "json"}
+        environment = os.environ | own | engine_settings(engine) | settings
+        found = SupervisedService(f"http://127.0.0.1:{port}", directory, environment, directory / "output")
+        command = [sys.executable, "-m", "deploy.service", *(processes or ("web=2", "worker=2", "flower=0"))]
+        with found.log.open("ab") as output:
+            service = subprocess.Popen(command, cwd=repository, env=environment, stdout=output, stderr=output)
+        try:
+            eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
+            yield found
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.wait(90)
+            sys.stdout.write(found.log.read_text())  # shown with a failure
