@@ -5,15 +5,20 @@ from typing import Any, TypeVar
 from sqlalchemy import inspect, text
 
 from shared.database import Database
-from shared.models import Conversation, Sandbox
+from shared.models import Conversation, Sandbox, StartTask
 
-Row = TypeVar("Row", Conversation, Sandbox)
+Row = TypeVar("Row", Conversation, Sandbox, StartTask)
 
 
 def as_stored(database: Database, row: Row) -> Row:
     """The same row, read again."""
+    return stored_row(database, type(row), row.id)
+
+
+def stored_row(database: Database, table: type[Row], row_id: str) -> Row:
+    """The row of that id."""
     with database.reading() as session:
-        return session.get_one(type(row), row.id)
+        return session.get_one(table, row_id)
 
 
 def all_rows(database: Database) -> dict[str, list[Any]]:

@@ -15,15 +15,11 @@ from shared.states import Desired, Reason, Status
 from tests.api.answers import get_json
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_sandbox, make_spec, session_key_of
+from tests.rows import stored_row
 
 PATH = "/api/v1/sandboxes"
 _get = partial(get_json, PATH)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def _row(database: Database, sandbox_id: str) -> Sandbox:
-    with database.reading() as session:
-        return session.get_one(Sandbox, sandbox_id)
 
 
 class TestStart:
@@ -40,7 +36,7 @@ class TestStart:
         assert (shown["status"], shown["desired_status"]) == ("STARTING", "RUNNING")
         assert (shown["sandbox_spec_id"], shown["created_by_user_id"]) == (spec.id, user.id)
         assert (shown["session_api_key"], shown["exposed_urls"]) == (None, None)
-        row = _row(database, shown["id"])
+        row = stored_row(database, Sandbox, shown["id"])
         assert (row.node_id, row.due_at is not None) == (node.id, True)
         assert publisher.jobs == [StartSandbox(shown["id"], node.id)]
         [move] = _get(client, user, f"/{shown['id']}/transitions")
@@ -70,7 +66,7 @@ class TestStart:
     @pytest.mark.usefixtures("spec")
     def test_without_a_node_it_waits(self, client: TestClient, user: Person, database: Database) -> None:
         shown = client.post(PATH, headers=user.headers).json()
-        row = _row(database, shown["id"])
+        row = stored_row(database, Sandbox, shown["id"])
         assert (row.node_id, row.status) == (None, Status.STARTING)
 
 
@@ -100,7 +96,7 @@ def test_commands_write_wishes(
     answer = client.request(method, f"{PATH}/{sandbox.id}{path}", headers=user.headers)
     expected: dict[str, Any] = {"success": True} | ({"paused_sandbox_ids": []} if desired == Desired.RUNNING else {})
     assert (answer.status_code, answer.json()) == (200, expected)
-    row = _row(database, sandbox.id)
+    row = stored_row(database, Sandbox, sandbox.id)
     assert (row.desired, row.generation) == (desired, sandbox.generation + 1)
     assert row.status == status  # the fact is the worker's to write
     assert row.due_at is not None
@@ -134,7 +130,7 @@ def test_pauses_of_no_known_kind(
     sandbox = make_sandbox(database, user)
     answer = client.post(f"{PATH}/{sandbox.id}/pause", params={"kind": kind}, headers=user.headers)
     assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "kind"])
-    assert _row(database, sandbox.id).generation == sandbox.generation
+    assert stored_row(database, Sandbox, sandbox.id).generation == sandbox.generation
     assert publisher.jobs == []
 
 
@@ -166,7 +162,7 @@ class TestShow:
 
     def test_the_key_is_nowhere_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
         sandbox = make_sandbox(database, user)
-        assert session_key_of(sandbox) not in str(_row(database, sandbox.id))
+        assert session_key_of(sandbox) not in str(stored_row(database, Sandbox, sandbox.id))
         assert session_key_of(sandbox) in str(_get(client, user, f"/{sandbox.id}"))
 
 

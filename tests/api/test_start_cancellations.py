@@ -8,21 +8,17 @@ from fastapi.testclient import TestClient
 from shared.database import Database
 from shared.ids import new_id
 from shared.jobs import CancelStart
-from shared.models import Sandbox, StartTask
+from shared.models import Sandbox
 from shared.states import Reason, Stage
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_start_task
+from tests.rows import as_stored
 
 PATH = "/api/v1/app-conversations/start-tasks"
 
 
 def cancel(client: TestClient, person: Person, task_id: str) -> Any:
     return client.post(f"{PATH}/{task_id}/cancel", headers=person.headers)
-
-
-def stored(database: Database, task: StartTask) -> StartTask:
-    with database.reading() as session:
-        return session.get_one(StartTask, task.id)
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -42,7 +38,7 @@ def test_defect_52_one_on_its_way_is_withdrawn(
     )
     answer = cancel(client, user, task.id)
     assert (answer.status_code, answer.json()["id"], answer.json()["status"]) == (200, task.id, stage)
-    row = stored(database, task)
+    row = as_stored(database, task)
     assert row.cancelled_at is not None
     assert row.due_at is not None
     assert (row.stage, row.fence) == (stage, 3)  # what it is, its worker says
@@ -52,9 +48,9 @@ def test_defect_52_one_on_its_way_is_withdrawn(
 def test_again_it_is_the_same_wish(client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
     task = make_start_task(database, user, sandbox)
     assert cancel(client, user, task.id).status_code == 200
-    first = stored(database, task).cancelled_at
+    first = as_stored(database, task).cancelled_at
     assert cancel(client, user, task.id).status_code == 200
-    assert stored(database, task).cancelled_at == first
+    assert as_stored(database, task).cancelled_at == first
 
 
 def test_one_that_is_ready_stays(client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
@@ -62,7 +58,7 @@ def test_one_that_is_ready_stays(client: TestClient, user: Person, sandbox: Sand
     answer = cancel(client, user, task.id)
     assert answer.status_code == 409
     assert f"DELETE /api/v1/app-conversations/{task.conversation_id}" in answer.json()["detail"]
-    assert stored(database, task) == task
+    assert as_stored(database, task) == task
 
 
 @pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.CLONE_FAILED])
@@ -72,7 +68,7 @@ def test_one_that_has_failed_stays(
     task = make_start_task(database, user, sandbox, stage=Stage.ERROR, reason=reason)
     answer = cancel(client, user, task.id)
     assert (answer.status_code, answer.json()["status"], answer.json()["reason"]) == (200, "ERROR", reason)
-    assert stored(database, task) == task
+    assert as_stored(database, task) == task
 
 
 def test_nobody_else_s(client: TestClient, user: Person, other_user: Person, database: Database) -> None:
@@ -80,13 +76,13 @@ def test_nobody_else_s(client: TestClient, user: Person, other_user: Person, dat
     assert cancel(client, user, task.id).status_code == 404
     assert cancel(client, user, new_id()).status_code == 404
     assert cancel(client, user, "nonsense").status_code == 422
-    assert stored(database, task).cancelled_at is None
+    assert as_stored(database, task).cancelled_at is None
 
 
 def test_one_without_a_sandbox(client: TestClient, user: Person, database: Database) -> None:
     task = make_start_task(database, user)
     assert cancel(client, user, task.id).status_code == 200
-    assert stored(database, task).cancelled_at is not None
+    assert as_stored(database, task).cancelled_at is not None
 
 
 def test_defect_52_one_is_read_by_its_id(

@@ -16,6 +16,7 @@ from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox, StartTask
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import overlap
+from tests.rows import stored_row
 
 A_WHILE = 10.0
 PAST = timedelta(seconds=1)
@@ -38,11 +39,6 @@ def claimed(database: Database, row_id: str, owner: str = "w1", seconds: float =
     return sandbox
 
 
-def load(database: Database, row_id: str) -> Sandbox:
-    with database.reading() as session:
-        return session.get_one(Sandbox, row_id)
-
-
 def take(database: Database, **arguments: Any) -> list[str]:
     with database.transaction() as session:
         return take_in(session, **arguments)
@@ -55,7 +51,7 @@ def take_in(session: Session, **arguments: Any) -> list[str]:
 
 def test_claim_takes_a_row_that_is_due(database: Database, row: Sandbox) -> None:
     mine = claimed(database, row.id, "w1")
-    stored = load(database, row.id)
+    stored = stored_row(database, Sandbox, row.id)
     assert (stored.lease_owner, stored.fence, stored.due_at) == ("w1", row.fence + 1, None)
     assert stored.lease_until is not None
     assert stored.lease_until > now()
@@ -65,7 +61,7 @@ def test_claim_takes_a_row_that_is_due(database: Database, row: Sandbox) -> None
 def test_claim_leaves_a_row_that_wants_nothing(database: Database, user: Person) -> None:
     quiet = make_sandbox(database, user)
     assert claim(database, quiet.id) is None
-    assert load(database, quiet.id).fence == quiet.fence
+    assert stored_row(database, Sandbox, quiet.id).fence == quiet.fence
 
 
 def test_claim_of_an_unknown_row_is_none(database: Database) -> None:
@@ -77,7 +73,7 @@ def test_claim_leaves_a_row_that_is_held(database: Database, row: Sandbox) -> No
     with database.transaction() as session:
         leases.mark_due(session, Sandbox, row.id, now())
     assert claim(database, row.id, "w2") is None
-    assert load(database, row.id).fence == held.fence
+    assert stored_row(database, Sandbox, row.id).fence == held.fence
 
 
 def test_twin_claims_have_one_winner(database: Database, row: Sandbox) -> None:
@@ -87,7 +83,7 @@ def test_twin_claims_have_one_winner(database: Database, row: Sandbox) -> None:
     first, second = overlap(database, by("w1"), by("w2"))
     assert first is not None
     assert second is None
-    assert load(database, row.id).lease_owner == "w1"
+    assert stored_row(database, Sandbox, row.id).lease_owner == "w1"
 
 
 def test_many_claims_at_once_have_one_winner(database: Database, row: Sandbox) -> None:
@@ -100,14 +96,14 @@ def test_many_claims_at_once_have_one_winner(database: Database, row: Sandbox) -
     with ThreadPoolExecutor(6) as pool:
         winners = [won for won in pool.map(attempt, range(6)) if won is not None]
     assert len(winners) == 1
-    assert load(database, row.id).fence == winners[0].fence == row.fence + 1
+    assert stored_row(database, Sandbox, row.id).fence == winners[0].fence == row.fence + 1
 
 
 def test_an_expired_lease_is_taken_over(database: Database, row: Sandbox) -> None:
     old = claimed(database, row.id, "w1", seconds=-1)
     new = claimed(database, row.id, "w2")
     assert new.fence == old.fence + 1
-    assert load(database, row.id).lease_owner == "w2"
+    assert stored_row(database, Sandbox, row.id).lease_owner == "w2"
 
 
 @pytest.mark.parametrize(
@@ -125,10 +121,10 @@ def test_the_old_fence_can_write_nothing(
 ) -> None:
     old = claimed(database, row.id, "w1", seconds=-1)
     claimed(database, row.id, "w2")
-    before = load(database, row.id).model_dump()
+    before = stored_row(database, Sandbox, row.id).model_dump()
     with pytest.raises(LeaseLost), database.transaction() as session:
         late(session, old)
-    assert load(database, row.id).model_dump() == before
+    assert stored_row(database, Sandbox, row.id).model_dump() == before
 
 
 def test_a_late_write_that_waits_for_the_new_owner_is_lost(database: Database, row: Sandbox) -> None:
@@ -143,14 +139,14 @@ def test_a_late_write_that_waits_for_the_new_owner_is_lost(database: Database, r
         return "lost"
 
     assert overlap(database, take_over, write_late)[1] == "lost"
-    assert load(database, row.id).detail is None
+    assert stored_row(database, Sandbox, row.id).detail is None
 
 
 def test_an_expired_lease_nobody_took_over_still_writes(database: Database, row: Sandbox) -> None:
     mine = claimed(database, row.id, seconds=-1)
     with database.transaction() as session:
         leases.write(session, Sandbox, row.id, mine.fence, detail="slow but alone")
-    assert load(database, row.id).detail == "slow but alone"
+    assert stored_row(database, Sandbox, row.id).detail == "slow but alone"
 
 
 def test_renew_holds_the_row_for_longer(database: Database, row: Sandbox) -> None:
@@ -164,7 +160,7 @@ def test_release_leaves_a_row_that_wants_nothing(database: Database, row: Sandbo
     mine = claimed(database, row.id)
     with database.transaction() as session:
         leases.release(session, Sandbox, row.id, mine.fence)
-    stored = load(database, row.id)
+    stored = stored_row(database, Sandbox, row.id)
     assert (stored.lease_owner, stored.lease_until, stored.due_at) == (None, None, None)
     assert claim(database, row.id) is None
 
@@ -173,7 +169,7 @@ def test_release_asks_for_another_look(database: Database, row: Sandbox) -> None
     mine, retry_at = claimed(database, row.id), after(A_WHILE)
     with database.transaction() as session:
         leases.release(session, Sandbox, row.id, mine.fence, retry_at)
-    assert load(database, row.id).due_at == retry_at
+    assert stored_row(database, Sandbox, row.id).due_at == retry_at
 
 
 @pytest.mark.parametrize("retry_in", [None, A_WHILE])
@@ -183,7 +179,7 @@ def test_release_keeps_what_was_asked_for_meanwhile(database: Database, row: San
         leases.mark_due(session, Sandbox, row.id, asked)
     with database.transaction() as session:
         leases.release(session, Sandbox, row.id, mine.fence, after(retry_in) if retry_in else None)
-    assert load(database, row.id).due_at == asked
+    assert stored_row(database, Sandbox, row.id).due_at == asked
     assert claim(database, row.id, "w2") is not None
 
 
@@ -197,7 +193,7 @@ def test_a_wish_that_comes_during_the_release_is_kept(database: Database, row: S
         leases.release(session, Sandbox, row.id, mine.fence, after(A_WHILE))
 
     overlap(database, ask, let_go)
-    assert load(database, row.id).due_at == asked
+    assert stored_row(database, Sandbox, row.id).due_at == asked
 
 
 def test_take_due_hands_out_what_is_due(database: Database, user: Person, row: Sandbox) -> None:
@@ -205,7 +201,7 @@ def test_take_due_hands_out_what_is_due(database: Database, user: Person, row: S
     make_sandbox(database, user, due_at=after(A_WHILE))
     again_at = after(A_WHILE)
     assert take(database, again_at=again_at) == [row.id]
-    assert load(database, row.id).due_at == again_at
+    assert stored_row(database, Sandbox, row.id).due_at == again_at
     assert take(database) == []
 
 
@@ -243,7 +239,7 @@ def test_take_due_leaves_a_row_that_is_claimed_meanwhile(database: Database, row
         return leases.claim(session, Sandbox, row.id, "w1", A_WHILE) is not None
 
     assert overlap(database, claim_it, take_in) == (True, [])
-    assert load(database, row.id).due_at is None
+    assert stored_row(database, Sandbox, row.id).due_at is None
 
 
 def test_take_due_keeps_to_its_condition_and_limit(database: Database, user: Person, row: Sandbox) -> None:

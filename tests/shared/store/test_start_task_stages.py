@@ -8,13 +8,9 @@ from shared.models import StartTask
 from shared.states import FINAL_STAGES, Reason, Stage, stage_moves
 from shared.store import start_tasks
 from tests.factories import Person, make_start_task
+from tests.rows import as_stored
 
 ORDER = list(Stage)
-
-
-def load(database: Database, task: StartTask) -> StartTask:
-    with database.reading() as session:
-        return session.get_one(StartTask, task.id)
 
 
 def advance(database: Database, task: StartTask, stage: Stage, reason: Reason | None = None) -> None:
@@ -27,7 +23,7 @@ def test_every_legal_stage_is_written(database: Database, user: Person, before: 
     for after in stage_moves(before):
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         advance(database, task, after, Reason.INTERNAL_ERROR)
-        stored = load(database, task)
+        stored = as_stored(database, task)
         assert (stored.stage, stored.reason, stored.detail) == (after, Reason.INTERNAL_ERROR, "why")
         assert stored.secrets == (None if after in FINAL_STAGES else "ciphertext")
         assert task.stage == after
@@ -37,10 +33,10 @@ def test_every_legal_stage_is_written(database: Database, user: Person, before: 
 def test_every_illegal_stage_is_refused_and_writes_nothing(database: Database, user: Person, before: Stage) -> None:
     for after in set(Stage) - stage_moves(before):
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
-        stored = load(database, task).model_dump()
+        stored = as_stored(database, task).model_dump()
         with pytest.raises(IllegalMove, match=f"{before} → {after}"):
             advance(database, task, after)
-        assert load(database, task).model_dump() == stored
+        assert as_stored(database, task).model_dump() == stored
         assert task.stage == before
 
 
@@ -60,5 +56,5 @@ def test_an_old_fence_advances_nothing(database: Database, user: Person) -> None
     task.fence = 1
     with pytest.raises(LeaseLost):
         advance(database, task, Stage.READY)
-    assert load(database, task).stage == Stage.WORKING
+    assert as_stored(database, task).stage == Stage.WORKING
     assert task.stage == Stage.WORKING
