@@ -12,6 +12,7 @@ from shared.database import Database
 from shared.logs import configure_logs
 from shared.settings import Settings
 from tests.factories import SECRET_KEY, VAULT
+from tests.kinds import DATABASES, kind_of
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores, SqliteStores, Stores
 
@@ -25,6 +26,7 @@ pytest_plugins = [
     "tests.fixtures.model",
     "tests.fixtures.people",
     "tests.fixtures.rows",
+    "tests.selection",
 ]
 
 
@@ -48,18 +50,21 @@ def sqlite_stores(tmp_path_factory: pytest.TempPathFactory) -> SqliteStores:
 
 
 @pytest.fixture(scope="session")
-def postgres_stores(postgres_server: Postgres) -> PostgresStores:
-    """Where fresh PostgreSQL databases come from."""
-    return PostgresStores(postgres_server)
+def postgres_stores(postgres_server: Postgres) -> Iterator[PostgresStores]:
+    """Where fresh and cleared PostgreSQL databases come from."""
+    stores = PostgresStores(postgres_server)
+    yield stores
+    stores.close()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A migrated, empty database of the test's own; each test runs on both kinds."""
+    """A migrated, empty database that nothing else uses meanwhile; each test runs on both kinds."""
     stores: Stores = request.getfixturevalue(
         {"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}[request.param]
     )
-    with stores.fresh(tmp_path) as url:
+    needs_own = kind_of(request.node) != "unit" or request.node.get_closest_marker("own_database")
+    with (stores.fresh if needs_own else stores.cleared)(tmp_path) as url:
         yield url
 
 

@@ -25,7 +25,7 @@ def short_directory(kind: str, *, in_memory: bool = False) -> Iterator[Path]:
         kind: what it is for, in its name.
         in_memory: nothing in it needs a disk; without room in memory it is on one all the same.
     """
-    root = MEMORY if in_memory and _has_room(MEMORY) else ROOT
+    root = MEMORY if in_memory and has_room(MEMORY) else ROOT
     for left in root.glob(f"aw-{kind}-*-*"):
         if leases.has_ended(left.name.split("-")[2]):
             _remove(left)
@@ -36,7 +36,8 @@ def short_directory(kind: str, *, in_memory: bool = False) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _has_room(root: Path) -> bool:
+def has_room(root: Path) -> bool:
+    """Whether servers can keep their files there."""
     return os.access(root, os.W_OK) and shutil.disk_usage(root).free >= ENOUGH_BYTES
 
 

@@ -85,18 +85,19 @@ class Postgres:
         """Remove a database, whoever is still connected to it."""
         self._execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-    def _execute(self, statement: str) -> None:
-        with self._connect() as connection:
-            connection.execute(statement.encode())
+    def connect(self, name: str = "postgres") -> psycopg.Connection:
+        """A connection to a database, as its superuser; each statement is a transaction."""
+        return psycopg.connect(host=str(self._directory), user=USER, dbname=name, autocommit=True)
 
-    def _connect(self) -> psycopg.Connection:
-        return psycopg.connect(host=str(self._directory), user=USER, dbname="postgres", autocommit=True)
+    def _execute(self, statement: str) -> None:
+        with self.connect() as connection:
+            connection.execute(statement.encode())
 
     def _answers(self) -> bool:
         if self._server is not None and self._server.poll() is not None:
             raise RuntimeError(f"PostgreSQL did not start: {(self._directory / 'log').read_text()}")
         try:
-            self._connect().close()
+            self.connect().close()
         except psycopg.OperationalError:
             return False
         return True

@@ -1,0 +1,64 @@
+"""How much repeated and random work tests do: least in the inner loop, most at night.
+
+It is set before test modules are imported, by pytest's options (`tests.selection`).
+"""
+
+import random
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import hypothesis
+
+Value = TypeVar("Value")
+
+
+class Effort(StrEnum):
+    """For whom tests run."""
+
+    QUICK = "quick"
+    CHANGE = "change"
+    THOROUGH = "thorough"
+
+
+_effort = Effort.CHANGE
+_seed = 0
+
+
+def set_effort(effort: Effort, seed: int) -> None:
+    """Decide what `choose` and `first_seed` answer in this process."""
+    global _effort, _seed
+    _effort, _seed = effort, seed
+
+
+def choose(*, quick: Value, change: Value, thorough: Value) -> Value:
+    """The one of these that is asked for: in `make unit`, for a change, at night."""
+    return {Effort.QUICK: quick, Effort.CHANGE: change, Effort.THOROUGH: thorough}[_effort]
+
+
+def is_thorough() -> bool:
+    """Whether tests run at night."""
+    return _effort == Effort.THOROUGH
+
+
+def first_seed() -> int:
+    """Where a test that counts through seeds begins: at 0, and at night at the number that pytest's header names."""
+    return _seed
+
+
+def new_seed() -> int:
+    """A seed that no run has had."""
+    return random.SystemRandom().randrange(1, 10**9)
+
+
+def bounds(*, max_examples: int, **options: object) -> "hypothesis.settings":
+    """Hypothesis's settings: the same examples for each change, others each night."""
+    import hypothesis  # noqa: PLC0415 - few tests need it, and every process of the suite imports this module
+
+    return hypothesis.settings(
+        max_examples=choose(quick=max_examples, change=max_examples, thorough=max(200, max_examples)),
+        derandomize=not is_thorough(),
+        database=None,
+        deadline=None,
+        **options,  # type: ignore[arg-type]
+    )

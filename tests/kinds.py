@@ -1,0 +1,91 @@
+"""What a test needs, by its fixtures and its folder: nobody marks a test by hand, and so nobody forgets to."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, get_args
+
+import pytest
+
+# The values of every fixture's parameter that decides about the database.
+DATABASES = ("sqlite", "postgresql")
+KINDS = {
+    "unit": "needs no Docker Engine",
+    "real": "needs an engine, sandboxes or the service's processes",
+    "drill": "kills processes at failpoints",
+    "chaos": "breaks everything at random, alone on the machine",
+}
+OTHER_MARKS = {
+    "no_rerun": "never run again after a failure: a race that it finds once is a finding",
+    "own_database": "needs a database that no other test has used",
+}
+CHAOS = "tests/drills/chaos/test_chaos.py"
+DRILL_FIXTURES = {"lanes"}
+REAL_FOLDERS = ("tests/integration/", "tests/clients/", "tests/browser/", "tests/bench/test_bench.py")
+REAL_FIXTURES = {"engine_of_our_own", "site", "sandbox_url"}
+# Fixtures that return these need an engine, whatever their names are.
+REAL_HOMES = ("tests.services.", "tests.integration.", "tests.clients.", "worker.engine")
+LIGHT_SERVICES = {
+    f"tests.services.{name}" for name in ("git_http", "postgres", "stores", "valkey", "cleared_database", "processes")
+}
+# Of a fixture with several parameters, such as `params=["fake", "docker"]`, or names of our images.
+REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
+NO_RERUN = (
+    "tests/drills/",
+    "tests/integration/test_faults.py",
+    "tests/integration/test_nodes.py",
+    "tests/integration/test_rolling_restart.py",
+    "tests/integration/test_truth.py",
+    "tests/shared/test_failpoints.py",
+    "tests/shared/test_lost_connections.py",
+    "tests/worker/test_converge_properties.py",
+    "tests/worker/test_dead_workers.py",
+    "tests/worker/test_interleavings.py",
+    "tests/worker/test_lost_nodes.py",
+    "tests/worker/test_plan_walk.py",
+    "tests/worker/test_start_interruptions.py",
+)
+
+
+def kind_of(item: pytest.Item) -> str:
+    """The mark of a test."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if item.nodeid.startswith(CHAOS):
+        return "chaos"
+    if fixtures & DRILL_FIXTURES:
+        return "drill"
+    parameters = parameters_of(item)
+    if "fake" in parameters:
+        return "unit"
+    is_real = item.nodeid.startswith(REAL_FOLDERS) or any(one.startswith(REAL_PARAMETERS) for one in parameters)
+    return "real" if is_real or any(_is_real(name, fixture) for name, fixture in _fixtures(item)) else "unit"
+
+
+def group_of(item: pytest.Item) -> str:
+    """The tests that share an engine or a service for the length of a module; empty: it shares none."""
+    if kind_of(item) == "unit":
+        return ""
+    shared = (name for name, fixture in _fixtures(item) if fixture.scope == "module" and _is_real(name, fixture))
+    return next((f"{item.path.stem}.{name}" for name in shared), "")
+
+
+def parameters_of(item: pytest.Item) -> set[str]:
+    """The words among the values that a test, or one of its fixtures, is given."""
+    callspec = getattr(item, "callspec", None)
+    return {value for value in callspec.params.values() if isinstance(value, str)} if callspec else set()
+
+
+def _fixtures(item: pytest.Item) -> Iterable[tuple[str, pytest.FixtureDef[Any]]]:
+    found = getattr(item, "_fixtureinfo", None)
+    return [(name, found_for[-1]) for name, found_for in found.name2fixturedefs.items()] if found else []
+
+
+def _is_real(name: str, fixture: pytest.FixtureDef[Any]) -> bool:
+    return name in REAL_FIXTURES | DRILL_FIXTURES or _returns_real_parts(fixture.func)
+
+
+@cache
+def _returns_real_parts(fixture: Any) -> bool:
+    """Whether a fixture says that it returns or yields what needs an engine."""
+    returned = getattr(fixture, "__annotations__", {}).get("return")
+    homes = [str(getattr(kind, "__module__", "")) for kind in (returned, *get_args(returned))]
+    return any(f"{home}.".startswith(REAL_HOMES) and home not in LIGHT_SERVICES for home in homes)

@@ -1,0 +1,135 @@
+"""Which tests run: a pytest plugin that marks each test by what it needs, and its options.
+
+`unit` tests need no Docker Engine. `real` tests start engines, sandboxes or the service's processes. `drill` and
+`chaos` tests break these on purpose. A test has one of these marks, by its fixtures and its folder, and none by hand.
+"""
+
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pytest
+
+from tests import effort
+from tests.effort import Effort
+from tests.kinds import DATABASES, KINDS, NO_RERUN, OTHER_MARKS, group_of, kind_of, parameters_of
+from tests.services.directories import MEMORY, has_room
+from tests.stages.durations import read_durations, seconds_of
+
+# --- what runs on one database only, until night ----------------------------------------------------------------------
+
+# The product's code in these tests has no branch for a dialect and no statement that another test does not send to
+# PostgreSQL: they run on it at night.
+SQLITE_FOR_A_CHANGE = (
+    "tests/api/agents/",
+    "tests/api/git/",
+    "tests/api/test_bad_input.py",
+    "tests/api/test_cors.py",
+    "tests/api/test_device_logins.py",
+    "tests/api/test_hostile_requests.py",
+    "tests/api/test_login.py",
+    "tests/api/traffic/",
+    "tests/api/v0/",
+    "tests/contract/defects/",
+    "tests/test_cli.py",
+    "tests/worker/test_lost_nodes.py",
+)
+# PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
+POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
+DATABASE_PARAMETER = re.compile(rf"(?<=[\[-])({'|'.join(DATABASES)})(?=[\]-])")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What a developer or a stage can choose."""
+    group = parser.getgroup("selection")
+    group.addoption(
+        "--database",
+        choices=[*DATABASES, "both"],
+        default="both",
+        help="which databases to test; both: real tests alternate between them",
+    )
+    group.addoption("--quick", action="store_true", help="do less repeated and random work")
+    group.addoption("--thorough", action="store_true", help="both databases everywhere, more and random examples")
+    group.addoption("--longest-first", action="store_true", help="begin with the tests that take longest")
+    group.addoption("--seed", type=int, help="where tests that count through seeds begin; with --thorough at random")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register marks, and decide how much work tests do."""
+    for name, meaning in (KINDS | OTHER_MARKS).items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    level = Effort.THOROUGH if config.option.thorough else Effort.QUICK if config.option.quick else Effort.CHANGE
+    if config.option.seed is None:  # processes of xdist are given the options of the one that starts them
+        config.option.seed = effort.new_seed() if level == Effort.THOROUGH else 0
+    effort.set_effort(level, config.option.seed)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """What decides which tests run, and how they can be run again."""
+    header = [f"selection: --database {config.option.database} --seed {config.option.seed}"]
+    if config.option.database != "sqlite" and not has_room(MEMORY):
+        header.append("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, which takes much longer")
+    return header
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test, and leave out those of databases that are not asked for."""
+    for item in items:
+        item.add_marker(kind_of(item))
+        if item.nodeid.startswith(NO_RERUN):
+            item.add_marker("no_rerun")
+            item.user_properties.append(("rerun", "never"))
+    chosen = set(select_databases(items, config.option.database, thorough=config.option.thorough))
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+    for item in items:
+        if group := group_of(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    if config.option.longest_first:
+        put_longest_first(items)
+
+
+def put_longest_first(items: list[pytest.Item]) -> None:
+    """Sort by what the tests took before; a group is as long as its tests together, and stays together."""
+    durations = read_durations()
+    groups = {item: group_of(item) or item.nodeid for item in items}
+    seconds: dict[str, float] = defaultdict(float)
+    for item in items:
+        seconds[groups[item]] += seconds_of(item.nodeid, durations)
+    items.sort(key=lambda item: (-seconds[groups[item]], groups[item] if seconds[groups[item]] else ""))
+
+
+def select_databases(items: Iterable[pytest.Item], database: str, *, thorough: bool) -> Iterable[pytest.Item]:
+    """Those of the tests that run with these options."""
+    variants: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        variants[DATABASE_PARAMETER.sub("", item.nodeid)].append(item)
+    for name, found in variants.items():
+        wanted = _wanted(name, found, database, thorough=thorough)
+        yield from (item for item in found if database_of(item) in wanted)
+
+
+def _wanted(name: str, variants: list[pytest.Item], database: str, *, thorough: bool) -> set[str | None]:
+    """The databases on which a test runs; None: it needs none."""
+    if database != "both":
+        return {None, database}
+    there = sorted({found for item in variants if (found := database_of(item))})
+    if thorough or len(there) < 2:
+        return {None, *DATABASES}
+    if name.startswith(SQLITE_FOR_A_CHANGE):
+        return {"sqlite"}
+    if name.startswith(POSTGRESQL_FOR_A_CHANGE):
+        return {"postgresql"}
+    if kind_of(variants[0]) == "real":
+        return {there[zlib.crc32(name.encode()) % len(there)]}
+    return {None, *DATABASES}
+
+
+def database_of(item: pytest.Item) -> str | None:
+    """The database that a test runs on, by its parameter or by what it asks for."""
+    if found := parameters_of(item) & set(DATABASES):
+        return found.pop()
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return "postgresql" if fixtures & {"postgres_stores", "postgres_server"} else None

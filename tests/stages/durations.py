@@ -1,0 +1,44 @@
+"""How long tests take, as kept in the repository: the longest begin first, so that no process ends with one alone.
+
+python -m tests.stages.durations var/log/real.xml     # after a run: keep what it took
+"""
+
+import json
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from tests.stages.outcome import as_reported, read_results
+
+KEPT = Path(__file__).with_name("durations.json")
+LEAST_SECONDS = 1.0
+PARAMETERS = re.compile(r"\[.*$")
+
+
+def read_durations(path: Path = KEPT) -> dict[str, float]:
+    """Seconds of each test that takes more than one; all variants of a test have the same."""
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def seconds_of(test: str, durations: dict[str, float]) -> float:
+    """How long a test is going to take; 0 where nothing is known."""
+    return durations.get(without_parameters(as_reported(test)), 0.0)
+
+
+def without_parameters(test: str) -> str:
+    """The name of a test without the values that one of its variants is given."""
+    return PARAMETERS.sub("", test)
+
+
+def measure(files: list[Path]) -> dict[str, float]:
+    """The seconds of the slowest variant of each test in files of JUnit's form."""
+    found: dict[str, float] = defaultdict(float)
+    for result in (result for file in files for result in read_results(file)):
+        name = without_parameters(result.test)
+        found[name] = max(found[name], result.seconds)
+    return {name: round(seconds, 1) for name, seconds in sorted(found.items()) if seconds >= LEAST_SECONDS}
+
+
+if __name__ == "__main__":
+    KEPT.write_text(json.dumps(measure([Path(name) for name in sys.argv[1:]]), indent=1) + "\n")

@@ -1,0 +1,140 @@
+"""What became of a stage: pytest's exit status, held against the tests it selected and the results it reported."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+# Pytest's exit statuses of a run that came to its end: all passed, some failed.
+PASSED, FAILED = 0, 1
+# What xdist appends to the name of a test that has a group.
+GROUP = re.compile(r"@[^@\]]+$")
+FIRST_LINES = 3
+
+
+class Verdict(StrEnum):
+    """The result of a test."""
+
+    PASSED = "passed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    ERROR = "errors"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A test's result as JUnit's file has it."""
+
+    test: str
+    verdict: Verdict
+    seconds: float
+    error: str = ""
+    may_rerun: bool = True
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it failed, in itself or in its fixtures."""
+        return self.verdict in (Verdict.FAILED, Verdict.ERROR)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a stage."""
+
+    stage: str
+    seconds: float
+    status: int
+    results: tuple[Result, ...] = ()
+    # Why its results can't be believed, or that a program failed.
+    problems: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> list[Result]:
+        """The tests that failed."""
+        return [result for result in self.results if result.is_bad]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every selected test ran, and pytest's status says what the results say."""
+        return not self.problems
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all is well."""
+        return self.status == PASSED and self.is_complete and not self.failures
+
+    def count(self) -> Counter[Verdict]:
+        """How many tests have which result."""
+        return Counter(result.verdict for result in self.results)
+
+
+def judge_program(name: str, status: int, seconds: float) -> Outcome:
+    """The outcome of a stage that is not pytest."""
+    return Outcome(name, seconds, status, problems=() if status == 0 else (f"exit status {status}",))
+
+
+def judge_tests(name: str, status: int, seconds: float, *, record: Path, junit: Path) -> Outcome:
+    """The outcome of a pytest process that was to write these files."""
+    try:
+        recorded, results = json.loads(record.read_text()), read_results(junit)
+    except (OSError, ValueError, ET.ParseError) as error:
+        return Outcome(name, seconds, status, problems=(f"exit status {status}, and no results: {error}",))
+    names = {as_reported(test): GROUP.sub("", test) for test in recorded["selected"]}
+    problems = _compare(set(names), recorded["lost"], results, status)
+    results = [replace(result, test=names.get(result.test, result.test)) for result in results]
+    return Outcome(name, seconds, status, tuple(results), tuple(problems))
+
+
+def _compare(expected: set[str], lost: list[str], results: list[Result], status: int) -> list[str]:
+    ran = {result.test for result in results}
+    failed = any(result.is_bad for result in results)
+    problems = [f"lost a process: {process}" for process in lost]
+    if status not in (PASSED, FAILED):
+        problems.append(f"pytest did not come to its end: exit status {status}")
+    elif (status == FAILED) != failed:
+        problems.append(f"exit status {status}, but {'some' if failed else 'no'} results are failures")
+    if not expected:
+        problems.append("no tests were selected")
+    if missing := expected - ran:
+        problems.append(f"{len(missing)} selected tests did not run, such as {min(missing)}")
+    if unexpected := ran - expected:
+        problems.append(f"{len(unexpected)} results are of no selected test, such as {min(unexpected)}")
+    return problems
+
+
+def as_reported(test: str) -> str:
+    """How JUnit's file names the test that pytest calls `folder/file.py::Class::test[parameters]`."""
+    name, bracket, parameters = test.partition("[")
+    file, *parts = name.split("::")
+    parts = [file.removesuffix(".py").replace("/", "."), *parts]
+    return f"{'.'.join(parts[:-1])}::{parts[-1]}{bracket}{parameters}"
+
+
+def read_results(junit: Path) -> list[Result]:
+    """One result for each test of JUnit's file, the worse one where a test has two: of itself and of its fixtures.
+
+    Raises:
+        OSError, ParseError: there is no such file, or it is not complete.
+    """
+    found: dict[str, Result] = {}
+    for case in ET.parse(junit).iter("testcase"):
+        result = _read_result(case)
+        if result.test not in found or result.is_bad:
+            found[result.test] = result
+    return list(found.values())
+
+
+def _read_result(case: ET.Element) -> Result:
+    verdicts = {"failure": Verdict.FAILED, "error": Verdict.ERROR, "skipped": Verdict.SKIPPED}
+    parts = [part for part in case if part.tag in verdicts]
+    properties = {found.get("name"): found.get("value") for found in case.iter("property")}
+    return Result(
+        test=f"{case.get('classname')}::{case.get('name')}",
+        verdict=verdicts[parts[0].tag] if parts else Verdict.PASSED,
+        seconds=float(case.get("time", 0)),
+        error="\n".join((parts[0].get("message") or "").splitlines()[:FIRST_LINES]) if parts else "",
+        may_rerun=properties.get("rerun") != "never",
+    )

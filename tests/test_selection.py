@@ -1,0 +1,130 @@
+"""Marks and options of the suite: every test is of one kind, and runs on the databases that are asked for."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.kinds import KINDS
+from tests.services.directories import REPOSITORY
+
+SHOW = """
+import json
+
+def pytest_collection_finish(session):
+    found = {item.nodeid: [mark.name for mark in item.iter_markers()] for item in session.items}
+    with open({path!r}, "w") as file:
+        json.dump(found, file)
+"""
+# Files of this repository with tests of every kind, and a test of each.
+KNOWN = {
+    "tests/worker/test_engine.py::test_has_an_id[fake]": "unit",
+    "tests/worker/test_engine.py::test_has_an_id[docker]": "real",
+    "tests/worker/test_engine.py::TestDockerAlone::test_least_privilege": "real",
+    "tests/worker/test_engine_pull.py::test_image_that_is_pulled_twice_is_there": "real",
+    "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[fake]": "unit",
+    "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[real]": "real",
+    "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
+    "tests/worker/test_plan_walk.py::test_short_walks_end_well": "unit",
+    "tests/bench/test_bench.py::test_own_parts_are_measured": "real",
+    "tests/clients/test_python_sdk.py::test_settings": "real",
+    "tests/drills/faults/test_points_cover_writes.py::test_write_without_a_point_is_found": "unit",
+    "tests/drills/faults/test_points_cover_writes.py::test_each_write_is_in_some_operation[sqlite]": "drill",
+    "tests/drills/chaos/test_chaos.py::test_promise_is_kept[sqlite]": "chaos",
+}
+BOTH = """
+import pytest
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request):
+    return request.param
+
+def test_both(database_url): 1
+@pytest.mark.parametrize("x", "abcd")
+def test_several(database_url, x): 1
+def test_none(): 1
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_single(database_url): 1
+"""
+ENGINE = """
+from collections.abc import Iterator
+import pytest
+from tests.services.private_engine import PrivateEngine
+
+@pytest.fixture
+def something() -> Iterator[PrivateEngine]:
+    yield None
+
+@pytest.fixture
+def other(something) -> None: 1
+def test_engine(other): 1
+def test_nothing(): 1
+"""
+
+
+def collect(root: Path, tmp_path: Path, *arguments: str) -> dict[str, set[str]]:
+    """The tests that are selected, with their marks."""
+    found = tmp_path / "found.json"
+    (tmp_path / "show_marks.py").write_text(SHOW.replace("{path!r}", repr(str(found))))
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "show_marks", *arguments]
+    environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert found.exists(), done.stdout + done.stderr
+    read: dict[str, list[str]] = json.loads(found.read_text())
+    return {name: set(marks) for name, marks in read.items()}
+
+
+def select(tmp_path: Path, *options: str, file: str = "tests/test_a.py", content: str = BOTH) -> list[str]:
+    """The tests of one file that are selected, without the file's name."""
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    (tmp_path / "pytest.ini").touch()
+    return [name.rpartition("::")[2] for name in collect(tmp_path, tmp_path, "-p", "tests.selection", *options)]
+
+
+def test_every_test_is_of_one_kind(tmp_path: Path) -> None:
+    found = collect(REPOSITORY, tmp_path, *{name.partition("::")[0] for name in KNOWN}, "--thorough")
+    assert {name: marks & KINDS.keys() for name, marks in found.items() if len(marks & KINDS.keys()) != 1} == {}
+    assert {name: found[name] & KINDS.keys() for name in KNOWN} == {name: {kind} for name, kind in KNOWN.items()}
+    drills = [marks for name, marks in found.items() if name.startswith("tests/drills/")]
+    assert drills
+    assert all("no_rerun" in marks for marks in drills)
+
+
+def test_test_with_an_engine_is_real_whatever_its_fixtures_are_called(tmp_path: Path) -> None:
+    assert select(tmp_path, "-m", "unit", content=ENGINE) == ["test_nothing"]
+    assert select(tmp_path, "-m", "real", content=ENGINE) == ["test_engine"]
+
+
+def test_one_database_is_tested(tmp_path: Path) -> None:
+    found = select(tmp_path, "--database", "sqlite", "-k", "not several")
+    assert found == ["test_both[sqlite]", "test_none"]
+    found = select(tmp_path, "--database", "postgresql", "-k", "not several")
+    assert found == ["test_both[postgresql]", "test_none", "test_single[postgresql]"]
+
+
+def test_unit_test_runs_on_both_databases(tmp_path: Path) -> None:
+    found = select(tmp_path, "-k", "both or single")
+    assert found == ["test_both[sqlite]", "test_both[postgresql]", "test_single[postgresql]"]
+
+
+def test_real_test_runs_on_one_database_always_the_same(tmp_path: Path) -> None:
+    file = "tests/integration/test_a.py"
+    found = select(tmp_path, "-k", "several", file=file)
+    assert sorted(name[-2] for name in found) == list("abcd")
+    assert {name.partition("[")[2].partition("-")[0] for name in found} == {"sqlite", "postgresql"}
+    assert select(tmp_path, "-k", "several", file=file) == found
+    assert len(select(tmp_path, "-k", "several", "--thorough", file=file)) == 8
+
+
+def test_code_that_knows_no_dialect_is_tested_on_sqlite_until_night(tmp_path: Path) -> None:
+    file = "tests/api/git/test_a.py"
+    assert select(tmp_path, "-k", "both", file=file) == ["test_both[sqlite]"]
+    assert len(select(tmp_path, "-k", "both", "--thorough", file=file)) == 2
+    assert select(tmp_path, "-k", "both", "--database", "postgresql", file=file) == ["test_both[postgresql]"]
+
+
+def test_description_is_tried_on_postgresql_until_night(tmp_path: Path) -> None:
+    assert select(tmp_path, "-k", "both", file="tests/api/test_schemathesis.py") == ["test_both[postgresql]"]
