@@ -1,16 +1,14 @@
 # `make run` and `make test` prepare the machine themselves; see deploy/setup for what that is.
 .DEFAULT_GOAL := help
-.PHONY: help page run restart test bench chaos faults lint format demo setup image clean
+.PHONY: help page run restart test unit integration nightly bench chaos faults lint format demo setup image clean
 
 # How many of each process `make run` starts.
 WEB ?= 1
 WORKER ?= 1
 FLOWER ?= 1
-# Arguments for pytest.
-ARGS ?=
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 run: ## Start the service in the foreground (WEB=2 WORKER=1: how many of each)
 	@exec deploy/run web=$(WEB) worker=$(WORKER) flower=$(FLOWER)
@@ -27,12 +25,21 @@ demo: ## While `make run` runs: one conversation with a scripted model, live
 	@deploy/setup
 	@exec .venv/bin/python -m deploy.demo
 
-test: ## Run all tests (ARGS="-k name": what pytest is to do)
+test: ## Run all tests, as continuous integration does: lint, unit tests, real parts, drills, chaos (13 minutes)
 	@deploy/setup test
-	@deploy/image/build sandbox tiny clients
-	@# Or each of the processes that tests start compiles it, where Python keeps nothing (PYTHONDONTWRITEBYTECODE).
-	@.venv/bin/python -m compileall -q api shared worker
-	@exec .venv/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+	@exec .venv/bin/python -m tests.stages ci
+
+unit: ## Run the tests that need no engine, on SQLite (90 seconds)
+	@deploy/setup unit
+	@exec .venv/bin/python -m tests.stages unit
+
+integration: ## Run the tests of real engines, sandboxes and processes (5 minutes)
+	@deploy/setup test
+	@exec .venv/bin/python -m tests.stages integration
+
+nightly: ## Run what takes too long for each change, or one PART= of it (each takes an hour at most)
+	@deploy/setup test
+	@exec .venv/bin/python -m tests.stages nightly $(PART)
 
 bench: ## Measure everything beside its baseline (ONLY=warm,lists DATABASE=sqlite RUNS=5 SIZE=100000 JSON=file PEER=url SECONDS=3)
 	@deploy/setup test

@@ -1,0 +1,45 @@
+"""`python -m tests.stages unit|integration|ci|nightly [part]`: see the package."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tests.services.directories import MEMORY, REPOSITORY, has_room
+from tests.stages import plan
+from tests.stages.reruns import RECORD
+from tests.stages.run import say
+from tests.stages.session import run_session
+
+LOGS = REPOSITORY / "var" / "log"
+RUNS = {"unit": plan.UNIT, "integration": plan.INTEGRATION, "ci": plan.CI}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is asked for; the status for the shell."""
+    options = _parse(arguments)
+    if not has_room(MEMORY):
+        say("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer")
+    # Only what guards a change forgives a failure, once and on the record.
+    record = RECORD if options.run == "ci" else None
+    return run_session(_groups(options), LOGS, record=record)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.stages", description=__doc__)
+    parser.add_argument("run", choices=[*RUNS, "nightly"])
+    parser.add_argument("part", nargs="?", help="of a night: one of its parts, instead of all")
+    return parser.parse_args(arguments)
+
+
+def _groups(options: argparse.Namespace) -> plan.Groups:
+    if options.run != "nightly":
+        return RUNS[options.run]
+    parts = plan.nightly()
+    if options.part not in (None, *parts):
+        raise SystemExit(f"there is no part {options.part}; there are: {' '.join(parts)}")
+    chosen = [parts[options.part]] if options.part else list(parts.values())
+    return [group for groups in chosen for group in groups]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Which stages each run has, what runs at the same time, and with which arguments."""
+
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+LINT = ("make", "lint")
+IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
+# Processor-bound tests: a process for each core, of big machines only four.
+PROCESSES = ("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal")
+# Tests that mostly wait: four processes on two cores. What shares a heavy fixture stays in one of them.
+WAITING = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
+ALONE = ("-n", "0")
+RANDOM = (
+    "tests/api/test_schemathesis.py",
+    "tests/worker/test_converge_properties.py",
+    "tests/worker/test_interleavings.py",
+    "tests/worker/test_plan_walk.py",
+)
+CHAOS_SECONDS = 1200
+# All pairs of two deaths within four operations took 35 minutes.
+OPERATIONS_IN_PART = 4
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A process of a run.
+
+    Args:
+        name: that of its files, and in the summary.
+        command: what to run.
+        is_pytest: whether it selects tests and writes results; else its exit status is all there is.
+        environment: variables that it is given besides.
+        minutes: the longest that it may take.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    is_pytest: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+    minutes: float = 60
+
+
+# Groups run one after the other, the stages of a group at the same time.
+Groups = Sequence[Sequence[Stage]]
+
+
+def select(name: str, *arguments: str) -> Stage:
+    """A stage of tests."""
+    return Stage(name, (sys.executable, "-m", "pytest", *arguments), is_pytest=True)
+
+
+def without_engine(stage: Stage) -> Stage:
+    """The same where no Docker Engine answers: a test that needs one fails."""
+    return replace(stage, environment=(("DOCKER_HOST", "unix:///nonexistent/docker.sock"),))
+
+
+def program(name: str, *command: str) -> Stage:
+    """A stage that is no test."""
+    return Stage(name, command)
+
+
+def module(name: str, *arguments: str) -> Stage:
+    """A stage that is one of the tests' own programs."""
+    return Stage(name, (sys.executable, "-m", *arguments))
+
+
+LINT_STAGE, IMAGES_STAGE = program("lint", *LINT), program("images", *IMAGES)
+
+UNIT: Groups = [
+    [without_engine(select("unit", "-m", "unit", "--database", "sqlite", "--quick", *PROCESSES))],
+]
+INTEGRATION: Groups = [
+    [IMAGES_STAGE],
+    [select("integration", "-m", "real", "--ignore=tests/clients", "--ignore=tests/browser", *WAITING)],
+]
+CI: Groups = [
+    [LINT_STAGE, IMAGES_STAGE],
+    [without_engine(select("unit", "-m", "unit", *PROCESSES))],
+    # Both wait most of the time.
+    [select("real", "-m", "real", *WAITING), select("drills", "-m", "drill", *ALONE)],
+    [select("chaos", "-m", "chaos", *ALONE)],
+]
+
+
+def _thorough(name: str, *arguments: str) -> Groups:
+    return [[IMAGES_STAGE], [select(name, "--thorough", "-o", "timeout=3000", *arguments)]]
+
+
+def _all_pairs() -> dict[str, Groups]:
+    from tests.drills.faults.operations import OPERATIONS  # noqa: PLC0415 - takes a second, and `make unit` has no use
+
+    names = list(OPERATIONS)
+    parts = [names[begin : begin + OPERATIONS_IN_PART] for begin in range(0, len(names), OPERATIONS_IN_PART)]
+    return {f"pairs-{number}": _pairs(f"pairs-{number}", part) for number, part in enumerate(parts, 1)}
+
+
+def _pairs(name: str, operations: Sequence[str]) -> Groups:
+    report = ("--report", f"var/log/{name}-report")
+    return [
+        [IMAGES_STAGE],
+        [module(name, "tests.drills.faults", "--pairs", "all", *report, "--operations", *operations)],
+    ]
+
+
+def _chaos(database: str) -> Groups:
+    name, seed = f"chaos-{database}", str(random.SystemRandom().randrange(10**6))
+    chosen = ("--database", database, "--seed", seed, "--seconds", str(CHAOS_SECONDS), "--default-settings")
+    return [[IMAGES_STAGE], [module(name, "tests.drills.chaos", *chosen, "--report", f"var/log/{name}.md")]]
+
+
+def _bench(database: str) -> Groups:
+    name = f"bench-{database}"
+    found = f"var/log/{name}.json"
+    return [
+        [IMAGES_STAGE],
+        [module(name, "tests.bench", "--database", database, "--json", found)],
+        [module(f"{name}-compared", "tests.stages.benchmarks", found)],
+    ]
+
+
+def nightly() -> dict[str, Groups]:
+    """The parts of a night by name. Each takes less than an hour and can be run by itself."""
+    return {
+        "unit": _thorough("unit", "-m", "unit", *(f"--ignore={path}" for path in RANDOM), *PROCESSES),
+        "random": _thorough("random", *RANDOM, *PROCESSES),
+        "real": _thorough("real", "-m", "real", *WAITING),
+        "points": _thorough("points", "-m", "drill", *ALONE),
+        **_all_pairs(),
+        "chaos-sqlite": _chaos("sqlite"),
+        "chaos-postgresql": _chaos("postgresql"),
+        "bench-sqlite": _bench("sqlite"),
+        "bench-postgresql": _bench("postgresql"),
+        # The contract of the agent server's next version: a part of its own, as soon as its image can be built.
+    }

@@ -1,0 +1,160 @@
+"""Run groups of stages, each stage as a process with files of its own."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tests.services.directories import REPOSITORY
+from tests.stages.outcome import Outcome, judge_program, judge_tests
+from tests.stages.plan import Groups, Stage
+
+POLL_SECONDS = 0.2
+PROGRESS_SECONDS = 60.0
+GRACE_SECONDS = 30.0
+SHOWN_LINES = 400
+RECORDING = ("-p", "tests.stages.recording", "--durations=50")
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a stage leaves."""
+
+    log: Path
+    record: Path
+    junit: Path
+
+    @classmethod
+    def of(cls, stage: Stage, directory: Path) -> "Files":
+        """Those of a stage."""
+        return cls(*(directory / f"{stage.name}.{ending}" for ending in ("log", "json", "xml")))
+
+    def remove(self) -> None:
+        """Forget an earlier run."""
+        for file in (self.log, self.record, self.junit):
+            file.unlink(missing_ok=True)
+
+
+class Running:
+    """A stage's process."""
+
+    def __init__(self, stage: Stage, directory: Path, root: Path) -> None:
+        self.stage, self._files = stage, Files.of(stage, directory)
+        self._began = time.monotonic()
+        self._log: IO[bytes] = self._files.log.open("wb")
+        self._process = subprocess.Popen(
+            self._command(),
+            cwd=root,
+            env=_environment(stage),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Since its start."""
+        return time.monotonic() - self._began
+
+    def poll(self) -> Outcome | None:
+        """What became of it, as soon as it has ended; it is stopped when its time is over."""
+        if self.seconds > self.stage.minutes * 60:
+            self.stop()
+        return None if self._process.poll() is None else self._judge()
+
+    def stop(self) -> None:
+        """Interrupt it, and kill what does not end soon; harmless after its end."""
+        for number in (signal.SIGINT, signal.SIGKILL):
+            if self._process.poll() is not None:
+                return
+            os.killpg(self._process.pid, number)
+            try:
+                self._process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def last_line(self) -> str:
+        """What it said last."""
+        lines = self._files.log.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else ""
+
+    def _command(self) -> Sequence[str]:
+        if not self.stage.is_pytest:
+            return self.stage.command
+        files = ("--record", str(self._files.record), f"--junitxml={self._files.junit}", "-o", "junit_family=xunit1")
+        return [*self.stage.command, *RECORDING, *files]
+
+    def _judge(self) -> Outcome:
+        self._log.close()
+        name, status, seconds = self.stage.name, self._process.returncode, self.seconds
+        if not self.stage.is_pytest:
+            return judge_program(name, status, seconds)
+        return judge_tests(name, status, seconds, record=self._files.record, junit=self._files.junit)
+
+
+def _environment(stage: Stage) -> dict[str, str]:
+    # Rewritten assertions are kept beside the tests: each process would spend ten seconds on them again.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | dict(stage.environment)
+
+
+def run_groups(groups: Groups, directory: Path, *, root: Path = REPOSITORY) -> Iterator[Outcome]:
+    """The outcome of each stage as it ends. After a program that failed, no further group begins."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for stage in (stage for group in groups for stage in group):
+        Files.of(stage, directory).remove()
+    for group in groups:
+        outcomes = list[Outcome]()
+        for outcome in _run_group(group, directory, root):
+            outcomes.append(outcome)
+            yield outcome
+        programs = {stage.name for stage in group if not stage.is_pytest}
+        if any(outcome.stage in programs and not outcome.is_good for outcome in outcomes):
+            return
+
+
+def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[Outcome]:
+    running = [Running(stage, directory, root) for stage in group]
+    told = time.monotonic()
+    try:
+        while running:
+            time.sleep(POLL_SECONDS)
+            for one in list(running):
+                if outcome := one.poll():
+                    running.remove(one)
+                    say_outcome(outcome, Files.of(one.stage, directory).log)
+                    yield outcome
+            if time.monotonic() - told > PROGRESS_SECONDS:
+                told = time.monotonic()
+                say_progress(running)
+    finally:
+        for one in running:
+            one.stop()
+
+
+def say_progress(running: Sequence[Running]) -> None:
+    """A sign of life of each."""
+    for one in running:
+        say(f"  {one.stage.name}: {one.seconds:.0f} s … {one.last_line()[-100:]}")
+
+
+def say_outcome(outcome: Outcome, log: Path) -> None:
+    """How a stage ended; with the end of its log, unless it ended well."""
+    if not outcome.is_good:
+        say("\n".join(log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]))
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in outcome.count().items())
+    say(
+        f"{'ok' if outcome.is_good else 'NOT OK'}: {outcome.stage}, {outcome.seconds:.0f} s{counted and f', {counted}'}"
+    )
+    for problem in outcome.problems:
+        say(f"  {problem}")
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)  # noqa: T201 - the terminal is its page

@@ -1,0 +1,64 @@
+"""Figures of a benchmark, held against those that are kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stages.benchmarks import main
+
+MACHINE = {"processors": 2, "model": "a processor", "load_average": 1.5}
+LIST, QUEUE = "list of sandboxes", "queue"
+
+
+def figures(*, ratio: float = 2.0, seconds: float = 0.1, machine: dict[str, Any] = MACHINE) -> dict[str, Any]:
+    """What `make bench` writes: a figure with a baseline, and one without."""
+    return {
+        "at": "2026-11-23T08:00:00+00:00",
+        "machine": machine,
+        "subject": "sqlite",
+        "figures": [
+            {"name": LIST, "p50": {"median": seconds}, "ratio": ratio},
+            {"name": QUEUE, "p50": {"median": seconds}},
+        ],
+    }
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Figures that are kept."""
+    path = tmp_path / "kept.json"
+    path.write_text("{}")
+    assert run(path, figures(), "--keep") == 0
+    return path
+
+
+def run(kept: Path, found: dict[str, Any], *options: str) -> int:
+    path = kept.with_name("found.json")
+    path.write_text(json.dumps(found))
+    return main([str(path), "--kept", str(kept), *options])
+
+
+@pytest.mark.parametrize(("ratio", "status"), [(2.0, 0), (2.5, 0), (2.7, 1), (1.5, 0), (1.3, 1)])
+def test_figure_that_differs_by_a_third_is_bad(kept: Path, ratio: float, status: int) -> None:
+    assert run(kept, figures(ratio=ratio)) == status
+
+
+def test_figure_without_a_baseline_is_compared_on_such_a_machine(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(kept, figures(seconds=0.2)) == 1
+    assert capsys.readouterr().out == "queue: p50 0.2 instead of 0.1 (+100%)\n"
+    assert run(kept, figures(seconds=0.2, machine=MACHINE | {"processors": 64})) == 0
+
+
+def test_figure_that_is_missing_or_new_is_bad(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures()
+    found["figures"][1]["name"] = "webhooks"
+    assert run(kept, found) == 1
+    assert capsys.readouterr().out == "queue is no longer measured\nwebhooks is not kept yet\n"
+
+
+def test_database_without_kept_figures_is_bad(kept: Path) -> None:
+    assert run(kept, figures() | {"subject": "postgresql"}) == 1
