@@ -1,0 +1,48 @@
+"""What a command answered, and what its files and keys are."""
+
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.crypto import Vault
+from shared.database import Database
+from shared.store import users
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Answer]
+
+
+def rows(answer: Answer) -> list[list[str]]:
+    assert answer.status == 0, answer
+    return [line.split("\t") for line in answer.out.splitlines()[1:]]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def vault_of(var: Path) -> Vault:
+    return Vault([(var / "secret.key").read_text().strip()])
+
+
+def owner(database: Database, var: Path, key: str) -> str | None:
+    [holder] = users.authenticate(database, vault_of(var), [key])
+    return holder and holder.name
+
+
+def assert_complains(answer: Answer, *words: str) -> None:
+    assert answer.status == 1
+    assert answer.out == ""
+    assert answer.err.count("\n") == 1, answer.err
+    assert "Traceback" not in answer.err
+    assert all(word in answer.err for word in words), answer.err

@@ -1,0 +1,93 @@
+"""`agent-workspace migrate`, as an operator uses it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.crypto import new_secret_key
+from shared.database import Database
+from shared.models import SandboxSpec
+from shared.store import nodes, specs
+from tests.shared.cli.answers import Cli, assert_complains, mode, owner, vault_of
+
+COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
+
+
+@pytest.mark.usefixtures("migrated")
+def test_migrate_makes_what_everything_else_needs(var: Path, database: Database) -> None:
+    assert (mode(var), mode(var / "secret.key")) == (0o700, 0o600)
+    vault_of(var)
+    with database.reading() as session:
+        (spec,) = specs.list_specs(session)
+        assert (spec.id, spec.command, spec.env) == ("agent-workspace/sandbox:1.58.2", None, {})
+    assert [path.name for path in var.iterdir() if path.name.startswith(".")] == []
+
+
+def test_migrate_makes_the_key_of_the_metrics_where_there_is_none(migrated: Cli, var: Path) -> None:
+    file = var / "metrics.key"
+    key = file.read_text()
+    assert (mode(file), len(key.strip()) > 40) == (0o600, True)
+    assert migrated("migrate").status == 0
+    assert file.read_text() == key
+    file.unlink()  # as in an installation that is older than this file
+    answer = migrated("migrate")
+    assert answer.status == 0
+    assert file.read_text() not in (key, "", answer.out, answer.err)
+
+
+def test_migrate_again_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:
+    key = (var / "secret.key").read_text()
+    with database.transaction() as session:
+        installation = nodes.installation_id(session)
+        specs.remove_spec(session, "agent-workspace/sandbox:1.58.2")
+        specs.add_spec(session, SandboxSpec(id="mine", position=0))
+    assert migrated("migrate").status == 0
+    assert (var / "secret.key").read_text() == key
+    with database.transaction() as session:
+        assert nodes.installation_id(session) == installation
+        assert [spec.id for spec in specs.list_specs(session)] == ["mine"]
+
+
+def test_migrate_seeds_the_configured_image(cli: Cli, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_DEFAULT_SANDBOX_IMAGE", "registry.test/agent:1")
+    assert cli("migrate").status == 0
+    with database.reading() as session:
+        assert specs.get_spec(session, None).id == "registry.test/agent:1"
+
+
+def test_migrate_makes_no_key_where_one_is_configured(cli: Cli, var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_SECRET_KEYS", new_secret_key())
+    assert cli("migrate").status == 0
+    assert not (var / "secret.key").exists()
+
+
+def test_migrate_refuses_a_malformed_key_without_showing_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_SECRET_KEYS", "hush-hush")
+    answer = cli("migrate")
+    assert_complains(answer, "AW_SECRET_KEYS")
+    assert "hush" not in answer.err
+
+
+def test_migrate_makes_no_new_key_while_the_old_one_is_missed(migrated: Cli, var: Path) -> None:
+    migrated("users", "create", "bob")
+    (var / "secret.key").unlink()
+    assert_complains(migrated("migrate"), "secret.key", "AW_SECRET_KEYS")
+    assert not (var / "secret.key").exists()
+
+
+def test_several_processes_may_prepare_a_new_installation_at_once(tmp_path: Path) -> None:
+    environment = os.environ | {"AW_VAR_DIR": str(tmp_path / "var")}
+    script, pipe = f"{COMMAND} migrate && {COMMAND} bootstrap", subprocess.PIPE
+    started = [
+        subprocess.Popen(["sh", "-c", script], cwd=tmp_path, env=environment, stdout=pipe, text=True) for _ in range(3)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], outputs
+    assert sum("made the user admin" in output for output in outputs) == 1
+    assert mode(tmp_path / "var" / "agent-workspace.db") == 0o600
+    database = Database(f"sqlite:///{tmp_path}/var/agent-workspace.db")
+    assert owner(database, tmp_path / "var", (tmp_path / "var" / "admin.key").read_text().strip()) == "admin"
+    database.close()

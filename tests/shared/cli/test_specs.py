@@ -1,0 +1,131 @@
+"""`specs`: sandbox specs, their options and deadlines."""
+
+import pytest
+
+from shared.clock import after
+from shared.database import Database
+from shared.store import specs
+from tests.factories import Person, make_sandbox
+from tests.rows import as_stored
+from tests.shared.cli.answers import Cli, assert_complains, rows
+
+
+def test_specs_are_added_listed_and_removed(migrated: Cli, database: Database) -> None:
+    limits = ["--memory-mb", "512", "--cpus", "0.5", "--pids", "64"]
+    options = [*limits, "--working-dir", "/w", "--runtime", "runsc", "--env", "A=1", "--env", "B=x=y"]
+    assert migrated("specs", "add", "own:1", "--default", "--command", "serve --name 'a b'", *options).status == 0
+    with database.reading() as session:
+        spec = specs.get_spec(session, None)
+    assert (spec.id, spec.command, spec.env) == ("own:1", ["serve", "--name", "a b"], {"A": "1", "B": "x=y"})
+    assert (spec.memory_bytes, spec.cpus, spec.pids) == (512 * 1024**2, 0.5, 64)
+    assert (spec.working_dir, spec.runtime) == ("/w", "runsc")
+    listed = migrated("specs", "list")
+    assert [row[0] for row in rows(listed)] == ["own:1", "agent-workspace/sandbox:1.58.2"]
+    assert "x=y" not in listed.out
+    assert migrated("specs", "remove", "own:1").status == 0
+    assert [row[0] for row in rows(migrated("specs", "list"))] == ["agent-workspace/sandbox:1.58.2"]
+
+
+def test_a_plain_spec_is_the_image_s_own(migrated: Cli, database: Database) -> None:
+    assert migrated("specs", "add", "own:1").status == 0
+    with database.reading() as session:
+        spec = specs.get_spec(session, "own:1")
+        assert specs.get_spec(session, None).id != "own:1"
+    assert (spec.command, spec.env, spec.runtime) == (None, {}, None)
+    assert (spec.ports, spec.capabilities) == ({"AGENT_SERVER": 8000}, [])
+
+
+def test_ports_and_capabilities_of_a_spec(migrated: Cli, database: Database) -> None:
+    options = ["--capability", "CHOWN", "--capability", "SETUID", "--port", "VSCODE=8001", "--port", "WORKER_1=8011"]
+    assert migrated("specs", "add", "own:1", *options).status == 0
+    assert migrated("specs", "add", "own:2", "--port", "AGENT_SERVER=9000").status == 0
+    with database.reading() as session:
+        first, second = specs.get_spec(session, "own:1"), specs.get_spec(session, "own:2")
+    assert first.capabilities == ["CHOWN", "SETUID"]
+    assert first.ports == {"AGENT_SERVER": 8000, "VSCODE": 8001, "WORKER_1": 8011}
+    assert (second.capabilities, second.ports) == ([], {"AGENT_SERVER": 9000})
+    assert "AGENT_SERVER=8000 VSCODE=8001 WORKER_1=8011\tCHOWN SETUID" in migrated("specs", "list").out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--port", "VSCODE"),
+        ("--port", "=8001"),
+        ("--port", "VSCODE="),
+        ("--port", "VSCODE=http"),
+        ("--port", "VSCODE=0"),
+        ("--port", "VSCODE=65536"),
+        ("--port", "VSCODE=-1"),
+        ("--port", "vs-code=8001"),
+        ("--port", "VSCODE=8000"),
+        ("--capability", ""),
+        ("--capability", "net bind"),
+        ("--env", "=value"),
+    ],
+)
+def test_options_of_a_spec_that_can_t_be_are_refused(
+    migrated: Cli, database: Database, option: tuple[str, str]
+) -> None:
+    answer = migrated("specs", "add", "own:1", *option)
+    assert answer.status == 2
+    assert option[0] in answer.err
+    with database.reading() as session:
+        assert len(specs.list_specs(session)) == 1
+
+
+def test_deadlines_of_a_spec(migrated: Cli, database: Database) -> None:
+    assert migrated("specs", "add", "own:1", "--freeze-after", "30m", "--max-age", "7d").status == 0
+    assert rows(migrated("specs", "list"))[-1][-4:] == ["30m", "never", "never", "7d"]
+    assert migrated("specs", "set", "own:1", "--freeze-after", "never", "--stop-after", "90").status == 0
+    assert rows(migrated("specs", "list"))[-1][-4:] == ["never", "90s", "never", "7d"]
+    assert_complains(migrated("specs", "set", "unknown", "--max-age", "1d"), "unknown")
+    with database.reading() as session:
+        spec = specs.get_spec(session, "own:1")
+    assert (spec.freeze_after_seconds, spec.stop_after_seconds, spec.max_age_seconds) == (None, 90, 604_800)
+
+
+def test_waking_is_on_unless_a_spec_says_no(migrated: Cli, database: Database) -> None:
+    for command, wakes in (("add", "yes"), ("set --no-wake", "no"), ("set --pids 64", "no"), ("set --wake", "yes")):
+        verb, *options = command.split()
+        assert migrated("specs", verb, "own:1", *options).status == 0
+        assert rows(migrated("specs", "list"))[-1][-5] == wakes
+    assert migrated("specs", "add", "own:2", "--no-wake").status == 0
+    with database.reading() as session:
+        first, second = specs.get_spec(session, "own:1"), specs.get_spec(session, "own:2")
+    # What waits in the pool stays as good as it was: one change was of what sandboxes are made from.
+    assert (first.wake_on_traffic, first.revision, second.wake_on_traffic) == (True, 2, False)
+
+
+@pytest.mark.parametrize("option", ["--freeze-after", "--stop-after", "--delete-after", "--max-age"])
+@pytest.mark.parametrize("text", ["0", "soon", "1w", "11y"])
+def test_deadlines_that_can_t_be_are_refused(migrated: Cli, option: str, text: str) -> None:
+    for command in (("add", "own:1"), ("set", "agent-workspace/sandbox:1.58.2")):
+        answer = migrated("specs", *command, option, text)
+        assert answer.status == 2
+        assert option in answer.err
+        assert "90s, 30m, 12h or 7d" in " ".join(answer.err.split())
+    assert rows(migrated("specs", "list"))[-1][-4:] == ["never"] * 4
+    assert migrated("specs", "set", "agent-workspace/sandbox:1.58.2").status == 2
+
+
+def test_deadlines_that_would_delete_at_once_need_a_yes(migrated: Cli, database: Database, user: Person) -> None:
+    old = make_sandbox(database, user, spec_id="used", created_at=after(-7200))
+    assert_complains(migrated("specs", "set", "used", "--max-age", "1h"), "1 sandbox(es)", "--yes")
+    assert as_stored(database, old).deadline_at is None
+    assert migrated("specs", "set", "used", "--max-age", "3h").status == 0
+    assert as_stored(database, old).deadline_does == "expire"
+    assert migrated("specs", "set", "used", "--max-age", "1h", "--yes").status == 0
+    expires_at = as_stored(database, old).expires_at
+    assert expires_at is not None
+    assert expires_at < after(0)
+
+
+def test_specs_that_can_t_be_are_refused(migrated: Cli, database: Database, user: Person) -> None:
+    make_sandbox(database, user, spec_id="used")
+    migrated("specs", "add", "own:1")
+    assert_complains(migrated("specs", "add", "own:1"), "own:1")
+    assert_complains(migrated("specs", "add", "a b"), "image")
+    assert_complains(migrated("specs", "remove", "unknown"), "unknown")
+    assert_complains(migrated("specs", "remove", "used"), "used")
+    assert migrated("specs", "add", "own:2", "--env", "novalue").status == 2

@@ -1,0 +1,104 @@
+"""`bootstrap`, `users` and `keys`."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.database import Database
+from shared.store import users
+from tests.shared.cli.answers import Cli, assert_complains, mode, owner, rows
+
+
+def test_bootstrap_keeps_the_first_user_s_key_in_a_file(migrated: Cli, var: Path, database: Database) -> None:
+    answer = migrated("bootstrap")
+    key = (var / "admin.key").read_text().strip()
+    assert answer.status == 0
+    assert "admin.key" in answer.out
+    assert key not in answer.out + answer.err
+    assert mode(var / "admin.key") == 0o600
+    assert owner(database, var, key) == "admin"
+
+
+def test_bootstrap_again_does_nothing_and_says_so(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("bootstrap")
+    key = (var / "admin.key").read_text()
+    answer = migrated("bootstrap")
+    assert answer.status == 0
+    assert "nothing to do" in answer.out
+    assert (var / "admin.key").read_text() == key
+    with database.reading() as session:
+        assert len(users.list_users(session)) == 1
+
+
+def test_bootstrap_says_how_to_make_another_key(migrated: Cli, var: Path) -> None:
+    migrated("bootstrap")
+    (var / "admin.key").unlink()
+    answer = migrated("bootstrap")
+    assert answer.status == 0
+    assert "keys create" in answer.out
+    assert not (var / "admin.key").exists()
+
+
+def test_bootstrap_replaces_the_key_of_a_database_that_is_gone(migrated: Cli, var: Path, database: Database) -> None:
+    (var / "admin.key").write_text("aw_old\n")
+    migrated("bootstrap")
+    assert owner(database, var, (var / "admin.key").read_text().strip()) == "admin"
+
+
+def test_bootstrap_whose_key_can_t_be_kept_makes_no_user(
+    migrated: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("shared.administration.replace_file", refuse)
+    assert_complains(migrated("bootstrap"), "no space left")
+    with database.reading() as session:
+        assert users.list_users(session) == []
+
+
+def test_users_are_created_once(migrated: Cli) -> None:
+    assert migrated("users", "create", "bob").status == 0
+    assert_complains(migrated("users", "create", "bob"), "bob")
+    assert migrated("users", "create", "bob", "--exist-ok").status == 0
+    assert [row[1] for row in rows(migrated("users", "list"))] == ["bob"]
+
+
+@pytest.mark.parametrize("name", ["", " ", " bob", "a\x00b", "a\nb", "\udcff", "x" * 101])
+def test_a_name_must_be_one(migrated: Cli, name: str) -> None:
+    assert_complains(migrated("users", "create", name), "name")
+    assert rows(migrated("users", "list")) == []
+
+
+def test_a_new_key_stands_alone_on_standard_output(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("users", "create", "bob")
+    answer = migrated("keys", "create", "bob", "--name", "laptop")
+    key = answer.out.removesuffix("\n")
+    assert answer.status == 0
+    assert owner(database, var, key) == "bob"
+    assert key not in answer.err
+    assert key[:11] in answer.err
+
+
+def test_keys_are_listed_without_themselves_and_revoked(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("users", "create", "bob")
+    key = migrated("keys", "create", "bob", "--name", "laptop").out.strip()
+    listed = migrated("keys", "list", "bob")
+    assert rows(listed)[0][:2] == [key[:11], "laptop"]
+    assert key not in listed.out
+    assert migrated("keys", "revoke", key[:11]).status == 0
+    assert owner(database, var, key) is None
+    assert_complains(migrated("keys", "revoke", key[:11]), key[:11])
+
+
+def test_a_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
+    migrated("users", "create", "bob")
+    expired = migrated("keys", "create", "bob", "--name", "x", "--expires-in-days", "0").out.strip()
+    good = migrated("keys", "create", "bob", "--name", "y", "--expires-in-days", "0.5").out.strip()
+    assert owner(database, var, good) == "bob"
+    assert owner(database, var, expired) is None
+
+
+@pytest.mark.parametrize("command", [("keys", "create", "bob", "--name", "x"), ("keys", "list", "bob")])
+def test_an_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> None:
+    assert_complains(migrated(*command), "user", "bob")
