@@ -13,7 +13,7 @@ from shared.database import Database
 from shared.models import ApiKey, DeviceAuthorization
 from shared.models.device_authorizations import DeviceStatus
 from shared.store import device_authorizations
-from tests.api.settings.test_changes import raw_store
+from tests.api.settings.stored import raw_store
 from tests.factories import Person
 
 AUTHORIZE, TOKEN, VERIFY = "/oauth/device/authorize", "/oauth/device/token", "/oauth/device/verify"

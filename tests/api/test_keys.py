@@ -10,7 +10,7 @@ from sqlmodel import select
 from shared.clock import now
 from shared.database import Database
 from shared.models import ApiKey
-from tests.api.settings.test_changes import raw_store
+from tests.api.settings.stored import raw_store
 from tests.factories import VAULT, Person
 
 PATH = "/api/keys"

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from shared.database import Database
 from shared.store import user_settings
 from shared.user_settings import StoredSettings
-from tests.api.settings.test_changes import raw_store
+from tests.api.settings.stored import raw_store
 from tests.factories import VAULT, Person
 
 MASK = "**********"

@@ -17,7 +17,7 @@ from shared.models import ApiKey, Sandbox, WebSession
 from shared.store import web_sessions
 from tests.api.documented import FOR_USERS, WITH_THE_METRICS_KEY
 from tests.api.operations import all_operations
-from tests.api.settings.test_changes import raw_store
+from tests.api.settings.stored import raw_store
 from tests.factories import Person, make_sandbox, session_key_of
 
 OURS = {"Origin": "http://testserver"}

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from shared.database import Database
 from shared.store import secrets, user_settings
 from shared.store.secrets import CustomSecret
-from tests.api.settings.test_changes import raw_store
+from tests.api.settings.stored import raw_store
 from tests.factories import VAULT, Person
 
 PATH = "/api/v1/secrets"

@@ -12,23 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-TOKEN = "token-in-clear"
-NAMES = [f"app{number}" for number in range(7)]
-BRANCHES = ["main", "feature/login", "feature/logout", "release-1", "release-2"]
-PLACES = ["acme", "beta", "gamma"]
-
-Answer = tuple[int, dict[str, str], Any]
-
-
-@dataclass
-class Asked:
-    """A request that has come in."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    authorization: str
-    body: Any
+from tests.fakes.git_hub_and_lab import (
+    GITHUB,
+    GITHUB_BRANCHES,
+    GITLAB,
+    GITLAB_BRANCHES,
+    graphql,
+    issues,
+    merge_requests,
+    search_github,
+)
+from tests.fakes.git_requests import BRANCHES, NAMES, PLACES, TOKEN, Answer, Asked, counted, holding, linked, named
 
 
 @dataclass
@@ -74,136 +68,18 @@ async def _read(scope: Any, receive: Any) -> Asked:
     return Asked(scope["method"], scope["raw_path"].decode(), query, login, json.loads(body) if body else None)
 
 
-def _linked(asked: Asked, items: list[Any], size_name: str, wrap: str | None = None, most: int = 100) -> Answer:
-    """A page by number, the next one named in a header."""
-    number, size = int(asked.query.get("page", "1")), min(int(asked.query.get(size_name, "30")), most)
-    part = items[(number - 1) * size : number * size]
-    headers = {"Link": '<http://elsewhere/next>; rel="next"'} if number * size < len(items) else {}
-    return 200, headers, part if wrap is None else {wrap: part, "total_count": len(items)}
-
-
-def _named(asked: Asked, items: list[Any]) -> Answer:
-    """A page by number, the next one named in the document."""
-    number, size = int(asked.query.get("page", "1")), int(asked.query.get("pagelen", "10"))
-    document = {"values": items[(number - 1) * size : number * size]}
-    return 200, {}, document | ({"next": "http://elsewhere"} if number * size < len(items) else {})
-
-
-def _counted(asked: Asked, items: list[Any]) -> Answer:
-    """A page by the place where it begins."""
-    first, size = int(asked.query.get("start", "0")), int(asked.query.get("limit", "25"))
-    last = first + size
-    more = {"isLastPage": last >= len(items), "nextPageStart": last if last < len(items) else None}
-    return 200, {}, {"values": items[first:last]} | more
-
-
-def _holding(asked: Asked, items: list[Any], name: str, key: str) -> list[Any]:
-    text = asked.query.get(name, "")
-    return [item for item in items if text in item[key]]
-
-
-# --- GitHub -----------------------------------------------------------------------------------------------------------
-
-GITHUB = [
-    {
-        "id": number,
-        "full_name": f"acme/{name}",
-        "private": number % 2 == 0,
-        "stargazers_count": number,
-        "pushed_at": "2026-01-01T00:00:00Z",
-        "owner": {"type": "Organization"},
-        "default_branch": "main",
-    }
-    for number, name in enumerate(NAMES)
-]
-GITHUB_BRANCHES = [{"name": name, "commit": {"sha": f"sha-{name}"}, "protected": name == "main"} for name in BRANCHES]
-REQUEST = {
-    "title": "t",
-    "mergeable": "MERGEABLE",
-    "repository": {"nameWithOwner": "acme/app"},
-    "commits": {"nodes": [{"commit": {"statusCheckRollup": None}}]},
-    "reviews": {"nodes": []},
-}
-FAILING = {"nodes": [{"commit": {"statusCheckRollup": {"state": "FAILURE"}}}]}
-
-
-def _graphql(asked: Asked) -> Answer:
-    known = asked.body["variables"]
-    if not known:
-        requests = [
-            REQUEST | {"number": 1, "mergeable": "CONFLICTING"},
-            REQUEST | {"number": 2, "commits": FAILING},
-            REQUEST | {"number": 3, "reviews": {"nodes": [{"state": "COMMENTED"}]}},
-            REQUEST | {"number": 4},
-        ]
-        issues = [{"number": 5, "title": "i", "repository": {"nameWithOwner": "acme/app"}}]
-        return 200, {}, {"data": {"viewer": {"pullRequests": {"nodes": requests}}, "search": {"nodes": issues}}}
-    if known["name"] != "app":
-        return 200, {}, {"data": {"repository": None}, "errors": [{"type": "NOT_FOUND"}]}
-    first = int(known["after"] or 0)
-    names = [name for name in BRANCHES if known["query"] in name]
-    last = first + known["first"]
-    nodes = [
-        {"name": name, "branchProtectionRule": None, "target": {"oid": f"sha-{name}", "committedDate": "2026"}}
-        for name in names[first:last]
-    ]
-    info = {"hasNextPage": last < len(names), "endCursor": str(last)}
-    return 200, {}, {"data": {"repository": {"refs": {"nodes": nodes, "pageInfo": info}}}}
-
-
-def _search_github(asked: Asked) -> Answer:
-    word, *rest = asked.query["q"].split()
-    found = [item for item in GITHUB if word in str(item["full_name"])]
-    assert rest[:2] == ["in:name", "fork:true"]
-    return _linked(asked, found, "per_page", "items")
-
-
-# --- GitLab -----------------------------------------------------------------------------------------------------------
-
-GITLAB = [
-    {
-        "id": number,
-        "path_with_namespace": f"acme/{name}",
-        "visibility": "public" if number % 2 else "private",
-        "star_count": number,
-        "last_activity_at": "2026-01-01T00:00:00Z",
-        "namespace": {"kind": "group"},
-        "default_branch": "main",
-    }
-    for number, name in enumerate(NAMES)
-]
-GITLAB_BRANCHES = [
-    {"name": name, "commit": {"id": f"sha-{name}", "committed_date": "2026"}, "protected": name == "main"}
-    for name in BRANCHES
-]
-
-
-def _merge_requests(_asked: Asked) -> Answer:
-    one = {"title": "t", "references": {"full": "acme/group/app!7"}}
-    return (
-        200,
-        {},
-        [
-            one | {"iid": 1, "has_conflicts": True},
-            one | {"iid": 2, "detailed_merge_status": "ci_must_pass"},
-            one | {"iid": 3, "blocking_discussions_resolved": False},
-            one | {"iid": 4, "blocking_discussions_resolved": True},
-        ],
-    )
-
-
-def _issues(_asked: Asked) -> Answer:
-    return 200, {}, [{"iid": 5, "title": "i", "references": {"full": "acme/group/app#5"}}]
-
-
-# --- the others -------------------------------------------------------------------------------------------------------
-
 CLOUD_BRANCHES = [{"name": name, "target": {"hash": f"sha-{name}", "date": "2026"}} for name in BRANCHES]
+
+
 CENTER = [
     {"id": number, "slug": name, "public": number % 2 == 1, "project": {"key": "acme", "type": "NORMAL"}}
     for number, name in enumerate(NAMES)
 ]
+
+
 CENTER_BRANCHES = [{"displayId": name, "latestCommit": f"sha-{name}"} for name in BRANCHES]
+
+
 FORGEJO = [
     {
         "id": number,
@@ -215,6 +91,8 @@ FORGEJO = [
     }
     for number, name in enumerate(NAMES)
 ]
+
+
 AZURE = [
     {
         "id": f"id-{number}",
@@ -242,13 +120,13 @@ def _cloud(asked: Asked, workspace: str) -> Answer:
         for number, name in enumerate(names)
         if found[1] in name
     ]
-    return _named(asked, repositories)
+    return named(asked, repositories)
 
 
 def _cloud_branches(asked: Asked) -> Answer:
     found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'))
     assert found
-    return _named(asked, [item for item in CLOUD_BRANCHES if found[1] in str(item["name"])])
+    return named(asked, [item for item in CLOUD_BRANCHES if found[1] in str(item["name"])])
 
 
 def _heads(asked: Asked) -> Answer:
@@ -267,62 +145,69 @@ def _projects(asked: Asked) -> Answer:
 
 
 BEARER = f"Bearer {TOKEN}"
+
+
 CLOUD = f"Basic {b64encode(f'anna:{TOKEN}'.encode()).decode()}"
+
+
 PERSONAL = f"Basic {b64encode(f':{TOKEN}'.encode()).decode()}"
+
+
 V3, V4, FORGE, CENTER_ROOT = "/api/v3", "/api/v4", "/api/v1", "/rest/api/1.0"
 
+
 ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
-    (f"{V3}/user/repos", BEARER, lambda asked: _linked(asked, GITHUB, "per_page")),
+    (f"{V3}/user/repos", BEARER, lambda asked: linked(asked, GITHUB, "per_page")),
     (
         f"{V3}/user/installations",
         BEARER,
-        lambda asked: _linked(asked, [{"id": number} for number in range(3)], "per_page", "installations"),
+        lambda asked: linked(asked, [{"id": number} for number in range(3)], "per_page", "installations"),
     ),
     (
         f"{V3}/user/installations/1/repositories",
         BEARER,
-        lambda asked: _linked(asked, GITHUB[:3], "per_page", "repositories"),
+        lambda asked: linked(asked, GITHUB[:3], "per_page", "repositories"),
     ),
-    (f"{V3}/search/repositories", BEARER, _search_github),
-    (f"{V3}/repos/acme/app/branches", BEARER, lambda asked: _linked(asked, GITHUB_BRANCHES, "per_page")),
-    ("/api/graphql", BEARER, _graphql),
+    (f"{V3}/search/repositories", BEARER, search_github),
+    (f"{V3}/repos/acme/app/branches", BEARER, lambda asked: linked(asked, GITHUB_BRANCHES, "per_page")),
+    ("/api/graphql", BEARER, graphql),
     (
         f"{V4}/projects",
         BEARER,
-        lambda asked: _linked(asked, _holding(asked, GITLAB, "search", "path_with_namespace"), "per_page"),
+        lambda asked: linked(asked, holding(asked, GITLAB, "search", "path_with_namespace"), "per_page"),
     ),
     (
         f"{V4}/projects/acme%2Fapp/repository/branches",
         BEARER,
-        lambda asked: _linked(asked, _holding(asked, GITLAB_BRANCHES, "search", "name"), "per_page"),
+        lambda asked: linked(asked, holding(asked, GITLAB_BRANCHES, "search", "name"), "per_page"),
     ),
-    (f"{V4}/merge_requests", BEARER, _merge_requests),
-    (f"{V4}/issues", BEARER, _issues),
+    (f"{V4}/merge_requests", BEARER, merge_requests),
+    (f"{V4}/issues", BEARER, issues),
     (
         "/2.0/user/workspaces",
         CLOUD,
-        lambda asked: _named(asked, [{"workspace": {"slug": name}} for name in PLACES]),
+        lambda asked: named(asked, [{"workspace": {"slug": name}} for name in PLACES]),
     ),
     ("/2.0/repositories/acme/app/refs/branches", CLOUD, _cloud_branches),
     ("/2.0/repositories/([^/]+)", CLOUD, lambda asked, workspace: _cloud(asked, unquote(workspace))),
-    (f"{CENTER_ROOT}/projects", BEARER, lambda asked: _counted(asked, [{"key": name} for name in PLACES])),
-    (f"{CENTER_ROOT}/repos", BEARER, lambda asked: _counted(asked, _holding(asked, CENTER, "name", "slug"))),
-    (f"{CENTER_ROOT}/projects/acme/repos", BEARER, lambda asked: _counted(asked, CENTER[:3])),
+    (f"{CENTER_ROOT}/projects", BEARER, lambda asked: counted(asked, [{"key": name} for name in PLACES])),
+    (f"{CENTER_ROOT}/repos", BEARER, lambda asked: counted(asked, holding(asked, CENTER, "name", "slug"))),
+    (f"{CENTER_ROOT}/projects/acme/repos", BEARER, lambda asked: counted(asked, CENTER[:3])),
     (
         f"{CENTER_ROOT}/projects/acme/repos/app/branches",
         BEARER,
-        lambda asked: _counted(asked, _holding(asked, CENTER_BRANCHES, "filterText", "displayId")),
+        lambda asked: counted(asked, holding(asked, CENTER_BRANCHES, "filterText", "displayId")),
     ),
-    (f"{FORGE}/user/repos", f"token {TOKEN}", lambda asked: _linked(asked, FORGEJO, "limit", most=3)),
+    (f"{FORGE}/user/repos", f"token {TOKEN}", lambda asked: linked(asked, FORGEJO, "limit", most=3)),
     (
         f"{FORGE}/repos/search",
         f"token {TOKEN}",
-        lambda asked: _linked(asked, _holding(asked, FORGEJO, "q", "full_name"), "limit", "data", most=3),
+        lambda asked: linked(asked, holding(asked, FORGEJO, "q", "full_name"), "limit", "data", most=3),
     ),
     (
         f"{FORGE}/repos/acme/app/branches",
         f"token {TOKEN}",
-        lambda asked: _linked(asked, GITLAB_BRANCHES, "limit", most=3),
+        lambda asked: linked(asked, GITLAB_BRANCHES, "limit", most=3),
     ),
     (
         f"{FORGE}/repos/issues/search",

@@ -1,37 +1,22 @@
-"""Starting conversations: what is refused, what is accepted, and what is left for the workers."""
+"""What a start asks for: what is accepted, completed, masked and refused."""
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlmodel import select
 
-from shared import conversation_starts
 from shared.crypto import Vault
 from shared.database import Database
-from shared.ids import new_id
-from shared.jobs import ResumeSandbox, StartConversation, StartSandbox
-from shared.models import Node, Sandbox, SandboxSpec, StartTask
-from shared.states import Desired, Stage, Status
+from shared.jobs import StartConversation, StartSandbox
+from shared.models import Node, Sandbox, SandboxSpec
 from shared.store import user_settings
-from tests.api.answers import get_json
+from tests.api.conversation_starts.requests import PATH, _all_sandboxes, _get, _start, _status, _task
 from tests.doubles import RecordingPublisher
 from tests.factories import (
     VAULT,
     Person,
-    make_conversation,
-    make_sandbox,
     make_spec,
-    make_start_task,
 )
-
-pytestmark = pytest.mark.usefixtures("model_key")
-
-PATH = "/api/v1/app-conversations"
-_get = partial(get_json, PATH)
-
 
 UNUSABLE_SECRETS: list[Any] = [
     {f"S{number}": "x" for number in range(51)},
@@ -47,6 +32,8 @@ UNUSABLE_SECRETS: list[Any] = [
     {"NUMBER": 1},
     ["LIST"],
 ]
+
+
 UNSAFE_REPOSITORIES: list[Any] = [
     "owner",
     "owner/",
@@ -65,6 +52,8 @@ UNSAFE_REPOSITORIES: list[Any] = [
     "https://github.com/owner/repo",
     "owner/" + "r" * 500,
 ]
+
+
 BAD_BRANCHES: list[Any] = [
     "a b",
     "a..b",
@@ -82,27 +71,9 @@ BAD_BRANCHES: list[Any] = [
     "a\\b",
     "a\n",
 ]
+
+
 GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/repo", "a/b/c/d"]
-
-
-def _start(client: TestClient, person: Person, **request: Any) -> Any:
-    answer = client.post(PATH, json=request, headers=person.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def _status(client: TestClient, person: Person, **request: Any) -> int:
-    return int(client.post(PATH, json=request, headers=person.headers).status_code)
-
-
-def _task(database: Database, task_id: str) -> StartTask:
-    with database.reading() as session:
-        return session.get_one(StartTask, task_id)
-
-
-def _all_sandboxes(database: Database) -> list[Sandbox]:
-    with database.reading() as session:
-        return list(session.exec(select(Sandbox)).all())
 
 
 @pytest.mark.usefixtures("spec")
@@ -237,126 +208,3 @@ class TestStart:
         assert expected.items() <= request.items()
         message = {"content": [{"text": "Hi"}]}
         assert _status(client, user, suggested_task=task, initial_message=message) == 422
-
-
-class TestStartInASandbox:
-    def test_running(self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher) -> None:
-        sandbox = make_sandbox(database, user)
-        task = _task(database, _start(client, user, sandbox_id=sandbox.id)["id"])
-        assert (task.sandbox_id, task.made_sandbox) == (sandbox.id, False)
-        assert publisher.jobs == [StartConversation(task.id, sandbox.node_id)]
-        [kept] = _all_sandboxes(database)
-        assert kept.generation == sandbox.generation
-
-    @pytest.mark.parametrize(("status", "desired"), [(Status.PAUSED, Desired.PAUSED), (Status.RUNNING, Desired.PAUSED)])
-    def test_paused_is_resumed(
-        self,
-        client: TestClient,
-        user: Person,
-        database: Database,
-        publisher: RecordingPublisher,
-        status: Status,
-        desired: Desired,
-    ) -> None:
-        sandbox = make_sandbox(database, user, status=status, desired=desired)
-        shown = _start(client, user, sandbox_id=sandbox.id)
-        [woken] = _all_sandboxes(database)
-        assert (woken.desired, woken.generation) == (Desired.RUNNING, sandbox.generation + 1)
-        assert woken.due_at is not None
-        assert publisher.jobs == [
-            ResumeSandbox(sandbox.id, sandbox.node_id),
-            StartConversation(shown["id"], sandbox.node_id),
-        ]
-
-    def test_unusable(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
-        failed = make_sandbox(database, user, status=Status.ERROR)
-        deleted = make_sandbox(database, user, status=Status.DELETED)
-        theirs = make_sandbox(database, other_user)
-        assert _status(client, user, sandbox_id=failed.id) == 400
-        for sandbox_id in (deleted.id, theirs.id, "unknown"):
-            assert _status(client, user, sandbox_id=sandbox_id) == 404
-        with database.reading() as session:
-            assert session.exec(select(StartTask)).all() == []
-
-
-class TestParent:
-    def test_what_is_unset_is_inherited(self, client: TestClient, user: Person, database: Database) -> None:
-        sandbox = make_sandbox(database, user)
-        parent = make_conversation(
-            database,
-            user,
-            sandbox,
-            selected_repository="o/r",
-            selected_branch="main",
-            git_provider="github",
-            llm_model="openai/parent",
-        )
-        inherited = {
-            "sandbox_id": sandbox.id,
-            "selected_repository": "o/r",
-            "selected_branch": "main",
-            "git_provider": "github",
-            "llm_model": "openai/parent",
-            "parent_conversation_id": parent.id,
-        }
-        request = _start(client, user, parent_conversation_id=parent.id)["request"]
-        assert inherited.items() <= request.items()
-        request = _start(
-            client, user, parent_conversation_id=parent.id, selected_repository="o/other", llm_model="openai/mine"
-        )["request"]
-        assert request["selected_branch"] is None  # that was a branch of another repository
-        assert request["llm_model"] == "openai/mine"
-
-    def test_unknown(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
-        theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
-        for parent_id in (new_id(), theirs.id):
-            assert _status(client, user, parent_conversation_id=parent_id) == 404
-        assert _status(client, user, parent_conversation_id="nonsense") == 422
-
-
-@pytest.mark.usefixtures("spec")
-class TestChosenId:
-    def test_asking_twice_is_asking_once(
-        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
-    ) -> None:
-        conversation_id = new_id()
-        first = _start(client, user, conversation_id=conversation_id)
-        jobs = list(publisher.jobs)
-        assert _start(client, user, conversation_id=conversation_id) == first
-        assert len(_all_sandboxes(database)) == 1
-        assert publisher.jobs == jobs
-        assert _task(database, first["id"]).conversation_id == conversation_id
-
-    def test_asking_at_once_is_asking_once(self, client: TestClient, user: Person, database: Database) -> None:
-        conversation_id = new_id()
-        with ThreadPoolExecutor(4) as pool:
-            asked = [pool.submit(_start, client, user, conversation_id=conversation_id) for _ in range(4)]
-            ids = {future.result()["id"] for future in asked}
-        assert len(ids) == len(_all_sandboxes(database)) == 1
-
-    def test_a_started_one_shows_its_server(self, client: TestClient, user: Person, database: Database) -> None:
-        task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
-        shown = _start(client, user, conversation_id=task.conversation_id)
-        assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
-        assert shown["agent_server_url"] == "http://127.0.0.1:18000"
-
-    def test_somebody_was_faster(
-        self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        conversation_id = new_id()
-        first = _start(client, user, conversation_id=conversation_id)
-        look, looks = conversation_starts._find_earlier, [0]
-
-        def look_too_early(*args: Any) -> StartTask | None:
-            looks[0] += 1
-            return None if looks[0] == 1 else look(*args)
-
-        monkeypatch.setattr(conversation_starts, "_find_earlier", look_too_early)
-        assert _start(client, user, conversation_id=conversation_id)["id"] == first["id"]
-        assert len(_all_sandboxes(database)) == 1
-
-    def test_taken(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
-        theirs = make_start_task(database, other_user)
-        mine = make_conversation(database, user, make_sandbox(database, user))
-        for conversation_id in (theirs.conversation_id, mine.id):
-            assert _status(client, user, conversation_id=conversation_id) == 409

@@ -9,7 +9,8 @@ import pytest
 from api.git import client as git_client
 from api.git.network import GuardedBackend, is_public
 from tests.factories import Person
-from tests.fakes.git_host import TOKEN, FakeGitHost
+from tests.fakes.git_host import FakeGitHost
+from tests.fakes.git_requests import TOKEN
 from tests.fixtures.git_host import PROVIDERS
 from tests.waiting import eventually
 

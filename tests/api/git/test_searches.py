@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.factories import Person
-from tests.fakes.git_host import BRANCHES, NAMES, PLACES, FakeGitHost
+from tests.fakes.git_host import FakeGitHost
+from tests.fakes.git_requests import BRANCHES, NAMES, PLACES
 from tests.fixtures.git_host import PROVIDERS
 
 Ask = Callable[..., Any]

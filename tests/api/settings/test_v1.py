@@ -1,19 +1,14 @@
-"""/api/v1/settings: each value in both shapes, whichever it was written in."""
+"""The settings in both shapes of V1: nested and flat."""
 
-import json
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from shared.database import Database
-from shared.store import user_settings
-from shared.user_settings import StoredSettings
-from tests.factories import VAULT, Person
+from tests.api.settings.v1 import MASK, PATH, agent, load, post, read, refused
+from tests.factories import Person
 
-PATH = "/api/v1/settings"
-MASK = "**********"
-JSON = {"Content-Type": "application/json"}
 # Flat and nested: what is written in one shape is read in the other.
 PAIRS: list[tuple[str, tuple[str, ...], Any]] = [
     ("agent", ("agent_settings", "agent"), "BrowsingAgent"),
@@ -25,35 +20,6 @@ PAIRS: list[tuple[str, tuple[str, ...], Any]] = [
     ("confirmation_mode", ("conversation_settings", "confirmation_mode"), True),
     ("security_analyzer", ("conversation_settings", "security_analyzer"), "llm"),
 ]
-
-
-def post(client: TestClient, person: Person, body: Any, path: str = PATH) -> None:
-    answer = client.post(path, json=body, headers=person.headers)
-    assert (answer.status_code, answer.json()) == (200, {"message": "Settings stored"}), answer.text
-
-
-def read(client: TestClient, person: Person, path: str = PATH) -> dict[str, Any]:
-    answer = client.get(path, headers=person.headers)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
-
-
-def load(database: Database, person: Person) -> StoredSettings:
-    with database.reading() as session:
-        stored = user_settings.load(session, VAULT, person.id)
-    assert stored is not None
-    return stored
-
-
-def refused(client: TestClient, person: Person, body: dict[str, Any]) -> list[str]:
-    answer = client.post(PATH, content=json.dumps(body), headers=person.headers | JSON)
-    assert answer.status_code == 422, answer.text
-    return [".".join(entry["loc"]) for entry in answer.json()["detail"]]
-
-
-def agent(**diff: Any) -> dict[str, Any]:
-    return {"agent_settings_diff": diff}
 
 
 def _at(document: dict[str, Any], path: tuple[str, ...]) -> Any:
@@ -171,63 +137,6 @@ def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: Pers
     for diff in (agent(llm={"aws_session_token": MASK}), agent(llm={"extra_headers": {"X-Key": MASK}})):
         answer = client.post(PATH, json=diff, headers=user.headers)
         assert (answer.status_code, "mask" in answer.json()["detail"]) == (400, True)
-
-
-SERVERS: dict[str, dict[str, Any]] = {
-    "docs": {"transport": "http", "url": "https://docs.example.com/mcp", "auth": "auth-plain", "timeout": 9},
-    "news": {"transport": "sse", "url": "https://news.example.com", "headers": {"X-Key": "header-plain"}},
-    "files": {"transport": "stdio", "command": "npx", "args": ["-y"], "env": {"TOKEN": "env-plain"}},
-}
-LISTS: dict[str, list[dict[str, Any]]] = {
-    "sse_servers": [
-        {"name": "news", "url": "https://news.example.com", "api_key": None, "headers": {"X-Key": "header-plain"}}
-    ],
-    "stdio_servers": [{"name": "files", "command": "npx", "args": ["-y"], "env": {"TOKEN": "env-plain"}}],
-    "shttp_servers": [{"name": "docs", "url": "https://docs.example.com/mcp", "api_key": "auth-plain", "timeout": 9}],
-}
-
-
-def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user: Person) -> None:
-    for sent in (SERVERS, {"mcpServers": SERVERS}):
-        post(client, user, {"mcp_config": None})
-        post(client, user, agent(mcp_config=sent))
-        assert load(database, user).mcp_config == LISTS
-    answer = client.get(PATH, headers=user.headers)
-    assert "plain" not in answer.text
-    shown = answer.json()
-    assert list(shown["agent_settings"]["mcp_config"]) == ["files", "news", "docs"]
-    assert shown["agent_settings"]["mcp_config"]["docs"] == SERVERS["docs"] | {"auth": MASK}
-    assert shown["mcp_config"]["shttp_servers"] == [LISTS["shttp_servers"][0] | {"api_key": MASK}]
-    for body in ({"mcp_config": shown["mcp_config"]}, agent(mcp_config=shown["agent_settings"]["mcp_config"])):
-        post(client, user, body)
-        assert load(database, user).mcp_config == LISTS
-
-
-def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
-    client: TestClient, database: Database, user: Person
-) -> None:
-    post(client, user, agent(mcp_config=SERVERS))
-    known = {"sse_servers": [{"url": "https://news.example.com", "api_key": "new"}]}
-    post(client, user, {"mcp_config": known}, "/api/settings")
-    servers = load(database, user).mcp_config
-    assert servers is not None
-    assert servers["sse_servers"] == [LISTS["sse_servers"][0] | {"api_key": "new"}]
-
-
-def test_a_map_is_replaced_whole_and_nulled(client: TestClient, user: Person) -> None:
-    post(client, user, agent(mcp_config=SERVERS))
-    post(client, user, agent(mcp_config={"sse": {"transport": "sse", "url": "https://a.example.com"}}))
-    assert list(read(client, user)["agent_settings"]["mcp_config"]) == ["sse"]
-    post(client, user, agent(mcp_config={}))
-    assert read(client, user)["agent_settings"]["mcp_config"] == {}
-
-
-@pytest.mark.parametrize(
-    ("url", "listed"), [("https://a.example.com/sse", "sse_servers"), ("https://a.example.com/mcp", "shttp_servers")]
-)
-def test_a_server_that_says_no_transport_is_guessed(client: TestClient, user: Person, url: str, listed: str) -> None:
-    post(client, user, agent(mcp_config={"a": {"url": url}}))
-    assert [server["url"] for server in read(client, user)["mcp_config"][listed]] == [url]
 
 
 def test_the_other_fields_of_v1_are_kept(client: TestClient, user: Person) -> None:

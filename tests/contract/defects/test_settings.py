@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from shared.database import Database
 from shared.store import user_settings
-from tests.api.settings.test_changes import raw_store
+from tests.api.settings.stored import raw_store
 from tests.factories import VAULT, Person
 
 PATHS = ("/api/v1/settings", "/api/settings")

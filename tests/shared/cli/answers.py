@@ -1,6 +1,7 @@
 """What a command answered, and what its files and keys are."""
 
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 from shared.crypto import Vault
 from shared.database import Database
 from shared.store import users
+
+COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
 
 
 @dataclass(frozen=True)

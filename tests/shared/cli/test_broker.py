@@ -9,8 +9,7 @@ import redis
 
 from tests.services import processes
 from tests.services.directories import short_directory
-from tests.shared.cli.answers import Answer, Cli, assert_complains, mode
-from tests.shared.cli.test_migrate import COMMAND
+from tests.shared.cli.answers import COMMAND, Answer, Cli, assert_complains, mode
 from tests.waiting import eventually
 
 

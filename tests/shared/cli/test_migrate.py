@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from shared.crypto import new_secret_key
 from shared.database import Database
 from shared.models import SandboxSpec
 from shared.store import nodes, specs
-from tests.shared.cli.answers import Cli, assert_complains, mode, owner, vault_of
-
-COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
+from tests.shared.cli.answers import COMMAND, Cli, assert_complains, mode, owner, vault_of
 
 
 @pytest.mark.usefixtures("migrated")

@@ -1,21 +1,16 @@
-"""What was said while an agent could not hear it is told: in order, once, whoever dies and whatever is paused."""
-
-import time
-from typing import Any
+"""Pending messages: delivered in order, as soon as the agent can hear them."""
 
 import httpx
 import pytest
-from sqlmodel import select
 
-from shared.clock import after, now
-from shared.models import Conversation, Node, PendingMessage, Sandbox, StartTask
+from shared.clock import now
+from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Stage
-from shared.store import deletions, pending_messages
+from shared.store import deletions
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer, FakeConversation
-from tests.fakes.engine import FakeEngine
+from tests.worker.deliveries.messages import MOST_POINTS, assert_done, pending, said, say
 from tests.worker.scenes import (
-    another,
     ask,
     assert_at_rest,
     change,
@@ -23,74 +18,14 @@ from tests.worker.scenes import (
     deliver,
     punctuated,
     row,
-    running,
-    server_of,
     task_of,
     wish,
 )
-from worker import deliveries
 from worker.converge import converge
 from worker.parts import Parts
 from worker.refresh import refresh_conversation
 from worker.starts import start_conversation
 from worker.sweep import sweep
-
-MOST_POINTS = 80
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries, "LATE_SECONDS", 0)
-    change(parts, Node, parts.settings.node, heartbeat_at=after(600))
-
-
-@pytest.fixture
-def sandbox(parts: Parts, user: Person) -> Sandbox:
-    return row(parts, Sandbox, running(parts, user))
-
-
-@pytest.fixture
-def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
-    return server_of(engine, sandbox.id)
-
-
-@pytest.fixture
-def conversation(parts: Parts, user: Person, sandbox: Sandbox) -> Conversation:
-    return make_conversation(parts.database, user, sandbox, title_settled=True)
-
-
-@pytest.fixture
-def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
-    return server.add(conversation.id)
-
-
-def content(text: str) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": text, "cache_prompt": False}]
-
-
-def say(parts: Parts, user: Person, conversation_id: str, *texts: str) -> None:
-    """As the API does; the jobs are lost."""
-    for text in texts:
-        with parts.database.transaction() as session:
-            pending_messages.add(
-                session, conversation_id, user.id, content(text), due_at=after(parts.shared.republish_seconds)
-            )
-
-
-def pending(parts: Parts) -> list[PendingMessage]:
-    with parts.database.reading() as session:
-        return list(session.exec(select(PendingMessage)).all())
-
-
-def said(talk: FakeConversation) -> list[str]:
-    return [message["content"][0]["text"] for message in talk.messages]
-
-
-def assert_done(parts: Parts, conversation_id: str) -> None:
-    found = row(parts, Conversation, conversation_id)
-    assert_at_rest(found)
-    assert not found.awaits_sandbox
-    assert pending(parts) == []
 
 
 class TestWhileTheSandboxRuns:
@@ -155,91 +90,6 @@ class TestWhileTheSandboxRuns:
         say(parts, user, conversation.id, "one")
         refresh_conversation(parts, conversation.id)
         assert pending(parts)[0].refusal is not None
-
-
-class TestOnce:
-    def test_defect_37_whoever_dies(
-        self, parts: Parts, user: Person, sandbox: Sandbox, server: FakeAgentServer
-    ) -> None:
-        died = 0
-        for at in range(MOST_POINTS):
-            conversation = make_conversation(parts.database, user, sandbox, title_settled=True)
-            talk = server.add(conversation.id)
-            say(parts, user, conversation.id, "one", "one", "two")
-            working, database = punctuated(parts, at, die)
-            server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
-            try:
-                refresh_conversation(working, conversation.id)
-            except SystemExit:
-                died += 1
-            server.before = server.after = lambda _method: None
-            if row(parts, Conversation, conversation.id).lease_until is not None:
-                change(parts, Conversation, conversation.id, lease_until=now())
-            refresh_conversation(another(parts), conversation.id)
-            assert said(talk) == ["one", "one", "two"], at
-            assert_done(parts, conversation.id)
-            if database.passed <= at:
-                break
-        assert 25 < died < MOST_POINTS
-
-    @pytest.mark.parametrize("taken", [True, False])
-    def test_defect_37_an_answer_that_never_came(
-        self,
-        parts: Parts,
-        user: Person,
-        conversation: Conversation,
-        talk: FakeConversation,
-        server: FakeAgentServer,
-        *,
-        taken: bool,
-    ) -> None:
-        def fail(method: str) -> None:
-            if method == "send_message":
-                raise httpx.ReadTimeout("late")
-
-        setattr(server, "after" if taken else "before", fail)
-        say(parts, user, conversation.id, "one")
-        refresh_conversation(parts, conversation.id)
-        assert row(parts, Conversation, conversation.id).due_at is not None
-        server.before = server.after = lambda _method: None
-        refresh_conversation(parts, conversation.id)
-        assert said(talk) == ["one"]
-        assert talk.execution_status == "running"
-        assert_done(parts, conversation.id)
-
-    def test_one_that_comes_late(
-        self,
-        parts: Parts,
-        user: Person,
-        conversation: Conversation,
-        talk: FakeConversation,
-        server: FakeAgentServer,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """Sent by a worker that died at once, or before the sandbox was frozen: it is taken after we have looked."""
-        say(parts, user, conversation.id, "one")
-        server.before = lambda method: die() if method == "send_message" else None
-        with pytest.raises(SystemExit):
-            refresh_conversation(parts, conversation.id)
-        server.before = lambda _method: None
-        change(parts, Conversation, conversation.id, lease_until=now())
-        late = {"role": "user", "content": content("one"), "run": True}
-        monkeypatch.setattr(time, "sleep", lambda _seconds: talk.take(late))
-        refresh_conversation(another(parts), conversation.id)
-        assert said(talk) == ["one"]
-
-    def test_the_same_words_of_before_are_not_taken_for_it(
-        self, parts: Parts, user: Person, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
-    ) -> None:
-        talk.take({"role": "user", "content": content("one"), "run": True})
-        say(parts, user, conversation.id, "one")
-        server.before = lambda method: die() if method == "send_message" else None
-        with pytest.raises(SystemExit):
-            refresh_conversation(parts, conversation.id)
-        server.before = lambda _method: None
-        change(parts, Conversation, conversation.id, lease_until=now())
-        refresh_conversation(another(parts), conversation.id)
-        assert said(talk) == ["one", "one"]
 
 
 class TestWhileItDoesNot:
@@ -318,7 +168,3 @@ class TestOfAStart:
         start_conversation(parts, task_id)
         assert row(parts, StartTask, task_id).stage == Stage.ERROR
         assert pending(parts) == []
-
-
-def die() -> None:
-    raise SystemExit

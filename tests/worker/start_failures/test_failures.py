@@ -1,9 +1,8 @@
-"""Starts that end in ERROR: with a reason, without a trace, and without a word of a secret."""
+"""Starts that end in ERROR: with a reason, and without a trace."""
 
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
@@ -29,22 +28,17 @@ from tests.worker.scenes import (
     ask,
     assert_failed,
     change,
-    configure,
     conversation_of,
     deliver,
     row,
     server_of,
     task_of,
 )
+from tests.worker.start_failures.failures import assert_no_secret, logged, unreachable
 from worker.converge import converge
 from worker.parts import Parts
 from worker.sandbox_container import container_name
 from worker.starts import start_conversation
-
-
-@pytest.fixture(autouse=True)
-def _settings(parts: Parts, user: Person) -> None:
-    configure(parts, user)
 
 
 class TestFailure:
@@ -212,50 +206,6 @@ def test_worker_that_settles_the_sandbox_is_not_waited_for_in_a_circle(
     assert assert_failed(parts, task_id, Reason.AGENT_SERVER_REFUSED).attempt == 0
 
 
-class TestSecrets:
-    def test_are_in_no_log_line_and_no_row(
-        self,
-        parts: Parts,
-        user: Person,
-        sandbox_id: str,
-        server: FakeAgentServer,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        caplog.set_level(logging.DEBUG)
-        task_id = ask(parts, user, sandbox_id, selected_repository="acme/app")
-        server.before = unreachable
-        start_conversation(parts, task_id)
-        server.before = lambda _method: None
-        start_conversation(parts, task_id)
-        task = task_of(parts, task_id)
-        assert task.stage == Stage.READY
-        assert "conversation_ready" in logged(caplog)
-        assert_no_secret(logged(caplog) + repr(task) + repr(conversation_of(parts, task_id)))
-        assert_no_secret("".join(command.text for command in server.commands))
-
-    def test_defect_of_ours_shows_none(
-        self,
-        parts: Parts,
-        user: Person,
-        sandbox_id: str,
-        caplog: pytest.LogCaptureFixture,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        caplog.set_level(logging.DEBUG)
-
-        def fail(_inputs: Any) -> None:
-            raise RuntimeError(" ".join(SECRETS))
-
-        monkeypatch.setattr("worker.starts.build_request", fail)
-        task_id = ask(parts, user, sandbox_id)
-        start_conversation(parts, task_id)
-        task = task_of(parts, task_id)
-        assert (task.stage, task.attempt) == (Stage.WAITING_FOR_SANDBOX, 1)
-        assert task.due_at
-        assert "RuntimeError" in logged(caplog)
-        assert_no_secret(logged(caplog))
-
-
 def overlap_in_the_middle(
     database: Database, first: Callable[[Session], None], other: Callable[[], None], then: Callable[[Session], None]
 ) -> None:
@@ -267,19 +217,6 @@ def overlap_in_the_middle(
             eventually(lambda: waiting.done() or _is_waiting(database, waiting))
             then(session)
         waiting.result(timeout=30)
-
-
-def assert_no_secret(text: str) -> None:
-    assert [secret for secret in SECRETS if secret in text] == []
-
-
-def logged(caplog: pytest.LogCaptureFixture) -> str:
-    """Every record with all it carries, before it is formatted."""
-    return "\n".join(repr(vars(record)) for record in caplog.records)
-
-
-def unreachable(_method: str) -> None:
-    raise httpx.ConnectError("refused")
 
 
 def test_defect_of_ours_ends_in_an_error_that_says_so(parts: Parts, user: Person, sandbox_id: str) -> None:

@@ -1,0 +1,68 @@
+"""MCP servers in the settings of V1: a map or lists."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.database import Database
+from tests.api.settings.v1 import MASK, PATH, agent, load, post, read
+from tests.factories import Person
+
+SERVERS: dict[str, dict[str, Any]] = {
+    "docs": {"transport": "http", "url": "https://docs.example.com/mcp", "auth": "auth-plain", "timeout": 9},
+    "news": {"transport": "sse", "url": "https://news.example.com", "headers": {"X-Key": "header-plain"}},
+    "files": {"transport": "stdio", "command": "npx", "args": ["-y"], "env": {"TOKEN": "env-plain"}},
+}
+
+
+LISTS: dict[str, list[dict[str, Any]]] = {
+    "sse_servers": [
+        {"name": "news", "url": "https://news.example.com", "api_key": None, "headers": {"X-Key": "header-plain"}}
+    ],
+    "stdio_servers": [{"name": "files", "command": "npx", "args": ["-y"], "env": {"TOKEN": "env-plain"}}],
+    "shttp_servers": [{"name": "docs", "url": "https://docs.example.com/mcp", "api_key": "auth-plain", "timeout": 9}],
+}
+
+
+def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user: Person) -> None:
+    for sent in (SERVERS, {"mcpServers": SERVERS}):
+        post(client, user, {"mcp_config": None})
+        post(client, user, agent(mcp_config=sent))
+        assert load(database, user).mcp_config == LISTS
+    answer = client.get(PATH, headers=user.headers)
+    assert "plain" not in answer.text
+    shown = answer.json()
+    assert list(shown["agent_settings"]["mcp_config"]) == ["files", "news", "docs"]
+    assert shown["agent_settings"]["mcp_config"]["docs"] == SERVERS["docs"] | {"auth": MASK}
+    assert shown["mcp_config"]["shttp_servers"] == [LISTS["shttp_servers"][0] | {"api_key": MASK}]
+    for body in ({"mcp_config": shown["mcp_config"]}, agent(mcp_config=shown["agent_settings"]["mcp_config"])):
+        post(client, user, body)
+        assert load(database, user).mcp_config == LISTS
+
+
+def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    known = {"sse_servers": [{"url": "https://news.example.com", "api_key": "new"}]}
+    post(client, user, {"mcp_config": known}, "/api/settings")
+    servers = load(database, user).mcp_config
+    assert servers is not None
+    assert servers["sse_servers"] == [LISTS["sse_servers"][0] | {"api_key": "new"}]
+
+
+def test_a_map_is_replaced_whole_and_nulled(client: TestClient, user: Person) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    post(client, user, agent(mcp_config={"sse": {"transport": "sse", "url": "https://a.example.com"}}))
+    assert list(read(client, user)["agent_settings"]["mcp_config"]) == ["sse"]
+    post(client, user, agent(mcp_config={}))
+    assert read(client, user)["agent_settings"]["mcp_config"] == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "listed"), [("https://a.example.com/sse", "sse_servers"), ("https://a.example.com/mcp", "shttp_servers")]
+)
+def test_a_server_that_says_no_transport_is_guessed(client: TestClient, user: Person, url: str, listed: str) -> None:
+    post(client, user, agent(mcp_config={"a": {"url": url}}))
+    assert [server["url"] for server in read(client, user)["mcp_config"][listed]] == [url]

@@ -1,0 +1,55 @@
+"""The supervisor's configuration."""
+
+from configparser import RawConfigParser
+from pathlib import Path
+
+import pytest
+
+from deploy.service.configuration import write_configuration
+from deploy.service.processes import Process
+
+FOUR = [Process("broker", 1), Process("web", 2), Process("worker", 3), Process("flower", 1)]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> RawConfigParser:
+    parser = RawConfigParser()
+    with write_configuration(FOUR, tmp_path / "var").open() as file:
+        parser.read_file(file)
+    return parser
+
+
+def test_every_process_is_a_program_with_its_number(written: RawConfigParser) -> None:
+    counts = {name: written.getint(f"program:{name}", "numprocs") for name in ("broker", "web", "worker", "flower")}
+    assert counts == {"broker": 1, "web": 2, "worker": 3, "flower": 1}
+    assert set(written.sections()) == {
+        "supervisord",
+        "unix_http_server",
+        "rpcinterface:supervisor",
+        *(f"program:{name}" for name in [*counts, "ready"]),
+    }
+    for name in counts:
+        assert written.get(f"program:{name}", "command").startswith(f"deploy/service/launch {name} %(process_num)d ")
+        assert written.getboolean(f"program:{name}", "autorestart")
+        assert written.getboolean(f"program:{name}", "stopasgroup")
+
+
+def test_the_broker_is_there_first_and_leaves_last(written: RawConfigParser) -> None:
+    priorities = {name: written.getint(f"program:{name}", "priority") for name in ("broker", "worker", "flower", "web")}
+    assert list(priorities) == sorted(priorities, key=lambda name: priorities[name])
+
+
+def test_workers_get_more_time_to_finish(written: RawConfigParser) -> None:
+    patience = {name: written.getint(f"program:{name}", "stopwaitsecs") for name in ("worker", "web")}
+    assert patience["worker"] > patience["web"]
+
+
+def test_the_announcement_is_made_once(written: RawConfigParser) -> None:
+    assert not written.getboolean("program:ready", "autorestart")
+    assert written.getint("program:ready", "startretries") == 0
+
+
+@pytest.mark.usefixtures("written")
+def test_the_var_directory_is_private(tmp_path: Path) -> None:
+    var = tmp_path / "var"
+    assert [path.stat().st_mode & 0o777 for path in (var, var / "run", var / "log")] == [0o700] * 3

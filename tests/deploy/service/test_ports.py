@@ -1,0 +1,55 @@
+"""The ports that the service is about to take."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deploy.service.errors import ServiceError
+from deploy.service.ports import refuse_taken_ports
+from deploy.service.processes import Process
+from shared.settings import Settings
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def free() -> Iterator[int]:
+    """A port on which nobody listens, and nobody will."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
+def test_a_taken_port_is_named(host: str, taken: int) -> None:
+    with pytest.raises(ServiceError, match=f"{taken}.*AW_PORT"):
+        refuse_taken_ports(Settings(host=host, port=taken), [Process("web", 1)])
+
+
+def test_flower_s_port_counts_where_flower_is_wanted(taken: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_FLOWER_PORT", str(taken))
+    with pytest.raises(ServiceError, match=f"{taken}.*AW_FLOWER_PORT.*FLOWER=0"):
+        refuse_taken_ports(Settings(port=free), [Process("web", 1), Process("flower", 1)])
+    refuse_taken_ports(Settings(port=free), [Process("web", 1)])
+    refuse_taken_ports(Settings(port=taken), [Process("worker", 1)])
+
+
+def test_free_ports_are_tried_and_accepted(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], **options: Any) -> socket.socket:
+        tried.append(address)
+        return connect_really(address, **options)
+
+    connect_really = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setenv("AW_FLOWER_PORT", str(free))
+    refuse_taken_ports(Settings(port=free), [Process("web", 1), Process("flower", 1)])
+    assert tried == [("127.0.0.1", free)] * 2, "the API's and Flower's"

@@ -1,0 +1,109 @@
+"""A pending message is delivered once, whoever dies and whatever is lost."""
+
+import time
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation, Sandbox
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer, FakeConversation
+from tests.worker.deliveries.messages import MOST_POINTS, assert_done, content, said, say
+from tests.worker.scenes import (
+    another,
+    change,
+    punctuated,
+    row,
+)
+from worker.parts import Parts
+from worker.refresh import refresh_conversation
+
+
+class TestOnce:
+    def test_defect_37_whoever_dies(
+        self, parts: Parts, user: Person, sandbox: Sandbox, server: FakeAgentServer
+    ) -> None:
+        died = 0
+        for at in range(MOST_POINTS):
+            conversation = make_conversation(parts.database, user, sandbox, title_settled=True)
+            talk = server.add(conversation.id)
+            say(parts, user, conversation.id, "one", "one", "two")
+            working, database = punctuated(parts, at, die)
+            server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
+            try:
+                refresh_conversation(working, conversation.id)
+            except SystemExit:
+                died += 1
+            server.before = server.after = lambda _method: None
+            if row(parts, Conversation, conversation.id).lease_until is not None:
+                change(parts, Conversation, conversation.id, lease_until=now())
+            refresh_conversation(another(parts), conversation.id)
+            assert said(talk) == ["one", "one", "two"], at
+            assert_done(parts, conversation.id)
+            if database.passed <= at:
+                break
+        assert 25 < died < MOST_POINTS
+
+    @pytest.mark.parametrize("taken", [True, False])
+    def test_defect_37_an_answer_that_never_came(
+        self,
+        parts: Parts,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        *,
+        taken: bool,
+    ) -> None:
+        def fail(method: str) -> None:
+            if method == "send_message":
+                raise httpx.ReadTimeout("late")
+
+        setattr(server, "after" if taken else "before", fail)
+        say(parts, user, conversation.id, "one")
+        refresh_conversation(parts, conversation.id)
+        assert row(parts, Conversation, conversation.id).due_at is not None
+        server.before = server.after = lambda _method: None
+        refresh_conversation(parts, conversation.id)
+        assert said(talk) == ["one"]
+        assert talk.execution_status == "running"
+        assert_done(parts, conversation.id)
+
+    def test_one_that_comes_late(
+        self,
+        parts: Parts,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Sent by a worker that died at once, or before the sandbox was frozen: it is taken after we have looked."""
+        say(parts, user, conversation.id, "one")
+        server.before = lambda method: die() if method == "send_message" else None
+        with pytest.raises(SystemExit):
+            refresh_conversation(parts, conversation.id)
+        server.before = lambda _method: None
+        change(parts, Conversation, conversation.id, lease_until=now())
+        late = {"role": "user", "content": content("one"), "run": True}
+        monkeypatch.setattr(time, "sleep", lambda _seconds: talk.take(late))
+        refresh_conversation(another(parts), conversation.id)
+        assert said(talk) == ["one"]
+
+    def test_the_same_words_of_before_are_not_taken_for_it(
+        self, parts: Parts, user: Person, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        talk.take({"role": "user", "content": content("one"), "run": True})
+        say(parts, user, conversation.id, "one")
+        server.before = lambda method: die() if method == "send_message" else None
+        with pytest.raises(SystemExit):
+            refresh_conversation(parts, conversation.id)
+        server.before = lambda _method: None
+        change(parts, Conversation, conversation.id, lease_until=now())
+        refresh_conversation(another(parts), conversation.id)
+        assert said(talk) == ["one", "one"]
+
+
+def die() -> None:
+    raise SystemExit

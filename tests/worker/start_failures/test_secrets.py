@@ -1,0 +1,63 @@
+"""A start's secrets are in no log line and no row."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from shared.states import Stage
+from tests.factories import Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.worker.scenes import (
+    SECRETS,
+    ask,
+    conversation_of,
+    task_of,
+)
+from tests.worker.start_failures.failures import assert_no_secret, logged, unreachable
+from worker.parts import Parts
+from worker.starts import start_conversation
+
+
+class TestSecrets:
+    def test_are_in_no_log_line_and_no_row(
+        self,
+        parts: Parts,
+        user: Person,
+        sandbox_id: str,
+        server: FakeAgentServer,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        task_id = ask(parts, user, sandbox_id, selected_repository="acme/app")
+        server.before = unreachable
+        start_conversation(parts, task_id)
+        server.before = lambda _method: None
+        start_conversation(parts, task_id)
+        task = task_of(parts, task_id)
+        assert task.stage == Stage.READY
+        assert "conversation_ready" in logged(caplog)
+        assert_no_secret(logged(caplog) + repr(task) + repr(conversation_of(parts, task_id)))
+        assert_no_secret("".join(command.text for command in server.commands))
+
+    def test_defect_of_ours_shows_none(
+        self,
+        parts: Parts,
+        user: Person,
+        sandbox_id: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+
+        def fail(_inputs: Any) -> None:
+            raise RuntimeError(" ".join(SECRETS))
+
+        monkeypatch.setattr("worker.starts.build_request", fail)
+        task_id = ask(parts, user, sandbox_id)
+        start_conversation(parts, task_id)
+        task = task_of(parts, task_id)
+        assert (task.stage, task.attempt) == (Stage.WAITING_FOR_SANDBOX, 1)
+        assert task.due_at
+        assert "RuntimeError" in logged(caplog)
+        assert_no_secret(logged(caplog))
