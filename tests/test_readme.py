@@ -1,6 +1,7 @@
 """The README, the changelog and the decisions, held against the code: a table that nobody checks is soon wrong."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,20 +83,53 @@ def test_every_make_target_exists() -> None:
     assert set(TARGET.findall(README)) <= targets
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-class TestDocument:
-    def test_relative_links_lead_somewhere(self, document: Path) -> None:
-        links = [link for link in LINK.findall(document.read_text()) if "://" not in link]
-        assert [link for link in links if not leads_somewhere(document, link)] == []
+def test_relative_links_of_documents_lead_somewhere() -> None:
+    assert offending(dead_links) == {}
 
-    def test_named_files_exist(self, document: Path) -> None:
-        named = [*NAMED_PATH.findall(document.read_text()), *re.findall(r"`(\w+/\w+\.py)`", document.read_text())]
-        assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
-    def test_lines_are_short(self, document: Path) -> None:
-        prose = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
-        long = [line for line in prose.splitlines() if len(line) > 120]
-        assert [line for line in long if not line.startswith(("|", "!["))] == []
+def test_files_that_documents_name_exist() -> None:
+    assert offending(missing_files) == {}
+
+
+def test_lines_of_documents_are_short() -> None:
+    assert offending(long_lines) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "find"),
+    [
+        ("[there](nowhere.md)", "dead_links"),
+        ("`shared/nothing.py`", "missing_files"),
+        ("`nowhere/nothing.py`", "missing_files"),
+        ("x" * 121, "long_lines"),
+    ],
+)
+def test_what_is_wrong_with_a_document_is_found(text: str, find: str, tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(f"# A document\n\n[here](document.md#a-document) and `shared/cli.py`\n{text}\n")
+    found = {check.__name__: check(document) for check in (dead_links, missing_files, long_lines)}
+    assert {name for name, wrong in found.items() if wrong} == {find}
+
+
+def offending(find: Callable[[Path], list[str]]) -> dict[str, list[str]]:
+    """What is found wrong, by the document's name."""
+    found = {str(document.relative_to(REPOSITORY)): find(document) for document in DOCUMENTS}
+    return {name: wrong for name, wrong in found.items() if wrong}
+
+
+def dead_links(document: Path) -> list[str]:
+    links = [link for link in LINK.findall(document.read_text()) if "://" not in link]
+    return [link for link in links if not leads_somewhere(document, link)]
+
+
+def missing_files(document: Path) -> list[str]:
+    named = [*NAMED_PATH.findall(document.read_text()), *re.findall(r"`(\w+/\w+\.py)`", document.read_text())]
+    return [name for name in named if not (REPOSITORY / name).exists()]
+
+
+def long_lines(document: Path) -> list[str]:
+    prose = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [line for line in prose.splitlines() if len(line) > 120 and not line.startswith(("|", "!["))]
 
 
 def leads_somewhere(document: Path, link: str) -> bool:

@@ -1,0 +1,64 @@
+"""The tests themselves: each asserts something, and each file is short enough to find one's way in."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.services.directories import REPOSITORY
+
+TESTS = REPOSITORY / "tests"
+MOST_LINES = 300
+# Remove what has been split; add nothing.
+STILL_LONGER = {"integration/test_nodes.py"}
+STILL_WITHOUT = {"worker/test_agent_server_contract.py::test_is_kept_and_replaced"}
+# Functions that raise AssertionError, besides those whose names begin so.
+ASSERTING = {"eventually", "raises", "told_again", "go", "run_state_machine_as_test"}
+ASSERTING_PREFIXES = ("assert_", "await_")
+
+
+def test_no_file_of_tests_is_too_long() -> None:
+    longer = {name(path): lines for path in TESTS.rglob("*.py") if (lines := count_lines(path)) > MOST_LINES}
+    assert longer.keys() == STILL_LONGER, f"longer than {MOST_LINES} lines, or listed and no longer so: {longer}"
+
+
+def test_no_test_is_without_an_assertion() -> None:
+    tests = [(path, test) for path in sorted(TESTS.rglob("test_*.py")) for test in functions_in(path.read_text())]
+    assert {"test_suite.py", "api/test_auth.py"} <= {name(path) for path, _ in tests}, "this lists them all"
+    assert {f"{name(path)}::{test.name}" for path, test in tests if not asserts(test)} == STILL_WITHOUT
+
+
+def test_a_test_that_only_calls_is_found() -> None:
+    source = """
+def test_that_calls(): act()
+def test_that_loops():
+    for x in y: assert x
+class Tests:
+    def test_that_is_helped(self): assert_settled()
+"""
+    assert [asserts(test) for test in functions_in(source)] == [False, True, True]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(TESTS))
+
+
+def count_lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def functions_in(source: str) -> Iterator[ast.FunctionDef]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node
+
+
+def asserts(test: ast.FunctionDef) -> bool:
+    return any(
+        isinstance(node, ast.Assert) or (isinstance(node, ast.Call) and calls_one(node)) for node in ast.walk(test)
+    )
+
+
+def calls_one(node: ast.Call) -> bool:
+    """Whether a function is called that asserts."""
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return called in ASSERTING or called.startswith(ASSERTING_PREFIXES)
