@@ -11,7 +11,7 @@ def test_an_answer_is_given_for_its_version_alone() -> None:
     assert (answers.find("a", "1"), answers.find("a", "2")) == (None, b"two")
 
 
-def test_what_was_not_asked_for_longest_makes_room() -> None:
+def test_answer_least_recently_asked_for_makes_room() -> None:
     answers = Answers(2 * APIECE + 20)
     for key in "ab":
         answers.keep(key, "1", b"x" * 10)
@@ -29,7 +29,7 @@ def test_an_answer_that_is_replaced_leaves_its_room() -> None:
     assert answers.find("b", "99")
 
 
-def test_what_is_larger_than_all_the_room_is_not_kept() -> None:
+def test_answer_larger_than_all_the_room_is_not_kept() -> None:
     answers = Answers(0)
     answers.keep("a", "1", b"")
     assert answers.find("a", "1") is None

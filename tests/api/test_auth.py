@@ -78,7 +78,7 @@ def test_health_is_open(client: TestClient) -> None:
         assert client.get(path).status_code == 200
 
 
-def test_both_headers_will_do(client: TestClient, user: Person) -> None:
+def test_key_is_accepted_in_either_header(client: TestClient, user: Person) -> None:
     for headers in (_bearer(user.key), {"Authorization": f"bearer  {user.key} "}, {"X-Session-API-Key": user.key}):
         assert client.get(ME, headers=headers).status_code == 200
 
@@ -90,7 +90,9 @@ def test_a_401_says_how_to_do_better(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
-def test_keys_end(client: TestClient, user: Person, database: Database, column: str) -> None:
+def test_key_that_is_revoked_or_expired_is_a_401(
+    client: TestClient, user: Person, database: Database, column: str
+) -> None:
     assert client.get(ME, headers=user.headers).status_code == 200
     with database.transaction() as session:
         setattr(session.exec(select(ApiKey)).one(), column, now() - timedelta(seconds=1))

@@ -66,7 +66,9 @@ def _complaint(answer: Any, sent: str) -> Iterator[str]:
         yield f"{sent}: repeats a secret: {answer.text[:200]}"
 
 
-def test_bodies(client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str) -> None:
+def test_wrong_bodies_are_refused_by_every_operation(
+    client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str
+) -> None:
     complaints: list[str] = []
     for operation in operations_with_a_body(client):
         url, headers = operation.url(any=conversation_id), _headers(operation, user, sandbox)
@@ -184,7 +186,9 @@ WRONG_PARAMETERS: dict[str, list[str]] = {
 }
 
 
-def test_parameters(client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str) -> None:
+def test_wrong_parameters_are_refused_by_every_operation(
+    client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str
+) -> None:
     swept: set[str] = set()
     complaints: list[str] = []
     for operation in all_operations(client):
@@ -202,7 +206,7 @@ def test_parameters(client: TestClient, user: Person, sandbox: Sandbox, conversa
     assert swept == WRONG_PARAMETERS.keys()
 
 
-def test_over_long_lists(client: TestClient, user: Person, conversation_id: str) -> None:
+def test_batches_of_more_than_100_ids_are_refused(client: TestClient, user: Person, conversation_id: str) -> None:
     complaints: list[str] = []
     swept: set[str] = set()
     for operation in all_operations(client):
@@ -223,7 +227,7 @@ TAKING_NEW_NAMES = {"POST /api/v1/settings/profiles/{name}", "DELETE /api/v1/set
 WRONG_IDS = ["nonsense", "x" * 5000, "a%00b", "%ff%fe", "%F0%9F%A6%8A", "0" * 31, "'%20OR%201=1", "%5Cud800", "..%2F.."]
 
 
-def test_ids_in_paths(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_wrong_ids_in_paths_are_refused_by_every_operation(client: TestClient, user: Person, sandbox: Sandbox) -> None:
     complaints: list[str] = []
     operations = [one for one in all_operations(client) if "{" in one.path and not one.takes_new_names]
     assert {str(one) for one in operations} == {one for one in EVERY if "{" in one} - TAKING_NEW_NAMES

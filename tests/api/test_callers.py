@@ -75,7 +75,7 @@ def test_each_is_told_apart_by_few_queries(
     assert fetches.count <= len(keys) // MOST + 1
 
 
-def test_who_comes_while_a_query_is_under_way_is_asked_for_after_it(
+def test_caller_who_comes_during_a_query_is_in_the_next_one(
     callers: Callers, fetches: Fetches, user: Person, other_user: Person
 ) -> None:
     later = [user.key, other_user.key]
@@ -96,7 +96,9 @@ def test_a_store_that_fails_is_everybodys_and_passes(callers: Callers, fetches: 
     assert names(found) == [user.name]
 
 
-def test_who_goes_takes_nobody_along(callers: Callers, fetches: Fetches, user: Person, other_user: Person) -> None:
+def test_caller_who_goes_ends_no_other_s_query(
+    callers: Callers, fetches: Fetches, user: Person, other_user: Person
+) -> None:
     async def go_away() -> Any:
         going = asyncio.ensure_future(callers.find(user.key))
         staying = asyncio.ensure_future(callers.find(other_user.key))

@@ -47,7 +47,7 @@ def browser(client: TestClient, user: Person) -> TestClient:
 
 
 @pytest.mark.parametrize("path", ["/", "/conversations/1", "/settings/llm?a=b", "/launch", "/index.html"])
-def test_who_is_signed_in_gets_the_page(browser: TestClient, path: str) -> None:
+def test_signed_in_browser_gets_the_page(browser: TestClient, path: str) -> None:
     answer = browser.get(path)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert answer.headers["Cache-Control"] == "no-store"
@@ -79,7 +79,9 @@ def test_its_scripts_are_named_and_others_do_not_run(browser: TestClient) -> Non
         ("//elsewhere/x", "/login?returnTo=//elsewhere/x"),
     ],
 )
-def test_who_is_not_is_led_to_the_login_and_back(client: TestClient, user: Person, path: str, login: str) -> None:
+def test_signed_out_browser_is_led_to_the_login_and_back(
+    client: TestClient, user: Person, path: str, login: str
+) -> None:
     answer = client.get(f"{ORIGIN}{path}", follow_redirects=False)
     assert (answer.status_code, answer.headers["Location"]) == (303, login)
     form = {"api_key": user.key, "returnTo": path}
@@ -105,7 +107,7 @@ def test_its_files_are_everybodys(client: TestClient) -> None:
     "path",
     ["/assets/a-2.js", "/assets/..%2f..%2fadmin.key", "/..%2fsecret.key", "/assets/%2e%2e/%2e%2e/admin.key", "/a.b"],
 )
-def test_there_are_no_others(browser: TestClient, settings: Settings, path: str) -> None:
+def test_files_beside_the_page_are_a_404(browser: TestClient, settings: Settings, path: str) -> None:
     for name in ("admin.key", "secret.key"):
         (settings.var_dir / name).write_text("secret")
     answer = browser.get(path)
@@ -135,7 +137,7 @@ def test_the_login_leads_to_what_no_menu_of_it_does(browser: TestClient, page: P
     assert "/settings/llm" not in browser.get("/login").text
 
 
-class TestWithoutIt:
+class TestMissingPage:
     """Where it was not unpacked, the API is all there is."""
 
     @pytest.fixture
@@ -144,7 +146,7 @@ class TestWithoutIt:
         with TestClient(create_app(here)) as client:
             yield client
 
-    def test_there_is_none(self, bare: TestClient) -> None:
+    def test_page_that_was_not_fetched_is_a_404(self, bare: TestClient) -> None:
         for path in ("/", "/conversations/1", "/assets/a-1.js"):
             assert (bare.get(path).status_code, bare.get(path).json()) == (404, {"detail": "Not Found"})
         assert bare.get("/alive").status_code == 200

@@ -29,7 +29,7 @@ def patch(client: TestClient, person: Person, conversation: Conversation, body: 
 
 
 class TestChange:
-    def test_what_is_sent_changes_and_the_rest_stays(
+    def test_patch_changes_what_is_sent_and_keeps_the_rest(
         self, client: TestClient, user: Person, conversation: Conversation
     ) -> None:
         expected = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()
@@ -70,7 +70,7 @@ class TestChange:
         shown = patch(client, user, conversation, {"selected_repository": None})
         assert (shown["selected_repository"], shown["selected_branch"], shown["git_provider"]) == (None, None, None)
 
-    def test_it_is_told_to_those_who_follow(
+    def test_patch_is_in_the_change_log(
         self, client: TestClient, user: Person, conversation: Conversation, database: Database
     ) -> None:
         before = as_stored(database, conversation).updated_at
@@ -141,7 +141,9 @@ class TestDownload:
         assert not {"session_api_key", "conversation_url"} & meta.keys()
         assert session_key_of(sandbox).encode() not in archive.read("meta.json")
 
-    def test_without_events(self, client: TestClient, user: Person, conversation: Conversation) -> None:
+    def test_download_without_events_is_complete(
+        self, client: TestClient, user: Person, conversation: Conversation
+    ) -> None:
         assert _archive(client, user, conversation).namelist() == ["meta.json"]
 
     def test_a_large_one_is_made_on_disk(

@@ -38,8 +38,8 @@ def neighbour(database: Database, user: Person, sandbox: Sandbox) -> Conversatio
     return make_conversation(database, user, sandbox)
 
 
-class TestGone:
-    def test_at_once_and_everywhere(
+class TestDeletion:
+    def test_conversation_is_gone_at_once_from_every_operation(
         self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, database: Database
     ) -> None:
         make_event(database, conversation)
@@ -58,7 +58,7 @@ class TestGone:
         assert client.get(f"{events}/count", headers=user.headers).json() == 0
         assert client.get(f"{events}/search", headers=user.headers).json()["items"] == []
 
-    def test_what_it_said_is_gone_and_what_is_to_be_done_is_written_down(
+    def test_events_are_gone_and_the_work_that_is_left_is_stored(
         self,
         client: TestClient,
         user: Person,
@@ -92,7 +92,7 @@ class TestGone:
         assert listed(client, user, "/start-tasks/search")["items"] == []
         assert listed(client, user, "/start-tasks", ids=[task.id]) == [None]
 
-    def test_it_is_told(
+    def test_deletion_is_in_the_change_log(
         self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, database: Database
     ) -> None:
         assert delete(client, user, conversation.id) == 200
@@ -110,8 +110,8 @@ class TestGone:
         assert client.post(PATH, json=body, headers=user.headers).status_code == 409
 
 
-class TestWhoMay:
-    def test_again_changes_nothing(
+class TestPermission:
+    def test_deletion_again_changes_nothing(
         self,
         client: TestClient,
         user: Person,
@@ -125,7 +125,7 @@ class TestWhoMay:
         assert delete(client, user, conversation.id) == 200
         assert (as_stored(database, conversation), publisher.jobs) == (before, jobs)
 
-    def test_nobody_else(
+    def test_deletion_by_another_user_is_a_404(
         self, client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
     ) -> None:
         assert delete(client, other_user, conversation.id) == 404
@@ -133,7 +133,7 @@ class TestWhoMay:
         assert delete(client, user, conversation.id) == 200
         assert delete(client, other_user, conversation.id) == 404
 
-    def test_what_is_unknown_or_no_id(self, client: TestClient, user: Person) -> None:
+    def test_unknown_or_malformed_id_is_refused(self, client: TestClient, user: Person) -> None:
         assert delete(client, user, new_id()) == 404
         assert delete(client, user, "nonsense") == 400
 
@@ -157,14 +157,14 @@ class TestSubConversations:
         assert all(as_stored(database, row).deleted_at for row in (conversation, child, grandchild))
         assert as_stored(database, theirs).deleted_at is None
 
-    def test_in_a_circle_end(self, client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
+    def test_circle_ends(self, client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
         first, second = new_id(), new_id()
         make_conversation(database, user, sandbox, id=first, parent_id=second)
         make_conversation(database, user, sandbox, id=second, parent_id=first)
         assert delete(client, user, first) == 200
         assert listed(client, user)["items"] == []
 
-    def test_that_are_being_started_are_cancelled(
+    def test_sub_conversations_being_started_are_cancelled(
         self,
         client: TestClient,
         user: Person,
@@ -185,7 +185,7 @@ class TestSubConversations:
         assert CancelStart(child.id, NODE_ID) in publisher.jobs
 
 
-class TestItsSandbox:
+class TestSandbox:
     def test_goes_with_the_last_one_in_it(
         self,
         client: TestClient,
@@ -224,7 +224,9 @@ class TestItsSandbox:
             assert session.get_one(StartTask, task.id).cancelled_at is None
 
     @pytest.mark.parametrize("status", [Status.PAUSED, Status.ERROR, Status.DELETED])
-    def test_may_be_in_any_state(self, client: TestClient, user: Person, database: Database, status: Status) -> None:
+    def test_sandbox_may_be_in_any_state(
+        self, client: TestClient, user: Person, database: Database, status: Status
+    ) -> None:
         sandbox = make_sandbox(database, user, status=status, node_id=None if status == Status.DELETED else NODE_ID)
         conversation = make_conversation(database, user, sandbox)
         assert delete(client, user, conversation.id) == 200
@@ -233,7 +235,7 @@ class TestItsSandbox:
 
 
 class TestReports:
-    def test_of_it_are_taken_and_bring_nothing_back(
+    def test_reports_are_accepted_and_bring_nothing_back(
         self,
         client: TestClient,
         user: Person,
@@ -253,7 +255,7 @@ class TestReports:
             assert session.exec(select(Event)).all() == []
         assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
 
-    def test_of_its_last_events_race_with_it(
+    def test_reports_of_the_last_events_may_race_with_the_deletion(
         self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, tell: Tell
     ) -> None:
         assert tell(f"/events/{conversation.id}", [told_event()]) == 200
@@ -264,7 +266,7 @@ class TestReports:
 
 class TestStartOnItsWay:
     @pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
-    def test_is_cancelled(
+    def test_start_on_its_way_is_cancelled(
         self,
         client: TestClient,
         user: Person,
@@ -286,7 +288,7 @@ class TestStartOnItsWay:
         assert row.due_at is not None
         assert publisher.jobs[0] == CancelStart(task.id, NODE_ID)
 
-    def test_that_has_failed_is_nothing(
+    def test_start_that_has_failed_is_a_404(
         self, client: TestClient, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.ERROR, reason=Reason.CLONE_FAILED)

@@ -109,7 +109,9 @@ class TestSearch:
             assert _get(client, user, "/count", title__contains=text) == 0
         assert _get(client, user, "/count") == 2
 
-    def test_sub_conversations(self, client: TestClient, user: Person, database: Database, sandbox: Sandbox) -> None:
+    def test_search_includes_sub_conversations_when_asked(
+        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+    ) -> None:
         parent = make_conversation(database, user, sandbox, created_at=FIRST)
         children = [
             make_conversation(database, user, sandbox, parent_id=parent.id, created_at=FIRST + timedelta(hours=hour)).id
@@ -123,7 +125,7 @@ class TestSearch:
         assert [item["parent_conversation_id"] for item in found] == [parent.id, parent.id, None]
         assert _get(client, user, ids=parent.id)[0]["sub_conversation_ids"] == children
 
-    def test_only_the_callers_listed_ones(
+    def test_search_finds_only_the_caller_s_listed_conversations(
         self, client: TestClient, user: Person, other_user: Person, database: Database, sandbox: Sandbox
     ) -> None:
         hidden = make_conversation(database, user, sandbox, listed=False)
@@ -136,13 +138,15 @@ class TestSearch:
 
 
 class TestBatch:
-    def test_order_is_kept(self, client: TestClient, user: Person, database: Database, sandbox: Sandbox) -> None:
+    def test_batch_keeps_its_order(
+        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
+    ) -> None:
         rows = [make_conversation(database, user, sandbox).id for _ in range(3)]
         dashed = f"{rows[0][:8]}-{rows[0][8:12]}-{rows[0][12:16]}-{rows[0][16:20]}-{rows[0][20:]}"
         found = _get(client, user, ids=[rows[2], new_id(), dashed, rows[1]])
         assert [item and item["id"] for item in found] == [rows[2], None, rows[0], rows[1]]
 
-    def test_refused(self, client: TestClient, user: Person) -> None:
+    def test_batch_of_too_many_or_wrong_ids_is_refused(self, client: TestClient, user: Person) -> None:
         answer = client.get(PATH, params={"ids": [new_id(), "bad-1", "bad-2"]}, headers=user.headers)
         assert answer.status_code == 400
         assert "bad-1" in answer.json()["detail"]
@@ -154,7 +158,7 @@ class TestBatch:
 
 
 class TestFields:
-    def test_while_its_sandbox_runs(
+    def test_fields_while_the_sandbox_runs(
         self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
     ) -> None:
         metrics = {
@@ -204,7 +208,7 @@ class TestFields:
             (Status.DELETED, "MISSING"),
         ],
     )
-    def test_without_a_running_sandbox(
+    def test_fields_without_a_running_sandbox(
         self, client: TestClient, user: Person, database: Database, status: Status, wire: str
     ) -> None:
         gone = make_sandbox(database, user, status=status, exposed_urls=[{"name": "AGENT_SERVER", "url": "http://a"}])

@@ -61,7 +61,7 @@ def test_answers_and_errors_can_be_read_by_listed_pages(listing: TestClient, use
 @pytest.mark.parametrize(
     "origin", [OTHER, "null", "https://page.example.evil", "http://page.example", PAGE.upper(), "*"]
 )
-def test_other_pages_are_told_nothing(listing: TestClient, user: Person, origin: str) -> None:
+def test_pages_of_other_origins_get_no_headers(listing: TestClient, user: Person, origin: str) -> None:
     answers = (
         listing.options("/api/v1/sandboxes", headers=first_question(origin)),
         listing.get("/api/v1/sandboxes/search", headers=user.headers | {"Origin": origin}),

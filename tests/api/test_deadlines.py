@@ -50,8 +50,8 @@ def patch(client: TestClient, user: Person, sandbox: Sandbox, body: Any) -> Any:
     return client.patch(f"{PATH}/{sandbox.id}", json=body, headers=user.headers)
 
 
-class TestShown:
-    def test_by_every_get(self, client: TestClient, user: Person, chained: Sandbox) -> None:
+class TestFields:
+    def test_deadlines_are_in_every_get(self, client: TestClient, user: Person, chained: Sandbox) -> None:
         shown = _get(client, user, f"/{chained.id}")
         assert in_force(shown) == NONE | CHAIN
         assert (time_of(shown["last_active_at"]), shown["expires_at"]) == (chained.last_active_at, None)
@@ -59,7 +59,7 @@ class TestShown:
         assert time_of(shown["next_deadline"]["at"]) == chained.last_active_at + timedelta(seconds=60)
         assert _get(client, user, "/search")["items"] == _get(client, user, id=chained.id) == [shown]
 
-    def test_without_any(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_deadlines_are_null_without_any(self, client: TestClient, user: Person, database: Database) -> None:
         shown = _get(client, user, f"/{make_sandbox(database, user).id}")
         assert in_force(shown) == NONE
         assert (shown["expires_at"], shown["next_deadline"]) == (None, None)
@@ -71,7 +71,7 @@ class TestShown:
         shown = {item["id"]: in_force(item) for item in _get(client, user, "/search")["items"]}
         assert shown == {chained.id: NONE | CHAIN, other.id: NONE}
 
-    def test_of_a_spec(self, client: TestClient, user: Person, chained: Sandbox) -> None:
+    def test_deadlines_of_a_spec_are_shown(self, client: TestClient, user: Person, chained: Sandbox) -> None:
         [spec] = get_json("/api/v1/sandbox-specs", client, user, id=chained.spec_id)
         assert in_force(spec) == NONE | CHAIN
 
@@ -95,7 +95,7 @@ class TestShown:
 @pytest.mark.usefixtures("node")
 class TestStart:
     @pytest.mark.parametrize("content", [None, b"", b"{}", b"null", b'{"unknown": 1}'])
-    def test_without_a_body_it_has_its_specs(
+    def test_start_without_a_body_has_its_spec_s_deadlines(
         self, client: TestClient, user: Person, database: Database, content: bytes | None
     ) -> None:
         make_spec(database, **CHAIN)
@@ -104,7 +104,7 @@ class TestStart:
         assert (answer.status_code, in_force(answer.json())) == (200, NONE | CHAIN)
         assert answer.json()["next_deadline"] is None  # it has not begun to be idle
 
-    def test_with_its_own(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_start_with_deadlines_of_its_own(self, client: TestClient, user: Person, database: Database) -> None:
         make_spec(database, **CHAIN)
         own = {"freeze_after_seconds": "never", "stop_after_seconds": 7, "delete_after_seconds": None}
         shown = client.post(PATH, json=own | {"max_age_seconds": 90}, headers=user.headers).json()
@@ -123,7 +123,7 @@ class TestPatch:
         assert in_force(shown) == NONE | CHAIN | {"stop_after_seconds": None}
         assert _get(client, user, f"/{chained.id}") == shown
 
-    def test_is_a_use_even_of_nothing(
+    def test_patch_is_a_use_even_when_empty(
         self, client: TestClient, user: Person, chained: Sandbox, database: Database
     ) -> None:
         shown = patch(client, user, chained, {}).json()
@@ -149,7 +149,7 @@ class TestPatch:
         assert as_stored(database, sandbox).max_age_seconds is None
         assert patch(client, user, sandbox, {"max_age_seconds": 3700}).status_code == 200
 
-    def test_what_is_not_there(
+    def test_patch_of_an_unknown_sandbox_is_a_404(
         self, client: TestClient, user: Person, other_user: Person, chained: Sandbox, database: Database
     ) -> None:
         assert patch(client, other_user, chained, {}).status_code == 404

@@ -18,6 +18,6 @@ def test_the_page_has_all_its_parts_from_us(client: TestClient) -> None:
     assert "https://" not in page
 
 
-def test_it_is_the_description_of_what_there_is(client: TestClient) -> None:
+def test_description_lists_what_there_is(client: TestClient) -> None:
     assert "'/openapi.json'" in client.get("/docs").text
     assert "/api/v1/sandboxes" in client.get("/openapi.json").json()["paths"]

@@ -112,7 +112,9 @@ def test_a_request_expires(client: TestClient, database: Database, user: Person,
     assert decide(client, begun["user_code"], user.key) == 404
 
 
-def test_who_asks_too_often_is_told_to_slow_down(client: TestClient, database: Database, user: Person) -> None:
+def test_program_that_polls_too_often_is_told_to_slow_down(
+    client: TestClient, database: Database, user: Person
+) -> None:
     begun = begin(client)
     assert poll(client, begun)[1]["interval"] == 5
     for interval in (10, 15):
@@ -143,7 +145,7 @@ def test_codes_are_typed_by_people(client: TestClient, user: Person) -> None:
         ({"device_code": "x", "grant_type": "password"}, "unsupported_grant_type"),
     ],
 )
-def test_other_requests_are_refused(client: TestClient, form: dict[str, str], error: str) -> None:
+def test_malformed_requests_are_refused(client: TestClient, form: dict[str, str], error: str) -> None:
     answer = client.post(TOKEN, data=form)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
 
@@ -158,14 +160,14 @@ def test_strange_bodies_are_refused(client: TestClient, body: bytes, content_typ
         assert answer.status_code == 400, path
 
 
-def test_json_will_do(client: TestClient) -> None:
+def test_token_request_may_be_json(client: TestClient) -> None:
     begun = begin(client)
     answer = client.post(TOKEN, json={"device_code": begun["device_code"]})
     assert answer.json()["error"] == "authorization_pending"
 
 
 @pytest.mark.parametrize("key", ["", "aw_wrong"])
-def test_only_a_user_approves(client: TestClient, key: str) -> None:
+def test_approval_wants_a_user_s_key(client: TestClient, key: str) -> None:
     begun = begin(client)
     assert decide(client, begun["user_code"], key) == 401
     assert error_of(client, begun) == "authorization_pending"
@@ -218,7 +220,9 @@ class TestStrangers:
         monkeypatch.setattr(device_authorizations, "MOST_PENDING", 5)
         monkeypatch.setattr(device_authorizations, "ROOM", 2)
 
-    def test_who_fills_it_keeps_nobody_out(self, client: TestClient, database: Database, user: Person) -> None:
+    def test_stranger_who_fills_the_list_keeps_nobody_out(
+        self, client: TestClient, database: Database, user: Person
+    ) -> None:
         early = begin(client)
         for expected in ("authorization_pending", *["slow_down"] * 11):
             begin(client)
@@ -238,7 +242,7 @@ class TestStrangers:
         assert [error_of(client, one) for one in silent] == ["invalid_grant"] * 2
         assert [error_of(client, one) for one in asked] == ["authorization_pending"] * 3
 
-    def test_what_a_user_has_decided_stays(self, client: TestClient, user: Person) -> None:
+    def test_decisions_of_users_stay(self, client: TestClient, user: Person) -> None:
         approved, denied = begin(client), begin(client)
         decide(client, approved["user_code"], user.key)
         decide(client, denied["user_code"], user.key, "deny")

@@ -36,7 +36,7 @@ def _get(client: TestClient, person: Person, conversation_id: str, path: str = "
     return answer.json()
 
 
-def test_they_come_as_they_were_sent(
+def test_events_are_returned_as_they_were_sent(
     client: TestClient, user: Person, conversation: Conversation, database: Database
 ) -> None:
     body = {"id": "e1", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00", "text": "a\0b\ud83e \ud800 ü"}
@@ -45,7 +45,7 @@ def test_they_come_as_they_were_sent(
     assert _get(client, user, conversation.id, id="e1") == [body]
 
 
-def test_both_orders_and_pages(
+def test_events_are_paged_in_both_orders(
     client: TestClient, user: Person, conversation: Conversation, events: list[Event]
 ) -> None:
     ids = [event.id for event in events]
@@ -86,7 +86,9 @@ def test_filters_agree_with_count(
         assert _get(client, user, conversation.id, "/count", **params) == len(expected)
 
 
-def test_batch(client: TestClient, user: Person, conversation: Conversation, events: list[Event]) -> None:
+def test_batch_keeps_its_order(
+    client: TestClient, user: Person, conversation: Conversation, events: list[Event]
+) -> None:
     ids = [events[2].id, "unknown", events[0].id]
     found = _get(client, user, conversation.id, id=ids)
     assert [item and item["id"] for item in found] == [events[2].id, None, events[0].id]
@@ -96,7 +98,7 @@ def test_batch(client: TestClient, user: Person, conversation: Conversation, eve
 
 
 @pytest.mark.usefixtures("events")
-def test_of_nobody_elses_conversation(
+def test_events_of_another_user_s_conversation_are_not_there(
     client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
 ) -> None:
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)

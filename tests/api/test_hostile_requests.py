@@ -53,7 +53,7 @@ def test_a_cookie_that_was_there_before_is_not_the_login(client: TestClient, use
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_no_form_of_another_site_changes_anything(
+def test_form_of_another_site_changes_nothing(
     client: TestClient, database: Database, user: Person, content_type: str
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -68,7 +68,7 @@ def test_no_form_of_another_site_changes_anything(
             assert answer.status_code == 403, (one, site)
 
 
-def test_what_is_read_changes_nothing(client: TestClient, database: Database, user: Person) -> None:
+def test_reads_write_nothing(client: TestClient, database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     sign_in(client, user.key)
     reading = [one for one in all_operations(client) if one.method == "GET" and one.path != "/api/v1/changes"]

@@ -51,7 +51,7 @@ class TestRepeats:
         assert second.json() == first.json()
         assert (_count(database, Sandbox), publisher.jobs) == (1, jobs)
 
-    def test_what_has_happened_since_changes_no_answer(
+    def test_answer_stays_whatever_has_happened_since(
         self, client: TestClient, user: Person, database: Database
     ) -> None:
         first = _post(client, user, SANDBOXES).json()
@@ -65,7 +65,9 @@ class TestRepeats:
         assert answers[0] == answers[1]
 
     @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
-    def test_no_key_is_as_before(self, client: TestClient, user: Person, database: Database, path: str) -> None:
+    def test_request_without_a_key_is_done_again(
+        self, client: TestClient, user: Person, database: Database, path: str
+    ) -> None:
         ids = {_post(client, user, path, key=None, json={}).json()["id"] for _ in range(2)}
         assert (len(ids), _count(database, IdempotencyKey)) == (2, 0)
 
@@ -79,7 +81,7 @@ class TestRepeats:
         }
         assert (len(ids), _count(database, IdempotencyKey)) == (4, 4)
 
-    def test_other_posts_ignore_it(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_key_is_ignored_by_other_posts(self, client: TestClient, user: Person, database: Database) -> None:
         sandbox = make_sandbox(database, user)
         for path in (f"{SANDBOXES}/{sandbox.id}/pause", f"{SANDBOXES}/{sandbox.id}/resume"):
             assert [_post(client, user, path).status_code for _ in range(2)] == [200, 200]
@@ -87,7 +89,7 @@ class TestRepeats:
 
 
 class TestRefusals:
-    def test_another_body(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_key_with_another_body_is_refused(self, client: TestClient, user: Person, database: Database) -> None:
         assert _post(client, user, CONVERSATIONS, json={"title": "one"}).status_code == 200
         refused = _post(client, user, CONVERSATIONS, json={"title": "two"})
         assert refused.status_code == 422
@@ -96,7 +98,7 @@ class TestRefusals:
         assert (entry["type"], "another request" in entry["msg"]) == ("idempotency_key_reused", True)
         assert _count(database, StartTask) == 1
 
-    def test_another_query(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_key_with_another_query_is_refused(self, client: TestClient, user: Person, database: Database) -> None:
         other = make_spec(database, "other:1", position=1)
         assert _post(client, user, SANDBOXES).status_code == 200
         assert _post(client, user, SANDBOXES, params={"sandbox_spec_id": other.id}).status_code == 422
@@ -115,7 +117,7 @@ class TestRefusals:
         assert _post(client, user, SANDBOXES, params=named).status_code == 200
 
 
-class TestTime:
+class TestRetention:
     @pytest.mark.parametrize(("hours", "made"), [(23.9, 1), (24.1, 2)])
     def test_a_key_is_kept_for_a_day(
         self, client: TestClient, user: Person, database: Database, hours: float, made: int
@@ -139,7 +141,7 @@ class TestTime:
 
 
 class TestSecrets:
-    def test_no_secret_is_kept_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_kept_answer_holds_no_secret_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
         asked = {"secrets": {"TOKEN": "s3cr3t"}}
         _post(client, user, SANDBOXES)
         _post(client, user, CONVERSATIONS, json=asked)
@@ -178,7 +180,7 @@ class TestConcurrency:
         assert second is not None
         assert _count(database, Sandbox) == 1
 
-    def test_what_is_rolled_back_is_not_kept(
+    def test_answer_of_a_rolled_back_request_is_not_kept(
         self, here: Context, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
         once = Once(here, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")

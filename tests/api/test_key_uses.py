@@ -56,7 +56,7 @@ async def rush(uses: KeyUses, writes: Writes, key_id: str) -> None:
     await first
 
 
-def test_one_writes_for_all_who_come_meanwhile(database: Database, user: Person, writes: Writes) -> None:
+def test_key_use_is_written_once_for_concurrent_requests(database: Database, user: Person, writes: Writes) -> None:
     key = key_of(database, user)
     asyncio.run(rush(KeyUses(database), writes, key.id))
     assert writes.keys == [key.id]

@@ -106,7 +106,7 @@ def test_a_sandbox_that_changed_is_shown_as_by_itself(
 
 
 @pytest.mark.parametrize("path", [f"{CONVERSATIONS}/search", f"{CONVERSATIONS}/count", f"{SANDBOXES}/search"])
-def test_what_has_not_changed_is_not_read_again(
+def test_list_that_has_not_changed_is_not_read_again(
     client: TestClient,
     user: Person,
     database: Database,
@@ -125,7 +125,7 @@ def test_what_has_not_changed_is_not_read_again(
 
 
 @pytest.mark.usefixtures("sandbox")  # who has never had anything has no version
-def test_what_has_not_changed_is_given_before_anything_else_is_looked_at(
+def test_list_that_has_not_changed_is_answered_first(
     client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"{SANDBOXES}/search"
@@ -234,7 +234,7 @@ def test_a_page_says_where_the_next_one_is(
     ],
     ids=["no key", "wrong key", "large body", "wrong query", "POST", "HEAD"],
 )
-def test_what_is_wrong_is_said_all_the_same(
+def test_wrong_parameters_are_refused_all_the_same(
     client: TestClient, user: Person, method: str, options: dict[str, Any], status: int
 ) -> None:
     path = f"{SANDBOXES}/search"

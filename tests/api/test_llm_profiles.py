@@ -62,7 +62,7 @@ def change(client: TestClient, person: Person, body: Any) -> None:
     assert client.post("/api/v1/settings", json=body, headers=person.headers).status_code == 200
 
 
-def test_there_are_none_at_first(profiles: Profiles) -> None:
+def test_list_is_empty_at_first(profiles: Profiles) -> None:
     assert profiles.ask("GET").json() == {"profiles": [], "active_profile": None}
     for method, path, body in (
         ("GET", "/fast", None),
@@ -72,7 +72,7 @@ def test_there_are_none_at_first(profiles: Profiles) -> None:
         assert profiles.ask(method, path, body).status_code == 404
 
 
-def test_what_is_saved_is_listed_without_its_key(profiles: Profiles) -> None:
+def test_saved_profile_is_listed_without_its_key(profiles: Profiles) -> None:
     profiles.save("fast", FAST)
     profiles.save("deep", DEEP | {"aws_session_token": "aws-plain"})
     assert profiles.ask("GET").json() == {
@@ -89,7 +89,7 @@ def test_what_is_saved_is_listed_without_its_key(profiles: Profiles) -> None:
     }
 
 
-def test_without_a_configuration_the_one_in_force_is_saved(
+def test_save_without_a_configuration_saves_the_one_in_force(
     client: TestClient, database: Database, user: Person, profiles: Profiles
 ) -> None:
     change(client, user, {"llm_model": "m", "llm_api_key": "plain", "agent_settings_diff": {"llm": {"seed": 4}}})
@@ -119,7 +119,7 @@ def test_activating_puts_all_of_it_in_force(
 @pytest.mark.parametrize(
     "body", [{"llm_model": "other"}, {"llm_api_key": "other"}, {"agent_settings_diff": {"llm": {"seed": 1}}}]
 )
-def test_no_profile_is_active_once_the_llm_is_changed(
+def test_change_of_the_llm_leaves_no_profile_active(
     client: TestClient, user: Person, profiles: Profiles, body: Any
 ) -> None:
     profiles.save("fast", FAST)
@@ -190,7 +190,7 @@ def test_renaming_keeps_place_and_activity(profiles: Profiles) -> None:
     assert profiles.ask("POST", "/deep/rename", {"new_name": "x"}).status_code == 404
 
 
-def test_ten_are_kept(profiles: Profiles) -> None:
+def test_eleventh_profile_is_a_409(profiles: Profiles) -> None:
     for number in range(10):
         profiles.save(f"p{number}", FAST)
     answer = profiles.ask("POST", "/p10", {"llm": FAST})
@@ -198,7 +198,7 @@ def test_ten_are_kept(profiles: Profiles) -> None:
     profiles.save("p9", DEEP)
 
 
-def test_what_newer_clients_send_is_taken(profiles: Profiles) -> None:
+def test_fields_of_newer_clients_are_accepted(profiles: Profiles) -> None:
     nulls = {"auth_type": "api_key", "subscription_vendor": None, "provider_connection_id": None}
     profiles.save("canvas", FAST | {"base_url": None} | nulls)
     profiles.save("sdk", FAST | {"usage_id": "default-llm", "log_completions": False, "stream": True})

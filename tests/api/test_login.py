@@ -59,7 +59,7 @@ def test_a_wrong_key_gets_none(client: TestClient, key: str) -> None:
     assert "Set-Cookie" not in answer.headers
 
 
-def test_the_token_is_no_key(browser: TestClient, user: Person) -> None:
+def test_cookie_s_token_is_no_key(browser: TestClient, user: Person) -> None:
     token = browser.cookies[COOKIE]
     browser.cookies.clear()
     for headers in ({"Authorization": f"Bearer {token}"}, {"X-Session-API-Key": token}):
@@ -68,12 +68,12 @@ def test_the_token_is_no_key(browser: TestClient, user: Person) -> None:
     assert browser.get(ME, headers={"Cookie": f"{COOKIE}="}).status_code == 401
 
 
-def test_a_key_beside_it_holds(browser: TestClient, other_user: Person) -> None:
+def test_key_beside_a_cookie_decides(browser: TestClient, other_user: Person) -> None:
     assert browser.get(ME, headers=other_user.headers).json()["user_id"] == other_user.id
     assert browser.get(ME, headers={"Authorization": "Bearer aw_wrong"}).status_code == 401
 
 
-def test_every_operation_takes_it(browser: TestClient, database: Database, user: Person) -> None:
+def test_cookie_is_accepted_by_every_operation(browser: TestClient, database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     closed = [one for one in all_operations(browser) if not (one.is_open or one.is_webhook or one.path == "/metrics")]
     assert {str(one) for one in closed} == FOR_USERS - WITH_THE_METRICS_KEY
@@ -99,7 +99,7 @@ def test_every_operation_takes_it(browser: TestClient, database: Database, user:
         {"Origin": "http://testserver", "Sec-Fetch-Site": "none"},
     ],
 )
-def test_it_changes_nothing_for_pages_of_others(
+def test_cookie_changes_nothing_for_other_sites_pages(
     browser: TestClient, database: Database, sandbox: Sandbox, headers: dict[str, str]
 ) -> None:
     for method, path in (
@@ -115,7 +115,7 @@ def test_it_changes_nothing_for_pages_of_others(
     assert browser.get(ME, headers=headers).status_code == 200  # their scripts can't read it
 
 
-def test_it_changes_nothing_where_nobody_says_whose_page_it_is(browser: TestClient, sandbox: Sandbox) -> None:
+def test_cookie_changes_nothing_without_an_origin(browser: TestClient, sandbox: Sandbox) -> None:
     del browser.headers["Origin"]
     assert browser.delete(f"/api/v1/sandboxes/{sandbox.id}").status_code == 403
     own = {"Sec-Fetch-Site": "same-origin"}
@@ -146,7 +146,7 @@ def test_pages_of_listed_origins_may_use_it(here: Context, user: Person) -> None
         ("/" + "a" * 5000, "/"),
     ],
 )
-def test_it_leads_to_paths_of_ours(client: TestClient, user: Person, asked: str, gone: str) -> None:
+def test_login_redirects_to_own_paths_only(client: TestClient, user: Person, asked: str, gone: str) -> None:
     assert sign_in(client, user.key, asked).headers["Location"] == gone
     answer = client.get("/login", params={"returnTo": asked}, follow_redirects=False)
     assert (answer.status_code, answer.headers["Location"]) == (303, gone)  # signed in already
@@ -169,14 +169,14 @@ def test_signing_out_ends_it(browser: TestClient, user: Person) -> None:
     assert browser.post("/logout", follow_redirects=False).status_code == 303
 
 
-def test_it_ends_with_its_key(browser: TestClient) -> None:
+def test_login_ends_with_its_key(browser: TestClient) -> None:
     key_id = browser.get(ME).json()["id"]
     assert browser.delete(f"/api/keys/{key_id}").status_code == 200
     for path in (ME, LIST):
         assert browser.get(path).status_code == 401
 
 
-def test_it_ends_with_time_and_no_later_than_its_key(client: TestClient, database: Database, user: Person) -> None:
+def test_login_expires_no_later_than_its_key(client: TestClient, database: Database, user: Person) -> None:
     ends = now() + timedelta(hours=1)
     short = client.post("/api/keys", json={"name": "s", "expires_at": ends.isoformat()}, headers=user.headers).json()
     sign_in(client, short["key"])

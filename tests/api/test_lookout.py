@@ -89,7 +89,7 @@ class Looks(Lookout):
         return found
 
 
-def test_settled_already(database: Database, sandbox: Sandbox, subject: Subject) -> None:
+def test_wait_for_what_has_settled_ends_at_once(database: Database, sandbox: Sandbox, subject: Subject) -> None:
     answer(database, sandbox.id)
     lookout = Lookout(database, NEVER)
     assert at_work(lookout, lambda: lookout.settle(subject, LONG))
@@ -173,7 +173,7 @@ def test_store_that_was_away_is_looked_at_again(
     assert at_work(lookout, lambda: lookout.settle(subject, LONG))
 
 
-def test_time_is_up(database: Database, subject: Subject) -> None:
+def test_wait_ends_when_its_time_is_up(database: Database, subject: Subject) -> None:
     lookout = Lookout(database, NEVER)
     assert not at_work(lookout, lambda: lookout.settle(subject, 0.01))
     assert lookout._waiting == {}
@@ -191,7 +191,7 @@ def test_end_of_the_process_lets_everybody_go(database: Database, subject: Subje
     assert at_work(lookout, wait) == (False, False)
 
 
-def test_who_has_gone_is_forgotten(database: Database, subject: Subject) -> None:
+def test_callers_that_have_gone_are_forgotten(database: Database, subject: Subject) -> None:
     lookout = Looks(database)
 
     async def wait() -> None:

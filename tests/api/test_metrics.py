@@ -52,7 +52,7 @@ def scrape(client: TestClient, key: str) -> dict[tuple[str, ...], float]:
     return read_metrics(answer.text)
 
 
-def test_only_its_own_key_opens_it(client: TestClient, key: str, user: Person, database: Database) -> None:
+def test_metrics_want_their_own_key(client: TestClient, key: str, user: Person, database: Database) -> None:
     sandbox_key = session_key_of(make_sandbox(database, user))
     for headers in (
         {},
@@ -73,13 +73,13 @@ def test_only_its_own_key_opens_it(client: TestClient, key: str, user: Person, d
     assert client.get(f"{SANDBOXES}/search", headers=bearer(key)).status_code == 401
 
 
-def test_without_a_key_file_nobody_is_let_in(client: TestClient, settings: Settings) -> None:
+def test_metrics_without_a_key_file_are_closed(client: TestClient, settings: Settings) -> None:
     assert client.get("/metrics", headers=bearer("")).status_code == 401
     settings.metrics_key_file.write_text("\n")
     assert client.get("/metrics", headers=bearer("")).status_code == 401
 
 
-def test_another_key_holds_at_once(client: TestClient, key: str, settings: Settings) -> None:
+def test_new_metrics_key_holds_at_once(client: TestClient, key: str, settings: Settings) -> None:
     assert scrape(client, key)
     settings.metrics_key_file.write_text("another")
     assert scrape(client, "another")
@@ -144,7 +144,7 @@ def test_an_empty_pool_is_told_too(client: TestClient, key: str, pooled: Sandbox
     assert scrape(client, key)["agent_workspace_warm_pool_members", pooled.id, "ready"] == 0
 
 
-def test_what_waits_for_a_worker_is_told(client: TestClient, key: str, user: Person, database: Database) -> None:
+def test_metrics_count_what_waits_for_a_worker(client: TestClient, key: str, user: Person, database: Database) -> None:
     def waiting() -> list[float]:
         told = scrape(client, key)
         names = ("sandboxes_waiting", "sandboxes_due", "oldest_due_seconds")

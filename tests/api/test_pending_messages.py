@@ -34,7 +34,7 @@ def waiting(client: TestClient, person: Person, conversation_id: str) -> list[st
     return [message["content"][0]["text"] for message in answer.json()]
 
 
-class TestOfAConversation:
+class TestMessagesOfAConversation:
     def test_defect_37_are_kept_in_order_and_handed_to_a_worker(
         self,
         client: TestClient,
@@ -53,13 +53,15 @@ class TestOfAConversation:
         assert publisher.jobs == [DeliverMessages(conversation.id, NODE_ID)] * 2
 
     @pytest.mark.parametrize("status", [Status.PAUSED, Status.ERROR, Status.STARTING])
-    def test_are_taken_whatever_the_sandbox_does(
+    def test_messages_are_accepted_in_any_state_of_the_sandbox(
         self, client: TestClient, user: Person, database: Database, status: Status
     ) -> None:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=status))
         assert say(client, user, conversation.id).status_code == 201
 
-    def test_are_not_for_a_sandbox_that_is_deleted(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_messages_to_a_deleted_sandbox_are_refused(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
         assert say(client, user, conversation.id).status_code == 410
 
@@ -74,7 +76,7 @@ class TestOfAConversation:
         assert client.get(path(conversation.id), headers=user.headers).status_code == 404
 
 
-class TestOfAStart:
+class TestMessagesOfAStart:
     @pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
     def test_wait_for_it_under_either_id(
         self,
@@ -93,7 +95,7 @@ class TestOfAStart:
         assert waiting(client, user, f"task-{task.id}") == waiting(client, user, task.conversation_id) == ["one", "two"]
         assert publisher.jobs == []
 
-    def test_that_is_ready_are_its_conversation_s(
+    def test_messages_to_a_ready_start_are_its_conversation_s(
         self, client: TestClient, user: Person, sandbox: Sandbox, database: Database, publisher: RecordingPublisher
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.READY)
@@ -101,7 +103,7 @@ class TestOfAStart:
         assert say(client, user, f"task-{task.id}").status_code == 201
         assert publisher.jobs == [DeliverMessages(task.conversation_id, NODE_ID)]
 
-    def test_that_has_failed_are_refused(
+    def test_messages_to_a_failed_start_are_refused(
         self, client: TestClient, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         failed = make_start_task(database, user, sandbox, stage=Stage.ERROR)
@@ -112,7 +114,7 @@ class TestOfAStart:
 
 
 class TestLimit:
-    def test_so_many_wait(
+    def test_messages_over_the_limit_are_refused(
         self, client: TestClient, user: Person, conversation: Conversation, database: Database
     ) -> None:
         for number in range(MOST):
@@ -126,7 +128,7 @@ class TestLimit:
             first.refusal = "422"
         assert say(client, user, conversation.id).json()["position"] == MOST  # what is refused waits no more
 
-    def test_of_each_conversation(
+    def test_limit_is_each_conversation_s_own(
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         other = make_conversation(database, user, sandbox)
@@ -147,11 +149,13 @@ class TestErrors:
             {"role": "assistant", "content": [{"text": "x"}]},
         ],
     )
-    def test_what_is_no_message(self, client: TestClient, user: Person, conversation: Conversation, body: Any) -> None:
+    def test_malformed_message_is_refused(
+        self, client: TestClient, user: Person, conversation: Conversation, body: Any
+    ) -> None:
         assert client.post(path(conversation.id), json=body, headers=user.headers).status_code == 422
 
     @pytest.mark.parametrize(("wrong", "status"), [("nonsense", 400), ("task-nonsense", 400), ("task-", 400)])
-    def test_what_is_no_id(self, client: TestClient, user: Person, wrong: str, status: int) -> None:
+    def test_malformed_id_is_refused(self, client: TestClient, user: Person, wrong: str, status: int) -> None:
         assert say(client, user, wrong).status_code == status
 
     def test_defect_37_what_is_somebody_else_s(

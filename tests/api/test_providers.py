@@ -109,7 +109,7 @@ def test_servers_are_stored_too(client: TestClient, database: Database, user: Pe
     }
 
 
-def test_what_is_refused_changes_nothing(client: TestClient, database: Database, user: Person) -> None:
+def test_refused_token_changes_nothing(client: TestClient, database: Database, user: Person) -> None:
     masked = {"sse_servers": [{"url": "https://a.example.com", "api_key": MASK}]}
     body = {"provider_tokens": {"github": TOKEN}, "mcp_config": masked}
     assert client.post("/api/add-git-providers", json=body, headers=user.headers).status_code == 400
@@ -160,7 +160,7 @@ def test_each_user_has_their_own(client: TestClient, database: Database, user: P
     assert tokens(database, other_user)["github"] == ProviderCredential(None, None, "a.example.com")
 
 
-def test_no_key_is_a_401(client: TestClient) -> None:
+def test_request_without_a_key_is_a_401(client: TestClient) -> None:
     body = {"provider_tokens": {"github": TOKEN}}
     for headers in ({}, {"Authorization": "Bearer aw_wrong"}):
         assert client.post("/api/add-git-providers", json=body, headers=headers).status_code == 401

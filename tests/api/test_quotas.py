@@ -105,7 +105,7 @@ class TestPauseOldest:
     def client(self, limited: Limited) -> TestClient:
         return limited(running=1, policy="pause_oldest")
 
-    def test_a_create(
+    def test_create_over_the_quota_pauses_the_oldest(
         self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
     ) -> None:
         oldest = make_sandbox(database, user, created_at=OLD)
@@ -117,7 +117,7 @@ class TestPauseOldest:
         paused = as_stored(database, oldest)
         assert (paused.desired, paused.generation, paused.due_at is not None) == ("PAUSED", 2, True)
 
-    def test_a_conversation(
+    def test_conversation_over_the_quota_pauses_the_oldest(
         self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
     ) -> None:
         oldest = make_sandbox(database, user, created_at=OLD)
@@ -126,7 +126,7 @@ class TestPauseOldest:
         assert [type(job) for job in publisher.jobs] == [PauseSandbox, StartSandbox, StartConversation]
         assert client.post(CONVERSATIONS, json={}, headers=user.headers).status_code == 429  # that one is starting
 
-    def test_a_resume(
+    def test_resume_over_the_quota_pauses_the_oldest(
         self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
     ) -> None:
         awake, asleep = make_sandbox(database, user), make_sandbox(database, user, status=Status.PAUSED)
@@ -134,7 +134,9 @@ class TestPauseOldest:
         assert answer.json() == {"success": True, "paused_sandbox_ids": [awake.id]}
         assert publisher.jobs == [PauseSandbox(awake.id, NODE_ID), ResumeSandbox(asleep.id, NODE_ID)]
 
-    def test_none_in_which_a_conversation_starts(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_sandbox_a_conversation_starts_in_is_not_paused(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
         make_start_task(database, user, make_sandbox(database, user), stage=Stage.WAITING_FOR_SANDBOX)
         refused = client.post(SANDBOXES, headers=user.headers)
         assert refused.status_code == 429

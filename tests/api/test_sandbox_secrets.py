@@ -46,7 +46,7 @@ def test_values_are_plain_text(client: TestClient, sandbox: Sandbox) -> None:
         assert client.get(path_of(sandbox, f"/{name}"), headers=key_of(sandbox)).status_code == 404
 
 
-def test_only_a_running_sandbox_reads_and_only_its_owners(
+def test_running_sandbox_reads_its_owner_s_secrets_and_no_other_s(
     client: TestClient, database: Database, user: Person, other_user: Person, sandbox: Sandbox
 ) -> None:
     sibling, theirs = make_sandbox(database, user), make_sandbox(database, other_user)

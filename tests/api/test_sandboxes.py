@@ -23,7 +23,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class TestStart:
-    def test_the_default_spec(
+    def test_start_takes_the_default_spec(
         self,
         client: TestClient,
         user: Person,
@@ -55,7 +55,7 @@ class TestStart:
             assert asked.json()["sandbox_spec_id"] == spec.id
 
     @pytest.mark.usefixtures("spec", "node")
-    def test_a_named_spec(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_start_takes_the_named_spec(self, client: TestClient, user: Person, database: Database) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
         answer = client.post(PATH, params={"sandbox_spec_id": other.id}, headers=user.headers)
         assert answer.json()["sandbox_spec_id"] == other.id
@@ -64,7 +64,7 @@ class TestStart:
         assert "unknown" in answer.json()["detail"]
 
     @pytest.mark.usefixtures("spec")
-    def test_without_a_node_it_waits(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_start_without_a_node_waits(self, client: TestClient, user: Person, database: Database) -> None:
         shown = client.post(PATH, headers=user.headers).json()
         row = stored_row(database, Sandbox, shown["id"])
         assert (row.node_id, row.status) == (None, Status.STARTING)
@@ -142,8 +142,8 @@ def test_delete_as_clients_send_it(client: TestClient, user: Person, database: D
     assert _get(client, user, id=sandbox.id) == [None]
 
 
-class TestShow:
-    def test_running(self, client: TestClient, user: Person, database: Database) -> None:
+class TestFields:
+    def test_fields_of_a_running_sandbox(self, client: TestClient, user: Person, database: Database) -> None:
         sandbox = make_sandbox(database, user, created_at=FIRST)
         shown = _get(client, user, f"/{sandbox.id}")
         assert shown["session_api_key"] == session_key_of(sandbox)
@@ -152,7 +152,9 @@ class TestShow:
         assert [shown] == _get(client, user, id=sandbox.id) == _get(client, user, "/search")["items"]
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.PAUSED, Status.ERROR])
-    def test_not_running(self, client: TestClient, user: Person, database: Database, status: Status) -> None:
+    def test_fields_of_a_sandbox_that_does_not_run(
+        self, client: TestClient, user: Person, database: Database, status: Status
+    ) -> None:
         sandbox = make_sandbox(database, user, status=status)
         shown = _get(client, user, f"/{sandbox.id}")
         assert shown["status"] == status
@@ -180,14 +182,16 @@ class TestLists:
             found += [item["id"] for item in page["items"]]
         assert found == ids[::-1]
 
-    def test_batch(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+    def test_batch_keeps_its_order(
+        self, client: TestClient, user: Person, other_user: Person, database: Database
+    ) -> None:
         mine, theirs = make_sandbox(database, user).id, make_sandbox(database, other_user).id
         found = _get(client, user, id=[theirs, mine, "unknown", mine])
         assert [item and item["id"] for item in found] == [None, mine, None, mine]
         for ids, status in (([new_id()] * 100, 200), ([new_id()] * 101, 400), ([], 422)):
             assert client.get(PATH, params={"id": ids}, headers=user.headers).status_code == status
 
-    def test_specs(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_specs_are_listed(self, client: TestClient, user: Person, database: Database) -> None:
         for position, spec_id in enumerate(("b:1", "a:1", "c:1")):
             make_spec(database, spec_id, position=position, env={"A": "b"})
         url = "/api/v1/sandbox-specs"

@@ -92,7 +92,7 @@ def connected(user: Person, connect: Callable[..., None]) -> None:
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.usefixtures("connected")
-def test_every_answer_is_described(
+def test_answers_to_generated_requests_are_those_described(
     client: TestClient, user: Person, sandbox: Sandbox, ids: dict[str, str], mode: GenerationMode
 ) -> None:
     complaints: list[str] = []
@@ -110,7 +110,7 @@ def test_every_answer_is_described(
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_what_other_sites_pages_are_refused_with_is_described(client: TestClient) -> None:
+def test_refusals_of_other_sites_pages_are_described(client: TestClient) -> None:
     headers = {"Cookie": f"{COOKIE}=x", "Origin": "https://elsewhere.example"}
     refused = set()
     for operation in operations(client):

@@ -39,7 +39,7 @@ def stored(database: Database, person: Person) -> dict[str, CustomSecret]:
         return secrets.custom_secrets(session, VAULT, person.id)
 
 
-def test_there_are_none_at_first(client: TestClient, user: Person) -> None:
+def test_list_is_empty_at_first(client: TestClient, user: Person) -> None:
     assert search(client, user) == {"items": [], "next_page_id": None}
     assert client.delete(f"{PATH}/A", headers=user.headers).status_code == 404
     assert client.put(f"{PATH}/A", json={"name": "A"}, headers=user.headers).status_code == 404

@@ -20,7 +20,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polite, "LEAVE_SECONDS", 0.5)
 
 
-def test_who_connects_while_it_leaves_is_answered_however_late_he_speaks() -> None:
+def test_connection_made_during_shutdown_is_answered_however_late() -> None:
     async def scenario() -> tuple[bytes, bytes]:
         async with listening() as (server, address), connected(address) as idle:
             first = await ask(idle)
@@ -36,7 +36,7 @@ def test_who_connects_while_it_leaves_is_answered_however_late_he_speaks() -> No
     assert b"connection: close" in last
 
 
-def test_who_keeps_an_idle_connection_delays_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connection_delays_shutdown_only_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polite, "LAST_SECONDS", 3600.0)
 
     async def scenario() -> bytes:
@@ -48,7 +48,7 @@ def test_who_keeps_an_idle_connection_delays_nobody_for_long(monkeypatch: pytest
     assert asyncio.run(scenario()) == b""
 
 
-def test_who_never_speaks_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_without_a_request_is_closed_at_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polite, "LAST_SECONDS", 0.5)
 
     async def scenario() -> bytes:

@@ -53,7 +53,9 @@ def test_again_it_is_the_same_wish(client: TestClient, user: Person, sandbox: Sa
     assert as_stored(database, task).cancelled_at == first
 
 
-def test_one_that_is_ready_stays(client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
+def test_start_that_is_ready_is_not_cancelled(
+    client: TestClient, user: Person, sandbox: Sandbox, database: Database
+) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.READY)
     answer = cancel(client, user, task.id)
     assert answer.status_code == 409
@@ -62,7 +64,7 @@ def test_one_that_is_ready_stays(client: TestClient, user: Person, sandbox: Sand
 
 
 @pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.CLONE_FAILED])
-def test_one_that_has_failed_stays(
+def test_start_that_has_failed_is_not_cancelled(
     client: TestClient, user: Person, sandbox: Sandbox, database: Database, reason: Reason
 ) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.ERROR, reason=reason)
@@ -71,7 +73,9 @@ def test_one_that_has_failed_stays(
     assert as_stored(database, task) == task
 
 
-def test_nobody_else_s(client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+def test_start_of_another_user_is_a_404(
+    client: TestClient, user: Person, other_user: Person, database: Database
+) -> None:
     task = make_start_task(database, other_user)
     assert cancel(client, user, task.id).status_code == 404
     assert cancel(client, user, new_id()).status_code == 404
@@ -79,7 +83,7 @@ def test_nobody_else_s(client: TestClient, user: Person, other_user: Person, dat
     assert as_stored(database, task).cancelled_at is None
 
 
-def test_one_without_a_sandbox(client: TestClient, user: Person, database: Database) -> None:
+def test_start_without_a_sandbox_is_cancelled(client: TestClient, user: Person, database: Database) -> None:
     task = make_start_task(database, user)
     assert cancel(client, user, task.id).status_code == 200
     assert as_stored(database, task).cancelled_at is not None

@@ -65,7 +65,7 @@ def test_a_start_is_followed_to_its_end(
     assert publisher.jobs
 
 
-def test_it_ends_where_the_process_is_to_end(
+def test_stream_ends_when_the_process_stops(
     client: TestClient, database: Database, user: Person, here: Context
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -77,12 +77,14 @@ def test_it_ends_where_the_process_is_to_end(
     assert [task["status"] for task in answer.json()] == ["WORKING"]
 
 
-def test_it_is_not_followed_for_ever(client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_ends_after_its_longest_time(client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_streams, "MOST_SECONDS", 0.1)
     assert [task["status"] for task in stream(client, user).json()] == ["WORKING"]
 
 
-def test_what_is_wrong_is_said_before_it_begins(client: TestClient, database: Database, user: Person) -> None:
+def test_wrong_request_is_refused_before_the_stream_begins(
+    client: TestClient, database: Database, user: Person
+) -> None:
     for body, status in (({"title": 7}, 422), ({"parent_conversation_id": "0" * 32}, 404)):
         answer = stream(client, user, **body)
         assert answer.status_code == status

@@ -46,7 +46,7 @@ def test_batch_keeps_its_order(client: TestClient, user: Person, other_user: Per
     assert [item and item["id"] for item in found] == [mine[1], None, None, mine[0]]
 
 
-def test_batch_refuses(client: TestClient, user: Person) -> None:
+def test_batch_of_too_many_or_wrong_ids_is_refused(client: TestClient, user: Person) -> None:
     most = [new_id() for _ in range(100)]
     assert _get(client, user, ids=most) == [None] * 100
     for ids, status in (([*most, new_id()], 400), (["nonsense"], 422), ([], 422)):
@@ -55,7 +55,9 @@ def test_batch_refuses(client: TestClient, user: Person) -> None:
         assert answer.json()["detail"]
 
 
-def test_orders_and_pages(client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+def test_start_tasks_are_paged_in_five_orders(
+    client: TestClient, user: Person, other_user: Person, database: Database
+) -> None:
     first, second, third = (
         make_start_task(
             database,

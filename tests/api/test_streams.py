@@ -176,7 +176,7 @@ def test_end_of_the_process_ends_it(database: Database, user: Person) -> None:
     assert followed._ears == {}
 
 
-def test_who_has_gone_is_forgotten(database: Database, user: Person) -> None:
+def test_followers_that_have_gone_are_forgotten(database: Database, user: Person) -> None:
     followed = Observed(database, NEVER)
 
     async def leave(reader: Reader) -> None:
@@ -191,7 +191,9 @@ def test_who_has_gone_is_forgotten(database: Database, user: Person) -> None:
     assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
 
 
-def test_silence_is_filled(database: Database, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_sends_comments_while_nothing_changes(
+    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
     assert follow(Streams(database, NEVER), user, 0, lambda reader: reader.read()) is None
 
@@ -204,7 +206,7 @@ class TestOverHttp:
         monkeypatch.setattr(streams, "LONGEST_SECONDS", 0.2)
         return TestClient(create_app(replace(here, streams=Streams(database, NEVER))))
 
-    def test_events(self, client: TestClient, database: Database, user: Person) -> None:
+    def test_stream_begins_with_a_reset(self, client: TestClient, database: Database, user: Person) -> None:
         append(database, user, "one")
         answer = client.get(CHANGES, headers=user.headers)
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -214,7 +216,7 @@ class TestOverHttp:
         ("header", "query"),
         [({"Last-Event-ID": "1"}, {}), ({}, {"last_event_id": 1}), ({"Last-Event-ID": "1"}, {"last_event_id": 0})],
     )
-    def test_resumed(
+    def test_stream_resumes_after_the_last_event_id(
         self, client: TestClient, database: Database, user: Person, header: dict[str, str], query: dict[str, int]
     ) -> None:
         append(database, user, "one", "two", "three")
@@ -226,12 +228,12 @@ class TestOverHttp:
         assert answer.text.startswith(expected + ": nothing new")
 
     @pytest.mark.parametrize("wrong", ["-1", "x", str(2**63), "1.5"])
-    def test_wrong_id(self, client: TestClient, user: Person, wrong: str) -> None:
+    def test_stream_refuses_a_last_event_id_that_is_none(self, client: TestClient, user: Person, wrong: str) -> None:
         for answer, where in (
             (client.get(CHANGES, headers=user.headers | {"Last-Event-ID": wrong}), ["header", "Last-Event-ID"]),
             (client.get(CHANGES, headers=user.headers, params={"last_event_id": wrong}), ["query", "last_event_id"]),
         ):
             assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, where)
 
-    def test_strangers_follow_nothing(self, client: TestClient) -> None:
+    def test_stream_wants_a_key(self, client: TestClient) -> None:
         assert client.get(CHANGES).status_code == 401

@@ -118,7 +118,7 @@ def test_flush_takes_nothing_away(ear: Ear, valkey: Valkey, announcer: Announcer
     assert ear.lines == 1
 
 
-def test_no_broker_delays_whoever_commits(valkey: Valkey) -> None:
+def test_commits_are_not_delayed_by_a_broker_that_stalls(valkey: Valkey) -> None:
     announcer = Announcer(valkey.url)
     valkey.stall()
     for number in range(2 * MOST_WAITING):

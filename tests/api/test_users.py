@@ -45,14 +45,14 @@ def both_keys(person: Person, sandbox: Sandbox) -> dict[str, str]:
     return person.headers | {"X-Session-API-Key": session_key_of(sandbox)}
 
 
-def test_a_new_user_has_the_defaults(client: TestClient, user: Person) -> None:
+def test_me_of_a_new_user_has_the_defaults(client: TestClient, user: Person) -> None:
     found = client.get(ME, headers=user.headers).json()
     assert (found["id"], found["name"], found["llm_model"], found["llm_api_key_set"]) == (user.id, "alice", None, False)
     assert found["agent_settings"]["agent"] == "CodeActAgent"
 
 
 @pytest.mark.usefixtures("saved")
-def test_both_shapes_are_there_and_nothing_secret(client: TestClient, user: Person) -> None:
+def test_me_has_both_shapes_and_no_secret(client: TestClient, user: Person) -> None:
     answer = client.get(ME, headers=user.headers)
     settings = client.get("/api/v1/settings", headers=user.headers).json()
     assert "plain" not in answer.text
@@ -61,7 +61,7 @@ def test_both_shapes_are_there_and_nothing_secret(client: TestClient, user: Pers
 
 
 @pytest.mark.usefixtures("saved")
-def test_with_a_running_sandboxs_key_secrets_are_exposed(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, user: Person, sandbox: Sandbox) -> None:
     answer = client.get(EXPOSED, headers=both_keys(user, sandbox))
     assert answer.status_code == 200
     found = answer.json()

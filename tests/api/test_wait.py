@@ -118,7 +118,7 @@ class TestAnswers:
             assert post(client, user, SANDBOXES, params={"wait": 0.01}).json()["status"] == "STARTING"
         assert publisher.was_woken
 
-    def test_without_wait_nothing_is_waited_for(
+    def test_request_without_wait_is_answered_at_once(
         self, client: TestClient, user: Person, publisher: RecordingPublisher
     ) -> None:
         for options in ({}, {"params": {"wait": 0}}, {"headers": {"Prefer": "return=minimal"}}):
@@ -175,7 +175,7 @@ class TestConversations:
         assert (answer.json()["status"], answer.json()["reason"]) == ("ERROR", "clone_failed")
         assert answer.headers["Wish-Settled"] == "true"
 
-    def test_failed_already(self, client: TestClient, user: Person) -> None:
+    def test_start_that_has_failed_is_answered_at_once(self, client: TestClient, user: Person) -> None:
         answer = post(client, user, CONVERSATIONS, json={}, params=MORE_THAN_A_ROUND)
         assert (answer.json()["reason"], answer.headers["Wish-Settled"]) == ("llm_key_missing", "true")
 
@@ -218,7 +218,7 @@ class TestIdempotencyKeys:
         again = post(client, user, SANDBOXES, headers=key, params={"wait": 0.01})
         assert (again.json(), again.headers["Wish-Settled"]) == (first, "false")
 
-    def test_what_is_kept_holds_no_session_key(
+    def test_kept_answer_holds_no_session_key(
         self, client: TestClient, user: Person, carry_out: Callable[..., None]
     ) -> None:
         carry_out(RUNNING)
@@ -239,7 +239,9 @@ class TestIdempotencyKeys:
 
 class TestRefusals:
     @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf", ""])
-    def test_in_the_query(self, client: TestClient, user: Person, database: Database, wait: str) -> None:
+    def test_wrong_wait_in_the_query_is_refused(
+        self, client: TestClient, user: Person, database: Database, wait: str
+    ) -> None:
         refused = post(client, user, SANDBOXES, params={"wait": wait})
         assert refused.status_code == 422
         assert refused.json()["detail"][0]["loc"] == ["query", "wait"]
@@ -248,7 +250,9 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "value", ["wait=-1", "wait=61", "wait=soon", "wait", "wait=", "wait=1.5", "wait=²", 'wait="']
     )
-    def test_in_the_header(self, client: TestClient, user: Person, database: Database, value: str) -> None:
+    def test_wrong_wait_in_the_header_is_refused(
+        self, client: TestClient, user: Person, database: Database, value: str
+    ) -> None:
         refused = post(client, user, SANDBOXES, headers={"Prefer": value.encode()})
         assert refused.status_code == 422, refused.text
         [entry] = refused.json()["detail"]

@@ -44,7 +44,9 @@ class TestStatus:
             assert row.execution_status_at == FIRST + timedelta(seconds=4)
             assert row.updated_at > FIRST
 
-    def test_what_is_no_status_changes_none(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_value_that_is_no_status_changes_none(
+        self, tell: Tell, conversation: Conversation, database: Database
+    ) -> None:
         assert tell(f"/events/{conversation.id}", [told_update("execution_status", "running", 1)]) == 200
         for status in ("deleting", "dancing", 7, None, ["idle"]):
             assert tell(f"/events/{conversation.id}", [told_update("execution_status", status, 2)]) == 200
@@ -53,7 +55,7 @@ class TestStatus:
 
 
 class TestConversationReports:
-    def test_what_is_known_is_taken_over(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_report_s_known_fields_are_stored(self, tell: Tell, conversation: Conversation, database: Database) -> None:
         stats = told_stats(agent=told_usage(0.5, 10, 3), condenser=told_usage(0.25, 5))
         info = told_conversation(
             conversation.id, tags={"a": "b"}, stats=stats, execution_status="running", extra={"x": 1}
@@ -78,7 +80,7 @@ class TestConversationReports:
         row = as_stored(database, conversation)
         assert (row.title, row.updated_at) == (conversation.title, FIRST)
 
-    def test_without_an_id_it_is_refused(self, tell: Tell) -> None:
+    def test_report_without_an_id_is_refused(self, tell: Tell) -> None:
         bodies: list[Any] = [[], {}, {"id": 7}, {"id": "nonsense"}, None, "text"]
         for body in bodies:
             assert tell("/conversations", body) == 422, body
@@ -137,7 +139,7 @@ class TestConversationReports:
 
 
 class TestMetrics:
-    def test_they_never_go_backwards(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_metrics_never_decrease(self, tell: Tell, conversation: Conversation, database: Database) -> None:
         snapshots = [(0.0, 22), (0.0, 11), (0.2, 33), (0.1, 44)]
         for cost, prompt in snapshots:
             event = told_update("stats", told_stats(agent=told_usage(cost, prompt)))
@@ -146,7 +148,7 @@ class TestMetrics:
         assert metrics is not None
         assert (metrics["accumulated_cost"], metrics["accumulated_token_usage"]["prompt_tokens"]) == (0.2, 33)
 
-    def test_both_webhooks_count_alike(
+    def test_metrics_of_both_webhooks_are_the_same(
         self, tell: Tell, client: TestClient, user: Person, conversation: Conversation
     ) -> None:
         stats = told_stats(
@@ -166,8 +168,8 @@ class TestMetrics:
         assert seen[0]["accumulated_token_usage"]["completion_tokens"] == 3
 
 
-class TestAskingAWorker:
-    def test_for_the_title(
+class TestWorkerJobs:
+    def test_worker_is_asked_for_the_title(
         self,
         tell: Tell,
         conversation: Conversation,
@@ -181,7 +183,7 @@ class TestAskingAWorker:
         assert publisher.jobs == [RefreshConversation(conversation.id, sandbox.node_id)]
         assert as_stored(database, conversation).due_at is not None
 
-    def test_not_for_a_settled_one(
+    def test_worker_is_not_asked_for_a_settled_title(
         self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         titled = make_conversation(database, user, sandbox, title_settled=True)
@@ -189,7 +191,7 @@ class TestAskingAWorker:
         assert publisher.jobs == []
         assert as_stored(database, titled).due_at is None
 
-    def test_to_stop_at_the_budget(
+    def test_worker_is_asked_to_stop_at_the_budget(
         self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         row = make_conversation(database, user, sandbox, title_settled=True, max_budget=1.0)

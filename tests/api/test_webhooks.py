@@ -45,14 +45,14 @@ def _stored(database: Database, conversation_id: str) -> list[Event]:
         return list(session.exec(statement).all())
 
 
-class TestWho:
+class TestSender:
     @pytest.mark.parametrize("path", ["/conversations", "/events/" + "a" * 32])
     def test_a_sandbox_must_say_who_it_is(self, client: TestClient, user: Person, path: str) -> None:
         url = f"/api/v1/webhooks{path}"
         for headers in ({}, user.headers, {"X-Session-API-Key": "wrong"}, {"X-Session-API-Key": user.key}):
             assert client.post(url, json=[], headers=headers).status_code == 401
 
-    def test_it_reports_on_its_own_conversations_only(
+    def test_sandbox_reports_on_its_own_conversations_only(
         self, tell: Tell, conversation: Conversation, user: Person, database: Database
     ) -> None:
         key = session_key_of(make_sandbox(database, user))  # the same owner's, even
@@ -61,19 +61,19 @@ class TestWho:
         assert _stored(database, conversation.id) == []
         assert as_stored(database, conversation) == conversation
 
-    def test_it_can_not_claim_what_is_being_started_elsewhere(
+    def test_sandbox_can_not_claim_a_conversation_that_starts_elsewhere(
         self, tell: Tell, user: Person, database: Database
     ) -> None:
         task = make_start_task(database, user, make_sandbox(database, user))
         assert tell(f"/events/{task.conversation_id}", [told_event()]) == 404
 
-    def test_it_does_not_bring_back_what_has_failed(
+    def test_report_does_not_bring_back_a_failed_start(
         self, tell: Tell, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.ERROR)
         assert tell(f"/events/{task.conversation_id}", [told_event()]) == 404
 
-    def test_what_is_being_started_stays_hidden(
+    def test_conversation_that_is_being_started_stays_hidden(
         self, tell: Tell, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
@@ -140,12 +140,12 @@ class TestEvents:
             assert next(iter(wrong)) in entry["msg"]
         assert _stored(database, conversation.id) == []  # all or nothing: the batch is sent again
 
-    def test_other_shapes_are_refused(self, tell: Tell, conversation: Conversation) -> None:
+    def test_events_in_another_shape_are_refused(self, tell: Tell, conversation: Conversation) -> None:
         bodies: list[Any] = [{}, None, "text", [1], [None], [[]], [told_event(deep=[[[]]]), 3]]
         for body in bodies:
             assert tell(f"/events/{conversation.id}", body) == 422, body
 
-    def test_what_json_can_not_carry_is_refused(
+    def test_events_that_json_can_not_carry_are_refused(
         self, client: TestClient, sandbox: Sandbox, conversation: Conversation
     ) -> None:
         for value in ("NaN", "1e999", "[" * 200 + "]" * 200):
@@ -157,7 +157,9 @@ class TestEvents:
             assert answer.status_code == 422
 
     # More values than one statement of PostgreSQL can bind.
-    def test_thousands_at_once(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_events_are_stored_by_thousands_at_once(
+        self, tell: Tell, conversation: Conversation, database: Database
+    ) -> None:
         events = [told_event(after=number) for number in range(13_500)]
         assert tell(f"/events/{conversation.id}", events) == 200
         assert len(_stored(database, conversation.id)) == 13_500

@@ -245,7 +245,7 @@ def closed_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def test_without_a_server_the_command_says_how_to_start_one(closed_port: int) -> None:
+def test_command_without_a_server_says_how_to_start_one(closed_port: int) -> None:
     result = CliRunner().invoke(command.app, ["--url", f"http://127.0.0.1:{closed_port}"])
     assert result.exit_code == 1
     assert "make run" in result.output

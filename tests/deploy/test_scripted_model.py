@@ -157,9 +157,7 @@ def test_a_script_without_a_title_takes_the_users_first_words(client: httpx.Clie
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY[:-1]}])
-def test_another_key_is_refused_everywhere_but_at_the_health_check(
-    model: ScriptedModel, header: dict[str, str]
-) -> None:
+def test_wrong_key_is_refused_everywhere_but_at_the_health_check(model: ScriptedModel, header: dict[str, str]) -> None:
     with httpx.Client(base_url=model.url, headers=header, trust_env=False) as stranger:
         assert ask(stranger, USER).status_code == 401
         assert stranger.get("/v1/models").status_code == 401
@@ -167,7 +165,7 @@ def test_another_key_is_refused_everywhere_but_at_the_health_check(
     assert model.counts == {}
 
 
-def test_without_a_configured_key_nobody_is_refused() -> None:
+def test_model_without_a_key_refuses_nobody() -> None:
     with ScriptedModel({"demo": PLAN}) as model:
         reply = httpx.post(f"{model.base_url}/chat/completions", json={"model": "demo"}, trust_env=False)
     assert reply.status_code == 200

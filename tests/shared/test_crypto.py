@@ -20,7 +20,7 @@ def test_the_same_text_looks_different_each_time() -> None:
     assert vault.encrypt("secret") != vault.encrypt("secret")
 
 
-def test_after_a_rotation_the_new_key_writes_and_the_old_one_reads() -> None:
+def test_rotated_key_writes_and_the_old_one_reads() -> None:
     before, after = Vault([OLD]), Vault([NEW, OLD])
     assert after.decrypt(before.encrypt("secret")) == "secret"
     assert Vault([NEW]).decrypt(after.encrypt("secret")) == "secret"
@@ -28,7 +28,7 @@ def test_after_a_rotation_the_new_key_writes_and_the_old_one_reads() -> None:
         before.decrypt(after.encrypt("secret"))
 
 
-def test_once_the_old_key_is_dropped_its_secrets_are_gone() -> None:
+def test_secrets_of_a_dropped_key_are_gone() -> None:
     with pytest.raises(ValueError, match="AW_SECRET_KEYS"):
         Vault([NEW]).decrypt(Vault([OLD]).encrypt("secret"))
 

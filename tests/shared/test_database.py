@@ -82,7 +82,7 @@ def test_connection_that_died_in_use_is_the_databases_fault_and_the_next_one_is_
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_no_connection_is_made_for_a_rush(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rush_makes_no_more_connections(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.database.QUEUE_SECONDS", 0.1)
     with closing(Database(database_url, pool_size=2)) as database:
         with database.transaction() as one, database.transaction() as another, database.transaction() as third:

@@ -50,7 +50,7 @@ def idle_act(situation: Situation) -> Act | None:
 
 
 @pytest.mark.parametrize("durations", DURATIONS)
-def test_every_situation(durations: Durations) -> None:
+def test_next_deadline_in_every_situation(durations: Durations) -> None:
     seconds = {Act.FREEZE: durations.freeze_after_seconds, Act.STOP: durations.stop_after_seconds}
     seconds[Act.DELETE] = durations.delete_after_seconds
     for situation in SITUATIONS:
@@ -69,7 +69,7 @@ def test_nothing_is_due_by_default() -> None:
     assert {next_deadline(situation, Durations()) for situation in SITUATIONS} == {None}
 
 
-def test_only_what_is_stopped_or_failed_is_deleted_for_idleness() -> None:
+def test_idle_delete_is_for_stopped_and_failed_sandboxes() -> None:
     durations = Durations(FREEZE, STOP, DELETE)
     deleted = {
         (situation.status, situation.pause_kind)

@@ -94,7 +94,7 @@ def test_process_dies_at_the_point_that_a_file_names(tmp_path: Path) -> None:
     assert read_met(tmp_path) == MET * 2
 
 
-def test_what_a_file_names_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operation_named_in_a_file_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = tmp_path / "held"
     held.write_text("first\nsecond\n")
     monkeypatch.setattr(failpoints, "_act", lambda _name: None)

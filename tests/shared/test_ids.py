@@ -16,7 +16,7 @@ def test_a_new_id_is_32_hex_digits() -> None:
     assert row_id != new_id()
 
 
-def test_both_forms_of_a_uuid_are_one_id() -> None:
+def test_uuid_in_both_forms_is_one_id() -> None:
     uuid = uuid4()
     assert {parse_id(text) for text in (uuid.hex, str(uuid), str(uuid).upper())} == {uuid.hex}
 
@@ -34,7 +34,7 @@ def test_many_ids_keep_their_order() -> None:
     assert parse_ids([], most=5) == []
 
 
-def test_all_malformed_ids_are_named_at_once() -> None:
+def test_malformed_ids_are_all_named_at_once() -> None:
     with pytest.raises(Invalid, match=r"'x'.*'y'"):
         parse_ids(["x", new_id(), "y"], most=5)
 

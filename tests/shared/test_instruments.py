@@ -191,7 +191,7 @@ def test_a_file_that_nobody_can_read_is_left_out(begin: Callable[[str], Process]
     assert web.show()[STARTS, "pool", "spec:1"] == 1
 
 
-def test_where_the_files_can_no_longer_be_made_it_shows_its_own(begin: Callable[[str], Process], var: Path) -> None:
+def test_process_that_can_no_longer_make_files_shows_its_own_counts(begin: Callable[[str], Process], var: Path) -> None:
     process = begin("web")
     process.tell("start pool")
     shutil.rmtree(var / "run")
@@ -210,7 +210,7 @@ def test_files_have_their_blocks_from_the_beginning(begin: Callable[[str], Proce
     assert min(sizes) >= counter_files.FILE_BYTES
 
 
-def test_where_no_files_can_be_made_it_counts_in_memory(begin: Callable[[str], Process], var: Path) -> None:
+def test_process_that_can_make_no_files_counts_in_memory(begin: Callable[[str], Process], var: Path) -> None:
     (var / "run").mkdir(parents=True)
     (var / "run" / "metrics").write_text("in the way")
     process = begin("web")
@@ -232,14 +232,14 @@ def start_and_fail(session: Session, spec_id: str) -> None:
     raise ZeroDivisionError
 
 
-def test_what_is_undone_is_not_counted(database: Database, tmp_path: Path) -> None:
+def test_transaction_that_is_rolled_back_is_not_counted(database: Database, tmp_path: Path) -> None:
     spec_id = str(tmp_path)
     with pytest.raises(ZeroDivisionError), database.transaction() as session:
         start_and_fail(session, spec_id)
     assert counted(spec_id) == 0
 
 
-def test_what_a_savepoint_undoes_is_not_counted(database: Database, tmp_path: Path) -> None:
+def test_savepoint_that_is_rolled_back_is_not_counted(database: Database, tmp_path: Path) -> None:
     spec_id = str(tmp_path)
     with database.transaction() as session:
         with pytest.raises(ZeroDivisionError), changes.savepoint(session):

@@ -261,7 +261,7 @@ def test_start_tasks_and_conversations_are_leased_alike(database: Database, user
     assert (first.fence, second.fence) == (1, 1)
 
 
-class TestClockThatWasWrong:
+class TestWrongClock:
     """What it has written lies further ahead than anybody honestly sets a time."""
 
     FAR = after(3600)  # far enough for tests that begin late

@@ -138,7 +138,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, monkeypatc
     migrate(empty_url)
 
 
-def test_there_is_one_newest_migration(empty_url: str) -> None:
+def test_migrations_have_one_head(empty_url: str) -> None:
     with opened(empty_url) as connection:
         assert len(heads(connection)) == 1
 

@@ -14,7 +14,7 @@ def test_usable_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_can_t_be_a_name_is_refused_and_not_quoted(name: str) -> None:
+def test_text_that_can_not_be_a_name_is_refused_and_not_quoted(name: str) -> None:
     for check in (check_form, check_requested):
         with pytest.raises(ValueError, match="a name is") as refusal:
             check(["FINE", name])
@@ -30,7 +30,7 @@ def test_taken_names_are_refused_by_name(name: str) -> None:
     assert not is_usable(name)
 
 
-def test_there_are_no_more_than_fifty() -> None:
+def test_secrets_are_at_most_fifty() -> None:
     check_requested([f"S{number}" for number in range(50)])
     with pytest.raises(ValueError, match="got 51"):
         check_requested([f"S{number}" for number in range(51)])

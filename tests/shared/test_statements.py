@@ -44,14 +44,14 @@ def test_a_spec_is_what_the_session_reads(database: Database) -> None:
     assert isinstance(found.cpus, float)
 
 
-def test_what_the_session_has_not_written_yet_is_there(database: Database) -> None:
+def test_statement_sees_what_its_session_has_not_written_yet(database: Database) -> None:
     with database.transaction() as session:
         session.add(User(id="u1", name="later"))
         [row] = send(session, select(col(User.name)).where(col(User.id) == given("id")), give(id="u1"))
     assert row[0] == "later"
 
 
-def test_it_is_undone_with_its_transaction(database: Database) -> None:
+def test_statement_is_undone_with_its_transaction(database: Database) -> None:
     def change_and_fail() -> None:
         with database.transaction() as session:
             assert send(session, ADD, give(owner_id="u1", version="1")) == ()
@@ -63,14 +63,14 @@ def test_it_is_undone_with_its_transaction(database: Database) -> None:
     assert list(database.fetch(VERSION, give(owner_id="u1"))) == []
 
 
-def test_one_that_is_carried_out_is_committed(database: Database) -> None:
+def test_statement_outside_a_transaction_is_committed(database: Database) -> None:
     kept = ADD.returning(col(ListVersion.version))
     assert list(map(tuple, database.carry_out(kept, give(owner_id="u1", version="%(x)s :y ?")))) == [("%(x)s :y ?",)]
     assert [tuple(row) for row in database.fetch(VERSION, give(owner_id="u1"))] == [("%(x)s :y ?",)]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 8, 9])
-def test_several(database: Database, user: Person, number: int) -> None:
+def test_statement_takes_any_number_of_ids(database: Database, user: Person, number: int) -> None:
     ids = [make_sandbox(database, user).id for _ in range(number)]
     make_sandbox(database, user)
     asked = select(col(Sandbox.id)).where(col(Sandbox.id).in_(several("id", rounded(number))))

@@ -42,7 +42,7 @@ EXPECTED = {
 @pytest.mark.parametrize("answered", [ANSWERED, UNANSWERED])
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("desired", Desired)
-def test_every_state(desired: Desired, status: Status, answered: int) -> None:
+def test_standing_in_every_state(desired: Desired, status: Status, answered: int) -> None:
     expected = EXPECTED.get((desired, status, answered), Standing.GONE)
     assert stand(Row(desired, status, answered, ANSWERED)) == expected
 

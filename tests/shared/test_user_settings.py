@@ -21,7 +21,7 @@ FIELDS = ["language", "agent", "llm_model", "llm_api_key", "email", "search_api_
 SERVERS = {"sse_servers": [{"url": "https://a.example.com", "api_key": "k"}]}
 
 
-def test_never_saved_is_none(database: Database, vault: Vault, user: Person) -> None:
+def test_settings_never_saved_are_none(database: Database, vault: Vault, user: Person) -> None:
     with database.reading() as session:
         assert user_settings.load(session, vault, user.id) is None
         assert secrets.custom_secrets(session, vault, user.id) == {}
@@ -109,7 +109,7 @@ def test_a_new_key_writes_and_the_old_one_still_reads(database: Database, vault:
             user_settings.load(session, other, user.id)
 
 
-def test_what_an_older_version_stored_can_be_read(database: Database, vault: Vault, user: Person) -> None:
+def test_settings_of_an_older_version_can_be_read(database: Database, vault: Vault, user: Person) -> None:
     document = {"max_iterations": -5, "condenser_max_size": 1, "gone": True}
     with database.transaction() as session:
         session.add(UserSettings(user_id=user.id, document=document, sealed=vault.encrypt("{}")))
@@ -118,7 +118,7 @@ def test_what_an_older_version_stored_can_be_read(database: Database, vault: Vau
     assert stored == StoredSettings(max_iterations=-5, condenser_max_size=1)
 
 
-def test_no_repr_shows_a_secret(database: Database, vault: Vault, user: Person) -> None:
+def test_repr_shows_no_secret(database: Database, vault: Vault, user: Person) -> None:
     keys = dict.fromkeys(("llm_api_key", "search_api_key", "sandbox_api_key"), "plain")
     servers = {"stdio_servers": [{"name": "a", "command": "b", "args": ["plain"], "env": {"A": "plain"}}]}
     with database.transaction() as session:

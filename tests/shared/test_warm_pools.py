@@ -25,7 +25,7 @@ def pool(kinds: Sequence[str]) -> list[Member]:
 
 
 @pytest.mark.parametrize(("target", "most"), BOUNDS)
-def test_no_pool_gets_too_large_or_keeps_what_is_of_no_use(target: int, most: int) -> None:
+def test_pool_gets_not_too_large_and_keeps_nothing_useless(target: int, most: int) -> None:
     for kinds in POOLS:
         members = pool(kinds)
         tending = tend(members, target=target, most=most)

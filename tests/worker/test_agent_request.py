@@ -44,7 +44,7 @@ def test_the_least_request_reaches_for_nothing_outside_the_sandbox() -> None:
     }
 
 
-def test_what_v1_has_beyond_the_flat_settings_is_passed_on() -> None:
+def test_nested_settings_of_v1_are_passed_on() -> None:
     rest: dict[str, Any] = {
         "llm": {"temperature": 0.2, "aws_secret_access_key": "aws-plain", "extra_headers": {"X-Team": "team-plain"}},
         "condenser": {"keep_first": 4},
@@ -158,7 +158,7 @@ def test_every_setting_finds_its_place() -> None:
         (True, "invariant", "AlwaysConfirm", None),
     ],
 )
-def test_what_is_to_be_confirmed(
+def test_confirmation_policy_and_analyzer_follow_the_settings(
     confirmation_mode: bool, security_analyzer: str | None, policy: str, analyzer: dict[str, str] | None
 ) -> None:
     body = build_request(inputs(confirmation_mode=confirmation_mode, security_analyzer=security_analyzer))
@@ -192,7 +192,7 @@ def test_a_planning_agent_may_write_nothing_but_its_plan() -> None:
 
 
 @pytest.mark.parametrize("provider", ["gitlab", "azure_devops"])
-def test_where_a_plan_is_for_providers_without_dotted_folders(provider: str) -> None:
+def test_plan_path_for_providers_without_dotted_folders(provider: str) -> None:
     assert plan_path(inputs(git_provider=provider)) == "/workspace/project/app/agents-tmp-config/PLAN.md"
 
 
@@ -205,7 +205,7 @@ def test_where_a_plan_is_for_providers_without_dotted_folders(provider: str) -> 
         ({"llm_api_key": ""}, "llm_api_key"),
     ],
 )
-def test_without_a_model_or_its_key_nothing_is_started(change: dict[str, Any], words: str) -> None:
+def test_request_without_a_model_or_its_key_is_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(LlmNotConfigured, match=words) as failure:
         build_request(inputs(**change))
     assert failure.value.reason == "llm_key_missing"
@@ -252,7 +252,7 @@ def test_the_limits_of_a_request_s_secrets() -> None:
     assert "é" not in str(failure.value)
 
 
-def test_all_secrets_are_known_and_none_is_in_the_repr() -> None:
+def test_inputs_know_all_secrets_and_their_repr_shows_none() -> None:
     given = inputs(
         search_api_key="search-key",
         secrets={"A": GivenSecret("stored-value")},

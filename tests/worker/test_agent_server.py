@@ -126,7 +126,7 @@ def test_a_refusal_says_why_without_the_secrets() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_what_may_go_better_next_time(status: int) -> None:
+def test_status_that_may_pass_is_unreachable(status: int) -> None:
     server = server_that(answering(status, json={"detail": "Internal Server Error", "exception": f"no {KEY}"}))
     with pytest.raises(AgentServerUnreachable) as failure:
         server.create_conversation({})
@@ -135,7 +135,7 @@ def test_what_may_go_better_next_time(status: int) -> None:
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ReadTimeout, httpx.ReadError])
-def test_no_answer_is_told_without_what_was_sent(error: type[httpx.TransportError]) -> None:
+def test_missing_answer_is_reported_without_what_was_sent(error: type[httpx.TransportError]) -> None:
     with pytest.raises(AgentServerUnreachable) as failure:
         server_that(failing(error)).create_conversation({"secret": "top-secret-value"})
     assert str(failure.value) == f"no answer when asked to start the conversation: {error.__name__}"
@@ -171,7 +171,7 @@ def test_a_key_that_is_not_taken_any_more() -> None:
         (lambda server: server.rename_conversation(ID, "new"), "PATCH", f"/api/conversations/{ID}"),
     ],
 )
-def test_what_is_done_to_a_conversation_is_no_error_if_it_is_gone(
+def test_call_about_a_conversation_that_is_gone_is_no_error(
     call: Callable[[AgentServer], bool], method: str, path: str
 ) -> None:
     seen: list[tuple[str, str]] = []
@@ -198,7 +198,7 @@ def test_the_conversations_at_work() -> None:
     assert server_that(handler).find_running() == ["a", "b"]
 
 
-def test_all_pages_of_events_are_read_in_order() -> None:
+def test_events_are_read_from_all_pages_in_order() -> None:
     pages = {None: (["e1", "e2"], "p2"), "p2": (["e3"], None)}
 
     def handler(request: httpx.Request) -> httpx.Response:

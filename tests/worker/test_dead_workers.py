@@ -109,7 +109,7 @@ def test_a_start_that_may_meet_a_stop_under_way_waits(
     assert is_free(parts, sandbox_id) == (not ready or desired != Desired.RUNNING)
 
 
-def test_without_a_directory_of_workers_no_lease_is_freed(parts: Parts, user: Person, directory: Path) -> None:
+def test_leases_are_kept_without_a_directory_of_workers(parts: Parts, user: Person, directory: Path) -> None:
     held(parts, user)
     before = all_rows(parts.database)
     free_leases(parts, directory)

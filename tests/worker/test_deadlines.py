@@ -85,7 +85,7 @@ def test_a_life_that_nobody_prolongs(parts: Parts, user: Person, engine: FakeEng
     assert engine.volumes == {}
 
 
-def test_what_is_resumed_begins_anew(parts: Parts, user: Person) -> None:
+def test_deadline_of_a_resumed_sandbox_begins_anew(parts: Parts, user: Person) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(parts, user)
         for seconds in (FREEZE, STOP):
@@ -109,7 +109,7 @@ def test_expiry_says_so(parts: Parts, user: Person, engine: FakeEngine) -> None:
     assert engine.containers == {}
 
 
-def test_one_that_failed_is_deleted_in_time(parts: Parts, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_that_failed_is_deleted_in_time(parts: Parts, user: Person, engine: FakeEngine) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(parts, user)
         engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
@@ -124,7 +124,7 @@ def test_one_that_failed_is_deleted_in_time(parts: Parts, user: Person, engine: 
     assert (engine.containers, engine.volumes) == ({}, {})
 
 
-def test_one_that_has_no_node_expires_too(parts: Parts, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_without_a_node_expires_too(parts: Parts, user: Person, engine: FakeEngine) -> None:
     change(parts, Node, NODE_ID, capacity=0)
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = start(parts, user)
@@ -136,8 +136,8 @@ def test_one_that_has_no_node_expires_too(parts: Parts, user: Person, engine: Fa
     assert engine.verbs() == []
 
 
-class TestNotInUse:
-    def test_while_an_agent_works_it_is_not_frozen(self, parts: Parts, user: Person) -> None:
+class TestUse:
+    def test_sandbox_whose_agent_works_is_not_frozen(self, parts: Parts, user: Person) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(parts, user)
             talk = make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), execution_status="running")

@@ -62,7 +62,7 @@ def test_nothing_is_missed_between_looking_and_following(parts: Parts, engine: T
     assert verbs.index("follow") < verbs.index("list_containers")
 
 
-def test_what_changed_while_nobody_followed_is_found(parts: Parts, user: Person, engine: TellingEngine) -> None:
+def test_change_while_nobody_followed_is_found(parts: Parts, user: Person, engine: TellingEngine) -> None:
     sandbox_id = running(parts, user)
     engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
     follow(parts)

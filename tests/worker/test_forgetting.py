@@ -85,7 +85,7 @@ def assert_no_events(parts: Parts) -> None:
 
 
 @pytest.mark.usefixtures("neighbour")
-class TestWhileTheSandboxRuns:
+class TestRunningSandbox:
     def test_defect_41_nothing_is_left_of_it(
         self, parts: Parts, user: Person, conversation: Conversation, neighbour: Conversation, server: FakeAgentServer
     ) -> None:
@@ -97,7 +97,7 @@ class TestWhileTheSandboxRuns:
         refresh_conversation(parts, conversation.id)
         assert server.calls == calls
 
-    def test_by_the_sweep_if_the_message_is_lost(
+    def test_conversation_is_forgotten_by_the_sweep_if_the_job_is_lost(
         self, parts: Parts, user: Person, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         delete(parts, user, conversation)
@@ -106,7 +106,7 @@ class TestWhileTheSandboxRuns:
         deliver(parts)
         assert_forgotten(parts, conversation, server)
 
-    def test_one_that_the_server_does_not_know(
+    def test_conversation_that_the_server_does_not_know_is_forgotten(
         self, parts: Parts, user: Person, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.conversations.clear()
@@ -178,9 +178,9 @@ class TestWhileTheSandboxRuns:
 
 
 @pytest.mark.usefixtures("neighbour")
-class TestWhileItDoesNot:
+class TestPausedSandbox:
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
-    def test_it_is_forgotten_when_the_sandbox_runs_again(
+    def test_conversation_is_forgotten_when_the_sandbox_runs_again(
         self,
         parts: Parts,
         user: Person,
@@ -204,7 +204,7 @@ class TestWhileItDoesNot:
         deliver(parts)
         assert_forgotten(parts, conversation, server)
 
-    def test_it_is_moot_when_the_sandbox_is_deleted(
+    def test_conversation_is_not_asked_about_when_the_sandbox_is_deleted(
         self, parts: Parts, user: Person, sandbox: Sandbox, conversation: Conversation, publisher: RecordingPublisher
     ) -> None:
         pause(parts, sandbox)
@@ -228,7 +228,7 @@ class TestWhileItDoesNot:
         assert server.calls == []
         assert row(parts, Conversation, conversation.id).awaits_sandbox
 
-    def test_one_in_a_sandbox_that_is_nowhere_is_seen_to_by_anybody(
+    def test_conversation_in_a_sandbox_without_a_node_is_any_worker_s(
         self, parts: Parts, user: Person, sandbox: Sandbox, conversation: Conversation
     ) -> None:
         """A node that was given up leaves its sandboxes so."""

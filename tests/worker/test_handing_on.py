@@ -135,7 +135,7 @@ def test_a_new_wish_may_go_back(
         assert [left.node_id for left in session.exec(select(SandboxLeftover)).all()] == ["node-b"]
 
 
-def test_what_somebody_has_worked_in_stays_with_its_files(parts: Parts, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_that_was_ready_stays_with_its_files(parts: Parts, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(parts, user)
     wish(parts, sandbox_id, Desired.STOPPED)
     converge(parts, sandbox_id)
@@ -148,7 +148,7 @@ def test_what_somebody_has_worked_in_stays_with_its_files(parts: Parts, user: Pe
     assert container_name(sandbox_id) in engine.volumes
 
 
-def test_what_can_not_be_removed_is_not_made_elsewhere(parts: Parts, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_that_can_not_be_removed_is_not_moved(parts: Parts, user: Person, engine: FakeEngine) -> None:
     refusing(engine, "start", 1)
     refusing(engine, "remove", 1)
     sandbox_id = refused(parts, user)
@@ -157,7 +157,9 @@ def test_what_can_not_be_removed_is_not_made_elsewhere(parts: Parts, user: Perso
     assert row(parts, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_no_room_elsewhere(parts: Parts, other: Parts, user: Person, engine: FakeEngine) -> None:
+def test_sandbox_stays_where_no_other_node_has_room(
+    parts: Parts, other: Parts, user: Person, engine: FakeEngine
+) -> None:
     change(parts, Node, "node-b", capacity=0)
     refusing(engine, "create")
     sandbox_id = refused(parts, user)
@@ -169,7 +171,7 @@ def test_no_room_elsewhere(parts: Parts, other: Parts, user: Person, engine: Fak
     assert row(parts, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_delete_overtakes(parts: Parts, other: Parts, user: Person, engine: FakeEngine) -> None:
+def test_delete_overtakes_the_move(parts: Parts, other: Parts, user: Person, engine: FakeEngine) -> None:
     refusing(engine, "create")
     sandbox_id = start(parts, user)
     engine.before["remove"] = lambda _name: wish(parts, sandbox_id, Desired.DELETED)
@@ -205,7 +207,9 @@ def test_worker_that_loses_its_lease_while_it_removes_moves_nothing(
     assert row(parts, Sandbox, sandbox_id).node_id == NODE_ID
 
 
-def test_what_a_slow_worker_makes_late_is_removed(parts: Parts, other: Parts, user: Person, engine: FakeEngine) -> None:
+def test_container_that_a_slow_worker_makes_late_is_removed(
+    parts: Parts, other: Parts, user: Person, engine: FakeEngine
+) -> None:
     refusing(engine, "create", 1)
     sandbox_id = refused(parts, user)
     converge(other, sandbox_id)

@@ -130,7 +130,7 @@ def test_wish_for_a_silent_sandbox_is_not_cut_short(
         {"lease_owner": "worker-2", "lease_until": after(60)},
     ],
 )
-def test_others_are_not_asked(
+def test_sandboxes_that_do_not_run_are_not_probed(
     parts: Parts, user: Person, watch: HealthWatch, engine: FakeEngine, columns: dict[str, object]
 ) -> None:
     make_node(parts.database, "node-b")

@@ -72,7 +72,7 @@ def test_container_is_left_as_it_is(
     assert engine.verbs() == []
 
 
-def test_what_takes_longer_is_left_to_a_job(parts: Parts, user: Person, engine: FakeEngine) -> None:
+def test_look_that_takes_longer_is_left_to_a_job(parts: Parts, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(parts, user)
     engine.at_boot = "never"  # its agent server is silent
     assert looked(parts, sandbox_id) == CHECKED

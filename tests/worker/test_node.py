@@ -78,7 +78,7 @@ class TestEngineOfAnotherNode:
         assert row(parts, Node, NODE_ID).status == NodeStatus.LOST
 
     @pytest.mark.usefixtures("moved")
-    def test_worker_ends(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_worker_of_a_replaced_engine_ends(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []
         monkeypatch.setattr("os.kill", lambda _pid, number: sent.append(number))
         beat_or_end(parts)

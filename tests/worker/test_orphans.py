@@ -49,7 +49,7 @@ def test_a_start_that_the_deletion_did_not_see(
     assert row(parts, Sandbox, elsewhere).desired == Desired.RUNNING
 
 
-def test_one_that_became_ready_meanwhile_is_deleted_after_it(
+def test_orphan_that_became_ready_meanwhile_is_deleted_after_it(
     parts: Parts, user: Person, parent: Conversation, elsewhere: str
 ) -> None:
     with parts.database.transaction() as session:

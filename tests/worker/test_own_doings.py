@@ -34,32 +34,32 @@ def test_each_is_told_once(own: OwnDoings) -> None:
     assert [own.are_told("a", "pause") for _ in range(3)] == [True, True, False]
 
 
-def test_it_may_be_told_before_its_call_is_over(own: OwnDoings) -> None:
+def test_own_event_may_come_before_its_call_is_over(own: OwnDoings) -> None:
     with own.expecting("a", "pause"):
         assert own.are_told("a", "pause")
     assert not own.are_told("a", "pause")
 
 
-def test_another_container_and_another_action_are_news(own: OwnDoings) -> None:
+def test_event_of_another_container_or_action_is_news(own: OwnDoings) -> None:
     call(own)
     assert not own.are_told("b", "pause")
     assert not own.are_told("a", "unpause")
     assert own.are_told("a", "pause")
 
 
-def test_one_that_fails_is_not_expected(own: OwnDoings) -> None:
+def test_call_that_fails_is_not_expected(own: OwnDoings) -> None:
     call(own, fails=True)
     assert not own.are_told("a", "pause")
 
 
-def test_one_that_fails_takes_no_other_along(own: OwnDoings) -> None:
+def test_call_that_fails_leaves_another_expected(own: OwnDoings) -> None:
     """The first one's event may come when the second, which found all done, is over."""
     call(own)
     call(own, fails=True)
     assert [own.are_told("a", "pause") for _ in range(2)] == [True, False]
 
 
-def test_one_that_is_told_during_another_that_fails(own: OwnDoings) -> None:
+def test_event_that_comes_during_a_call_that_fails_is_our_own(own: OwnDoings) -> None:
     call(own)
     with suppress(LookupError), own.expecting("a", "pause"):
         assert own.are_told("a", "pause")

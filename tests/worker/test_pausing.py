@@ -32,7 +32,9 @@ def pause(parts: Parts, sandbox_id: str, reason: Reason | None = None) -> None:
     converge(parts, sandbox_id)
 
 
-def test_owner_asks(parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> None:
+def test_pause_by_its_owner_interrupts_the_agents(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
     make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=TALK)
     pause(parts, sandbox_id)
     assert server.conversations[TALK].execution_status == "paused"
@@ -40,7 +42,9 @@ def test_owner_asks(parts: Parts, user: Person, sandbox_id: str, server: FakeAge
     assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", None)
 
 
-def test_nobody_asks(parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer) -> None:
+def test_pause_by_a_quota_interrupts_nothing(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
     make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=TALK)
     pause(parts, sandbox_id, Reason.MADE_ROOM)
     assert server.conversations[TALK].execution_status == "running"
@@ -48,7 +52,7 @@ def test_nobody_asks(parts: Parts, user: Person, sandbox_id: str, server: FakeAg
     assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", "made_room")
 
 
-def test_no_conversations_no_questions(parts: Parts, sandbox_id: str, server: FakeAgentServer) -> None:
+def test_pause_without_conversations_asks_nothing(parts: Parts, sandbox_id: str, server: FakeAgentServer) -> None:
     before = list(server.calls)
     pause(parts, sandbox_id)
     assert server.calls == before

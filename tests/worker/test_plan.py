@@ -25,7 +25,7 @@ EFFECTS = {
 
 
 @pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
-def test_a_plan_is_made_for_every_state(
+def test_plan_has_a_step_for_every_state(
     desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
 ) -> None:
     assert plan(desired, state, fresh=fresh, health=health, leftovers=leftovers) in Step
@@ -61,7 +61,7 @@ def test_every_plan_ends(desired: Desired, state: State, fresh: bool) -> None:
 
 
 @pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
-def test_nothing_is_told_that_is_not_so(
+def test_plan_settles_only_on_what_is_so(
     desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
 ) -> None:
     step = plan(desired, state, fresh=fresh, health=health, leftovers=leftovers)
@@ -76,9 +76,7 @@ def test_nothing_is_told_that_is_not_so(
 
 
 @pytest.mark.parametrize(("desired", "state", "health", "leftovers"), list(product(Desired, State, Health, BOOLEANS)))
-def test_a_change_behind_our_back_is_reported_and_not_fought(
-    desired: Desired, state: State, health: Health, leftovers: bool
-) -> None:
+def test_drift_is_reported_and_not_fought(desired: Desired, state: State, health: Health, leftovers: bool) -> None:
     step = plan(desired, state, fresh=False, health=health, leftovers=leftovers)
     if desired == Desired.DELETED:
         assert step in (Step.REMOVE, Step.AWAIT_REMOVAL, Step.SETTLE_DELETED)
@@ -89,13 +87,13 @@ def test_a_change_behind_our_back_is_reported_and_not_fought(
 
 
 @pytest.mark.parametrize(("state", "fresh", "health"), list(product(State, BOOLEANS, Health)))
-def test_nothing_but_a_delete_removes_files(state: State, fresh: bool, health: Health) -> None:
+def test_files_are_removed_by_a_delete_only(state: State, fresh: bool, health: Health) -> None:
     for desired in set(Desired) - {Desired.DELETED}:
         assert plan(desired, state, fresh=fresh, health=health, leftovers=True) != Step.REMOVE
 
 
 @pytest.mark.parametrize(("fresh", "health", "leftovers"), list(product(BOOLEANS, Health, BOOLEANS)))
-def test_whatever_is_left_is_removed_before_a_delete_settles(fresh: bool, health: Health, leftovers: bool) -> None:
+def test_delete_settles_when_nothing_is_left(fresh: bool, health: Health, leftovers: bool) -> None:
     for state in set(State) - {State.ABSENT, State.REMOVING}:
         assert plan(Desired.DELETED, state, fresh=fresh, health=health, leftovers=leftovers) == Step.REMOVE
     absent = plan(Desired.DELETED, State.ABSENT, fresh=fresh, health=health, leftovers=leftovers)
@@ -103,7 +101,7 @@ def test_whatever_is_left_is_removed_before_a_delete_settles(fresh: bool, health
 
 
 @pytest.mark.parametrize(("desired", "state", "fresh"), list(product(Desired, State, BOOLEANS)))
-def test_only_a_server_that_waits_for_it_is_initialized(desired: Desired, state: State, fresh: bool) -> None:
+def test_server_is_initialized_only_if_it_waits_for_it(desired: Desired, state: State, fresh: bool) -> None:
     steps = {health: plan(desired, state, fresh=fresh, health=health, leftovers=True) for health in Health}
     assert Step.INITIALIZE not in (steps[Health.SILENT], steps[Health.READY])
     assert (steps[Health.DORMANT] == Step.INITIALIZE) == (steps[Health.READY] == Step.SETTLE_RUNNING)

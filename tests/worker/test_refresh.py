@@ -46,7 +46,7 @@ def refreshed(parts: Parts, conversation: Conversation) -> Conversation:
 
 
 class TestTitle:
-    def test_is_taken_over_once_it_is_there(
+    def test_title_is_taken_over_once_it_is_there(
         self, parts: Parts, conversation: Conversation, talk: FakeConversation
     ) -> None:
         found = refreshed(parts, conversation)
@@ -59,7 +59,7 @@ class TestTitle:
         assert found.updated_at > conversation.updated_at
         assert_at_rest(found)
 
-    def test_that_never_comes_is_given_up(
+    def test_title_that_never_comes_is_given_up(
         self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         change(parts, Conversation, conversation.id, attempt=MOST_TITLE_TRIES - 1)
@@ -67,7 +67,7 @@ class TestTitle:
         assert_at_rest(refreshed(parts, conversation))
         assert server.calls == ["get_conversation"] * 2
 
-    def test_of_a_person_is_not_asked_for(
+    def test_title_of_a_person_is_not_asked_for(
         self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         talk.title = "The server's"
@@ -75,7 +75,7 @@ class TestTitle:
         assert refreshed(parts, conversation).title == "A person's"
         assert server.calls == []
 
-    def test_of_a_person_who_was_quicker_is_kept(
+    def test_title_of_a_person_who_was_quicker_is_kept(
         self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         talk.title = "The server's"
@@ -86,15 +86,17 @@ class TestTitle:
         assert found.title == "A person's"
         assert_at_rest(found)
 
-    def test_is_cut_to_what_fits(self, parts: Parts, conversation: Conversation, talk: FakeConversation) -> None:
+    def test_title_is_cut_to_what_fits(self, parts: Parts, conversation: Conversation, talk: FakeConversation) -> None:
         talk.title = "long " * LONGEST_TITLE
         assert refreshed(parts, conversation).title == talk.title[:LONGEST_TITLE]
 
     @pytest.mark.usefixtures("server")
-    def test_of_a_conversation_that_its_server_does_not_know(self, parts: Parts, conversation: Conversation) -> None:
+    def test_title_of_a_conversation_that_its_server_does_not_know(
+        self, parts: Parts, conversation: Conversation
+    ) -> None:
         assert_at_rest(refreshed(parts, conversation))
 
-    def test_waits_for_a_server_that_does_not_answer(
+    def test_title_waits_for_a_server_that_does_not_answer(
         self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         def refuse(_method: str) -> None:
@@ -117,7 +119,7 @@ class TestBudget:
             ({"max_budget": 1.0, "metrics": None, "execution_status": "running"}, False),
         ],
     )
-    def test_is_held(
+    def test_budget_is_held(
         self,
         parts: Parts,
         conversation: Conversation,

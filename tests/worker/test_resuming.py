@@ -65,7 +65,7 @@ def asking(parts: Parts, server: Frozen) -> Iterator[Parts]:
         yield replace(parts, http=http, probes=probes)
 
 
-def test_one_question_and_one_look(asking: Parts, engine: FakeEngine, server: Frozen, sandbox_id: str) -> None:
+def test_resume_asks_once_and_observes_once(asking: Parts, engine: FakeEngine, server: Frozen, sandbox_id: str) -> None:
     engine.calls.clear()
     converge(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
@@ -81,7 +81,9 @@ def test_server_that_falls_silent(asking: Parts, engine: FakeEngine, server: Fro
     assert engine.calls.count(("observe", server.name)) > 2
 
 
-def test_somebody_else_answers_for_once(asking: Parts, engine: FakeEngine, server: Frozen, sandbox_id: str) -> None:
+def test_resume_survives_one_answer_of_another_server(
+    asking: Parts, engine: FakeEngine, server: Frozen, sandbox_id: str
+) -> None:
     engine.impostors[server.name] = 1
     converge(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
@@ -98,7 +100,7 @@ def test_engine_that_refuses(asking: Parts, engine: FakeEngine, sandbox_id: str)
     assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_no_thread_to_ask_in(parts: Parts, engine: FakeEngine, sandbox_id: str) -> None:
+def test_resume_without_a_free_thread_asks_itself(parts: Parts, engine: FakeEngine, sandbox_id: str) -> None:
     asked: list[str] = []
     engine.asked = asked.append
     converge(parts, sandbox_id)

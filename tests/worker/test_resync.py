@@ -145,7 +145,7 @@ def test_looking_at_a_difference_ends_it(parts: Parts, user: Person, engine: Fak
 
 
 class TestReaping:
-    def test_of_what_no_row_owns(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+    def test_containers_that_no_row_owns_are_removed(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         kept = put(engine, quiet_row(parts, user, Status.RUNNING))
         put(engine, quiet_row(parts, user, Status.DELETED))
         put(engine, quiet_row(parts, user, Status.DELETED), ContainerState.ABSENT)

@@ -37,19 +37,19 @@ def config(key: str = KEY, origins: list[str] | None = None) -> dict[str, Any]:
 
 
 class TestRequest:
-    def test_is_named_and_labelled_for_its_sandbox(self) -> None:
+    def test_container_is_named_and_labelled_for_its_sandbox(self) -> None:
         made = request()
         assert made.name == container_name(SANDBOX.id) == f"aw-{SANDBOX.id}"
         assert made.labels[INSTALLATION_LABEL] == "home"
         assert made.labels[SANDBOX_LABEL] == SANDBOX.id
         assert SANDBOX.owner_id in made.labels.values()
 
-    def test_of_a_sandbox_without_an_owner(self) -> None:
+    def test_container_of_a_sandbox_without_an_owner(self) -> None:
         pooled = Sandbox(**COLUMNS | {"owner_id": None})
         made = container_request(pooled, SandboxSpec(id="i", position=0), installation="home", address="::1")
         assert all(isinstance(value, str) for value in made.labels.values())
 
-    def test_is_what_the_spec_says(self) -> None:
+    def test_container_is_what_the_spec_says(self) -> None:
         limits = {"memory_bytes": 2**30, "cpus": 0.5, "pids": 99, "capabilities": ["CHOWN"], "runtime": "runsc"}
         made = request(command=["serve"], working_dir="/w", ports={"AGENT_SERVER": 8000, "VSCODE": 8001}, **limits)
         assert (made.image, made.command, made.working_dir) == ("image:1", ["serve"], "/w")
@@ -85,7 +85,7 @@ class TestConfiguration:
         assert made["conversations_path"].startswith("/workspace/")
         assert made["bash_events_dir"].startswith("/workspace/")
 
-    def test_has_a_secret_key_that_is_stable_and_its_own(self) -> None:
+    def test_configuration_has_a_secret_key_that_is_stable_and_its_own(self) -> None:
         assert config()["secret_key"] == config()["secret_key"]
         assert config("another")["secret_key"] != config()["secret_key"]
         assert KEY not in config()["secret_key"]

@@ -17,7 +17,7 @@ from worker.converge import converge
 from worker.parts import Parts
 
 
-def test_no_key_of_the_sandbox_is_in_the_lines_that_a_failure_quotes(
+def test_failure_s_log_lines_hold_no_key_of_the_sandbox(
     parts: Parts, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boot_key = new_api_key()
@@ -43,7 +43,7 @@ def refills(parts: Parts) -> tuple[float, float]:
     return told.get((f"{REFILL}_count", IMAGE), 0), told.get((f"{REFILL}_bucket", "10.0", IMAGE), 0)
 
 
-def test_how_long_a_member_took_is_kept_once(parts: Parts, user: Person) -> None:
+def test_refill_s_duration_is_counted_once(parts: Parts, user: Person) -> None:
     count, quick = refills(parts)
     slow = warm(parts, 20)
     for sandbox_id in (warm(parts, 0), slow, start(parts, user)):

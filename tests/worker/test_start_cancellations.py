@@ -47,7 +47,7 @@ def cancel(parts: Parts, user: Person, task_id: str) -> None:
 @pytest.mark.parametrize("made_sandbox", [True, False])
 @pytest.mark.parametrize("cancelled", [True, False])
 @pytest.mark.parametrize("stage", list(Stage))
-def test_whole_product(
+def test_start_at_every_stage_ends_as_its_cancellation_says(
     parts: Parts,
     user: Person,
     sandbox_id: str,
@@ -88,7 +88,7 @@ def test_whole_product(
         assert found.listed
 
 
-def test_stops_at_the_next_step_wherever_it_is(
+def test_start_that_is_cancelled_stops_at_the_next_step(
     parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     """Cancelled at each point of a start: it is READY with its conversation, or in ERROR without; nothing between."""
@@ -121,7 +121,7 @@ def cancel_unless_ready(parts: Parts, user: Person, task_id: str) -> None:
         cancel(parts, user, task_id)
 
 
-def test_one_that_waits_for_its_sandbox_ends_at_once(parts: Parts, user: Person) -> None:
+def test_start_that_waits_for_its_sandbox_ends_at_once(parts: Parts, user: Person) -> None:
     task_id = ask(parts, user)
     sandbox_id = str(task_of(parts, task_id).sandbox_id)
     start_conversation(parts, task_id)
@@ -134,7 +134,7 @@ def test_one_that_waits_for_its_sandbox_ends_at_once(parts: Parts, user: Person)
     assert row(parts, Sandbox, sandbox_id).status == Status.DELETED
 
 
-def test_one_whose_sandbox_has_no_node_is_seen_to_by_anybody(parts: Parts, user: Person) -> None:
+def test_start_whose_sandbox_has_no_node_is_any_worker_s(parts: Parts, user: Person) -> None:
     task_id = ask(parts, user)
     sandbox_id = str(task_of(parts, task_id).sandbox_id)
     change(parts, Node, parts.settings.node, capacity=0)
@@ -157,7 +157,7 @@ def test_sandbox_of_its_own_that_others_use_stays(parts: Parts, user: Person, sa
     assert task_of(parts, second).stage == Stage.READY
 
 
-def test_what_a_paused_sandbox_has_of_it_is_forgotten_when_it_runs(
+def test_start_s_conversation_in_a_paused_sandbox_is_forgotten_when_it_runs(
     parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(parts, user, sandbox_id)

@@ -45,7 +45,7 @@ def store_tokens(database: Database, vault: Vault, user: Person, entries: dict[s
         secrets.put_provider_tokens(session, vault, user.id, entries)
 
 
-def test_settings(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+def test_settings_become_inputs(parts: Parts, user: Person, sandbox: Sandbox) -> None:
     found = loaded(parts, user, sandbox)
     assert (found.agent.llm_model, found.agent.llm_api_key) == ("openai/demo", LLM_KEY)
     assert (found.agent.search_api_key, found.max_budget) == (SEARCH_KEY, 2.5)
@@ -68,7 +68,7 @@ def test_secrets_are_shown_by_no_repr_and_hidden_in_any_text(parts: Parts, user:
     assert [secret for secret in SECRETS if secret in shown] == []
 
 
-def test_request(parts: Parts, user: Person, sandbox: Sandbox) -> None:
+def test_request_becomes_inputs(parts: Parts, user: Person, sandbox: Sandbox) -> None:
     plugins = [{"source": "github:acme/plugin"}]
     found = loaded(
         parts,
@@ -113,7 +113,9 @@ def test_grouped_conversations_have_folders_of_their_own(parts: Parts, user: Per
 
 
 class TestRepository:
-    def test_of_the_provider_that_is_named(self, parts: Parts, user: Person, sandbox: Sandbox, vault: Vault) -> None:
+    def test_repository_of_the_provider_that_is_named(
+        self, parts: Parts, user: Person, sandbox: Sandbox, vault: Vault
+    ) -> None:
         store_tokens(parts.database, vault, user, {"gitlab": {"token": "glpat-1", "host": "git.example.org"}})
         asked = {"selected_repository": "acme/app", "git_provider": "gitlab", "selected_branch": "next"}
         found = loaded(parts, user, sandbox, **asked).project.repository
@@ -125,7 +127,9 @@ class TestRepository:
             "next",
         )
 
-    def test_of_the_only_provider(self, parts: Parts, other_user: Person, sandbox: Sandbox, vault: Vault) -> None:
+    def test_repository_of_the_only_provider(
+        self, parts: Parts, other_user: Person, sandbox: Sandbox, vault: Vault
+    ) -> None:
         configure(parts, other_user)
         mine = make_sandbox(parts.database, other_user, spec_id=IMAGE)
         with parts.database.transaction() as session:
@@ -136,13 +140,15 @@ class TestRepository:
         assert found
         assert (found.provider, found.token) == ("forgejo", "f-1")
 
-    def test_of_github_when_nothing_tells(self, parts: Parts, user: Person, sandbox: Sandbox, vault: Vault) -> None:
+    def test_repository_of_github_when_nothing_tells(
+        self, parts: Parts, user: Person, sandbox: Sandbox, vault: Vault
+    ) -> None:
         store_tokens(parts.database, vault, user, {"gitlab": {"token": "glpat-1"}})
         found = loaded(parts, user, sandbox, selected_repository="acme/app").project.repository
         assert found
         assert (found.provider, found.token) == ("github", TOKEN)
 
-    def test_of_a_provider_without_a_token(self, parts: Parts, user: Person, sandbox: Sandbox) -> None:
+    def test_repository_of_a_provider_without_a_token(self, parts: Parts, user: Person, sandbox: Sandbox) -> None:
         asked = {"selected_repository": "acme/app", "git_provider": "bitbucket"}
         found = loaded(parts, user, sandbox, **asked).project.repository
         assert found

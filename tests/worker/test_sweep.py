@@ -47,7 +47,7 @@ def test_each_kind_of_row_is_handed_out(parts: Parts, user: Person, sandbox: San
     ]
 
 
-def test_once_in_each_window_until_somebody_takes_it(parts: Parts, sandbox: Sandbox) -> None:
+def test_due_row_is_published_once_in_each_window(parts: Parts, sandbox: Sandbox) -> None:
     change(parts, Sandbox, sandbox.id, due_at=now())
     window = timedelta(seconds=parts.shared.republish_seconds)
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_once_in_each_window_until_somebody_takes_it(parts: Parts, sandbox: Sand
         change(parts, Sandbox, sandbox.id, due_at=row(parts, Sandbox, sandbox.id).due_at - window)  # type: ignore[operator]
 
 
-def test_by_the_clock(parts: Parts, sandbox: Sandbox) -> None:
+def test_due_row_is_published_when_its_time_has_come(parts: Parts, sandbox: Sandbox) -> None:
     change(parts, Sandbox, sandbox.id, due_at=after(10))
     with time_machine.travel(after(9.5), tick=False) as clock:
         assert swept(parts) == []
@@ -103,7 +103,7 @@ class TestPlacement:
         assert row(parts, Sandbox, sandbox_id).node_id is None
         return sandbox_id
 
-    def test_waits_for_room(self, parts: Parts, sandbox_id: str) -> None:
+    def test_placement_waits_for_room(self, parts: Parts, sandbox_id: str) -> None:
         assert swept(parts) == []
         change(parts, Node, NODE_ID, capacity=1)
         assert StartSandbox(sandbox_id, NODE_ID) in swept(parts)

@@ -38,7 +38,7 @@ def started(parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
     return server.get(task.conversation_id).body
 
 
-def test_it_is_there_before_the_conversation(
+def test_profile_is_there_before_the_conversation(
     parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     body = started(parts, user, sandbox_id, server)
@@ -50,7 +50,7 @@ def test_it_is_there_before_the_conversation(
 @pytest.mark.parametrize(
     ("profile", "title"), [("titles", "My title"), ("gone", None), (None, None)], ids=["titled", "gone", "none"]
 )
-def test_it_is_not_where_nothing_needs_it(
+def test_profile_is_not_written_where_nothing_needs_it(
     parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, profile: str | None, title: str | None
 ) -> None:
     store_settings(parts, user, title_llm_profile=profile)

@@ -39,7 +39,7 @@ def desired(database: Database, sandbox: Sandbox) -> str:
         return session.get_one(Sandbox, sandbox.id).desired
 
 
-def test_it_interrupts_what_runs_every_time(
+def test_stop_interrupts_running_agents_every_time(
     browser: TestClient, database: Database, sandbox: Sandbox, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     dashed = str(UUID(conversation.id))
@@ -54,7 +54,7 @@ def test_it_interrupts_what_runs_every_time(
     assert desired(database, sandbox) == Desired.RUNNING
 
 
-def test_where_nothing_runs_it_is_a_pause(
+def test_stop_is_a_pause_where_no_agent_runs(
     browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent
 ) -> None:
     say_running(agent)
@@ -62,7 +62,7 @@ def test_where_nothing_runs_it_is_a_pause(
     assert desired(database, sandbox) == Desired.PAUSED
 
 
-def test_by_key_it_is_a_pause(
+def test_stop_by_key_is_a_pause(
     client: TestClient, database: Database, user: Person, sandbox: Sandbox, agent: ScriptedAgent
 ) -> None:
     say_running(agent, "x")
@@ -70,7 +70,7 @@ def test_by_key_it_is_a_pause(
     assert (desired(database, sandbox), agent.got) == (Desired.PAUSED, [])
 
 
-def test_who_wants_it_stopped_gets_that(
+def test_stop_of_kind_stopped_stops_the_sandbox(
     browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent
 ) -> None:
     say_running(agent, "x")
@@ -89,7 +89,7 @@ def test_who_wants_it_stopped_gets_that(
         {SEARCH: (200, b'{"items": [{"id": "gone"}]}')},  # the interrupt is a 404
     ],
 )
-def test_what_is_not_interrupted_is_frozen(
+def test_sandbox_whose_agents_can_not_be_interrupted_is_frozen(
     browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent, said: dict[str, Any]
 ) -> None:
     agent.answers.update(said)
@@ -97,7 +97,7 @@ def test_what_is_not_interrupted_is_frozen(
     assert desired(database, sandbox) == Desired.PAUSED
 
 
-def test_who_does_not_answer_is_frozen(
+def test_sandbox_whose_agent_server_is_silent_is_frozen(
     browser: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stopping, "SECONDS", 0.2)
@@ -108,7 +108,7 @@ def test_who_does_not_answer_is_frozen(
 
 
 @pytest.mark.parametrize(("status", "answer"), [(Status.STARTING, 200), (Status.PAUSED, 200), (Status.DELETED, 404)])
-def test_one_that_does_not_run_is_not_asked(
+def test_sandbox_that_does_not_run_is_not_asked(
     browser: TestClient, database: Database, user: Person, agent: ScriptedAgent, status: Status, answer: int
 ) -> None:
     assert stop(browser, make_sandbox(database, user, status=status)) == answer

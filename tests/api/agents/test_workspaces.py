@@ -132,7 +132,7 @@ def test_a_message_is_handed_on(
 
 
 @pytest.mark.parametrize("body", [{}, {"content": []}, {"content": "x"}, MESSAGE | {"role": "system"}, []])
-def test_no_message_is_refused(
+def test_empty_message_is_refused(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, body: Any
 ) -> None:
     assert ask(client, user, conversation, "POST", "send-message", body).status_code == 422
@@ -140,7 +140,7 @@ def test_no_message_is_refused(
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ASKED)
-def test_what_does_not_answer_well_is_a_502(
+def test_agent_server_that_answers_badly_is_a_502(
     client: TestClient,
     database: Database,
     user: Person,
@@ -179,7 +179,7 @@ def test_a_sandbox_that_does_not_run_is_not_asked(
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ASKED)
-def test_of_nobody_elses(
+def test_another_user_s_conversation_is_a_404(
     client: TestClient,
     user: Person,
     other_user: Person,
@@ -205,7 +205,7 @@ def test_an_answer_without_an_end_is_not_held(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000])
-def test_what_is_no_json_is_a_502(
+def test_answer_that_is_no_json_is_a_502(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
     agent.answers["/api/git/changes"] = (200, content)

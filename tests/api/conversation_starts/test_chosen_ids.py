@@ -47,7 +47,7 @@ class TestChosenId:
         assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
         assert shown["agent_server_url"] == "http://127.0.0.1:18000"
 
-    def test_somebody_was_faster(
+    def test_id_that_another_request_took_meanwhile_is_answered_with_its_task(
         self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         conversation_id = new_id()
@@ -62,7 +62,9 @@ class TestChosenId:
         assert _start(client, user, conversation_id=conversation_id)["id"] == first["id"]
         assert len(_all_sandboxes(database)) == 1
 
-    def test_taken(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+    def test_id_that_is_taken_is_a_409(
+        self, client: TestClient, user: Person, other_user: Person, database: Database
+    ) -> None:
         theirs = make_start_task(database, other_user)
         mine = make_conversation(database, user, make_sandbox(database, user))
         for conversation_id in (theirs.conversation_id, mine.id):

@@ -78,7 +78,7 @@ GOOD_REPOSITORIES: list[Any] = ["owner/repo", "owner/.github", "o/r.js", "~me/re
 
 @pytest.mark.usefixtures("spec")
 class TestStart:
-    def test_nothing_asked_for_is_enough(
+    def test_empty_request_starts_a_conversation(
         self,
         client: TestClient,
         user: Person,
@@ -108,7 +108,7 @@ class TestStart:
             with database.reading() as session:
                 assert session.get_one(Sandbox, task.sandbox_id).spec_id == expected
 
-    def test_all_fields_are_echoed(self, client: TestClient, user: Person) -> None:
+    def test_request_is_echoed_with_all_its_fields(self, client: TestClient, user: Person) -> None:
         conversation_id = "11111111-2222-4333-8444-555555555555"
         asked = {
             "conversation_id": conversation_id,
@@ -131,7 +131,7 @@ class TestStart:
         nothing = ("sandbox_id", "processors", "suggested_task", "parent_conversation_id", "secrets")
         assert request == asked | {"initial_message": message} | dict.fromkeys(nothing)
 
-    def test_blank_is_unset(self, client: TestClient, user: Person) -> None:
+    def test_blank_fields_are_unset(self, client: TestClient, user: Person) -> None:
         blank = dict.fromkeys(("sandbox_id", "llm_model", "selected_repository", "selected_branch", "title"), "")
         request = _start(client, user, **blank, processors=[{"kind": "whatever"}])["request"]
         assert all(request[name] is None for name in (*blank, "processors"))
@@ -174,7 +174,7 @@ class TestStart:
         for name in GOOD_REPOSITORIES:
             assert _start(client, user, selected_repository=name, selected_branch="a/b_c.d#1")["status"] == "WORKING"
 
-    def test_without_a_model_it_fails_at_once(
+    def test_start_without_a_model_fails_at_once(
         self, client: TestClient, other_user: Person, database: Database, publisher: RecordingPublisher
     ) -> None:
         shown = _start(client, other_user, secrets={"A": "b"})

@@ -19,7 +19,9 @@ from tests.factories import (
 
 
 class TestStartInASandbox:
-    def test_running(self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher) -> None:
+    def test_start_in_a_running_sandbox_joins_it(
+        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    ) -> None:
         sandbox = make_sandbox(database, user)
         task = _task(database, _start(client, user, sandbox_id=sandbox.id)["id"])
         assert (task.sandbox_id, task.made_sandbox) == (sandbox.id, False)
@@ -28,7 +30,7 @@ class TestStartInASandbox:
         assert kept.generation == sandbox.generation
 
     @pytest.mark.parametrize(("status", "desired"), [(Status.PAUSED, Desired.PAUSED), (Status.RUNNING, Desired.PAUSED)])
-    def test_paused_is_resumed(
+    def test_start_in_a_paused_sandbox_resumes_it(
         self,
         client: TestClient,
         user: Person,
@@ -47,7 +49,9 @@ class TestStartInASandbox:
             StartConversation(shown["id"], sandbox.node_id),
         ]
 
-    def test_unusable(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+    def test_start_in_an_unusable_sandbox_is_refused(
+        self, client: TestClient, user: Person, other_user: Person, database: Database
+    ) -> None:
         failed = make_sandbox(database, user, status=Status.ERROR)
         deleted = make_sandbox(database, user, status=Status.DELETED)
         theirs = make_sandbox(database, other_user)
@@ -59,7 +63,9 @@ class TestStartInASandbox:
 
 
 class TestParent:
-    def test_what_is_unset_is_inherited(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_unset_fields_are_inherited_from_the_parent(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
         sandbox = make_sandbox(database, user)
         parent = make_conversation(
             database,
@@ -86,7 +92,9 @@ class TestParent:
         assert request["selected_branch"] is None  # that was a branch of another repository
         assert request["llm_model"] == "openai/mine"
 
-    def test_unknown(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
+    def test_unknown_parent_is_a_404(
+        self, client: TestClient, user: Person, other_user: Person, database: Database
+    ) -> None:
         theirs = make_conversation(database, other_user, make_sandbox(database, other_user))
         for parent_id in (new_id(), theirs.id):
             assert _status(client, user, parent_conversation_id=parent_id) == 404

@@ -59,7 +59,7 @@ def test_a_token_that_is_not_good_is_a_403(
     ],
     ids=str,
 )
-def test_what_a_provider_answers(search: Ask, git_host: FakeGitHost, instead: Any, status: int) -> None:
+def test_provider_s_status_decides_ours(search: Ask, git_host: FakeGitHost, instead: Any, status: int) -> None:
     git_host.instead = instead
     answer = search()
     assert answer.status_code == status
@@ -100,7 +100,7 @@ def test_nobody_there_is_a_502(connect: Ask, ask: Ask, user: Person, monkeypatch
         assert (answer.status_code, "can't be reached" in answer.json()["detail"]) == (502, True)
 
 
-def test_without_a_token_it_is_a_403(ask: Ask, connect: Ask, user: Person, other_user: Person) -> None:
+def test_user_without_a_token_is_a_403(ask: Ask, connect: Ask, user: Person, other_user: Person) -> None:
     connect(other_user, "github")
     for what, params in (
         ("installations", {"provider": "github"}),
@@ -136,12 +136,12 @@ PRIVATE = [
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_what_is_not_public(address: str) -> None:
+def test_addresses_that_are_not_public_are_refused(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["140.82.121.4", "2606:4700::1111"])
-def test_what_is_public(address: str) -> None:
+def test_addresses_that_are_public_are_accepted(address: str) -> None:
     assert is_public(address)
 
 
@@ -158,7 +158,7 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_this_machine_and_its_neighbours_are_not_asked(
+def test_hosts_on_this_machine_and_its_networks_are_not_asked(
     connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
 ) -> None:
     for host in INSIDE:
@@ -172,7 +172,7 @@ SHAPES: list[Any] = [{}, 3, "x", None, [[]], [3], {"values": 3}, {"values": [3]}
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_an_answer_in_another_shape_is_a_502(
+def test_answer_in_another_shape_is_a_502(
     connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
 ) -> None:
     connect(user, provider)
@@ -206,7 +206,7 @@ def test_a_name_that_leads_inside_is_not_asked(
     assert git_host.got == []
 
 
-def test_another_port_of_a_listed_host_is_not_asked(connect: Ask, ask: Ask, user: Person) -> None:
+def test_listed_host_s_other_ports_are_not_asked(connect: Ask, ask: Ask, user: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         connect(user, "github", host=f"http://127.0.0.1:{other.getsockname()[1]}")
         assert ask(user, "repositories", provider="github").status_code == 403

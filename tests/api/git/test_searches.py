@@ -63,7 +63,7 @@ def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provid
 
 
 @pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"gitlab", "forgejo"}))
-def test_installations(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
+def test_installations_are_listed(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
     connect(user, provider)
     places = ["0", "1", "2"] if provider == "github" else PLACES
     for limit in (1, 2, 100):
@@ -74,7 +74,7 @@ def test_installations(connect: Ask, walk: Ask, user: Person, provider: str) -> 
 
 
 @pytest.mark.parametrize("provider", ["gitlab", "forgejo"])
-def test_providers_without_installations(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_providers_without_installations_list_none(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
     connect(user, provider)
     answer = ask(user, "installations", provider=provider)
     assert (answer.status_code, provider in answer.json()["detail"]) == (400, True)
@@ -148,7 +148,7 @@ def status_at(provider: str, what: str, start: str, *, searched: bool) -> int:
     return 400
 
 
-def test_parameters(connect: Ask, ask: Ask, user: Person) -> None:
+def test_wrong_parameters_are_refused(connect: Ask, ask: Ask, user: Person) -> None:
     connect(user, "github")
     for what, params, status in (
         ("repositories", {}, 422),

@@ -24,7 +24,7 @@ from tests.api.settings.stored import (
 from tests.factories import VAULT, Person
 
 
-def test_one_field_changes_only_that_field(client: TestClient, database: Database, user: Person) -> None:
+def test_field_that_is_sent_changes_only_itself(client: TestClient, database: Database, user: Person) -> None:
     store(client, user, FULL)
     expected = read(client, user)
     for name, value in OPEN.items():
@@ -72,7 +72,7 @@ def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: 
     }
 
 
-def test_only_what_can_be_a_secret_s_name_is_repeated(client: TestClient, user: Person) -> None:
+def test_refusal_repeats_only_what_can_be_a_secret_s_name(client: TestClient, user: Person) -> None:
     sent: tuple[dict[str, Any], ...] = ({"LLM_API_KEY": SECRET}, {f"{SECRET}-": 1, "LLM_API_KEY": SECRET})
     taken, pasted = (
         client.post("/api/settings", json={"secrets_store": {"custom_secrets": named}}, headers=user.headers)

@@ -25,7 +25,7 @@ def test_a_mask_keeps_a_key_and_an_empty_text_clears_it(
     assert load(database, user).model_dump().items() >= {**KEYS, name: None}.items()
 
 
-def test_what_was_read_can_be_sent_back(client: TestClient, database: Database, user: Person) -> None:
+def test_settings_that_were_read_can_be_sent_back(client: TestClient, database: Database, user: Person) -> None:
     store(client, user, FULL)
     before, shown = load(database, user), read(client, user)
     store(client, user, shown)

@@ -21,7 +21,7 @@ from tests.api.settings.stored import (
 from tests.factories import Person
 
 
-def test_before_anything_is_stored_there_is_nothing(client: TestClient, user: Person) -> None:
+def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: Person) -> None:
     answer = client.get("/api/settings", headers=user.headers)
     assert answer.status_code == 404
     assert answer.json() == {"detail": "Settings not found", "error": "Settings not found"}
@@ -69,7 +69,7 @@ def test_the_store_holds_no_secret_in_clear(client: TestClient, database: Databa
     assert not [secret for secret in [*SECRETS, "sse.example.com", user.key] if secret in held]
 
 
-def test_no_answer_holds_a_secret(client: TestClient, user: Person) -> None:
+def test_answers_hold_no_secret(client: TestClient, user: Person) -> None:
     bodies = [FULL, *({"max_iterations": "x", name: value} for name, value in FULL.items())]
     answers = [client.post("/api/settings", json=body, headers=user.headers).text for body in bodies]
     answers.append(client.get("/api/settings", headers=user.headers).text)
@@ -86,7 +86,7 @@ def test_each_user_has_their_own(client: TestClient, database: Database, user: P
     assert load(database, user).model_dump(include=set(FULL)) == {**OPEN, **KEYS, "mcp_config": MCP}
 
 
-def test_no_key_is_a_401(client: TestClient, user: Person) -> None:
+def test_request_without_a_key_is_a_401(client: TestClient, user: Person) -> None:
     for headers in ({}, {"X-Session-API-Key": "aw_wrong"}):
         assert client.get("/api/settings", headers=headers).status_code == 401
         assert client.post("/api/settings", json={}, headers=headers).status_code == 401

@@ -34,13 +34,13 @@ def _diff(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     return {f"{path[0]}_diff": value}
 
 
-def test_before_anything_is_stored_there_is_nothing(client: TestClient, user: Person) -> None:
+def test_settings_are_a_404_until_some_are_stored(client: TestClient, user: Person) -> None:
     answer = client.get(PATH, headers=user.headers)
     assert answer.status_code == 404
     assert answer.json() == {"detail": "Settings not found", "error": "Settings not found"}
 
 
-def test_the_defaults(client: TestClient, user: Person) -> None:
+def test_defaults_are_those_of_v1(client: TestClient, user: Person) -> None:
     post(client, user, {})
     found = read(client, user)
     assert found["agent_settings"] == {
@@ -63,7 +63,7 @@ def test_the_defaults(client: TestClient, user: Person) -> None:
 
 
 @pytest.mark.parametrize(("flat", "nested", "value"), PAIRS)
-def test_what_is_written_in_one_shape_is_read_in_both(
+def test_settings_written_in_one_shape_are_read_in_both(
     client: TestClient, user: Person, flat: str, nested: tuple[str, ...], value: Any
 ) -> None:
     for body, path in (({flat: value}, PATH), (_diff(nested, value), PATH), ({flat: value}, "/api/settings")):
@@ -74,7 +74,7 @@ def test_what_is_written_in_one_shape_is_read_in_both(
         assert read(client, user, "/api/settings")[flat] == value
 
 
-def test_where_both_shapes_name_a_value_the_nested_one_holds(client: TestClient, user: Person) -> None:
+def test_nested_value_holds_where_both_shapes_name_one(client: TestClient, user: Person) -> None:
     post(client, user, {"llm_model": "flat", **agent(llm={"model": "nested"})})
     assert read(client, user)["llm_model"] == "nested"
 

@@ -100,7 +100,7 @@ def test_the_address_is_the_configured_one(serve: Serve, user: Person, conversat
 
 
 @pytest.mark.parametrize("host", ["a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1"])
-def test_no_address_is_made_of_what_is_none(
+def test_address_is_not_made_of_a_malformed_host(
     api: httpx.Client, user: Person, conversation: Conversation, host: str
 ) -> None:
     sign_in(api, user)

@@ -53,7 +53,7 @@ def test_a_body_goes_along(
     assert agent.server.got[0].header("content-type") == content_type
 
 
-def test_what_the_agent_server_refuses_is_refused(api: httpx.Client, user: Person, running: Sandbox) -> None:
+def test_agent_server_s_refusal_is_passed_on(api: httpx.Client, user: Person, running: Sandbox) -> None:
     answer = ask(api, user, running, path="/moved")
     assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
 
@@ -69,7 +69,7 @@ def test_a_paused_one_is_woken(api: httpx.Client, user: Person, asleep: Sandbox,
     assert worker.resumed == [asleep.id]
 
 
-def test_it_reaches_sandboxes_of_the_callers_only(
+def test_proxy_reaches_only_the_caller_s_sandboxes(
     api: httpx.Client, database: Database, user: Person, other_user: Person, agent: Agent, running: Sandbox
 ) -> None:
     theirs = make_sandbox(database, other_user, exposed_urls=agent.urls)
@@ -97,7 +97,9 @@ def test_it_reaches_sandboxes_of_the_callers_only(
         "http://a@b/sandbox/x",
     ],
 )
-def test_it_reaches_nothing_else(api: httpx.Client, user: Person, agent: Agent, running: Sandbox, host: str) -> None:
+def test_proxy_reaches_no_other_host(
+    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, host: str
+) -> None:
     assert ask(api, user, running, host=host).status_code == 404
     assert agent.server.got == []
 
@@ -115,14 +117,14 @@ def test_it_reaches_nothing_else(api: httpx.Client, user: Person, agent: Agent, 
         {"headers": {f"x-{number}": "1" for number in range(60)}},
     ],
 )
-def test_what_is_no_request_is_refused(
+def test_malformed_envelope_is_refused(
     api: httpx.Client, user: Person, agent: Agent, running: Sandbox, wrong: dict[str, Any]
 ) -> None:
     assert ask(api, user, running, **wrong).status_code == 422
     assert agent.server.got == []
 
 
-def test_no_agent_server_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+def test_agent_server_that_is_away_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
     nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
     assert ask(api, user, make_sandbox(database, user, exposed_urls=nowhere)).status_code == 502
 

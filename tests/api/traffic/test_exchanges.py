@@ -26,8 +26,8 @@ NOBODY = "f" * 32
 MEGABYTE = b"0123456789abcdef" * 65_536
 
 
-class TestWhoMay:
-    def test_its_own_key(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+class TestKeys:
+    def test_sandbox_s_own_key_is_accepted(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
         key = session_key_of(running)
         assert api.get(f"/sandbox/{running.id}/api/x?a=1&session_api_key={key}&b=%20").status_code == 200
@@ -83,15 +83,15 @@ class TestWhoMay:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 401
 
 
-class TestWhatArrives:
+class TestRequest:
     @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
-    def test_every_method(self, api: httpx.Client, running: Sandbox, agent: Agent, method: str) -> None:
+    def test_method_arrives_unchanged(self, api: httpx.Client, running: Sandbox, agent: Agent, method: str) -> None:
         answer = api.request(method, f"/sandbox/{running.id}/api/x%2Fy//z?q=%C3%A9+1&&", headers=key_of(running))
         assert answer.status_code == 200
         [got] = agent.server.got
         assert (got.method, got.target) == (method, "/api/x%2Fy//z?q=%C3%A9+1&&")
 
-    def test_headers(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+    def test_headers_arrive_without_the_caller_s_key(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         sent = {
             "X-Own": "kept",
             "Connection": "keep-alive, X-Hop",
@@ -137,7 +137,7 @@ class TestWhatArrives:
             assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
         assert len(agent.server.peers) == 1
 
-    def test_one_query_for_a_request(
+    def test_request_costs_one_query(
         self,
         api: httpx.Client,
         serve: Serve,
@@ -173,7 +173,7 @@ def statements() -> Callable[[], AbstractContextManager[list[str]]]:
     return collecting
 
 
-class TestWhatComesBack:
+class TestAnswer:
     def test_a_stream_comes_as_it_is_written(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as answer:
             pieces = answer.iter_text()
@@ -188,7 +188,7 @@ class TestWhatComesBack:
         answer = api.get(f"/sandbox/{running.id}/moved?{form}", headers=key_of(running))
         assert (answer.status_code, answer.headers["location"]) == (307, f"/sandbox/{running.id}/moved/")
 
-    def test_what_the_server_says_no_to_is_passed_on(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+    def test_server_s_refusal_is_passed_on(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         agent.server.key = "another"
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 401
 
@@ -208,7 +208,7 @@ class TestWhatComesBack:
                 asked.append(len(got))
         assert (statuses, asked) == ([204, 502, 502, 502], [2, 2, 1, 1])
 
-    def test_nobody_there(self, api: httpx.Client, database: Database, user: Person) -> None:
+    def test_server_that_is_away_is_a_502(self, api: httpx.Client, database: Database, user: Person) -> None:
         urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9", "port": 8000}]
         for exposed in (urls, []):
             sandbox = make_sandbox(database, user, exposed_urls=exposed)
@@ -256,7 +256,7 @@ class TestUse:
             api.get(path, headers=key_of(sandbox))
         assert as_stored(database, sandbox).last_active_at == noted
 
-    def test_what_takes_long_uses_it_all_the_time(
+    def test_long_exchange_counts_as_use_all_the_time(
         self, api: httpx.Client, database: Database, user: Person, agent: Agent
     ) -> None:
         sandbox = make_sandbox(

@@ -133,7 +133,7 @@ def test_a_redirect_stays_with_its_sandbox(api: httpx.Client, database: Database
                 assert answer.headers.get("Location") == (led and f"/sandbox/{sandbox.id}{led}"), location
 
 
-def test_it_says_nothing_for_the_whole_address(api: httpx.Client, database: Database, user: Person) -> None:
+def test_server_s_headers_for_the_whole_origin_are_dropped(api: httpx.Client, database: Database, user: Person) -> None:
     headers = "".join(f"{name}: {value}\r\n" for name, value in SPEAKS_FOR_US.items())
     page = b"<script>alert(1)</script>"
     said = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n{headers}\r\n"
@@ -160,7 +160,7 @@ NO_ANSWERS = [
 ]
 
 
-def test_what_is_no_answer_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+def test_server_that_answers_no_http_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
     for answer in NO_ANSWERS:
         with hostile(database, user, answer) as sandbox:
             got = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))

@@ -20,7 +20,9 @@ EVENTS: list[dict[str, Any]] = [{"id": "one", "text": "\u00e9"}, {"id": "two"}, 
 
 
 @pytest.mark.parametrize("path", [ALL, SINCE, f"{PATH}?resend_all=true"])
-def test_what_was_asked_for_is_sent_in_its_place(api: httpx.Client, running: Sandbox, agent: Agent, path: str) -> None:
+def test_socket_that_asks_for_events_gets_them_resent_in_place(
+    api: httpx.Client, running: Sandbox, agent: Agent, path: str
+) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, path, **key_of(running)) as connection:
         assert [json.loads(connection.recv(timeout=20)) for _ in EVENTS] == EVENTS
@@ -34,7 +36,7 @@ def test_what_was_asked_for_is_sent_in_its_place(api: httpx.Client, running: San
     assert ["timestamp__gte=2026-01-02T03%3A04%3A05" in target for target in asked] == [path == SINCE] * len(EVENTS)
 
 
-def test_with_a_users_key_too(api: httpx.Client, running: Sandbox, agent: Agent, user: Person) -> None:
+def test_resending_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, agent: Agent, user: Person) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, ALL, **user.headers) as connection:
         assert json.loads(connection.recv(timeout=20)) == EVENTS[0]

@@ -44,12 +44,12 @@ def close_of(connection: ClientConnection) -> tuple[int, str]:
 
 
 class TestKeys:
-    def test_in_the_first_frame(self, api: httpx.Client, running: Sandbox) -> None:
+    def test_key_may_be_in_the_first_frame(self, api: httpx.Client, running: Sandbox) -> None:
         with socket(api, running) as connection:
             connection.send(auth(running))
             assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
 
-    def test_in_the_query_and_the_header(self, api: httpx.Client, running: Sandbox, user: Person) -> None:
+    def test_key_may_be_in_the_query_or_a_header(self, api: httpx.Client, running: Sandbox, user: Person) -> None:
         key = session_key_of(running)
         for path, headers in (
             (f"{EVENTS}&session_api_key={key}", {}),
@@ -60,7 +60,7 @@ class TestKeys:
                 assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED])
-    def test_strangers_wake_nothing(
+    def test_stranger_s_socket_wakes_nothing(
         self, api: httpx.Client, database: Database, user: Person, other_user: Person, worker: Worker, status: Status
     ) -> None:
         sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)
@@ -77,7 +77,7 @@ class TestKeys:
         with socket(api, sandbox, **other_user.headers) as connection:
             assert close_of(connection)[0] == 4004
 
-    def test_no_key_is_logged(
+    def test_key_is_not_logged(
         self,
         api: httpx.Client,
         running: Sandbox,
@@ -98,7 +98,7 @@ class TestKeys:
 
 
 class TestFrames:
-    def test_both_kinds_in_both_directions(self, api: httpx.Client, running: Sandbox) -> None:
+    def test_frames_of_both_kinds_pass_in_both_directions(self, api: httpx.Client, running: Sandbox) -> None:
         with socket(api, running, **key_of(running)) as connection:
             connection.recv(timeout=20)
             for frame in ("text", b"\x00bytes", "x" * 2_000_000):
@@ -149,7 +149,7 @@ class TestWaking:
             assert connection.recv(timeout=20) == "still there?"
         assert worker.resumed == [running.id]
 
-    def test_what_can_t_be_woken_says_so(
+    def test_socket_to_a_sandbox_that_can_not_wake_is_closed_with_a_reason(
         self, serve: Serve, database: Database, asleep: Sandbox, user: Person, worker: Worker
     ) -> None:
         with serve(wake_seconds=0.1) as api:
@@ -164,7 +164,7 @@ class TestWaking:
             assert (code, "says not to wake it" in reason) == (1013, True)
 
     @pytest.mark.parametrize("urls", [[], [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9", "port": 8000}]])
-    def test_nobody_there(
+    def test_socket_to_a_server_that_is_away_is_closed(
         self, api: httpx.Client, database: Database, user: Person, urls: list[dict[str, Any]]
     ) -> None:
         sandbox = make_sandbox(database, user, exposed_urls=urls)

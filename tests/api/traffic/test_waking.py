@@ -70,9 +70,9 @@ def moves(database: Database, sandbox: Sandbox) -> list[str]:
         return [move.to_status for move in sandboxes.transitions(session, sandbox.id)]
 
 
-class TestServed:
+class TestSandboxThatWakes:
     @pytest.mark.parametrize("kind", PauseKind)
-    def test_a_paused_one(
+    def test_paused_sandbox_is_woken(
         self, api: httpx.Client, database: Database, user: Person, agent: Agent, kind: PauseKind, worker: Worker
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.PAUSED, pause_kind=kind)
@@ -85,7 +85,7 @@ class TestServed:
         assert (row.desired, row.status, row.generation) == (Desired.RUNNING, Status.RUNNING, 2)
         assert worker.resumed == [sandbox.id]
 
-    def test_one_resume_for_many_requests_to_two_processes(
+    def test_many_requests_to_two_processes_resume_once(
         self,
         serve: Serve,
         database: Database,
@@ -113,14 +113,14 @@ class TestServed:
         assert len(agent.server.got) == 2 * MANY
         assert (moves(database, asleep), as_stored(database, asleep).generation) == (["RUNNING"], 2)
 
-    def test_one_that_is_about_to_be_paused(
+    def test_sandbox_that_is_about_to_be_paused_is_served(
         self, api: httpx.Client, database: Database, running: Sandbox, worker: Worker
     ) -> None:
         wish(database, running, Desired.PAUSED)
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
         assert (worker.resumed, as_stored(database, running).desired) == ([running.id], Desired.RUNNING)
 
-    def test_one_that_boots(
+    def test_sandbox_that_boots_is_waited_for(
         self, api: httpx.Client, database: Database, user: Person, agent: Agent, worker: Worker, ask: Ask, held: Held
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.STARTING)
@@ -161,8 +161,8 @@ class TestServed:
         assert as_stored(database, running).desired == Desired.PAUSED
 
 
-class TestRefused:
-    def test_waking_is_off(
+class TestSandboxThatDoesNotWake:
+    def test_wake_that_is_off_is_refused(
         self, api: httpx.Client, database: Database, asleep: Sandbox, running: Sandbox, worker: Worker, agent: Agent
     ) -> None:
         with database.transaction() as session:
@@ -173,13 +173,15 @@ class TestRefused:
         agent.server.key = session_key_of(running)
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
 
-    def test_in_error(self, api: httpx.Client, database: Database, user: Person, worker: Worker) -> None:
+    def test_sandbox_in_error_is_a_409_and_not_woken(
+        self, api: httpx.Client, database: Database, user: Person, worker: Worker
+    ) -> None:
         sandbox = make_sandbox(database, user, status=Status.ERROR)
         answer = api.get(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox))
         assert (answer.status_code, worker.jobs) == (409, [])
         assert Reason.EXIT_CODE in answer.json()["detail"]
 
-    def test_no_quota_left(
+    def test_wake_over_the_quota_is_refused(
         self, serve: Serve, database: Database, running: Sandbox, asleep: Sandbox, worker: Worker
     ) -> None:
         with serve(quota_running=1) as api:
@@ -187,12 +189,14 @@ class TestRefused:
         assert (answer.status_code, answer.headers["Retry-After"]) == (429, "10")
         assert (worker.jobs, as_stored(database, asleep), as_stored(database, running)) == ([], asleep, running)
 
-    def test_it_takes_too_long(self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker) -> None:
+    def test_wake_that_takes_too_long_is_refused(
+        self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker
+    ) -> None:
         with serve(wake_seconds=0.1) as api:
             assert api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep)).status_code == 504
         assert as_stored(database, asleep).desired == Desired.RUNNING
 
-    def test_too_many_wait(
+    def test_wake_with_too_many_waiting_is_refused(
         self,
         serve: Serve,
         database: Database,
@@ -221,7 +225,7 @@ class TestRefused:
             (Desired.RUNNING, [Fact(Status.ERROR, Reason.START_FAILED)], 409),
         ],
     )
-    def test_what_came_of_it(
+    def test_wake_that_ends_otherwise_says_what_came_of_it(
         self,
         api: httpx.Client,
         database: Database,

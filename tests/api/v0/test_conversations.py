@@ -103,7 +103,7 @@ def test_a_chosen_id_and_a_start_sent_twice(client: TestClient, database: Databa
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_without_settings_it_is_a_400(client: TestClient, user: Person) -> None:
+def test_start_without_settings_is_a_400(client: TestClient, user: Person) -> None:
     answer = ask(client, user, "POST", "", {"initial_user_msg": "Hello"})
     body = answer.json()
     assert (answer.status_code, body["status"], body["msg_id"]) == (400, "error", "CONFIGURATION$SETTINGS_NOT_FOUND")
@@ -121,7 +121,9 @@ def test_without_settings_it_is_a_400(client: TestClient, user: Person) -> None:
         {"repository": "x"},
     ],
 )
-def test_what_is_not_done_is_refused(client: TestClient, database: Database, user: Person, body: Any) -> None:
+def test_options_that_are_not_supported_are_refused(
+    client: TestClient, database: Database, user: Person, body: Any
+) -> None:
     answer = ask(client, user, "POST", "", body)
     assert (answer.status_code, answer.json()["detail"][0]["loc"][-1]) == (422, next(iter(body)))
     with database.reading() as session:
@@ -225,7 +227,7 @@ def test_stop_and_start_are_wishes_for_the_sandbox(
         assert ask(client, other_user, "POST", f"/{row.id}/{verb}").status_code == 404
 
 
-def test_what_is_known_of_the_sandbox(client: TestClient, database: Database, user: Person) -> None:
+def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: Database, user: Person) -> None:
     urls = [
         {"name": "AGENT_SERVER", "url": "http://a:1", "port": 8000},
         {"name": "VSCODE", "url": "http://a:2", "port": 8001},

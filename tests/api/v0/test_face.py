@@ -36,7 +36,7 @@ def test_deprecated_operations_are_those_of_v0(client: TestClient) -> None:
     assert found == deprecated(client) == DEPRECATED
 
 
-def test_each_answer_names_its_successor(client: TestClient, user: Person) -> None:
+def test_deprecated_answers_name_their_successor(client: TestClient, user: Person) -> None:
     paths = {PLACEHOLDER.sub("{}", path) for path in description(client)}
     operations = [one for one in all_operations(client) if str(one) in deprecated(client)]
     assert {str(one) for one in operations} == DEPRECATED
@@ -50,7 +50,7 @@ def test_each_answer_names_its_successor(client: TestClient, user: Person) -> No
             assert "Sunset" not in answer.headers
 
 
-def test_what_is_v1s_does_not(client: TestClient, user: Person) -> None:
+def test_v1_answers_are_not_deprecated(client: TestClient, user: Person) -> None:
     for path in ("/api/v1/settings", "/api/v1/secrets/search", "/api/v1/app-conversations", "/api/keys"):
         assert "Deprecation" not in client.get(path, headers=user.headers).headers
 

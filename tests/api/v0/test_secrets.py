@@ -67,7 +67,7 @@ def test_settings_are_not_reset(client: TestClient, user: Person) -> None:
     assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"
 
 
-def test_options(client: TestClient, user: Person) -> None:
+def test_options_are_listed(client: TestClient, user: Person) -> None:
     found = {
         name: client.get(f"/api/options/{name}", headers=user.headers).json()
         for name in ("models", "agents", "security-analyzers", "config")

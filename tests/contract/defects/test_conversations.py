@@ -107,7 +107,7 @@ def test_defect_20_pages_hold_and_wildcards_are_letters(
     assert [item["title"] for item in search(client, user, title__contains="%_")["items"]] == ["100%_sure"]
 
 
-def test_defect_21_what_is_malformed_or_unknown_is_a_4xx(
+def test_defect_21_malformed_or_unknown_input_has_its_exact_4xx(
     client: TestClient, user: Person, start: Callable[..., Any], conversation: Conversation
 ) -> None:
     events = "/api/v1/conversation"

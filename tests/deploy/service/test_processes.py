@@ -30,7 +30,9 @@ def procfile(tmp_path: Path) -> Path:
         (["broker=0"], True, {"web": 1, "worker": 1, "flower": 1}),
     ],
 )
-def test_how_many_of_each(procfile: Path, wishes: list[str], embedded: bool, expected: dict[str, int]) -> None:
+def test_processes_are_as_many_as_asked_for(
+    procfile: Path, wishes: list[str], embedded: bool, expected: dict[str, int]
+) -> None:
     found = read_processes(procfile, wishes, embedded_broker=embedded)
     assert [(process.name, process.count) for process in found] == list(expected.items())
 

@@ -117,7 +117,7 @@ def _web_pids(found: Supervised) -> dict[str, list[int]]:
     return pids
 
 
-def test_what_is_killed_is_announced_and_started_again(supervised: Supervised, api_port: int) -> None:
+def test_process_that_is_killed_is_announced_and_started_again(supervised: Supervised, api_port: int) -> None:
     assert supervised.says(rf"API +http://127\.0\.0\.1:{api_port}\b")
     first = _web_pids(supervised)
     assert first.keys() == {"web.1", "web.2"}
@@ -130,7 +130,7 @@ def test_what_is_killed_is_announced_and_started_again(supervised: Supervised, a
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_nothing_is_left_of_what_is_stopped(supervised: Supervised, number: signal.Signals) -> None:
+def test_processes_end_with_a_stopped_supervisor(supervised: Supervised, number: signal.Signals) -> None:
     assert len(supervised.pids()) > 4
     supervised.process.send_signal(number)
     assert supervised.process.wait(30) == 0

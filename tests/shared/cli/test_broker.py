@@ -66,7 +66,7 @@ def test_the_broker_keeps_what_it_has_when_it_is_killed(start_broker: StartBroke
         assert client.llen("jobs") == 100
 
 
-def test_there_is_one_broker_to_a_var_directory(start_broker: StartBroker, short_var: Path) -> None:
+def test_broker_is_one_to_a_var_directory(start_broker: StartBroker, short_var: Path) -> None:
     start_broker()
     second = subprocess.run([COMMAND, "broker"], capture_output=True, text=True, check=False, timeout=60)
     assert_complains(Answer(second.returncode, second.stdout, second.stderr), str(short_var))
@@ -74,19 +74,19 @@ def test_there_is_one_broker_to_a_var_directory(start_broker: StartBroker, short
         assert client.ping()
 
 
-def test_no_broker_is_started_beside_an_external_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_is_not_started_beside_an_external_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_REDIS_URL", "redis://u:hush@broker.test:1/0")
     answer = cli("broker")
     assert_complains(answer, "an external broker is configured")
     assert "hush" not in answer.err
 
 
-def test_a_path_too_long_for_a_socket_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_names_a_path_too_long_for_its_socket(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_VAR_DIR", "/tmp/" + "x" * 120)
     assert_complains(cli("broker"), "AW_VAR_DIR")
 
 
-def test_a_machine_without_a_server_is_told_so(cli: Cli, short_var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_says_that_no_server_is_installed(cli: Cli, short_var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
         raise OSError("not for this machine")
 

@@ -27,7 +27,7 @@ def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
     assert second[:4] == ["b", "READY", "2", "100"]
 
 
-def test_what_a_node_gets_no_more_of_is_listed(migrated: Cli, database: Database) -> None:
+def test_specs_that_a_node_refuses_are_listed(migrated: Cli, database: Database) -> None:
     make_node(database, "a", detail="slow")
     make_spec(database, "own:1")
     with database.transaction() as session:
@@ -76,7 +76,7 @@ def test_a_forgotten_node_without_sandboxes_is_not_listed(migrated: Cli, databas
 
 
 @pytest.mark.parametrize("options", [(), ("--yes",)])
-def test_a_node_that_lives_is_not_forgotten(migrated: Cli, database: Database, options: tuple[str, ...]) -> None:
+def test_node_that_is_alive_is_not_forgotten(migrated: Cli, database: Database, options: tuple[str, ...]) -> None:
     make_node(database, "a")
     assert_complains(migrated("nodes", "forget", "a", *options), "a", "not lost")
 
@@ -146,7 +146,7 @@ def test_draining_goes_on_where_it_was_interrupted(
         assert session.get_one(Sandbox, three_on_a[0]).generation == generation
 
 
-def test_what_was_resumed_while_a_node_was_drained_is_named(
+def test_sandbox_resumed_while_its_node_is_drained_is_named(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resume_one(_seconds: float) -> None:
@@ -161,5 +161,5 @@ def test_what_was_resumed_while_a_node_was_drained_is_named(
 
 
 @pytest.mark.parametrize("command", ["cordon", "uncordon", "forget", "drain"])
-def test_an_unknown_node_can_not_be_cordoned(migrated: Cli, command: str) -> None:
+def test_unknown_node_is_refused(migrated: Cli, command: str) -> None:
     assert_complains(migrated("nodes", command, "b"), "node", "b")

@@ -42,7 +42,7 @@ def test_a_database_without_tables_is_a_line(cli: Cli, tmp_path: Path, monkeypat
     assert_complains(cli("users", "list"), "agent-workspace migrate")
 
 
-def test_every_command_helps(cli: Cli) -> None:
+def test_help_is_there_for_every_command(cli: Cli) -> None:
     for group in ((), ("users",), ("keys",), ("specs",), ("nodes",), ("settings",)):
         answer = cli(*group, "--help")
         assert answer.status == 0

@@ -48,7 +48,7 @@ def told(database: Database, owner: Person) -> list[tuple[str, str | None]]:
     return [(entry.kind, entry.status) for entry in found]
 
 
-class TestDoors:
+class TestWriters:
     def test_life_of_a_sandbox(
         self, database: Database, user: Person, other_user: Person, spec: SandboxSpec, node: Node, vault: Vault
     ) -> None:
@@ -91,7 +91,7 @@ class TestDoors:
                 wishes.wish(session, session.get_one(Sandbox, row.id), desired, due_at=now())
         assert told(database, user) == [("sandbox", "DELETING")]
 
-    def test_what_is_rolled_back_is_not_told(self, database: Database, user: Person) -> None:
+    def test_change_that_is_rolled_back_is_not_logged(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user)
 
         def fail(session: Session) -> None:
@@ -167,7 +167,7 @@ def append_one(row_id: str) -> Callable[[Session], None]:
     return lambda session: change_log.append(session, [change(row_id)])
 
 
-class TestForgetting:
+class TestRetention:
     def test_old_entries_go_and_their_readers_are_told(self, database: Database) -> None:
         append(database, "one", "two", "three")
         with database.transaction() as session:
@@ -194,7 +194,7 @@ class TestForgetting:
             session.delete(session.exec(select(ChangeEntry).where(ChangeEntry.number == 2)).one())
         assert (read(database, 0), read(database, 2)) == (None, [(3, "three")])
 
-    def test_no_owner_has_more_than_so_many(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_owner_s_entries_are_limited(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(change_log, "MOST_KEPT", 5)
         monkeypatch.setattr(change_log, "REMOVED_EVERY", 2)
         append(database, "other", owner_id=OTHER)

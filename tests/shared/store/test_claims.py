@@ -55,7 +55,7 @@ def left(database: Database, sandbox_id: str) -> list[dict[str, Any]]:
     "own", [{}, {"freeze_after_seconds": 60}, {"max_age_seconds": 0, "stop_after_seconds": 0}, {"max_age_seconds": 60}]
 )
 @pytest.mark.parametrize("aged", [False, True])
-def test_both_ways_leave_the_same(
+def test_claim_at_once_writes_the_same_as_in_a_transaction(
     database: Database, owner: Person, add: Callable[..., str], own: dict[str, int | None], aged: bool
 ) -> None:
     other = make_person(database, "bob")
@@ -111,7 +111,7 @@ def test_the_spec_of_the_settings_is_found_while_it_is_there(
         {"spec_id": "another/image:1"},
     ],
 )
-def test_what_is_not_ready_and_at_rest_is_not_claimed(
+def test_member_that_is_not_ready_and_at_rest_is_not_claimed(
     database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     add(**columns)
@@ -144,7 +144,7 @@ def test_many_at_once_get_one_each(database: Database, owner: Person, add: Calla
     assert list(numbers) == list(range(1, len(claimed) + 1))
 
 
-def test_it_waits_for_a_change_of_its_spec(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_claim_waits_for_a_change_of_its_spec(database: Database, owner: Person, add: Callable[..., str]) -> None:
     """Or it would hand out what the change has made outdated."""
     add()
     _, found = overlap(
@@ -155,7 +155,7 @@ def test_it_waits_for_a_change_of_its_spec(database: Database, owner: Person, ad
     assert found is None
 
 
-def test_it_is_told(database_url: str, database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_claim_is_announced(database_url: str, database: Database, owner: Person, add: Callable[..., str]) -> None:
     member = add()
     told: list[Change] = []
 

@@ -27,7 +27,7 @@ def expected(desired: Desired, status: Status, kind: PauseKind | None, answered:
 
 
 @pytest.mark.parametrize(("desired", "status", "kind", "answered"), STATES)
-def test_each_state(
+def test_draining_in_each_state(
     database: Database, user: Person, desired: Desired, status: Status, kind: PauseKind | None, answered: bool
 ) -> None:
     columns: dict[str, Any] = {"generation": 2, "observed_generation": 2 if answered else 1, "due_at": None}

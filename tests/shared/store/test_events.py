@@ -84,7 +84,7 @@ def test_filters_take_the_start_and_leave_the_end(database: Database, user: Pers
     assert found(database, user, conversation, EventFilter(kind="K1")) == ["e1", "e3"]
 
 
-def test_another_s_events_are_not_there(
+def test_events_of_another_user_are_not_there(
     database: Database, user: Person, other_user: Person, conversation: Conversation
 ) -> None:
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)

@@ -63,7 +63,7 @@ def wish(sandbox: Sandbox, desired: Desired) -> Callable[[Session], None]:
         {"node_id": "silent"},
     ],
 )
-def test_what_will_not_do_is_not_joined(
+def test_unusable_sandbox_is_not_joined(
     database: Database, user: Person, join: Callable[[Session], str | None], columns: dict[str, Any]
 ) -> None:
     make_node(database, "closed", status=NodeStatus.CORDONED)
@@ -86,7 +86,7 @@ def test_nobody_joins_anothers(
     assert [item["id"] for item in listed] == [theirs.id]
 
 
-def test_what_has_ended_leaves_its_place(
+def test_conversation_that_has_ended_leaves_its_place(
     database: Database, user: Person, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -119,7 +119,7 @@ def test_many_at_once_fill_it_and_no_more(client: TestClient, database: Database
 
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
-def test_what_is_wished_away_at_this_moment_is_not_joined(
+def test_sandbox_that_is_being_deleted_is_not_joined(
     database: Database, user: Person, join: Callable[[Session], str | None], desired: Desired
 ) -> None:
     leaving = make_sandbox(database, user, created_at=after(-60))

@@ -177,7 +177,7 @@ def test_filters_look_at_the_owners_rows_alone(
         (ConversationFilter(updated_before=SPRING), True),
     ],
 )
-def test_what_values_pass_decides_the_plan(
+def test_plan_depends_on_the_values_of_a_filter(
     store: Explained, owner_id: str, which: ConversationFilter, is_planned_anew: bool
 ) -> None:
     # A plan that is kept is made for no values in particular: in a prepared statement, from the sixth time on.

@@ -95,7 +95,7 @@ def write(database: Database, statement: Any) -> None:
         connection.execute(statement)
 
 
-def test_what_lists_depend_on_is_known() -> None:
+def test_list_columns_are_all_known() -> None:
     assert {table for table, _ in SHOWN} == TABLES.keys()
     assert {("conversation", "parent_id"), ("conversation", "listed"), ("sandbox", "session_key")} < set(SHOWN)
     assert ("sandbox_spec", "max_age_seconds") in SHOWN
@@ -137,7 +137,7 @@ def test_rows_that_come_and_go(database: Database, user: Person, version: Callab
     assert len(seen) == 5
 
 
-def test_what_lists_do_not_show_leaves_the_version(
+def test_change_that_no_list_shows_leaves_the_version(
     database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)
@@ -154,7 +154,7 @@ def retitle(session: Session, conversation_id: str, title: str) -> None:
     session.flush()
 
 
-def test_what_is_rolled_back_leaves_the_version(
+def test_change_that_is_rolled_back_leaves_the_version(
     database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)
@@ -167,7 +167,7 @@ def test_what_is_rolled_back_leaves_the_version(
     assert version(user) == before
 
 
-def test_what_is_left_of_a_transaction_counts(
+def test_change_beside_a_rolled_back_savepoint_counts(
     database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)

@@ -47,7 +47,7 @@ def test_a_second_name_for_an_engine_is_refused(database: Database, silent: bool
     assert engines(database) == {"a": "one"} | ({"b": "two"} if known else {})
 
 
-def test_another_engine_under_a_name_that_is_alive_is_refused(database: Database) -> None:
+def test_name_that_is_alive_is_refused_to_another_engine(database: Database) -> None:
     beat(database, "a", "one")
     with pytest.raises(Conflict, match="an AW_NODE of its own"):
         beat(database, "a", "two")

@@ -70,7 +70,7 @@ def test_a_deleted_sandbox_takes_no_place(database: Database, user: Person) -> N
 
 
 @pytest.mark.parametrize("status", [NodeStatus.CORDONED, NodeStatus.LOST])
-def test_only_ready_nodes_take_sandboxes(database: Database, status: NodeStatus) -> None:
+def test_nodes_take_sandboxes_only_when_ready(database: Database, status: NodeStatus) -> None:
     make_node(database, "a", status=status)
     assert place(database) is None
 

@@ -50,14 +50,14 @@ def retired(database: Database, add: Callable[..., str]) -> Database:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_it_looks_at_members_only(retired: Database, pooled: SandboxSpec, name: str) -> None:
+def test_pool_queries_read_members_only(retired: Database, pooled: SandboxSpec, name: str) -> None:
     with plans_of_sessions(retired) as plans, retired.transaction() as session:
         ASKED[name](session, pooled)
     assert any(index in plan for plan in plans for index in INDEXES)
     assert not any(looks_through_sandboxes(plan) for plan in plans)
 
 
-def test_a_claim_does_too(retired: Database, owner: Person, pooled: SandboxSpec) -> None:
+def test_claim_reads_members_only(retired: Database, owner: Person, pooled: SandboxSpec) -> None:
     with plans_of_sessions(retired) as plans:
         found = claims.claim_at_once(retired, VAULT, owner_id=owner.id, spec_id=pooled.id, due_at=after(5), own={})
     if retired.engine.dialect.name == "postgresql":

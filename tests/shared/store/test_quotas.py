@@ -169,7 +169,7 @@ class TestOverlap:
         assert (started.sandbox is not None, was_refused) == (True, True)
         assert [row.id for row in wished(database, user, Desired.RUNNING)] == [sandbox.id]
 
-    def test_what_is_deleted_meanwhile_is_not_paused(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_sandbox_deleted_meanwhile_is_not_paused(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits = Quotas(running=1, policy=PAUSING)
         sandbox = make_sandbox(database, user, created_at=OLD)
 
@@ -192,13 +192,13 @@ class TestCounting:
             with pytest.raises(QuotaExceeded):
                 admit(database, lambda session, one=person: create_in(session, one, spec, limits))  # type: ignore[misc]
 
-    def test_deleted_ones_take_no_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_deleted_sandboxes_take_no_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         make_sandbox(database, user, desired=Desired.DELETED, created_at=OLD)
         make_sandbox(database, user, status=Status.DELETED, created_at=OLD)
         assert admit(database, lambda session: create_in(session, user, spec, Quotas(1, 1, 1))) == []
         assert len(wished(database, user, Desired.RUNNING)) == 1
 
-    def test_a_stopped_one_takes_a_place_and_does_not_run(
+    def test_stopped_sandbox_takes_a_place_and_does_not_run(
         self, database: Database, user: Person, spec: SandboxSpec
     ) -> None:
         make_sandbox(database, user, status=Status.PAUSED, desired=Desired.STOPPED, created_at=OLD)
@@ -235,14 +235,18 @@ class TestPauseOldest:
         assert len(wished(database, user, Desired.RUNNING)) == 2
         assert len(wished(database, other_user, Desired.RUNNING)) == 1
 
-    def test_one_that_is_started_in_is_spared(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_sandbox_that_a_conversation_starts_in_is_not_paused(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
         busy, idle = (make_sandbox(database, user, created_at=OLD + timedelta(hours=number)) for number in range(2))
         make_start_task(database, user, busy, stage=Stage.SETTING_UP_SKILLS)
         make_start_task(database, user, idle, stage=Stage.READY)
         limits = Quotas(running=2, policy=PAUSING)
         assert admit(database, lambda session: create_in(session, user, spec, limits)) == [idle.id]
 
-    def test_if_all_are_started_in_it_is_refused(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_create_is_refused_if_conversations_start_in_all(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
         make_start_task(database, user, make_sandbox(database, user))
         limits = Quotas(running=1, policy=PAUSING)
         with pytest.raises(QuotaExceeded, match="being started"):
@@ -271,7 +275,7 @@ def test_a_refused_start_leaves_nothing(database: Database, user: Person) -> Non
         assert session.exec(select(StartTask)).all() == []
 
 
-def test_without_quotas_nobody_is_locked(database: Database, user: Person) -> None:
+def test_users_without_quotas_are_not_locked(database: Database, user: Person) -> None:
     with database.transaction() as session:
         quotas.lock(session, "nobody", Quotas())
         assert quotas.admit_create(session, user.id, Quotas(), due_at=now()) == []

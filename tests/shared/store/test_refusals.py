@@ -73,7 +73,7 @@ def test_node_rests_after_so_many_refusals_in_a_row(database: Database, user: Pe
     assert found.detail == "disk full"
 
 
-def test_other_specs_still_go_there(database: Database, user: Person) -> None:
+def test_node_that_refuses_one_spec_still_gets_others(database: Database, user: Person) -> None:
     for _ in range(refusals.MOST_FAILURES):
         refuse(database, user)
     assert place(database, OTHER_SPEC) == BAD
@@ -103,13 +103,13 @@ def test_a_refusal_counts_once_and_for_its_own_wish_only(database: Database, use
     assert judge(database, sandbox) == []
 
 
-def test_what_was_under_way_when_the_rest_began_does_not_lengthen_it(database: Database, user: Person) -> None:
+def test_refusal_under_way_when_the_pause_began_does_not_lengthen_it(database: Database, user: Person) -> None:
     for _ in range(refusals.MOST_FAILURES + 20):
         refuse(database, user)
     assert rest_of(database) <= refusals.FIRST_REST
 
 
-def test_one_trial_follows_the_rest(database: Database, user: Person) -> None:
+def test_pause_is_followed_by_one_trial(database: Database, user: Person) -> None:
     for _ in range(refusals.MOST_FAILURES):
         refuse(database, user)
     end_rest(database)

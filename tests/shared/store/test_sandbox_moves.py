@@ -50,10 +50,6 @@ def test_every_illegal_move_is_refused_and_writes_nothing(database: Database, us
         assert history(database, sandbox) == []
 
 
-def test_nothing_follows_a_deletion() -> None:
-    assert MOVES[Status.DELETED] == frozenset()
-
-
 @pytest.mark.parametrize("status", Status)
 def test_a_new_fact_about_the_same_state_is_written_without_history(
     database: Database, user: Person, status: Status
@@ -65,7 +61,7 @@ def test_a_new_fact_about_the_same_state_is_written_without_history(
     assert history(database, sandbox) == []
 
 
-def test_from_frozen_to_stopped_is_a_move_too(database: Database, user: Person) -> None:
+def test_move_from_frozen_to_stopped_is_in_the_history(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.PAUSED)
     for _ in range(2):
         move(database, sandbox, Fact(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
@@ -130,7 +126,7 @@ def test_a_fact_replaces_the_one_before_it_whole(database: Database, user: Perso
     assert stored.pause_kind == PauseKind.FROZEN
 
 
-def test_only_an_answered_wish_is_observed(database: Database, user: Person) -> None:
+def test_observed_generation_is_that_of_the_answered_wish(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, generation=3, attempt=2)
     move(database, sandbox, Fact(Status.STARTING, detail="pulling the image"))
     assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (0, 2)

@@ -123,7 +123,7 @@ def test_a_sandbox_in_error_is_not_usable(database: Database, user: Person) -> N
     sandboxes.require_usable(make_sandbox(database, user, status=Status.PAUSED))
 
 
-def test_what_a_node_may_still_hold(database: Database, user: Person) -> None:
+def test_node_s_room_is_what_it_may_still_hold(database: Database, user: Person) -> None:
     held = {make_sandbox(database, user, status=status).id for status in set(Status) - {Status.DELETED}}
     make_sandbox(database, user, status=Status.DELETED)
     make_sandbox(database, user, node_id="node-b")

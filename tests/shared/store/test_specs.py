@@ -29,7 +29,7 @@ def test_a_spec_comes_last_or_first(database: Database) -> None:
         assert specs.get_spec(session, None).id == "d"
 
 
-def test_there_is_one_spec_for_an_image(database: Database) -> None:
+def test_spec_is_one_to_an_image(database: Database) -> None:
     add(database, "a")
     with pytest.raises(Conflict):
         add(database, "a", default=True)
@@ -66,7 +66,7 @@ def test_pages_of_specs_follow_the_order(database: Database) -> None:
     assert second.next_page_id is None
 
 
-def test_what_a_spec_says_comes_back(database: Database) -> None:
+def test_spec_is_read_as_it_was_stored(database: Database) -> None:
     with database.transaction() as session:
         spec = SandboxSpec(id="a", position=0, command=["x", "y z"], env={"K": "ü\x00"}, memory_bytes=2**40)
         specs.add_spec(session, spec)

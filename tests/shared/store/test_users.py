@@ -41,7 +41,7 @@ def test_a_key_says_whose_it_is(database: Database, user: Person, other_user: Pe
 
 @pytest.mark.parametrize("key", ["", "aw_", "aw_" + "x" * 43, "\x00", "\udcff", "ключ", "a" * 100_000])
 @pytest.mark.usefixtures("user")
-def test_other_keys_are_nobody_s(database: Database, key: str) -> None:
+def test_unknown_keys_are_nobody_s(database: Database, key: str) -> None:
     with pytest.raises(Unauthenticated):
         authenticate(database, key)
 

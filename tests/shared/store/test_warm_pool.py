@@ -82,7 +82,7 @@ def test_a_member_is_nobodys(database: Database, owner: Person, add: Callable[..
         {"spec_id": "another/image:1"},
     ],
 )
-def test_what_is_not_ready_and_at_rest_is_not_claimed(
+def test_member_that_is_not_ready_and_at_rest_is_not_claimed(
     database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     member = add(**columns)
@@ -116,7 +116,7 @@ def test_two_who_claim_at_once_get_two_members(database: Database, owner: Person
     assert set(claimed) == pool
 
 
-def test_one_of_two_who_claim_the_last_starts_cold(database: Database, owner: Person, add: Callable[..., str]) -> None:
+def test_last_member_claimed_twice_starts_one_cold(database: Database, owner: Person, add: Callable[..., str]) -> None:
     member = add()
     claimed: list[str] = []
 
@@ -154,7 +154,7 @@ def test_a_pool_is_filled_by_one_hand(database: Database, pooled: SandboxSpec) -
     assert len(made) == pooled.warm_target
 
 
-def test_so_many_boot_at_a_time(database: Database, pooled: SandboxSpec) -> None:
+def test_boots_at_a_time_are_limited(database: Database, pooled: SandboxSpec) -> None:
     assert len(tend(database, boots=1)) == 1
     assert tend(database, boots=1) == []
     with database.reading() as session:

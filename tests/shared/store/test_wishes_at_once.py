@@ -67,7 +67,7 @@ def logged(database: Database, sandbox: Sandbox) -> list[str | None]:
 
 @AGES
 @pytest.mark.parametrize(("desired", "status"), WHOLE_PRODUCT)
-def test_both_ways_leave_the_same(
+def test_wish_at_once_writes_the_same_as_in_a_transaction(
     database: Database, user: Person, desired: Desired, status: Status, age: int | None
 ) -> None:
     one, other = (make(database, user, age=age, status=status) for _ in range(2))
@@ -114,7 +114,7 @@ def test_many_at_once_all_count(database: Database, user: Person) -> None:
     assert list(numbers) == list(range(1, 21))
 
 
-def test_it_loses_against_a_deletion(database: Database, user: Person) -> None:
+def test_wish_at_once_loses_against_a_deletion(database: Database, user: Person) -> None:
     sandbox = make(database, user, age=None)
 
     def pause(_: Session) -> str:
@@ -125,7 +125,7 @@ def test_it_loses_against_a_deletion(database: Database, user: Person) -> None:
     assert overlap(database, lambda session: wish(session, sandbox, Desired.DELETED), pause)[1] == "refused"
 
 
-def test_it_is_announced(database: Database, user: Person, told: Callable[[], list[Change]]) -> None:
+def test_wish_at_once_is_announced(database: Database, user: Person, told: Callable[[], list[Change]]) -> None:
     sandbox = make(database, user, age=None)
     told().clear()
     at_once(database, sandbox, Desired.DELETED)

@@ -34,7 +34,7 @@ from worker.parts import Parts
 from worker.sandbox_container import container_name
 
 
-class TestInterleavings:
+class TestConcurrentChanges:
     """Wishes that arrive while another is being carried out, at every point of it."""
 
     @pytest.mark.parametrize("verb", ["observe", "create", "put_file", "start"])

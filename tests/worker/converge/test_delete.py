@@ -15,7 +15,7 @@ from worker.sandbox_container import container_name
 
 class TestDelete:
     @pytest.mark.parametrize("state", list(ContainerState))
-    def test_from_any_state_of_the_container(
+    def test_delete_from_any_state_of_the_container(
         self, parts: Parts, user: Person, engine: FakeEngine, state: ContainerState
     ) -> None:
         sandbox_id = running(parts, user)
@@ -30,7 +30,9 @@ class TestDelete:
         assert history(parts, sandbox_id)[-2:] == ["DELETING", "DELETED"]
         assert_settled(parts, sandbox_id)
 
-    def test_is_not_told_before_the_engine_confirms(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+    def test_delete_is_not_shown_before_the_engine_confirms(
+        self, parts: Parts, user: Person, engine: FakeEngine
+    ) -> None:
         sandbox_id = running(parts, user)
         wish(parts, sandbox_id, Desired.DELETED)
         engine.refuse = {"remove": 50}
@@ -41,7 +43,7 @@ class TestDelete:
         converge(parts, sandbox_id)
         assert row(parts, sandbox_id).status == Status.DELETED
 
-    def test_has_no_way_back(self, parts: Parts, user: Person) -> None:
+    def test_delete_has_no_way_back(self, parts: Parts, user: Person) -> None:
         sandbox_id = running(parts, user)
         wish(parts, sandbox_id, Desired.DELETED)
         with pytest.raises(NotFound):

@@ -13,7 +13,7 @@ from worker.parts import Parts
 from worker.sandbox_container import container_name
 
 
-class TestBehindOurBack:
+class TestDrift:
     def test_container_that_died_is_an_error_with_its_files_kept(
         self, parts: Parts, user: Person, engine: FakeEngine
     ) -> None:

@@ -62,7 +62,7 @@ class TestStop:
         assert engine.verbs().count("create") == 1
 
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
-    def test_one_that_is_stopped_stays_so(
+    def test_stopped_sandbox_stays_stopped(
         self, parts: Parts, user: Person, engine: FakeEngine, desired: Desired
     ) -> None:
         sandbox_id = self.stopped(parts, user)
@@ -72,7 +72,7 @@ class TestStop:
         assert (row(parts, sandbox_id).pause_kind, engine.verbs()) == ("STOPPED", [])
         assert_settled(parts, sandbox_id)
 
-    def test_one_that_is_still_booting(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+    def test_stop_during_the_boot(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         sandbox_id = start(parts, user)
         once(engine, "start", lambda: wish(parts, sandbox_id, Desired.STOPPED))
         converge(parts, sandbox_id)
@@ -89,7 +89,7 @@ class TestStop:
         converge(parts, sandbox_id)
         assert seen == ["paused"]
 
-    def test_resumed_behind_our_back(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+    def test_sandbox_resumed_outside_shows_as_running(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         sandbox_id = self.stopped(parts, user)
         for state, status, reason in (
             (ContainerState.RUNNING, Status.RUNNING, "resumed_outside"),

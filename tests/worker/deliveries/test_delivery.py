@@ -28,8 +28,8 @@ from worker.starts import start_conversation
 from worker.sweep import sweep
 
 
-class TestWhileTheSandboxRuns:
-    def test_they_are_told_in_order(
+class TestRunningSandbox:
+    def test_messages_are_delivered_in_order(
         self, parts: Parts, user: Person, conversation: Conversation, talk: FakeConversation
     ) -> None:
         say(parts, user, conversation.id, "one", "two", "two", "three")
@@ -38,7 +38,7 @@ class TestWhileTheSandboxRuns:
         assert {message["run"] for message in talk.messages} == {True}
         assert_done(parts, conversation.id)
 
-    def test_by_the_sweep_if_the_message_to_the_worker_is_lost(
+    def test_messages_are_delivered_by_the_sweep_if_the_job_is_lost(
         self, parts: Parts, user: Person, conversation: Conversation, talk: FakeConversation
     ) -> None:
         say(parts, user, conversation.id, "one")
@@ -47,7 +47,7 @@ class TestWhileTheSandboxRuns:
         deliver(parts)
         assert said(talk) == ["one"]
 
-    def test_one_that_is_said_meanwhile_is_told_too(
+    def test_message_said_meanwhile_is_delivered_too(
         self, parts: Parts, user: Person, conversation: Conversation, talk: FakeConversation
     ) -> None:
         for at in range(MOST_POINTS):
@@ -63,7 +63,7 @@ class TestWhileTheSandboxRuns:
             assert_done(parts, conversation.id)
         assert 10 < at < MOST_POINTS - 1
 
-    def test_a_refusal_is_kept_and_holds_up_nobody(
+    def test_message_that_is_refused_is_kept_and_holds_up_no_other(
         self,
         parts: Parts,
         user: Person,
@@ -92,9 +92,9 @@ class TestWhileTheSandboxRuns:
         assert pending(parts)[0].refusal is not None
 
 
-class TestWhileItDoesNot:
+class TestPausedSandbox:
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
-    def test_defect_37_they_wait_until_it_runs(
+    def test_defect_37_messages_wait_until_the_sandbox_runs(
         self,
         parts: Parts,
         user: Person,
@@ -115,7 +115,7 @@ class TestWhileItDoesNot:
         assert said(talk) == ["one", "two"]
         assert_done(parts, conversation.id)
 
-    def test_nobody_is_left_once_it_is_deleted(
+    def test_messages_end_with_their_sandbox(
         self, parts: Parts, user: Person, sandbox: Sandbox, conversation: Conversation, talk: FakeConversation
     ) -> None:
         say(parts, user, conversation.id, "one")
@@ -124,7 +124,7 @@ class TestWhileItDoesNot:
         assert said(talk) == []
         assert_done(parts, conversation.id)
 
-    def test_nor_once_the_conversation_is(
+    def test_messages_end_with_their_conversation(
         self, parts: Parts, user: Person, sandbox: Sandbox, conversation: Conversation, talk: FakeConversation
     ) -> None:
         make_conversation(parts.database, user, sandbox)
@@ -136,12 +136,12 @@ class TestWhileItDoesNot:
         assert_done(parts, conversation.id)
 
 
-class TestOfAStart:
+class TestMessagesOfAStart:
     @pytest.fixture(autouse=True)
     def _settings(self, parts: Parts, user: Person) -> None:
         configure(parts, user)
 
-    def test_defect_37_are_told_after_its_first_message_whenever_they_were_said(
+    def test_defect_37_messages_of_a_start_follow_its_first_message(
         self, parts: Parts, user: Person, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         """At each point of a start somebody says something; none of it is lost."""
@@ -161,7 +161,9 @@ class TestOfAStart:
             assert_done(parts, conversation_id)
         assert 15 < at < MOST_POINTS - 1
 
-    def test_that_fails_go_with_it(self, parts: Parts, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> None:
+    def test_messages_of_a_start_that_fails_end_with_it(
+        self, parts: Parts, user: Person, sandbox: Sandbox, server: FakeAgentServer
+    ) -> None:
         task_id = ask(parts, user, sandbox.id)
         say(parts, user, task_of(parts, task_id).conversation_id, "two")
         server.refuse = {"create_conversation": httpx.Response(422, json={"detail": "no"})}

@@ -20,8 +20,8 @@ from worker.parts import Parts
 from worker.refresh import refresh_conversation
 
 
-class TestOnce:
-    def test_defect_37_whoever_dies(
+class TestDeliveryOnce:
+    def test_defect_37_message_is_delivered_once_whichever_worker_dies(
         self, parts: Parts, user: Person, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         died = 0
@@ -46,7 +46,7 @@ class TestOnce:
         assert 25 < died < MOST_POINTS
 
     @pytest.mark.parametrize("taken", [True, False])
-    def test_defect_37_an_answer_that_never_came(
+    def test_defect_37_message_whose_answer_is_lost_is_delivered_once(
         self,
         parts: Parts,
         user: Person,
@@ -70,7 +70,7 @@ class TestOnce:
         assert talk.execution_status == "running"
         assert_done(parts, conversation.id)
 
-    def test_one_that_comes_late(
+    def test_message_that_comes_late_is_delivered_once(
         self,
         parts: Parts,
         user: Person,
@@ -91,7 +91,7 @@ class TestOnce:
         refresh_conversation(another(parts), conversation.id)
         assert said(talk) == ["one"]
 
-    def test_the_same_words_of_before_are_not_taken_for_it(
+    def test_message_is_not_mistaken_for_earlier_same_words(
         self, parts: Parts, user: Person, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         talk.take({"role": "user", "content": content("one"), "run": True})

@@ -25,7 +25,7 @@ from worker.resync import resync
 from worker.sandbox_container import container_name
 
 
-class TestForgotten:
+class TestForgottenNode:
     """The operator says that the node never comes back."""
 
     @pytest.fixture(autouse=True)
@@ -34,7 +34,9 @@ class TestForgotten:
 
     @pytest.mark.parametrize("desired", sorted(set(Desired) - {Desired.DELETED}))
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETING, Status.DELETED}))
-    def test_everything_is_told(self, other: Parts, user: Person, status: Status, desired: Desired) -> None:
+    def test_sandboxes_of_a_forgotten_node_become_errors(
+        self, other: Parts, user: Person, status: Status, desired: Desired
+    ) -> None:
         sandbox = make_sandbox(other.database, user, status=status, desired=desired)
         task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
         forget(other)
@@ -46,7 +48,7 @@ class TestForgotten:
         assert row(other, StartTask, task.id).stage == Stage.ERROR
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
-    def test_what_was_wished_away_is_a_tombstone(self, other: Parts, user: Person, status: Status) -> None:
+    def test_sandbox_wished_away_becomes_a_tombstone(self, other: Parts, user: Person, status: Status) -> None:
         columns: dict[str, Any] = {"desired": Desired.DELETED, "generation": 2, "due_at": now()}
         sandbox = make_sandbox(other.database, user, status=status, **columns)
         forget(other)
@@ -57,7 +59,7 @@ class TestForgotten:
             path = [status, *(move.to_status for move in sandboxes.transitions(session, sandbox.id))]
         assert all(after_ in MOVES[Status(before)] for before, after_ in pairwise(path))
 
-    def test_what_somebody_holds_waits(self, other: Parts, user: Person) -> None:
+    def test_sandbox_whose_lease_is_held_waits(self, other: Parts, user: Person) -> None:
         columns: dict[str, Any] = {"desired": Desired.DELETED, "lease_owner": "w", "lease_until": after(10)}
         sandbox = make_sandbox(other.database, user, **columns)
         forget(other)
@@ -66,7 +68,7 @@ class TestForgotten:
         lose(other)
         assert row(other, Sandbox, sandbox.id).status == Status.DELETED
 
-    def test_resume_makes_it_anew_and_delete_ends_it(self, parts: Parts, other: Parts, user: Person) -> None:
+    def test_resume_makes_a_new_container_and_delete_ends_it(self, parts: Parts, other: Parts, user: Person) -> None:
         resumed, deleted = running(parts, user), running(parts, user)
         forget(other)
         wish(other, resumed, Desired.RUNNING)
@@ -113,7 +115,7 @@ class TestForgotten:
         converge(parts, sandbox_id)
         assert row(other, Sandbox, sandbox_id).status == Status.DELETED
 
-    def test_empty_one_is_watched_no_more(self, other: Parts) -> None:
+    def test_empty_node_is_watched_no_more(self, other: Parts) -> None:
         forget(other)
         with other.database.reading() as session:
             assert set(nodes.heartbeats(session)) == {"node-b"}
@@ -121,7 +123,7 @@ class TestForgotten:
     @pytest.mark.parametrize("silent", [True, False])
     @pytest.mark.parametrize("told", [True, False])
     @pytest.mark.parametrize("status", sorted(NodeStatus))
-    def test_only_a_lost_one_can_be(self, other: Parts, silent: bool, told: bool, status: NodeStatus) -> None:
+    def test_node_is_forgotten_only_if_lost(self, other: Parts, silent: bool, told: bool, status: NodeStatus) -> None:
         at = now() - timedelta(minutes=1 if silent else 0)
         change(other, Node, NODE_ID, status=status, detail="away" if told else None, heartbeat_at=at)
         with nullcontext() if silent and told else pytest.raises(Conflict, match="not lost"):

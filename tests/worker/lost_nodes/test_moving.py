@@ -21,7 +21,7 @@ from worker.resync import resync
 from worker.sandbox_container import container_name
 
 
-class TestMoving:
+class TestResumeElsewhere:
     @pytest.fixture
     def moved(self, parts: Parts, other: Parts, user: Person) -> str:
         """A sandbox that ran on the lost node, and that its owner has resumed."""
@@ -31,7 +31,7 @@ class TestMoving:
         lose(other)
         return sandbox_id
 
-    def test_makes_it_anew_under_the_same_id(self, other: Parts, moved: str, other_engine: FakeEngine) -> None:
+    def test_resume_on_another_node_keeps_the_id(self, other: Parts, moved: str, other_engine: FakeEngine) -> None:
         found = row(other, Sandbox, moved)
         assert (found.status, found.node_id, found.ready_at) == (Status.STARTING, "node-b", None)
         assert NODE_ID in (found.detail or "")
@@ -53,7 +53,7 @@ class TestMoving:
         assert engine.containers == {}
         assert row(parts, Sandbox, moved).status == Status.STARTING
 
-    def test_waits_for_room(self, parts: Parts, other: Parts, user: Person) -> None:
+    def test_resume_waits_for_room_on_another_node(self, parts: Parts, other: Parts, user: Person) -> None:
         sandbox_id = running(parts, user)
         lose(other)
         change(other, Node, "node-b", capacity=0)
@@ -92,7 +92,9 @@ class TestMoving:
         assert status_of(parts) == NodeStatus.READY
         assert engine.containers == {}
 
-    def test_and_back_again(self, parts: Parts, other: Parts, moved: str, engine: FakeEngine) -> None:
+    def test_sandbox_moves_back_when_the_other_node_is_lost(
+        self, parts: Parts, other: Parts, moved: str, engine: FakeEngine
+    ) -> None:
         deliver(other)
         beat(parts)
         parts.publisher.jobs.clear()  # type: ignore[attr-defined]
@@ -112,7 +114,7 @@ class TestMoving:
         assert status_of(parts) == NodeStatus.LOST
 
 
-def test_what_runs_on_a_node_that_is_back_runs_again(parts: Parts, other: Parts, user: Person) -> None:
+def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(parts: Parts, other: Parts, user: Person) -> None:
     sandbox_id = running(parts, user)
     lose(other)
     assert row(parts, Sandbox, sandbox_id).status == Status.ERROR

@@ -32,7 +32,7 @@ class TestWatch:
         assert (found.status, "last heard of" in (found.detail or "")) == (NodeStatus.LOST, True)
         assert row(other, Node, "node-b").status == NodeStatus.READY
 
-    def test_every_heartbeat_begins_anew(self, parts: Parts, other: Parts, clock: Clock) -> None:
+    def test_heartbeat_restarts_the_limit(self, parts: Parts, other: Parts, clock: Clock) -> None:
         watch = NodeWatch(other, clock)
         for _ in range(3):
             listen(watch, clock, LIMIT - 1)
@@ -65,7 +65,7 @@ class TestWatch:
         assert row(parts, Node, NODE_ID).heartbeat_at > before
 
 
-class TestTelling:
+class TestLoss:
     @pytest.mark.parametrize(
         ("status", "columns", "told"),
         [
@@ -83,7 +83,7 @@ class TestTelling:
             (Status.DELETED, {}, False),
         ],
     )
-    def test_of_what_can_not_be_true_any_more(
+    def test_sandbox_on_a_lost_node_is_an_error_if_it_was_to_run(
         self, other: Parts, user: Person, status: Status, columns: dict[str, Any], told: bool
     ) -> None:
         lease = {name: after(seconds) for name, seconds in columns.items() if name == "lease_until"}
@@ -101,7 +101,7 @@ class TestTelling:
         else:
             assert found.status == status
 
-    def test_it_is_told_once(self, other: Parts, user: Person) -> None:
+    def test_loss_is_recorded_once(self, other: Parts, user: Person) -> None:
         sandbox = make_sandbox(other.database, user, desired=Desired.PAUSED, generation=2, due_at=now())
         lose(other)
         told = row(other, Sandbox, sandbox.id)
@@ -132,7 +132,7 @@ class TestTelling:
         assert (found.status, found.reason, found.observed_generation) == (status, None, found.generation)
         assert_at_rest(found)
 
-    def test_start_task_is_told_too(self, other: Parts, user: Person) -> None:
+    def test_start_task_waiting_for_a_lost_node_s_sandbox_is_enqueued(self, other: Parts, user: Person) -> None:
         sandbox = make_sandbox(other.database, user, status=Status.STARTING)
         task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
         lose(other)

@@ -20,7 +20,7 @@ from worker.starts import start_conversation
 
 
 class TestSecrets:
-    def test_are_in_no_log_line_and_no_row(
+    def test_secrets_are_in_no_log_line_and_no_row(
         self,
         parts: Parts,
         user: Person,

@@ -15,7 +15,7 @@ from worker.workspace_setup import (
 )
 
 
-def test_what_a_clone_brings_is_told(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_clone_reports_the_scripts_that_it_brings(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     assert prepare_repository(shell, project_of(sandbox, app_on(server))) == Brings(setup_script=False, git_hook=False)
     assert prepare_repository(shell, project_of(sandbox, app_on(server))) is None  # it was there
 
@@ -99,7 +99,7 @@ def test_a_clone_that_takes_too_long_is_ended(shell: LocalShell, sandbox: Path, 
     assert not list((sandbox / "shm").iterdir())
 
 
-def test_done_twice_is_done_once(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_clone_done_twice_is_done_once(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     project = project_of(sandbox, app_on(server))
     prepare_repository(shell, project)
     (sandbox / "work dir" / "app" / "made.txt").write_text("the agent's work")
@@ -109,7 +109,7 @@ def test_done_twice_is_done_once(shell: LocalShell, sandbox: Path, server: GitSe
     assert len(server.requests) == asked
 
 
-def test_what_a_broken_attempt_left_is_removed(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_leftovers_of_a_broken_attempt_are_removed(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     unfinished = sandbox / "work dir" / f".app.clone-{CONVERSATION.hex}-dead"
     unfinished.mkdir(parents=True)
     (unfinished / "half").write_text("a file")

@@ -12,7 +12,7 @@ from worker.workspace_setup import (
 )
 
 
-def test_without_a_repository_the_folder_becomes_one(shell: LocalShell, sandbox: Path) -> None:
+def test_folder_without_a_repository_becomes_one(shell: LocalShell, sandbox: Path) -> None:
     project = project_of(sandbox)
     prepare_repository(shell, project)
     assert (sandbox / "work dir" / ".git").is_dir()
@@ -20,7 +20,7 @@ def test_without_a_repository_the_folder_becomes_one(shell: LocalShell, sandbox:
 
 
 @pytest.mark.parametrize("scripts", [(), ("setup.sh",), ("pre-commit.sh",), ("setup.sh", "pre-commit.sh")])
-def test_what_a_project_brings_is_told(shell: LocalShell, sandbox: Path, scripts: tuple[str, ...]) -> None:
+def test_folder_reports_the_scripts_that_it_brings(shell: LocalShell, sandbox: Path, scripts: tuple[str, ...]) -> None:
     project = project_of(sandbox)
     folder = Path(project.folder, ".openhands")
     folder.mkdir(parents=True)

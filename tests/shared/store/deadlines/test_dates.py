@@ -22,15 +22,15 @@ from tests.rows import as_stored
 from tests.shared.store.deadlines.sandboxes import LONG_AGO, change, create, deadline, make, overdue, wish, write
 
 
-class TestFollowing:
-    def test_a_new_sandbox(self, database: Database, user: Person) -> None:
+class TestDates:
+    def test_deadline_of_a_new_sandbox(self, database: Database, user: Person) -> None:
         own = {"max_age_seconds": 900}
         sandbox = write(database, lambda session: create(session, user, own_deadlines=own))
         found = as_stored(database, sandbox)
         assert found.expires_at == found.created_at + timedelta(seconds=900)
         assert (found.deadline_at, found.deadline_does) == (found.expires_at, Act.EXPIRE)
 
-    def test_a_life(self, database: Database, user: Person) -> None:
+    def test_deadlines_follow_a_sandbox_s_life(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         with time_machine.travel(now(), tick=False) as clock:
             steps: list[tuple[Fact, Act, int]] = [
@@ -74,7 +74,9 @@ class TestFollowing:
         assert deadline(database, follows)[0] == follows.last_active_at + timedelta(seconds=6000)
         assert [deadline(database, row) for row in (own, other)] == before
 
-    def test_what_a_change_of_the_spec_would_delete_is_counted(self, database: Database, user: Person) -> None:
+    def test_sandboxes_that_a_change_of_the_spec_would_delete_are_counted(
+        self, database: Database, user: Person
+    ) -> None:
         make(database, user, created_at=now() - LONG_AGO)
         make(database, user)
         make(database, user, status=Status.DELETED, created_at=now() - LONG_AGO)
@@ -108,7 +110,7 @@ class TestUse:
             ({"freeze_after_seconds": 20}, -25, True),
         ],
     )
-    def test_is_written_down_now_and_then(
+    def test_use_is_written_down_now_and_then(
         self, database: Database, user: Person, columns: dict[str, int], seconds: float, stale: bool
     ) -> None:
         with time_machine.travel(now(), tick=False):
@@ -116,14 +118,14 @@ class TestUse:
             sandbox = make(database, user, settled_at=used, last_active_at=used, **columns)
             assert deadlines.is_use_stale(sandbox) is stale
 
-    def test_moves_the_deadline(self, database: Database, user: Person) -> None:
+    def test_use_moves_the_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         write(database, lambda session: deadlines.record_use(session, sandbox.id))
         assert overdue(database) == []
         found = as_stored(database, sandbox)
         assert found.deadline_at == found.last_active_at + timedelta(seconds=60)
 
-    def test_does_not_bring_back_what_is_deleted(self, database: Database, user: Person) -> None:
+    def test_use_does_not_bring_back_what_is_deleted(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, status=Status.DELETED)
         write(database, lambda session: deadlines.record_use(session, sandbox.id))
         assert deadline(database, sandbox) == (None, None)

@@ -43,13 +43,13 @@ class TestOverdue:
             ({"max_age_seconds": 1, "created_at": after(-2), "status": Status.STARTING, "node_id": None}, True, True),
         ],
     )
-    def test_deletes_are_everybodys(
+    def test_deletes_are_overdue_on_every_node(
         self, database: Database, user: Person, columns: dict[str, Any], here: bool, elsewhere: bool
     ) -> None:
         make(database, user, **columns)
         assert [bool(overdue(database, node_id)) for node_id in (NODE_ID, "node-b")] == [here, elsewhere]
 
-    def test_what_is_on_a_lost_node_is_left_alone_but_for_deletes(self, database: Database, user: Person) -> None:
+    def test_sandbox_on_a_lost_node_is_overdue_for_deletes_only(self, database: Database, user: Person) -> None:
         make_node(database, status=NodeStatus.LOST)
         make(database, user)
         make(database, user, status=Status.PAUSED)
@@ -58,7 +58,7 @@ class TestOverdue:
         assert meet_all(database) == [True]
         assert as_stored(database, doomed).desired == Desired.DELETED
 
-    def test_reads_its_index(self, database: Database) -> None:
+    def test_overdue_reads_its_index(self, database: Database) -> None:
         sqlite = database.engine.dialect.name == "sqlite"
         with database.transaction() as session:
             if not sqlite:
@@ -68,7 +68,7 @@ class TestOverdue:
         assert "ix_sandbox_deadline_at" in str(plan)
 
 
-class TestMeeting:
+class TestActingOnDeadlines:
     @pytest.mark.parametrize(
         ("columns", "desired", "reason"),
         [
@@ -97,7 +97,7 @@ class TestMeeting:
         assert as_stored(database, sandbox).wish_reason is None
 
     @pytest.mark.parametrize("busy", [True, False])
-    def test_what_is_in_use_is_not_frozen(self, database: Database, user: Person, busy: bool) -> None:
+    def test_sandbox_in_use_is_not_frozen(self, database: Database, user: Person, busy: bool) -> None:
         for status in ("running", "idle"):
             sandbox = make(database, user)
             if status == "running" or busy:
@@ -111,7 +111,7 @@ class TestMeeting:
             assert found.deadline_at is not None
             assert now() + timedelta(seconds=50) < found.deadline_at
 
-    def test_what_is_idle_again_is(self, database: Database, user: Person) -> None:
+    def test_sandbox_that_is_idle_again_is_frozen(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         make_conversation(database, user, sandbox, execution_status="finished")
         make_conversation(database, user, make_sandbox(database, user), execution_status="running")
@@ -125,7 +125,7 @@ class TestMeeting:
         assert meet_all(database) == [True]
         assert as_stored(database, sandbox).desired == Desired.DELETED
 
-    def test_it_is_gone_for_its_owner(self, database: Database, user: Person) -> None:
+    def test_expired_sandbox_is_gone_for_its_owner(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
         meet_all(database)
         with pytest.raises(NotFound):

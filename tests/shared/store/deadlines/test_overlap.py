@@ -91,7 +91,7 @@ class TestOverlap:
     """A deadline and something else at the same moment, each first once."""
 
     @pytest.mark.parametrize(("situation", "act"), PAIRS)
-    def test_what_comes_before_a_deadline_holds(
+    def test_request_before_a_deadline_holds(
         self, database: Database, user: Person, situation: str, act: Attempt
     ) -> None:
         sandbox = make(database, user, **OLD, **SITUATIONS[situation])
@@ -105,7 +105,7 @@ class TestOverlap:
         assert overdue(database) == []
 
     @pytest.mark.parametrize(("situation", "act"), PAIRS)
-    def test_what_comes_after_a_deadline_is_a_new_wish(
+    def test_request_after_a_deadline_is_a_new_wish(
         self, database: Database, user: Person, situation: str, act: Attempt
     ) -> None:
         sandbox = make(database, user, **OLD, **SITUATIONS[situation])
