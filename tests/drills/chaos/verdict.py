@@ -9,7 +9,7 @@ from sqlmodel import col, or_, select
 from shared.models import Sandbox
 from shared.states import Status
 from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, Site
-from tests.drills.chaos.workload import Workload
+from tests.drills.chaos.workload import ANSWER_SECONDS, Workload
 from tests.drills.checker import check
 from tests.drills.engine_listing import Holdings, list_holdings
 from tests.drills.evidence import Evidence
@@ -81,7 +81,7 @@ def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
 
 
 def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:
-    listed = list_statuses(site.service.url, workload.people)
+    listed = list_statuses(site.service.url, workload.people, timeout=ANSWER_SECONDS)
     return gather(
         site.service.database,
         history=workload.history.entries,

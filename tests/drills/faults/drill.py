@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shared.clock import now
+from tests.drills.faults.asking import LONG, use_key_at
 from tests.drills.faults.crash_states import Meeting, Point
-from tests.drills.faults.given import LONG
-from tests.drills.faults.operations import Operation
-from tests.drills.faults.requests import use_key_at
+from tests.drills.faults.operation import Operation
 from tests.drills.faults.runner import PROCESSES, Runner
 
 # A point may be missed when another routine is in the middle of its round while it is told to hold back.

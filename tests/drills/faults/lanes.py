@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import ClassVar, TypeVar
 
 from shared.store import llm_profiles, user_settings
-from tests.drills.faults.requests import SETTINGS, store_tokens
+from tests.drills.faults.operations.settings import SETTINGS, store_tokens
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import DOOMED, MISSING, PULLED, SPECS
 from tests.services.private_engine import PrivateEngine

@@ -29,8 +29,8 @@ def test_promise_is_kept(
     def kill(runner: Runner, point: Point) -> bool:
         return die_at(runner, operation, point)
 
+    assert recordings.points(name)
     points = recordings.points(name, is_commit if isinstance(stores, PostgresStores) else any_point)
-    assert points
     died = lanes.spread(kill, points)
     record_property("points", points)
     assert [point for point, done in zip(points, died, strict=True) if not done] == []

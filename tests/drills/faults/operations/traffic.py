@@ -1,5 +1,6 @@
 """Traffic to sandboxes: requests that are on their way while processes die."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -10,8 +11,9 @@ from sqlmodel import col
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Status
-from tests.drills.faults.given import LONG, running
-from tests.drills.faults.requests import SANDBOXES, ask
+from tests.drills.faults.asking import LONG, SANDBOXES, ask
+from tests.drills.faults.operation import Operation
+from tests.drills.faults.operations.sandbox import paused, running
 from tests.drills.faults.runner import Runner
 from tests.drills.wishes import Outcome, Verb
 from tests.services import http
@@ -19,6 +21,7 @@ from tests.waiting import eventually
 
 # Longer than a request is held.
 PATIENCE_SECONDS = 90
+VISIT = "GET /sandbox/{sandbox_id}"
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,21 @@ VISITORS = ThreadPoolExecutor(thread_name_prefix="visitor")
 
 
 def unused(runner: Runner) -> str:
-    """A sandbox that runs, and that nobody has used for long."""
+    """A sandbox that runs and was last used long ago."""
     sandbox_id = running(runner)
     with runner.service.database.transaction() as session:
         session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(last_active_at=now() - LONG))
     return sandbox_id
 
 
-def visit(runner: Runner, sandbox_id: str) -> None:
-    """Somebody asks the sandbox's agent server for something, and waits for the answer."""
+def _visit(runner: Runner, sandbox_id: str) -> None:
+    """A request to the sandbox's agent server is on its way; its sender waits for the answer."""
     generation = _row(runner, sandbox_id).generation
     VISITS[sandbox_id] = Visit(VISITORS.submit(_send, runner, sandbox_id), runner.service.pid("api"), generation)
 
 
-def woken_once(runner: Runner, sandbox_id: str) -> None:
-    """Whoever asked is served, and the sandbox has woken once, by one wish."""
+def _woken_once(runner: Runner, sandbox_id: str) -> None:
+    """The request is answered, and the sandbox has woken once, by one wish."""
     visit = _served(runner, sandbox_id)
     assert _row(runner, sandbox_id).generation == visit.generation + 1
     answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
@@ -59,10 +62,10 @@ def woken_once(runner: Runner, sandbox_id: str) -> None:
     assert moves == [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.RUNNING]
 
 
-def noticed(runner: Runner, sandbox_id: str) -> None:
-    """Whoever asked is served, and that the sandbox is in use is known: from the next request on, if a death forgot it.
+def _use_recorded(runner: Runner, sandbox_id: str) -> None:
+    """The request is answered, and the use is recorded: with the next request, if a death lost it.
 
-    No answer waits until its use is written down, so a process may die between the two.
+    No answer waits until the use is written down, so a process may die between the two.
     """
     visit = _served(runner, sandbox_id)
     if visit.api != runner.service.pid("api"):
@@ -72,7 +75,7 @@ def noticed(runner: Runner, sandbox_id: str) -> None:
 
 
 def _served(runner: Runner, sandbox_id: str) -> Visit:
-    """The answer has come; if the process died that was to give it, it comes to whoever asks again."""
+    """The answer has come; if the process died that was to give it, it comes to a repeated request."""
     visit = VISITS.pop(sandbox_id)
     answer = visit.answer.result()
     if answer is None and visit.api != runner.service.pid("api"):
@@ -98,3 +101,9 @@ def _send(runner: Runner, sandbox_id: str) -> httpx.Response | None:
 def _row(runner: Runner, sandbox_id: str) -> Sandbox:
     with runner.service.database.reading() as session:
         return session.get_one(Sandbox, sandbox_id)
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "wake": Operation(owns=frozenset({VISIT, "sandboxes.resume"}), prepare=paused, act=_visit, verify=_woken_once),
+    "traffic": Operation(owns=frozenset({VISIT}), prepare=unused, act=_visit, verify=_use_recorded),
+}

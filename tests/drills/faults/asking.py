@@ -1,0 +1,46 @@
+"""Requests of one user, written into the history if they are wishes; and what happens without a request."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+from sqlalchemy import update
+
+from shared.models import ApiKey
+from tests.drills.faults.runner import Runner
+from tests.drills.wishes import Outcome, Verb
+from tests.services import http
+
+SANDBOXES = "/api/v1/sandboxes"
+CONVERSATIONS = "/api/v1/app-conversations"
+HELLO = [{"type": "text", "text": "Hello"}]
+MESSAGE = {"role": "user", "content": HELLO, "run": True}
+# Longer ago, or later, than anything that the service compares times with.
+LONG = timedelta(days=1)
+
+
+def ask(
+    runner: Runner, method: str, path: str, verb: Verb | None = None, key: str | None = None, **options: Any
+) -> httpx.Response | None:
+    """A request, in the history if it is a wish for a sandbox or a conversation; None: no answer."""
+    headers = runner.client.person.headers | ({"Idempotency-Key": key} if key else {})
+    call = runner.client.history.invoke(verb, None) if verb else 0
+    try:
+        answer = http.request(method, runner.service.url + path, headers=headers, timeout=30, **options)
+    except httpx.TransportError:
+        return None
+    if verb and answer.is_success:
+        runner.client.history.answer(call, Outcome.OK, verb, str(answer.json()["id"]))
+    return answer
+
+
+def tell_of(runner: Runner, verb: Verb, sandbox_id: str) -> None:
+    """Let the history say that this was asked for and answered."""
+    history = runner.client.history
+    history.answer(history.invoke(verb, None), Outcome.OK, verb, sandbox_id)
+
+
+def use_key_at(runner: Runner, at: datetime | None) -> None:
+    """Let the user's key have been used at that time."""
+    with runner.service.database.transaction() as session:
+        session.execute(update(ApiKey).values(last_used_at=at))

@@ -1,0 +1,291 @@
+"""Conversations are started, cancelled and deleted; what their agent server has of them is read from its container."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import or_
+from sqlmodel import col, select
+
+from shared.models import Conversation, StartTask
+from shared.states import Reason, Stage, Status
+from tests.drills.engine_listing import sandbox_name
+from tests.drills.faults.asking import CONVERSATIONS, MESSAGE, ask
+from tests.drills.faults.operation import ROUTINES, Act, Operation, Prepare
+from tests.drills.faults.operations import sandbox
+from tests.drills.faults.runner import PROCESSES, Runner
+from tests.drills.faults.specs import FORGETFUL_IMAGE, REFUSING_IMAGE, TALKING_IMAGE
+from tests.drills.wishes import Outcome, Verb
+from tests.waiting import eventually
+
+END = "DELETE /app-conversations/{conversation_id}"
+FOLDER = "/workspace/conversations"
+# A line for each message: in a file of them, or among the other events.
+COUNT_MESSAGES = r"""cd {folder} && {{ cat messages 2>/dev/null || grep -F '"kind":"MessageEvent"' events; }} | wc -l"""
+
+
+# --- given ------------------------------------------------------------------------------------------------------------
+
+
+def talking(runner: Runner) -> str:
+    """A sandbox that holds conversations."""
+    return sandbox.running(runner, TALKING_IMAGE)
+
+
+def refusing(runner: Runner) -> str:
+    """A sandbox that refuses conversations."""
+    return sandbox.running(runner, REFUSING_IMAGE)
+
+
+def forgetful(runner: Runner) -> str:
+    """A sandbox that loses the first message of each conversation."""
+    return sandbox.running(runner, FORGETFUL_IMAGE)
+
+
+def conversing(runner: Runner) -> str:
+    """A sandbox with a conversation at work in it."""
+    sandbox_id = talking(runner)
+    converse(runner, sandbox_id)
+    eventually(lambda: stages(runner) == [Stage.READY] and runner.is_at_rest())
+    return sandbox_id
+
+
+def conversing_twice(runner: Runner) -> str:
+    """A sandbox with two conversations in it, one of which stays."""
+    sandbox_id = conversing(runner)
+    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, json={"sandbox_id": sandbox_id, "initial_message": MESSAGE})
+    eventually(lambda: stages(runner) == [Stage.READY] * 2 and runner.is_at_rest())
+    return sandbox_id
+
+
+def remembering(runner: Runner) -> str:
+    """The same, frozen, and one of them was deleted: its agent server still has both."""
+    sandbox_id = conversing_twice(runner)
+    runner.client.pause(sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    delete_conversation(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    return sandbox_id
+
+
+def awaited(runner: Runner) -> str:
+    """A sandbox that runs, and a start in it that the operation holds back."""
+    sandbox_id = talking(runner)
+    converse(runner, sandbox_id)
+    return sandbox_id
+
+
+def stages(runner: Runner) -> list[str]:
+    """The stage of each start task."""
+    with runner.service.database.reading() as session:
+        return list(session.exec(select(StartTask.stage)).all())
+
+
+def conversation_id(runner: Runner) -> str:
+    """The id of the only conversation."""
+    with runner.service.database.reading() as session:
+        return session.exec(select(Conversation.id)).one()
+
+
+# --- start ------------------------------------------------------------------------------------------------------------
+
+
+def converse(runner: Runner, sandbox_id: str) -> None:
+    """Start a conversation in this sandbox, with all that a start can have, under a key."""
+    more = {"selected_repository": "acme/app", "git_provider": "github", "title": "A talk"}
+    _start(runner, sandbox_id, more)
+
+
+def _converse_untitled(runner: Runner, sandbox_id: str) -> None:
+    """The same, and its title is to be made."""
+    _start(runner, sandbox_id, {})
+
+
+def _start(runner: Runner, sandbox_id: str, more: dict[str, str]) -> None:
+    wish = {"sandbox_id": sandbox_id, "initial_message": MESSAGE} | more
+    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=wish)
+
+
+def _converse_anywhere(runner: Runner, _subject: str) -> None:
+    """A conversation in a new sandbox."""
+    runner.client.converse()
+
+
+def _begun_once(runner: Runner, sandbox_id: str) -> None:
+    """Asked again, it is the same start, and the conversation has its message once."""
+    converse(runner, sandbox_id)
+    _has_begun_once(runner, sandbox_id)
+
+
+def _begun_untitled_once(runner: Runner, sandbox_id: str) -> None:
+    _converse_untitled(runner, sandbox_id)
+    _has_begun_once(runner, sandbox_id)
+
+
+def _has_begun_once(runner: Runner, sandbox_id: str) -> None:
+    eventually(runner.is_at_rest)
+    assert stages(runner) == [Stage.READY]
+    assert count_messages(runner, sandbox_id, conversation_id(runner)) == 1
+
+
+def count_messages(runner: Runner, sandbox_id: str, conversation: str) -> int:
+    """How many messages the agent server has of a user in this conversation, the first one included."""
+    command = COUNT_MESSAGES.format(folder=f"{FOLDER}/{conversation}")
+    return int(runner.engine.docker("exec", sandbox_name(sandbox_id), "sh", "-c", command))
+
+
+def _refused_once(runner: Runner, sandbox_id: str) -> None:
+    """Asked again, it is the same start, which has failed, and left no conversation."""
+    converse(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    assert stages(runner) == [Stage.ERROR]
+    with runner.service.database.reading() as session:
+        assert session.exec(select(Conversation.id)).all() == []
+
+
+# --- cancel -----------------------------------------------------------------------------------------------------------
+
+
+def _cancel(runner: Runner, _sandbox_id: str) -> None:
+    """Cancel the start that is on its way."""
+    with runner.service.database.reading() as session:
+        task_id = session.exec(select(StartTask.id)).one()
+    call = runner.client.history.invoke(Verb.CANCEL, task_id)
+    answer = ask(runner, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel")
+    if answer is not None:
+        assert answer.status_code in (200, 409), answer.text
+        outcome = Outcome.OK if answer.is_success else Outcome.FAILED
+        runner.client.history.answer(call, outcome, Verb.CANCEL, task_id)
+
+
+def _cancelled(runner: Runner, sandbox_id: str) -> None:
+    """Cancelled, it is over and has left no conversation; if the service never got the request, it has succeeded."""
+    with runner.service.database.reading() as session:
+        [task] = session.exec(select(StartTask)).all()
+        listed = session.exec(select(Conversation.listed)).all()
+    there = runner.engine.docker("exec", sandbox_name(sandbox_id), "sh", "-c", f"ls {FOLDER} || true")
+    if task.cancelled_at is None:
+        assert (task.stage, listed) == (Stage.READY, [True])
+    else:
+        assert (task.stage, task.reason, listed) == (Stage.ERROR, Reason.CANCELLED, [])
+        assert task.conversation_id not in there
+
+
+# --- delete -----------------------------------------------------------------------------------------------------------
+
+
+def delete_conversation(runner: Runner, _sandbox_id: str) -> None:
+    """Delete the conversation of `converse`; once it is gone, nothing is done."""
+    with runner.service.database.reading() as session:
+        tasks = [task for task in session.exec(select(StartTask)).all() if task.request["title"]]
+    if not tasks:
+        return
+    [task] = tasks
+    call = runner.client.history.invoke(Verb.FORGET, task.id)
+    answer = ask(runner, "DELETE", f"{CONVERSATIONS}/{task.conversation_id}")
+    if answer is not None:
+        assert answer.status_code == 200, answer.text
+        runner.client.history.answer(call, Outcome.OK, Verb.FORGET, task.id)
+
+
+def _delete_last_conversation(runner: Runner, sandbox_id: str) -> None:
+    """The same, until its worker is done with it, or a process has died."""
+    delete_conversation(runner, sandbox_id)
+    eventually(lambda: any(map(runner.is_dead, PROCESSES)) or not _awaits_worker(runner))
+
+
+def _awaits_worker(runner: Runner) -> bool:
+    """Whether a conversation waits for a worker, or is in the hands of one."""
+    wanted = or_(col(Conversation.due_at).is_not(None), col(Conversation.lease_until).is_not(None))
+    with runner.service.database.reading() as session:
+        return session.exec(select(Conversation.id).where(wanted)).first() is not None
+
+
+def _forgotten(runner: Runner, sandbox_id: str) -> None:
+    """Deleted again, it is gone, and the other one is as it was: for its owner and in its sandbox."""
+    delete_conversation(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    with runner.service.database.reading() as session:
+        [listed] = session.exec(select(Conversation.id).where(col(Conversation.listed))).all()
+        [deleted] = session.exec(select(Conversation.id).where(~col(Conversation.listed))).all()
+    answer = ask(runner, "DELETE", f"{CONVERSATIONS}/{deleted}")
+    assert answer is not None
+    assert answer.status_code == 200
+    eventually(runner.is_at_rest)
+    there = runner.engine.docker("exec", sandbox_name(sandbox_id), "ls", FOLDER)
+    assert there.split() == [listed]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+CONVERSE = frozenset({"POST /app-conversations", "conversations.start"})
+SWEPT = frozenset({"sweep"})
+REMOVAL = frozenset({"sandboxes.delete"})
+
+
+def _start_in(
+    prepare: Prepare,
+    *,
+    verify: Act,
+    act: Act = converse,
+    writes: frozenset[str] = frozenset(),
+    lets: frozenset[str] = frozenset(),
+) -> Operation:
+    """The start of a conversation in a sandbox that is there."""
+    return Operation(owns=CONVERSE, prepare=prepare, act=act, verify=verify, writes=writes, lets=lets)
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    # The tiny image's agent server knows no conversations: it answers 404.
+    "refused-conversation": Operation(owns=CONVERSE, act=_converse_anywhere),
+    "conversation": _start_in(talking, verify=_begun_once),
+    "conversation-without-its-message": _start_in(
+        forgetful,
+        verify=_begun_once,
+        writes=frozenset({"agent_server.start_the_conversation", "agent_server.take_a_message"}),
+        lets=SWEPT,
+    ),
+    "conversation-without-a-title": _start_in(
+        talking,
+        act=_converse_untitled,
+        verify=_begun_untitled_once,
+        writes=frozenset({"agent_server.keep_a_profile"}),
+    ),
+    "refused-conversation-in-a-sandbox": _start_in(
+        refusing,
+        verify=_refused_once,
+        writes=frozenset({"agent_server.start_the_conversation", "agent_server.delete_the_conversation"}),
+        lets=SWEPT,
+    ),
+    "cancel": Operation(
+        owns=frozenset({"POST /app-conversations/start-tasks/{task_id}/cancel", "conversations.cancel"}),
+        prepare=awaited,
+        act=_cancel,
+        verify=_cancelled,
+        holds=ROUTINES | {"conversations.start"},
+    ),
+    "delete-conversation": Operation(
+        owns=frozenset({END, "conversations.delete"}),
+        prepare=conversing_twice,
+        act=delete_conversation,
+        verify=_forgotten,
+    ),
+    "delete-last-conversation": Operation(
+        owns=frozenset({END, "conversations.delete", "sandboxes.delete"}),
+        prepare=conversing,
+        act=_delete_last_conversation,
+        # Or the end of the sandbox might ask for another look at the conversation, or might not.
+        holds=ROUTINES | REMOVAL,
+        lets=REMOVAL,
+    ),
+    "resume-with-a-deleted-conversation": Operation(
+        owns=frozenset({"sandboxes.resume", "conversations.refresh"}),
+        prepare=remembering,
+        act=sandbox.resume,
+        verify=_forgotten,
+    ),
+    "delete-at-work": Operation(
+        owns=sandbox.DELETE,
+        prepare=conversing,
+        act=sandbox.delete,
+        writes=frozenset({"agent_server.interrupt_the_conversation"}),
+    ),
+}

@@ -1,0 +1,96 @@
+"""Messages that wait for their agent server, and are delivered once."""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from sqlmodel import select
+
+from shared.clock import now
+from shared.models import Conversation, PendingMessage
+from shared.states import Status
+from tests.drills.faults.asking import HELLO, ask
+from tests.drills.faults.operation import ROUTINES, Operation
+from tests.drills.faults.operations import sandbox
+from tests.drills.faults.operations.conversation import conversation_id, conversing, count_messages
+from tests.drills.faults.runner import Runner
+from tests.waiting import eventually
+
+DELIVERY = frozenset({"conversations.deliver"})
+REFRESH = frozenset({"conversations.refresh"})
+
+
+def unheard(runner: Runner) -> str:
+    """A sandbox with a conversation, frozen, and two messages that could not be delivered."""
+    sandbox_id = conversing(runner)
+    runner.client.pause(sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    _say_twice(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    return sandbox_id
+
+
+def half_delivered(runner: Runner) -> str:
+    """The same, and the first was delivered by a worker that died before it could write that down."""
+    sandbox_id = unheard(runner)
+    runner.client.resume(sandbox_id)
+    eventually(lambda: runner.is_at_rest() and not _pending(runner))
+    [_, before, *_] = _list_messages(runner, sandbox_id)
+    runner.client.pause(sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    with runner.service.database.transaction() as session:
+        [talk] = session.exec(select(Conversation)).all()
+        talk.awaits_sandbox = True
+        session.add(PendingMessage(conversation_id=talk.id, content=HELLO, attempted_at=now(), newest_before=before))
+    return sandbox_id
+
+
+def _say_twice(runner: Runner, _sandbox_id: str) -> None:
+    """Leave a message, twice the same, for the conversation that is there."""
+    conversation = conversation_id(runner)
+    for number in range(2):
+        ask(
+            runner,
+            "POST",
+            f"/api/v1/conversations/{conversation}/pending-messages",
+            key=f"{conversation}-{number}",
+            json={"content": HELLO},
+        )
+
+
+def _delivered_once_each(runner: Runner, sandbox_id: str) -> None:
+    """Left again under the same keys, both are there once, after the message that the conversation began with."""
+    _say_twice(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    assert not _pending(runner)
+    assert count_messages(runner, sandbox_id, conversation_id(runner)) == 3
+
+
+def _list_messages(runner: Runner, sandbox_id: str) -> list[str]:
+    """The ids of the messages that the agent server has, newest first; the first one may be missing."""
+    query = "kind=MessageEvent&source=user&sort_order=TIMESTAMP_DESC"
+    path = f"/sandbox/{sandbox_id}/api/conversations/{UUID(conversation_id(runner))}/events/search?{query}"
+    answer = ask(runner, "GET", path)
+    assert answer is not None
+    return [event["id"] for event in answer.json()["items"]]
+
+
+def _pending(runner: Runner) -> bool:
+    with runner.service.database.reading() as session:
+        return session.exec(select(PendingMessage.id)).first() is not None
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "messages": Operation(
+        owns=frozenset({"POST /conversations/{conversation_id}/pending-messages"}) | DELIVERY,
+        prepare=conversing,
+        act=_say_twice,
+        verify=_delivered_once_each,
+        # Or the first might be delivered before the second is said, or might not: that is for chance to say.
+        holds=ROUTINES | DELIVERY,
+        lets=DELIVERY,
+    ),
+    "resume-with-messages": Operation(owns=REFRESH, prepare=unheard, act=sandbox.resume, verify=_delivered_once_each),
+    "resume-with-a-message-half-told": Operation(
+        owns=REFRESH, prepare=half_delivered, act=sandbox.resume, verify=_delivered_once_each
+    ),
+}

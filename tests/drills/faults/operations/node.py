@@ -1,0 +1,115 @@
+"""Nodes: their worker boots and beats; they take sandboxes or not, are lost, and have leftovers."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import update
+from sqlmodel import col
+
+from shared.clock import now
+from shared.models import Node, Sandbox, SandboxLeftover, SandboxTransition
+from shared.states import NodeStatus, Status
+from shared.store import nodes
+from tests.drills.faults.asking import LONG, tell_of
+from tests.drills.faults.operation import Operation, no_more, routine
+from tests.drills.faults.operations.drift import leave_container
+from tests.drills.faults.runner import Runner
+from tests.drills.faults.specs import FRAGILE_IMAGE
+from tests.drills.wishes import Verb
+from tests.factories import make_node, make_sandbox
+from tests.services.engine import TINY_IMAGE
+from tests.waiting import eventually
+
+ELSEWHERE = "node-elsewhere"
+
+
+# --- its worker -------------------------------------------------------------------------------------------------------
+
+
+def no_worker(runner: Runner) -> str:
+    """No worker."""
+    runner.service.kill("worker")
+    return ""
+
+
+def _boot_worker(runner: Runner, _subject: str) -> None:
+    """A worker starts, and lives or dies."""
+    began = now()
+    runner.start_process("worker")
+    eventually(lambda: runner.is_dead("worker") or _heartbeat(runner) > began)
+
+
+def _heartbeat(runner: Runner) -> datetime:
+    with runner.service.database.reading() as session:
+        return session.get_one(Node, runner.service.environment["AW_NODE"]).heartbeat_at
+
+
+# --- what it takes ----------------------------------------------------------------------------------------------------
+
+
+def waiting(runner: Runner) -> str:
+    """A sandbox that was started while no node took any."""
+    with runner.service.database.transaction() as session:
+        nodes.cordon(session, runner.service.environment["AW_NODE"])
+    sandbox_id = runner.client.start(TINY_IMAGE)
+    assert sandbox_id is not None
+    return sandbox_id
+
+
+def _uncordon(runner: Runner, _subject: str) -> None:
+    with runner.service.database.transaction() as session:
+        nodes.uncordon(session, runner.service.environment["AW_NODE"])
+
+
+# --- another one ------------------------------------------------------------------------------------------------------
+
+
+def lost(runner: Runner) -> str:
+    """A sandbox on a node that has been silent for long."""
+    make_node(runner.service.database, ELSEWHERE, heartbeat_at=now() - LONG)
+    return _settled(runner, Status.STARTING, Status.RUNNING)
+
+
+def _is_lost(runner: Runner, sandbox_id: str) -> None:
+    """The lost sandbox is in ERROR; it is moved here, so that it can be deleted."""
+    here = runner.service.environment["AW_NODE"]
+    with runner.service.database.transaction() as session:
+        assert session.get_one(Sandbox, sandbox_id).status == Status.ERROR
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(node_id=here))
+        session.execute(update(Node).where(col(Node.id) == ELSEWHERE).values(status=NodeStatus.READY, detail=None))
+
+
+def moved_away(runner: Runner) -> str:
+    """A sandbox that was made again on another node and deleted there; this one must be rid of its container."""
+    make_node(runner.service.database, ELSEWHERE, status=NodeStatus.CORDONED)
+    sandbox_id = _settled(runner, Status.STARTING, Status.DELETING, Status.DELETED)
+    here = runner.service.environment["AW_NODE"]
+    with runner.service.database.transaction() as session:
+        session.add(SandboxLeftover(node_id=here, sandbox_id=sandbox_id))
+    return sandbox_id
+
+
+def _settled(runner: Runner, *path: Status) -> str:
+    """A sandbox elsewhere that has gone through these statuses."""
+    sandbox = make_sandbox(
+        runner.service.database,
+        runner.client.person,
+        status=path[-1],
+        spec_id=FRAGILE_IMAGE,
+        node_id=ELSEWHERE,
+    )
+    with runner.service.database.transaction() as session:
+        for before, after in zip((None, *path), path, strict=False):
+            session.add(SandboxTransition(sandbox_id=sandbox.id, from_status=before, to_status=after))
+    tell_of(runner, Verb.START, sandbox.id)
+    if path[-1] == Status.DELETED:
+        tell_of(runner, Verb.DELETE, sandbox.id)
+    return sandbox.id
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "boot": Operation(owns=frozenset({"process"}), prepare=no_worker, act=_boot_worker),
+    "sweep-of-what-waits-for-a-node": routine("sweep", prepare=waiting, act=_uncordon),
+    "heartbeat-with-a-leftover": routine("heartbeat", prepare=moved_away, act=leave_container),
+    "lost-node": routine("nodes", prepare=lost, act=no_more, verify=_is_lost),
+}

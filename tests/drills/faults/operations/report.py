@@ -1,0 +1,74 @@
+"""What agent servers report by webhooks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from sqlalchemy import update
+from sqlmodel import select
+
+from shared.models import Conversation, Event, Sandbox
+from tests.api.agent_reports import told_conversation, told_event, told_stats, told_update, told_usage
+from tests.drills.faults.operation import Operation
+from tests.drills.faults.operations.conversation import conversation_id, conversing
+from tests.drills.faults.runner import Runner
+from tests.factories import session_key_of
+from tests.services import http
+from tests.waiting import eventually
+
+EVENTS = [told_event(), told_event("ActionEvent"), told_update("execution_status", "finished")]
+REPORTS = "POST /webhooks/events/{conversation_id}"
+
+
+def spent(runner: Runner) -> str:
+    """A sandbox with a conversation at work in it that has spent its budget."""
+    sandbox_id = conversing(runner)
+    with runner.service.database.transaction() as session:
+        session.execute(
+            update(Conversation).values(
+                max_budget=1, metrics={"accumulated_cost": 2}, execution_status="running", title_settled=False
+            )
+        )
+    return sandbox_id
+
+
+def _report(runner: Runner, sandbox_id: str) -> None:
+    _send(runner, sandbox_id, EVENTS)
+
+
+def _report_work(runner: Runner, sandbox_id: str) -> None:
+    """The agent works on, and spends more."""
+    cost = told_stats(agent=told_usage(cost=3, prompt=1))
+    _send(runner, sandbox_id, [told_update("execution_status", "running"), told_update("stats", cost)])
+
+
+def _send(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None:
+    """Send both webhooks, in vain if the API is away."""
+    conversation = conversation_id(runner)
+    with runner.service.database.reading() as session:
+        headers = {"X-Session-API-Key": session_key_of(session.get_one(Sandbox, sandbox_id))}
+    for path, body in (("conversations", told_conversation(conversation)), (f"events/{conversation}", events)):
+        try:
+            http.post(f"{runner.service.url}/api/v1/webhooks/{path}", headers=headers, json=body, timeout=30)
+        except httpx.TransportError:
+            return
+
+
+def _stored_once(runner: Runner, sandbox_id: str) -> None:
+    """Reported again, each event is there once."""
+    _report(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    with runner.service.database.reading() as session:
+        assert sorted(session.exec(select(Event.id)).all()) == sorted(event["id"] for event in EVENTS)
+        assert session.exec(select(Conversation.title)).all() == ["A talk"]
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "reports": Operation(
+        owns=frozenset({"POST /webhooks/conversations", REPORTS}),
+        prepare=conversing,
+        act=_report,
+        verify=_stored_once,
+    ),
+    "spent-budget": Operation(owns=frozenset({REPORTS, "conversations.refresh"}), prepare=spent, act=_report_work),
+}

@@ -1,0 +1,173 @@
+"""Sandboxes are started, paused, resumed and deleted."""
+
+from collections.abc import Callable, Mapping
+
+from sqlmodel import select
+
+from shared.clock import now
+from shared.ids import new_id
+from shared.models import Sandbox
+from shared.states import Status
+from shared.store import sandboxes, specs
+from tests.drills.engine_listing import sandbox_name
+from tests.drills.faults.asking import SANDBOXES, ask, tell_of
+from tests.drills.faults.operation import Operation, Prepare, nothing, routine
+from tests.drills.faults.runner import Runner
+from tests.drills.faults.specs import BROKEN_IMAGE, FRAGILE_IMAGE, MISSING, PULLED, SLOW_IMAGE
+from tests.drills.wishes import Outcome, Verb
+from tests.services.engine import TINY_IMAGE
+from tests.waiting import eventually
+
+START = frozenset({"POST /sandboxes", "sandboxes.start"})
+
+
+# --- given ------------------------------------------------------------------------------------------------------------
+
+
+def running(runner: Runner, image: str = TINY_IMAGE) -> str:
+    """A sandbox that runs."""
+    sandbox_id = runner.client.start(image)
+    assert sandbox_id is not None
+    runner.await_status(sandbox_id, Status.RUNNING)
+    return sandbox_id
+
+
+def paused(runner: Runner) -> str:
+    """A sandbox that is frozen."""
+    sandbox_id = running(runner)
+    runner.client.pause(sandbox_id)
+    runner.await_status(sandbox_id, Status.PAUSED)
+    return sandbox_id
+
+
+def fragile(runner: Runner) -> str:
+    """A sandbox whose container may be harmed."""
+    return running(runner, FRAGILE_IMAGE)
+
+
+def stopped(runner: Runner) -> str:
+    """A sandbox that is in ERROR, because its container was killed outside."""
+    return _harmed(runner, "kill")
+
+
+def removed(runner: Runner) -> str:
+    """A sandbox that is in ERROR, because its container was removed outside."""
+    return _harmed(runner, "rm", "--force")
+
+
+def not_pulled(runner: Runner) -> str:
+    """An engine that has not pulled the image yet."""
+    image = f"{runner.registry}/{PULLED}"
+    if runner.engine.docker("images", "--quiet", image):
+        runner.engine.docker("rmi", image)
+    return image
+
+
+def name_key(_runner: Runner) -> str:
+    """An idempotency key."""
+    return new_id()
+
+
+def _harmed(runner: Runner, *command: str) -> str:
+    sandbox_id = fragile(runner)
+    runner.engine.docker(*command, sandbox_name(sandbox_id))
+    with runner.released():
+        runner.await_status(sandbox_id, Status.ERROR)
+        eventually(runner.is_at_rest)
+    return sandbox_id
+
+
+# --- start ------------------------------------------------------------------------------------------------------------
+
+
+def start(image: str) -> Callable[[Runner, str], None]:
+    """A start from this image."""
+
+    def act(runner: Runner, _subject: str) -> None:
+        runner.client.start(image)
+
+    return act
+
+
+def _start_from_registry(name: str, *, prepare: Prepare = nothing) -> Operation:
+    """The start of a sandbox whose image must be pulled; each lane has a name of its own for it."""
+
+    def act(runner: Runner, _subject: str) -> None:
+        runner.client.start(f"{runner.registry}/{name}")
+
+    return Operation(owns=frozenset({"sandboxes.start"}), prepare=prepare, act=act)
+
+
+def _start_under_key(runner: Runner, key: str) -> None:
+    ask(runner, "POST", SANDBOXES, Verb.START, key)
+
+
+def _made_once(runner: Runner, key: str) -> None:
+    """A repeat under the same key names the same sandbox, and there is no other."""
+    answer = ask(runner, "POST", SANDBOXES, Verb.START, key)
+    assert answer is not None
+    with runner.service.database.reading() as session:
+        assert session.exec(select(Sandbox.id)).all() == [answer.json()["id"]]
+
+
+def _start_in_place_of(runner: Runner, sandbox_id: str) -> None:
+    """A start that the quota admits by pausing the other sandbox."""
+    call = runner.client.history.invoke(Verb.PAUSE, sandbox_id)
+    answer = ask(runner, "POST", SANDBOXES, Verb.START)
+    if answer is not None:
+        assert answer.json()["paused_sandbox_ids"] == [sandbox_id]
+        runner.client.history.answer(call, Outcome.OK, Verb.PAUSE, sandbox_id)
+
+
+def _start_without_message(runner: Runner, _subject: str) -> None:
+    """A sandbox's row, whose message to the worker was lost."""
+    with runner.service.database.transaction() as session:
+        spec, owner_id = specs.get_spec(session, TINY_IMAGE), runner.client.person.id
+        made = sandboxes.create(session, runner.service.vault, owner_id=owner_id, spec=spec, due_at=now())
+    tell_of(runner, Verb.START, made.id)
+
+
+# --- pause, resume, delete --------------------------------------------------------------------------------------------
+
+
+def pause(runner: Runner, sandbox_id: str) -> None:
+    """A pause."""
+    runner.client.pause(sandbox_id)
+
+
+def resume(runner: Runner, sandbox_id: str) -> None:
+    """A resume."""
+    runner.client.resume(sandbox_id)
+
+
+def delete(runner: Runner, sandbox_id: str) -> None:
+    """A delete."""
+    runner.client.delete(sandbox_id)
+
+
+PAUSE = frozenset({"POST /sandboxes/{sandbox_id}/pause", "sandboxes.pause"})
+RESUME = frozenset({"POST /sandboxes/{sandbox_id}/resume", "sandboxes.resume"})
+DELETE = frozenset({"DELETE /sandboxes/{sandbox_id}", "sandboxes.delete"})
+
+OPERATIONS: Mapping[str, Operation] = {
+    "start": Operation(owns=START, act=start(TINY_IMAGE)),
+    "pause": Operation(owns=PAUSE, prepare=running, act=pause),
+    "resume": Operation(owns=RESUME, prepare=paused, act=resume),
+    "delete": Operation(owns=DELETE, prepare=running, act=delete),
+    "failing-start": Operation(owns=frozenset({"sandboxes.start"}), act=start(BROKEN_IMAGE)),
+    "pull": _start_from_registry(PULLED, prepare=not_pulled),
+    "failing-pull": _start_from_registry(MISSING),
+    "start-under-a-key": Operation(
+        owns=frozenset({"POST /sandboxes"}), prepare=name_key, act=_start_under_key, verify=_made_once
+    ),
+    "start-in-anothers-place": Operation(
+        owns=frozenset({"POST /sandboxes"}),
+        prepare=running,
+        act=_start_in_place_of,
+        settings={"AW_QUOTA_RUNNING": "1", "AW_QUOTA_POLICY": "pause_oldest"},
+    ),
+    "resume-stopped": Operation(owns=RESUME, prepare=stopped, act=resume),
+    "resume-removed": Operation(owns=RESUME, prepare=removed, act=resume),
+    "sweep-of-a-lost-message": routine("sweep", act=_start_without_message, owns=frozenset({"sandboxes.check"})),
+    "leases": Operation(owns=frozenset({"leases"}), act=start(SLOW_IMAGE)),
+}

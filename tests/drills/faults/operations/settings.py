@@ -1,0 +1,74 @@
+"""Settings, git tokens, the use of a key, and answers that are kept."""
+
+from collections.abc import Mapping
+
+from shared.clock import now
+from shared.ids import new_id
+from shared.models import IdempotencyKey
+from tests.drills.faults.asking import LONG, SANDBOXES, ask, use_key_at
+from tests.drills.faults.operation import Operation, routine
+from tests.drills.faults.runner import Runner
+
+SETTINGS = {"llm_model": "openai/none", "llm_api_key": "unused", "max_iterations": 77}
+PROVIDERS = {"provider_tokens": {"github": {"token": "git-token", "host": "https://git.example"}}}
+
+
+def store_settings(runner: Runner, _subject: str = "") -> None:
+    """Store settings."""
+    ask(runner, "POST", "/api/settings", json=SETTINGS)
+
+
+def _settings_stored(runner: Runner, _subject: str) -> None:
+    """Stored again, they are there."""
+    store_settings(runner)
+    answer = ask(runner, "GET", "/api/settings")
+    assert answer is not None
+    assert answer.json()["max_iterations"] == SETTINGS["max_iterations"]
+
+
+def store_tokens(runner: Runner, _subject: str = "") -> None:
+    """Store a git token."""
+    ask(runner, "POST", "/api/add-git-providers", json=PROVIDERS)
+
+
+def _tokens_stored(runner: Runner, _subject: str) -> None:
+    """Stored again, they are there."""
+    store_tokens(runner)
+    answer = ask(runner, "GET", "/api/settings")
+    assert answer is not None
+    assert list(answer.json()["provider_tokens_set"]) == ["github"]
+
+
+def _unused_key(runner: Runner) -> str:
+    """A key that was not used yet."""
+    use_key_at(runner, None)
+    return ""
+
+
+def _list_sandboxes(runner: Runner, _subject: str) -> None:
+    ask(runner, "GET", f"{SANDBOXES}/search")
+
+
+def _leave_answer(runner: Runner, _subject: str) -> None:
+    """A kept answer that has expired."""
+    row = IdempotencyKey(
+        owner_id=runner.client.person.id,
+        operation="POST /",
+        key=new_id(),
+        fingerprint="",
+        status=200,
+        answer={},
+        expires_at=now() - LONG,
+    )
+    with runner.service.database.transaction() as session:
+        session.add(row)
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "settings": Operation(owns=frozenset({"POST /settings"}), act=store_settings, verify=_settings_stored),
+    "git-tokens": Operation(owns=frozenset({"POST /add-git-providers"}), act=store_tokens, verify=_tokens_stored),
+    "first-use-of-a-key": Operation(
+        owns=frozenset({"GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
+    ),
+    "sweep-of-a-kept-answer": routine("sweep", act=_leave_answer),
+}
