@@ -5,12 +5,14 @@ Traffic that clients send themselves goes through `api.traffic`.
 
 import json
 import ssl
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import httpx
 
 from api.schemas.sandboxes import agent_server_url, wire_status
 from api.traffic.errors import Unanswered
+from shared import failpoints
 from shared.crypto import Vault
 from shared.errors import Conflict, NotFound, TooLarge
 from shared.models import Sandbox
@@ -97,20 +99,28 @@ class AgentServers:
     async def ask_at(self, origin: str, key: str, method: str, path: str, **request: Any) -> Answer:
         """The same, of who has found out already where it is and that it runs.
 
+        A request is sent once: nothing here sends it again, so that what it changes is changed at most once.
+
         Raises:
             TooLarge: the answer is.
             Unanswered: nobody answers there.
         """
         try:
             headers = {"X-Session-API-Key": key}
-            async with self._client.stream(method, f"{origin}{path}", headers=headers, **request) as response:
-                return Answer(response.status_code, await _read(response))
+            with _points(method, path):
+                async with self._client.stream(method, f"{origin}{path}", headers=headers, **request) as response:
+                    return Answer(response.status_code, await _read(response))
         except httpx.HTTPError:
             raise Unanswered("the sandbox's agent server does not answer") from None
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
+
+
+def _points(method: str, path: str) -> AbstractContextManager[None]:
+    """A failpoint before and after what may change something there, under the last word of its path."""
+    return nullcontext() if method == "GET" else failpoints.around(f"agent_server.{path.rpartition('/')[2]}")
 
 
 async def _read(response: httpx.Response) -> bytes:

@@ -26,6 +26,7 @@ from api.traffic.resending import frames, read_resend
 from api.traffic.uses import Uses
 from api.traffic.visit import SESSION_KEY, Visit
 from api.traffic.waking import Waker
+from shared import failpoints
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
 from shared.store.traffic import Seen
 from shared.traffic import agent_server
@@ -167,7 +168,8 @@ class Sockets:
             while True:
                 frame = await _receive(receive)
                 await self._rouse(visit)
-                await server.send(frame)
+                with failpoints.around("agent_server.send_frame"):
+                    await server.send(frame)
         except ConnectionClosed:
             return _closed(server)
 

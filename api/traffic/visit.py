@@ -47,9 +47,14 @@ class Visit:
         return self.header(b"transfer-encoding") is not None or (length is not None and length != b"0")
 
     @property
+    def is_safe(self) -> bool:
+        """Whether it is to change nothing (RFC 9110, section 9.2.1)."""
+        return self.method in SAFE_METHODS
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether it may be sent twice without being carried out twice."""
-        return self.method in SAFE_METHODS and not self.has_body
+        return self.is_safe and not self.has_body
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of that name, which is in lower case."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from sqlalchemy import delete, func, or_
 from sqlmodel import col, select
 
@@ -70,6 +71,10 @@ class Runner:
         self.engine = engine
         self.registry = registry
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
+        # What the requests of the operation were answered; None: no answer.
+        self.answers: list[httpx.Response | None] = []
+        # The point of the last death in the operation.
+        self.died_at: str | None = None
         # Seconds from a kill to agreement, each.
         self.recoveries: list[float] = []
         self._doomed = doomed
@@ -148,7 +153,9 @@ class Runner:
         """Do this, and see the process die at the point; False: it came to rest and had not passed there."""
         self.arm(process, point)
         act()
-        return self.await_death(process)
+        died = self.await_death(process)
+        self.died_at = point if died else self.died_at
+        return died
 
     def arm(self, process: str, point: str) -> None:
         """Let the process die when it meets the point."""
@@ -227,6 +234,7 @@ class Runner:
             for table in tables:
                 session.execute(delete(table))
         self.client.history = History()
+        self.answers, self.died_at = [], None
 
     def _end_pools(self) -> None:
         """Whoever waits in a pool is nobody's to delete."""

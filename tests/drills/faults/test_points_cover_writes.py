@@ -18,6 +18,7 @@ from shared.broker import Publisher
 from shared.database import Database
 from shared.jobs import StartSandbox
 from shared.models import User
+from tests.drills.faults.api_writes import all_write_kinds
 from tests.drills.faults.operations import OPERATIONS
 from tests.drills.faults.recordings import Recordings
 from tests.fakes.agent_server import FakeAgentServer
@@ -101,8 +102,9 @@ def writes_of_engine(source: str) -> tuple[list[ast.Call], list[list[ast.Call]]]
 
 
 def test_each_write_to_the_engine_has_points_of_its_own() -> None:
-    written, pointed = writes_of_engine(inspect.getsource(worker.engine))
-    assert len(written) >= 9
+    source = inspect.getsource(worker.engine)
+    written, pointed = writes_of_engine(source)
+    assert len(written) == len(NAMED.findall(source))
     lines = sorted(call.lineno for call in written)
     assert sorted(call.lineno for block in pointed for call in block) == lines
     assert [len(block) for block in pointed] == [1] * len(lines)
@@ -183,6 +185,7 @@ MIGRATION = {"shared/administration.py", "shared/migrations.py"}
         (r"\.commit\(", {"shared/administration.py"}),
         (r"\.(send_task|apply_async|delay)\(", {"shared/broker.py"}),
         (r"\bhttpx\.Client\(", {"worker/agent_server.py"}),
+        (r"\bhttpx\.AsyncClient\(", {"api/agent_servers.py", "api/git/client.py"}),
     ],
 )
 def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
@@ -193,17 +196,26 @@ def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
 # --- and a process is killed at each of them --------------------------------------------------------------------------
 
 
+# Points that no operation passes, each with the reason.
+UNPASSED = {
+    "agent_server.skills": "a POST that reads what the project brings",
+    "agent_server.hooks": "a POST that reads what the project brings",
+    "agent_server.send_frame": "the tiny agent server knows no websockets; a frame has no answer and is never repeated",
+}
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
 def test_each_write_is_in_some_operation(recordings: Recordings, met: Met) -> None:
     for name in METHODS:
         call(name, met)
-    files = [file for part in ("worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
+    files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
     named = {name for file in files for name in NAMED.findall(file.read_text())}
-    known = named | {kind(name) for name in met.names}
-    assert len(known) >= 15
+    known = named | {kind(name) for name in met.names} | all_write_kinds(REPOSITORY / "api")
     passed = {each.point for met in recordings.meetings(list(OPERATIONS)) for each in met}
-    assert known - {kind(point) for point in passed} == set()
+    engine = {name for name in known if name.startswith("engine.")}
+    assert len(engine) == len(writes_of_engine(inspect.getsource(worker.engine))[0])
+    assert known - {kind(point) for point in passed} == set(UNPASSED)
     assert len(passed) >= FEWEST_POINTS
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.operations import (
+    agent,
     conversation,
     drift,
     message,
@@ -21,6 +22,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **traffic.OPERATIONS,
     **conversation.OPERATIONS,
     **message.OPERATIONS,
+    **agent.OPERATIONS,
     **report.OPERATIONS,
     **settings.OPERATIONS,
     **node.OPERATIONS,

@@ -1,4 +1,4 @@
-"""Traffic to sandboxes: requests that are on their way while processes die."""
+"""Traffic to sandboxes, on the sandbox path and through the page's proxy; requests are on their way at a death."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,17 +11,21 @@ from sqlmodel import col
 from shared.clock import now
 from shared.models import Sandbox
 from shared.states import Status
-from tests.drills.faults.asking import LONG, SANDBOXES, ask
+from tests.drills.faults.asking import LONG, MESSAGE, SANDBOXES, ask
 from tests.drills.faults.operation import Operation
+from tests.drills.faults.operations.agent import events_path, has_passed_on_once
+from tests.drills.faults.operations.conversation import conversing
 from tests.drills.faults.operations.sandbox import paused, running
 from tests.drills.faults.runner import Runner
 from tests.drills.wishes import Outcome, Verb
+from tests.factories import session_key_of
 from tests.services import http
 from tests.waiting import eventually
 
 # Longer than a request is held.
 PATIENCE_SECONDS = 90
 VISIT = "GET /sandbox/{sandbox_id}"
+FORWARD = frozenset({"agent_server.forward"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,9 @@ class Visit:
 # On their way, by sandbox.
 VISITS: dict[str, Visit] = {}
 VISITORS = ThreadPoolExecutor(thread_name_prefix="visitor")
+
+
+# --- reading: it wakes a sandbox, and is a use of it ------------------------------------------------------------------
 
 
 def unused(runner: Runner) -> str:
@@ -103,7 +110,48 @@ def _row(runner: Runner, sandbox_id: str) -> Sandbox:
         return session.get_one(Sandbox, sandbox_id)
 
 
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _post_on_path(runner: Runner, sandbox_id: str) -> None:
+    """A message to the agent, past the service's own operations."""
+    path = f"/sandbox/{sandbox_id}{events_path(runner)}"
+    runner.answers.append(ask(runner, "POST", path, json=MESSAGE))
+
+
+def _post_by_proxy(runner: Runner, sandbox_id: str) -> None:
+    """The same, as the web page sends it."""
+    with runner.service.database.reading() as session:
+        key = session_key_of(session.get_one(Sandbox, sandbox_id))
+    envelope = {
+        "host": f"{runner.service.url}/sandbox/{sandbox_id}",
+        "method": "POST",
+        "path": events_path(runner),
+        "headers": {"X-Session-API-Key": key},
+        "body": MESSAGE,
+    }
+    runner.answers.append(ask(runner, "POST", "/api/cloud-proxy", json=envelope))
+
+
+def _message_passed_on_once(runner: Runner, sandbox_id: str) -> None:
+    has_passed_on_once(runner, sandbox_id, events_path(runner))
+
+
 OPERATIONS: Mapping[str, Operation] = {
     "wake": Operation(owns=frozenset({VISIT, "sandboxes.resume"}), prepare=paused, act=_visit, verify=_woken_once),
     "traffic": Operation(owns=frozenset({VISIT}), prepare=unused, act=_visit, verify=_use_recorded),
+    "post-on-the-sandbox-path": Operation(
+        owns=frozenset({"POST /sandbox/{sandbox_id}"}),
+        prepare=conversing,
+        act=_post_on_path,
+        verify=_message_passed_on_once,
+        writes=FORWARD,
+    ),
+    "post-by-the-cloud-proxy": Operation(
+        owns=frozenset({"POST /cloud-proxy"}),
+        prepare=conversing,
+        act=_post_by_proxy,
+        verify=_message_passed_on_once,
+        writes=FORWARD,
+    ),
 }

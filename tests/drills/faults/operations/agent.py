@@ -1,0 +1,216 @@
+"""What the API itself asks of an agent server at work: messages, other models, an interruption, a command.
+
+The API writes none of it down before, and sends no request twice. So the agent server gets each request at most once,
+and exactly once if it was answered with a success. Without an answer the client cannot tell; a message that must not be
+lost or doubled is left as a pending message, under an idempotency key.
+"""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import httpx
+from sqlmodel import select
+
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+from tests.drills.engine_listing import sandbox_name
+from tests.drills.faults.asking import CONVERSATIONS, MESSAGE, SANDBOXES, ask
+from tests.drills.faults.operation import Act, Operation
+from tests.drills.faults.operations.conversation import conversation_id, conversing, count_messages
+from tests.drills.faults.runner import Runner
+from tests.drills.wishes import Outcome, Verb
+from tests.services import http
+from tests.waiting import eventually
+
+ROUTE = "/app-conversations/{conversation_id}"
+# As `lanes` saves it.
+PROFILE, MODEL = "titles", "openai/titles"
+ACP_MODEL = "another"
+BASH = "/api/bash/execute_bash_command"
+# How many commands were run in a sandbox before the operation: its start has run some.
+COMMANDS: dict[str, int] = {}
+
+
+# --- how often it was told --------------------------------------------------------------------------------------------
+
+
+def count_requests(runner: Runner, sandbox_id: str, path: str) -> int:
+    """How many POST requests the tiny agent server has got on this path; it writes each one into its log.
+
+    Ids count with dashes and without.
+    """
+    lines = runner.engine.docker("logs", sandbox_name(sandbox_id)).replace("-", "").splitlines()
+    return lines.count(f"POST {path}".replace("-", ""))
+
+
+def has_passed_on_once(runner: Runner, sandbox_id: str, path: str, *, before: int = 0) -> None:
+    """The one request of the operation has reached the agent server as often as its answer, or its death, says.
+
+    Args:
+        before: how many requests on that path there were before the operation.
+    """
+    [answer] = runner.answers
+    assert answer is None or answer.status_code == 200, answer.text
+    reached = count_requests(runner, sandbox_id, path) - before
+    assert reached == (0 if _died_before(runner) else 1)
+    assert answer is None or reached == 1
+
+
+def _died_before(runner: Runner) -> bool:
+    """Whether the API process died at the point before it sent the request."""
+    return runner.died_at is not None and runner.died_at.endswith(".before") and "/agent_server." in runner.died_at
+
+
+def conversation_path(runner: Runner, *words: str) -> str:
+    """A path of the agent server below the only conversation."""
+    return "/".join(["/api/conversations", str(UUID(conversation_id(runner))), *words])
+
+
+def events_path(runner: Runner) -> str:
+    """Where the agent server takes messages."""
+    return conversation_path(runner, "events")
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _send_message(runner: Runner, _sandbox_id: str) -> None:
+    path = f"{CONVERSATIONS}/{conversation_id(runner)}/send-message"
+    runner.answers.append(ask(runner, "POST", path, json=MESSAGE))
+
+
+def _said_at_most_once(runner: Runner, sandbox_id: str) -> None:
+    """The agent has it once, or not at all if the API died before it could send it; nothing sends it later."""
+    has_passed_on_once(runner, sandbox_id, events_path(runner))
+    said = 1 + count_requests(runner, sandbox_id, events_path(runner))
+    assert count_messages(runner, sandbox_id, conversation_id(runner)) == said
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def _switch_profile(runner: Runner, _sandbox_id: str) -> None:
+    runner.answers.append(_ask_to_switch(runner, "switch_profile", {"profile_name": PROFILE}))
+
+
+def _switch_acp_model(runner: Runner, _sandbox_id: str) -> None:
+    runner.answers.append(_ask_to_switch(runner, "switch_acp_model", {"model": ACP_MODEL}))
+
+
+def _ask_to_switch(runner: Runner, operation: str, body: dict[str, str]) -> httpx.Response | None:
+    return ask(runner, "POST", f"{CONVERSATIONS}/{conversation_id(runner)}/{operation}", json=body)
+
+
+def _switched(operation: str, word: str, body: dict[str, str], model: str) -> Act:
+    """The agent server was told once, and an answer means that the row has the model. Asked again, both have it."""
+
+    def verify(runner: Runner, sandbox_id: str) -> None:
+        path = conversation_path(runner, word)
+        has_passed_on_once(runner, sandbox_id, path)
+        [answer] = runner.answers
+        assert answer is None or _model(runner) == model
+        told = count_requests(runner, sandbox_id, path)
+        again = _ask_to_switch(runner, operation, body)
+        assert again is not None
+        assert again.status_code == 200, again.text
+        assert (count_requests(runner, sandbox_id, path), _model(runner)) == (told + 1, model)
+
+    return verify
+
+
+def _model(runner: Runner) -> str | None:
+    with runner.service.database.reading() as session:
+        return session.exec(select(Conversation.llm_model)).one()
+
+
+# --- interruption -----------------------------------------------------------------------------------------------------
+
+
+def _press_stop(runner: Runner, sandbox_id: str) -> None:
+    """The page's stop: what the agents do is interrupted, or where nothing runs the sandbox is paused."""
+    browser = {"Origin": runner.service.url, "Cookie": _sign_in(runner)}
+    call = runner.client.history.invoke(Verb.PAUSE, sandbox_id)
+    url = f"{runner.service.url}{SANDBOXES}/{sandbox_id}/pause"
+    try:
+        runner.answers.append(http.post(url, headers=browser, timeout=30))
+    except httpx.TransportError:
+        runner.answers.append(None)
+    # Whether it was a pause depends on what ran.
+    runner.client.history.answer(call, Outcome.LOST, Verb.PAUSE, sandbox_id)
+
+
+def _sign_in(runner: Runner) -> str:
+    form, headers = {"api_key": runner.client.person.key}, {"Origin": runner.service.url}
+    answer = http.post(f"{runner.service.url}/login", data=form, headers=headers, timeout=30)
+    assert answer.status_code == 303, answer.text
+    return answer.headers["Set-Cookie"].partition(";")[0]
+
+
+def _interrupted(runner: Runner, sandbox_id: str) -> None:
+    """The agent was interrupted once, and its sandbox runs; pressed again, nothing runs any more, whatever died."""
+    path = conversation_path(runner, "interrupt")
+    has_passed_on_once(runner, sandbox_id, path)
+    assert _status(runner, sandbox_id) == Status.RUNNING
+    _press_stop(runner, sandbox_id)
+    eventually(runner.is_at_rest)
+    assert count_requests(runner, sandbox_id, path) == 1
+
+
+def _status(runner: Runner, sandbox_id: str) -> str:
+    with runner.service.database.reading() as session:
+        return session.get_one(Sandbox, sandbox_id).status
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _list_files(runner: Runner, sandbox_id: str) -> None:
+    """A list of files is the outcome of a shell command."""
+    COMMANDS[sandbox_id] = count_requests(runner, sandbox_id, BASH)
+    runner.answers.append(_ask_for_files(runner))
+
+
+def _ask_for_files(runner: Runner) -> httpx.Response | None:
+    return ask(runner, "GET", f"{CONVERSATIONS}/{conversation_id(runner)}/files?path=/workspace")
+
+
+def _run_at_most_once(runner: Runner, sandbox_id: str) -> None:
+    """The command was run at most once; asked again, it is answered."""
+    has_passed_on_once(runner, sandbox_id, BASH, before=COMMANDS.pop(sandbox_id))
+    again = _ask_for_files(runner)
+    assert again is not None
+    assert again.status_code == 200, again.text
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+OPERATIONS: Mapping[str, Operation] = {
+    "send-message": Operation(
+        owns=frozenset({f"POST {ROUTE}/send-message"}),
+        prepare=conversing,
+        act=_send_message,
+        verify=_said_at_most_once,
+    ),
+    "switch-profile": Operation(
+        owns=frozenset({f"POST {ROUTE}/switch_profile"}),
+        prepare=conversing,
+        act=_switch_profile,
+        verify=_switched("switch_profile", "switch_llm", {"profile_name": PROFILE}, MODEL),
+    ),
+    "switch-acp-model": Operation(
+        owns=frozenset({f"POST {ROUTE}/switch_acp_model"}),
+        prepare=conversing,
+        act=_switch_acp_model,
+        verify=_switched("switch_acp_model", "switch_acp_model", {"model": ACP_MODEL}, ACP_MODEL),
+    ),
+    "interrupt": Operation(
+        owns=frozenset({"POST /sandboxes/{sandbox_id}/pause"}),
+        prepare=conversing,
+        act=_press_stop,
+        verify=_interrupted,
+        writes=frozenset({"agent_server.interrupt"}),
+    ),
+    "list-files": Operation(
+        owns=frozenset({f"GET {ROUTE}/files"}), prepare=conversing, act=_list_files, verify=_run_at_most_once
+    ),
+}

@@ -1,0 +1,144 @@
+"""No write of the API to an agent server is without a point before and after it."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosedOK
+
+from api.agent_servers import AgentServers
+from api.traffic.exchange import Exchanges, Inbox
+from api.traffic.sockets import Sockets
+from api.traffic.visit import SAFE_METHODS, Visit
+from shared import failpoints
+from tests.drills.faults.api_writes import write_kinds
+from tests.factories import VAULT
+from tests.services.directories import REPOSITORY
+
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+LIBRARIES = re.compile(
+    r"^\s*(?:import|from) (?:httpx|httpcore|websockets|aiohttp|requests|urllib3|urllib\.request|http\.client)\b",
+    re.MULTILINE,
+)
+# What can speak HTTP, or a websocket, must import one of these. By what its writes are seen, or why it writes nothing.
+SPEAKERS: Mapping[str, str] = {
+    "api/agent_servers.py": "test_each_write_to_an_agent_server_has_points",
+    "api/traffic/exchange.py": "test_each_write_on_the_sandbox_path_has_points",
+    "api/traffic/sockets.py": "test_each_frame_has_points",
+    "api/traffic/resending.py": "only the name of a type; it reads",
+    "api/git/client.py": "git hosts are only read",
+    "api/git/network.py": "connections of `api.git.client`",
+    "worker/agent_server.py": "tests.drills.faults.test_points_cover_writes",
+    "worker/patience.py": "connections of `worker.agent_server`",
+    "worker/parts.py": "only the name of a type",
+    "worker/refusal_texts.py": "only the name of a type",
+    "worker/engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
+}
+
+Send = Callable[[httpx.AsyncBaseTransport], Awaitable[object]]
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    met: list[str] = []
+    monkeypatch.setattr(failpoints, "_act", met.append)
+    failpoints.begin("test")
+    return met
+
+
+def met_around(met: list[str], send: Send) -> tuple[list[str], list[str]]:
+    """The points met before the request is on its way, and after."""
+    before: list[str] = []
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        before.extend(met)
+        return httpx.Response(200, json={})
+
+    async def run() -> None:
+        await send(httpx.MockTransport(answer))
+
+    asyncio.run(run())
+    return before, met[len(before) :]
+
+
+def points(kind: str) -> tuple[list[str], list[str]]:
+    return [f"test/1/{kind}.before"], [f"test/1/{kind}.after"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -> None:
+    async def send(transport: httpx.AsyncBaseTransport) -> None:
+        servers = AgentServers(VAULT)
+        servers._client = httpx.AsyncClient(transport=transport)
+        await servers.ask_at("http://agent", "key", method, "/api/conversations/1/events")
+        await servers.close()
+
+    expected: tuple[list[str], list[str]] = ([], []) if method == "GET" else points("agent_server.events")
+    assert met_around(met, send) == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_write_on_the_sandbox_path_has_points(method: str, met: list[str]) -> None:
+    visit = Visit("s" * 32, method, b"/api", [], "http", None, session_key="key", api_key=None)
+    seen: Any = SimpleNamespace(id="s", exposed_urls=[{"name": "AGENT_SERVER", "url": "http://agent"}])
+    here: Any = SimpleNamespace(vault=VAULT)
+    part: Any = None
+
+    async def send(transport: httpx.AsyncBaseTransport) -> None:
+        exchanges = Exchanges(here, part, part, part)
+        exchanges._transport = transport  # type: ignore[assignment]
+        await exchanges._send(visit, seen, Inbox(visit, part))
+
+    expected: tuple[list[str], list[str]] = ([], []) if method in SAFE_METHODS else points("agent_server.forward")
+    assert met_around(met, send) == expected
+
+
+def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[str, list[str]]] = []
+    frames = iter([{"type": "websocket.receive", "text": "hello"}])
+
+    class Server:
+        close_code, close_reason = 1000, ""
+
+        async def send(self, frame: str) -> None:
+            sent.append((frame, list(met)))
+
+    async def receive() -> dict[str, str]:
+        try:
+            return next(frames)
+        except StopIteration:
+            raise ConnectionClosedOK(None, None) from None
+
+    async def rouse(_sockets: Sockets, _visit: Visit) -> None:
+        pass
+
+    monkeypatch.setattr(Sockets, "_rouse", rouse)
+    nowhere: Any = SimpleNamespace(vault=VAULT, agent_servers=None)
+    sockets = Sockets(nowhere, *[nowhere] * 3)
+    asyncio.run(sockets._pass_up(nowhere, receive, Server()))  # type: ignore[arg-type]
+    before, after = points("agent_server.send_frame")
+    assert (sent, met) == ([("hello", before)], before + after)
+
+
+def test_everything_that_can_speak_is_known() -> None:
+    files = [file for part in ("api", "worker", "shared") for file in (REPOSITORY / part).rglob("*.py")]
+    assert {str(file.relative_to(REPOSITORY)) for file in files if LIBRARIES.search(file.read_text())} == set(SPEAKERS)
+
+
+SOURCE = """
+async def say(here, sandbox):
+    path = f"/api/conversations/{sandbox}/events"
+    await here.agent_servers.ask(sandbox, "POST", path, json={})
+    await here.agent_servers.ask(sandbox, "GET", f"/api/conversations/{sandbox}/search")
+    await here.agent_servers.ask_at("http://agent", "key", "POST", "/api/hooks")
+"""
+
+
+def test_calls_that_write_are_found_in_the_source() -> None:
+    assert write_kinds(SOURCE) == {"agent_server.events", "agent_server.hooks"}
+    with pytest.raises(AssertionError, match="is not known"):
+        write_kinds(SOURCE.replace("/events", "/{events}"))
