@@ -30,7 +30,7 @@ def record_recovery(runner: Runner, operation: Operation, first: Point) -> list[
 
 
 def die_twice(runner: Runner, operation: Operation, first: Point, second: Point) -> bool:
-    """Whether a process died at the second point too, while what the first death had broken off was carried out."""
+    """Whether a process died at the second point too: the same one in its recovery, the other one as it comes by."""
     return _until_met(lambda: _die_twice(runner, operation, first, second))
 
 

@@ -38,8 +38,9 @@ WIDTH = 4
 WISHES = ("start", "pause", "resume", "delete")
 
 EXPLANATION = (
-    "A process is killed at a point of the operation and restarted; while what it broke off is carried out, a process",
-    "is killed at a second point, and restarted. Then the clients' history, the store and the engine are compared.",
+    "A process is killed at a point of the operation and restarted. A process is killed at a second point, too: the",
+    "same one while it carries out what was broken off, or the other one whenever it meets its point. It is restarted,",
+    "and the clients' history, the store and the engine are compared.",
 )
 
 
