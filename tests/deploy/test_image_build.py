@@ -1,0 +1,102 @@
+"""`deploy/image/build`: which Debian the images are made from, and what is said where there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.machine import Done, Machine
+
+DEBOOTSTRAP = "/usr/sbin/debootstrap"
+# As far as the script reads what debootstrap makes.
+DEBIAN = """
+mkdir -p "$3/etc/apt"
+echo "deb http://mirror.example/debian trixie main" >"$3/etc/apt/sources.list"
+"""
+UNREACHABLE = "no registry within reach: making Debian with debootstrap instead\n"
+PULLED, MADE = "debian:trixie-slim", "agent-workspace/debian:trixie"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path)
+    machine.stub("debootstrap", DEBIAN, at=machine.elsewhere(DEBOOTSTRAP))
+    return machine
+
+
+def build(machine: Machine, image: str = "base", *, root: bool = True, **variables: str) -> Done:
+    return machine.run("image/build", image, root=root, **variables)
+
+
+def bases(machine: Machine) -> list[str]:
+    """What each image was built on."""
+    found = [call.split("DEBIAN=")[1].split()[0] for call in machine.calls("docker") if "DEBIAN=" in call]
+    assert len(found) == len([call for call in machine.calls("docker") if call.startswith("docker build")])
+    return found
+
+
+def test_registry_within_reach_gives_debian(machine: Machine) -> None:
+    done = build(machine, root=False, REGISTRY="1")
+    assert (done.status, done.complaint) == (0, "")
+    assert done.said.startswith(f"pulling {PULLED}\nbuilding agent-workspace/base:trixie\n")
+    assert (bases(machine), machine.calls("debootstrap")) == ([PULLED], [])
+
+
+@pytest.mark.parametrize("variables", [{}, {"PULL_HANGS": "1", "AW_PULL_DEADLINE": "0.5"}])
+def test_unreachable_registry_leads_to_debootstrap(machine: Machine, variables: dict[str, str]) -> None:
+    mirror = {"AW_DEBIAN_MIRROR": "http://mirror.example/debian"}
+    done = machine.run("image/build", "base", root=True, **mirror, **variables)
+    assert (done.status, done.complaint) == (0, "")
+    assert done.said.startswith(f"pulling {PULLED}\n{UNREACHABLE}importing it into the engine\nbuilding ")
+    [call] = machine.calls("debootstrap")
+    assert call.startswith("debootstrap --variant=minbase trixie ")
+    assert call.endswith("/root http://mirror.example/debian")
+    assert f"docker import - {MADE}" in machine.calls("docker")
+    assert bases(machine) == [MADE]
+
+
+def test_debian_that_was_made_before_is_used_again(machine: Machine) -> None:
+    (machine.state / "images" / MADE.replace("/", "_")).touch()
+    assert build(machine, root=False).status == 0
+    assert (bases(machine), machine.calls("debootstrap")) == ([MADE], [])
+
+
+def test_unreachable_registry_without_root_says_what_helps(machine: Machine) -> None:
+    done = build(machine, root=False)
+    assert (done.status, done.said) == (1, f"pulling {PULLED}\n{UNREACHABLE}")
+    words = f"Only root can make Debian with debootstrap. Or pull {PULLED}, or name another in AW_DEBIAN_IMAGE."
+    assert done.complaint == f"\n{words}\n"
+
+
+def test_failing_debootstrap_names_its_mirror(machine: Machine) -> None:
+    machine.stub("debootstrap", "echo E: no route; exit 1", at=machine.elsewhere(DEBOOTSTRAP))
+    done = build(machine)
+    assert (done.status, "E: no route" in done.said, bases(machine)) == (1, True, [])
+    assert done.complaint == "\ndebootstrap failed; is its mirror within reach? (AW_DEBIAN_MIRROR names another)\n"
+
+
+def test_missing_debootstrap_is_installed(machine: Machine) -> None:
+    place = machine.elsewhere(DEBOOTSTRAP)
+    place.rename(place.with_name("kept"))
+    machine.stub("apt-get", f'[ "$1" = update ] || cp "{place.with_name("kept")}" "{place}"')
+    assert build(machine).status == 0
+    assert machine.calls("apt-get")[1].endswith(" debootstrap")
+    assert bases(machine) == [MADE]
+
+
+def test_missing_debootstrap_without_apt_is_named(machine: Machine) -> None:
+    machine.elsewhere(DEBOOTSTRAP).unlink()
+    machine.remove("apt-get")
+    done = build(machine)
+    assert done.status == 1
+    assert "apt-get install --no-install-recommends debootstrap\n" in done.complaint
+
+
+def test_image_nobody_knows_is_refused(machine: Machine) -> None:
+    done = build(machine, "sandbux")
+    words = "no image called sandbux; there are: base, sandbox, tiny, clients"
+    assert (done.status, done.complaint, machine.calls("docker")) == (1, f"\n{words}\n", [])
+
+
+def test_failing_build_is_named(machine: Machine) -> None:
+    done = build(machine, REGISTRY="1", BUILD_FAILS="1")
+    assert (done.status, done.complaint) == (1, "\nbuilding agent-workspace/base:trixie failed: see above\n")

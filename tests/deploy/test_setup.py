@@ -1,0 +1,140 @@
+"""`deploy/setup` and what it calls, on machines that lack something."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.machine import Machine
+
+NEEDS_ROOT = """
+This machine lacks packages, and only root on Debian can add them here. Install them with
+    apt-get update && apt-get install --no-install-recommends {packages}
+and run the command again.
+"""
+INSTALL = "apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--force-confold"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+class TestSetup:
+    def test_machine_with_everything_is_left_alone(self, machine: Machine) -> None:
+        first = machine.run("setup")
+        assert (first.status, first.complaint) == (0, "")
+        assert first.said == "making the Python environment in .venv\n"
+        second = machine.run("setup")
+        assert (second.status, second.said, second.complaint) == (0, "", "")
+        assert machine.calls("apt-get", "dockerd") == []
+        assert len(machine.calls("uv")) == 2  # the packages and the project, the first time
+
+    @pytest.mark.parametrize(
+        ("missing", "mode", "packages"),
+        [
+            (("git",), "", "git"),
+            (("npm",), "page", "npm"),
+            (("git", "npm"), "page", "git npm"),
+        ],
+    )
+    def test_missing_package_without_root_is_named(
+        self, machine: Machine, missing: tuple[str, ...], mode: str, packages: str
+    ) -> None:
+        machine.remove(*missing)
+        done = machine.run("setup", *mode.split())
+        assert (done.status, done.said, done.complaint) == (1, "", NEEDS_ROOT.format(packages=packages))
+        assert machine.calls("apt-get", "uv") == []
+
+    def test_missing_npm_does_not_matter_without_the_page(self, machine: Machine) -> None:
+        machine.remove("npm")
+        assert machine.run("setup").status == 0
+
+    def test_missing_venv_module_without_root_is_named(self, machine: Machine) -> None:
+        done = machine.run("setup", VENV_STATUS="1")
+        assert (done.status, done.complaint) == (1, NEEDS_ROOT.format(packages="python3-venv"))
+
+    def test_missing_package_is_installed_by_root(self, machine: Machine) -> None:
+        machine.remove("git")
+        done = machine.run("setup", root=True)
+        assert (done.status, done.complaint) == (0, "")
+        assert done.said.splitlines()[0] == "installing from Debian: git"
+        assert machine.calls("apt-get") == ["apt-get update -q", f"{INSTALL} git"]
+
+    def test_missing_apt_is_as_good_as_missing_root(self, machine: Machine) -> None:
+        machine.remove("git", "apt-get")
+        done = machine.run("setup", root=True)
+        assert (done.status, done.complaint) == (1, NEEDS_ROOT.format(packages="git"))
+
+    def test_failing_pip_ends_it(self, machine: Machine) -> None:
+        machine.stub("recorder", "echo no network; exit 1")
+        done = machine.run("setup")
+        assert (done.status, done.complaint) == (1, "\npip could not install uv: see above\n")
+        assert "no network" in done.said
+
+
+class TestInstallPackages:
+    def test_nothing_to_install_needs_no_root(self, machine: Machine) -> None:
+        done = machine.run("install-packages")
+        assert (done.status, done.said, done.complaint, machine.calls("apt-get")) == (0, "", "", [])
+
+    @pytest.mark.parametrize(
+        ("failing", "words"),
+        [("update", "apt-get update failed: see above"), ("install", "apt-get could not install: npm git")],
+    )
+    def test_failing_apt_is_named(self, machine: Machine, failing: str, words: str) -> None:
+        machine.stub("apt-get", f'[ "$1" != {failing} ] || {{ echo "E: no such mirror"; exit 100; }}')
+        done = machine.run("install-packages", "npm", "git", root=True)
+        assert (done.status, done.complaint) == (1, f"\n{words}\n")
+        assert "E: no such mirror" in done.said
+
+    def test_postgresql_gets_no_cluster_of_its_own(self, machine: Machine) -> None:
+        assert machine.run("install-packages", "postgresql", root=True).status == 0
+        file = machine.elsewhere("/etc/postgresql-common") / "createcluster.conf"
+        assert file.read_text() == "create_main_cluster = false\n"
+
+
+class TestEngine:
+    def test_stopped_engine_without_root_says_what_to_start(self, machine: Machine) -> None:
+        machine.stop_engine()
+        done = machine.run("setup")
+        socket = machine.elsewhere("/var/run/docker.sock")
+        assert (done.status, done.said) == (1, "")
+        assert done.complaint == (
+            f"\nNo Docker Engine answers at {socket}, or somebody may not use it. As root:\n"
+            "    systemctl start docker           # or: dockerd\n"
+            "    usermod -aG docker somebody     # then log in again\n"
+        )
+
+    def test_stopped_engine_elsewhere_is_not_ours_to_start(self, machine: Machine) -> None:
+        machine.stop_engine()
+        done = machine.run("setup", root=True, AW_DOCKER_HOST="tcp://engine.example:2376")
+        assert (done.status, machine.calls("dockerd", "systemctl")) == (1, [])
+        assert done.complaint == (
+            "\nNo Docker Engine answers at tcp://engine.example:2376. Start it, or unset AW_DOCKER_HOST and"
+            " DOCKER_HOST.\n"
+        )
+
+    def test_stopped_engine_is_started_by_root(self, machine: Machine) -> None:
+        machine.stop_engine()
+        done = machine.run("engine", root=True)
+        assert (done.status, done.complaint) == (0, "")
+        assert done.said == "starting the Docker Engine\nthe Docker Engine answers\n"
+        assert machine.calls("dockerd", "systemctl") == ["dockerd "]
+
+    def test_stopped_engine_is_started_by_systemd_where_there_is_one(self, machine: Machine) -> None:
+        machine.stop_engine()
+        machine.elsewhere("/run/systemd/system").mkdir(parents=True)
+        machine.stub("systemctl", 'touch "$STATE/engine"')
+        assert machine.run("engine", root=True).status == 0
+        assert machine.calls("dockerd", "systemctl") == ["systemctl start docker"]
+
+    def test_engine_that_never_answers_is_quoted(self, machine: Machine) -> None:
+        machine.stop_engine()
+        machine.stub("dockerd", "echo cannot mount")
+        script = machine.deploy / "engine"
+        script.write_text(script.read_text().replace("DEADLINE=60", "DEADLINE=1"))
+        (machine.project / "var" / "log").mkdir(parents=True)
+        done = machine.run("engine", root=True)
+        assert (done.status, done.said) == (1, "starting the Docker Engine\n")
+        words = "The Docker Engine did not answer within 1 s. Its last words:\ncannot mount"
+        assert done.complaint == f"\n{words}\n"
