@@ -101,6 +101,16 @@ def unmask_servers(config: Mapping[str, Any], stored: Mapping[str, Any] | None) 
     }
 
 
+def mask_told(servers: Mapping[Any, Any]) -> dict[Any, Any]:
+    """An agent server's map of names to servers without the credentials in URLs: it masks only the others itself."""
+    return {
+        name: server | {"url": mask_url(server["url"])}
+        if isinstance(server, dict) and isinstance(server.get("url"), str)
+        else server
+        for name, server in servers.items()
+    }
+
+
 def mask_url(url: str) -> str:
     """The URL without what looks like a credential in it."""
     return SECRET_PARAMETER.sub(rf"\g<1>{MASK}", USER_INFO.sub(MASK, url))

@@ -13,6 +13,7 @@ from shared.conversation_metrics import combine, latest
 from shared.documents import check_document, clean_text
 from shared.errors import Invalid
 from shared.ids import parse_id
+from shared.mcp_servers import mask_told
 from shared.models import Conversation, Event
 
 # `deleting` is left out: it says that the agent server forgets the conversation, and we don't (wire contract 1.11).
@@ -85,7 +86,7 @@ def read_event(body: Any) -> EventReport:
         raise ValueError("an event is an object")  # noqa: TRY004 - ValueError is what Pydantic turns into a 422
     check_document(body)
     kind, timestamp = _name(body, "kind"), _required_time(body, "timestamp")
-    return EventReport(_name(body, "id"), kind, timestamp, body, _read_change(kind, timestamp, body))
+    return EventReport(_name(body, "id"), kind, timestamp, _mask(body), _read_change(kind, timestamp, body))
 
 
 def read_conversation(body: Any) -> ConversationReport:
@@ -144,6 +145,16 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         if report.execution_status is not None:
             changes |= {"execution_status": report.execution_status, "execution_status_at": report.at}
     return changes
+
+
+def _mask(body: dict[str, Any]) -> dict[str, Any]:
+    """The event without what the agent server shows in clear: credentials in the URLs of MCP servers."""
+    match body:
+        case {"key": "full_state", "value": {"agent": {"mcp_config": {**servers}} as agent} as state}:
+            return body | {"value": state | {"agent": agent | {"mcp_config": mask_told(servers)}}}
+        case {"key": "agent", "value": {"mcp_config": {**servers}} as agent}:
+            return body | {"value": agent | {"mcp_config": mask_told(servers)}}
+    return body
 
 
 def _read_change(kind: str, at: datetime, body: dict[str, Any]) -> Report | None:

@@ -1,0 +1,112 @@
+"""Searches for secrets in what processes, engine, broker and database show; each place must also hold a known text.
+
+A search that can't find anything proves nothing, so that each `Place` names what is allowed to be there and must be
+found by the same search.
+"""
+
+import base64
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from sqlalchemy import make_url, text
+from sqlmodel import SQLModel
+
+from shared.database import Database
+from tests.services.valkey import Valkey
+
+
+@dataclass(frozen=True)
+class Place:
+    """Everything that was found in one place, and what is allowed there: the proof that the search can find it."""
+
+    name: str
+    content: str
+    control: str
+
+
+def assert_hidden(secrets: Mapping[str, str], place: Place) -> None:
+    """Fail if one of the secrets is there, as it is or in base64, or if the control is not."""
+    assert is_in(place.control, place.content), f"{place.name}: the search does not find {place.control!r}"
+    found = [name for name, secret in secrets.items() if is_in(secret, place.content)]
+    assert not found, f"{place.name} holds: {found}"
+
+
+def is_in(wanted: str, content: str) -> bool:
+    return any(form in content for form in (wanted, *in_base64(wanted)))
+
+
+def in_base64(wanted: str) -> list[str]:
+    """What of a text is the same in base64 whatever stands before and behind it, for each of the three alignments."""
+    forms = []
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + wanted.encode()).decode().rstrip("=")
+        first = -(-before * 8 // 6)  # characters that bits of what stands before are in
+        last = (before + len(wanted)) * 8 // 6
+        forms.append(encoded[first:last])
+    return forms
+
+
+@contextmanager
+def monitored(valkey: Valkey) -> Iterator[list[str]]:
+    """Every command that the broker is sent meanwhile, as text."""
+    seen: list[str] = []
+    with valkey.client() as known:
+        path = known.connection_pool.connection_kwargs["path"]
+    with redis.Redis(unix_socket_path=path, socket_timeout=None) as client, client.monitor() as monitor:
+        end = "end-of-the-monitor"
+
+        def watch() -> None:
+            for command in monitor.listen():
+                seen.append(command["command"])
+                if end in command["command"]:
+                    return
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            with valkey.client() as other:
+                other.echo(end)
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+def stored_text(database: Database, url: str) -> str:
+    """The database at rest: SQLite's files byte by byte, PostgreSQL's rows as text."""
+    if url.startswith("sqlite"):
+        file = Path(str(make_url(url).database))
+        return "".join(path.read_bytes().decode("latin-1") for path in file.parent.glob(f"{file.name}*"))
+    rows: list[str] = []
+    with database.engine.connect() as connection:
+        for table in SQLModel.metadata.sorted_tables:
+            rows += connection.execute(text(f'SELECT t::text FROM "{table.name}" t')).scalars().all()
+    return "\n".join(rows)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
+    found = [pid]
+    for member in found:
+        found += [child for child, parent in parents.items() if parent == member]
+    return found
+
+
+def environment_of(pid: int) -> str:
+    return (Path("/proc") / str(pid) / "environ").read_bytes().decode(errors="replace")
+
+
+def command_line_of(pid: int) -> str:
+    return (Path("/proc") / str(pid) / "cmdline").read_bytes().decode(errors="replace")
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return -1
