@@ -1,0 +1,213 @@
+"""The database away (PostgreSQL stopped) or locked (SQLite, beyond its busy timeout), while everything else goes on."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import make_url
+from sqlmodel import col, select
+
+from deploy.demo.scripted_model import Finish, Gate, RunCommand, Script, ScriptedModel, Wait
+from shared.models import Event
+from tests.api.agent_reports import told_event
+from tests.integration.conftest import MODEL_KEY
+from tests.integration.test_main_job import REQUEST
+from tests.services import http
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
+from tests.services.postgres import Postgres
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Client, Service
+from tests.waiting import eventually
+
+# The promise: within this time of the last fault, store and engines agree.
+RECOVERY_SECONDS = 30.0
+LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A way to take the database away: for the length of `lasts`, which ends no sooner than requests have failed."""
+
+    reads_fail: bool
+    lasts: Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def trouble(database_url: str, request: pytest.FixtureRequest) -> Trouble:
+    if database_url.startswith("sqlite"):
+        file = str(make_url(database_url).database)
+        return Trouble(reads_fail=False, lasts=lambda: locked_by_another_process(file))
+    server: Postgres = request.getfixturevalue("postgres_server")
+    return Trouble(reads_fail=True, lasts=lambda: stopped(server))
+
+
+@contextmanager
+def locked_by_another_process(file: str) -> Iterator[None]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", LOCK, file], stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        began = time.monotonic()
+        yield
+        assert time.monotonic() - began > 10, "the lock was held for less than the busy timeout"
+        holder.communicate()
+    assert holder.returncode == 0
+
+
+@contextmanager
+def stopped(server: Postgres) -> Iterator[None]:
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """Holds the agent back until the database is away."""
+    return Gate()
+
+
+@pytest.fixture
+def alice(installed: Service, engine: PrivateEngine, gate: Gate) -> Iterator[Client]:
+    """A user of the running service, whose agent waits at the gate."""
+    installed.prepare(SANDBOX_IMAGE, TINY_IMAGE)
+    installed.start_api()
+    installed.start_worker()
+    script = Script([Wait(gate, RunCommand("echo done > done.txt")), Finish("Done.")], title="Work")
+    with (
+        ScriptedModel({"openai/worker": script}, engine.gateway, api_key=MODEL_KEY) as model,
+        installed.user("alice") as alice,
+    ):
+        settings = {"llm_model": "openai/worker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
+        assert alice.post("/api/settings", json=settings).status_code == 200
+        yield alice
+
+
+def test_database_away_answers_503_and_loses_nothing(
+    installed: Service, alice: Client, engine: PrivateEngine, gate: Gate, trouble: Trouble
+) -> None:
+    conversation = start_conversation(alice, gate)
+    paused, deleted = [alice.start_sandbox(TINY_IMAGE) for _ in range(2)]
+    for sandbox_id in (paused, deleted):
+        alice.await_sandbox(sandbox_id, "RUNNING")
+    installed.freeze_between_writes("worker")  # so that nothing of the three is carried out before the database goes
+    started = alice.start_sandbox(TINY_IMAGE)
+    assert alice.post(f"/api/v1/sandboxes/{paused}/pause").status_code == 200
+    assert alice.delete(f"/api/v1/sandboxes/{deleted}").status_code == 200
+
+    own_event = told_event(source="user")
+    with trouble.lasts():
+        installed.wake("worker")
+        with ThreadPoolExecutor(8) as pool:
+            refused = [pool.submit(ask) for ask in writes(alice, paused)]
+            refused.append(pool.submit(report, installed, conversation, own_event))
+            assert_ready_tells(installed, trouble)
+            assert_reads(alice, trouble)
+            gate.open()
+            told = eventually(lambda: events_at_agent_server(conversation), deadline_seconds=30)
+        for answer in refused:
+            assert_unavailable(answer.result())
+
+    recovered = time.monotonic()
+    eventually(lambda: http.get(f"{installed.url}/ready", timeout=5).status_code == 200, deadline_seconds=10)
+    eventually(lambda: as_wished(alice, paused=paused, deleted=deleted, started=started), deadline_seconds=60)
+    for _ in range(2):  # sent again, as an agent server does, and once too often
+        assert report(installed, conversation, own_event).status_code == 200
+    wanted = {own_event["id"], *told}
+    eventually(lambda: wanted <= set(stored_events(installed, conversation["id"])), deadline_seconds=60)
+    assert time.monotonic() - recovered < RECOVERY_SECONDS
+
+    stored = stored_events(installed, conversation["id"])
+    assert len(stored) == len(set(stored))
+    eventually(lambda: listed(alice, conversation["id"])["execution_status"] == "finished")
+    names = sorted(f"aw-{sandbox_id}" for sandbox_id in (paused, started, conversation["sandbox_id"]))
+    assert sorted(engine.containers()) == sorted(engine.volumes()) == names
+
+
+def start_conversation(alice: Client, gate: Gate) -> dict[str, Any]:
+    """A conversation whose agent waits at the gate, as the lists show it."""
+    task = alice.await_start(alice.start_conversation(**REQUEST))
+    assert gate.reached.wait(30)
+    return listed(alice, str(task["app_conversation_id"]))
+
+
+def writes(alice: Client, sandbox_id: str) -> list[Callable[[], httpx.Response]]:
+    return [
+        lambda: alice.post("/api/v1/sandboxes"),
+        lambda: alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume"),
+        lambda: alice.post("/api/settings", json={"language": "en"}),
+        lambda: alice.post("/api/v1/app-conversations", json=REQUEST),
+    ]
+
+
+def report(service: Service, conversation: dict[str, Any], event: dict[str, Any]) -> httpx.Response:
+    """What an agent server does for an event."""
+    url = f"{service.url}/api/v1/webhooks/events/{conversation['id']}"
+    return http.post(url, json=[event], headers=session_key(conversation), timeout=60)
+
+
+def assert_unavailable(answer: httpx.Response) -> None:
+    assert answer.status_code == 503, (answer.request.url, answer.text)
+    assert int(answer.headers["Retry-After"]) > 0
+    assert set(answer.json()) == {"detail"}
+
+
+def assert_ready_tells(service: Service, trouble: Trouble) -> None:
+    answer = http.get(f"{service.url}/ready", timeout=30)
+    if trouble.reads_fail:
+        assert_unavailable(answer)
+    else:
+        assert answer.status_code == 200
+    assert http.get(f"{service.url}/alive", timeout=5).status_code == 200
+
+
+def assert_reads(alice: Client, trouble: Trouble) -> None:
+    """SQLite's readers do not wait for a writer; without PostgreSQL there is nothing to be read."""
+    for path in ("/api/v1/sandboxes/search", "/api/v1/app-conversations/search", "/api/v1/settings"):
+        answer = alice.get(path)
+        if trouble.reads_fail:
+            assert_unavailable(answer)
+        else:
+            assert answer.status_code == 200, answer.text
+
+
+def events_at_agent_server(conversation: dict[str, Any]) -> list[str]:
+    """The ids of its events, asked at its own URL; empty until its agent has finished."""
+    url, headers = f"{conversation['conversation_url']}/events/search", session_key(conversation)
+    items = http.get(url, params={"limit": 100}, headers=headers).json()["items"]
+    ended = any(item.get("key") == "execution_status" and item.get("value") == "finished" for item in items)
+    return [item["id"] for item in items] if ended else []
+
+
+def stored_events(service: Service, conversation_id: str) -> list[str]:
+    with service.database.reading() as session:
+        return list(session.exec(select(Event.id).where(col(Event.conversation_id) == conversation_id)).all())
+
+
+def session_key(conversation: dict[str, Any]) -> dict[str, str]:
+    return {"X-Session-API-Key": conversation["session_api_key"]}
+
+
+def listed(alice: Client, conversation_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = alice.read("/api/v1/app-conversations", ids=conversation_id)[0]
+    return found
+
+
+def as_wished(alice: Client, *, paused: str, deleted: str, started: str) -> bool:
+    found = [(alice.sandbox(sandbox_id) or {}).get("status") for sandbox_id in (paused, started, deleted)]
+    return found == ["PAUSED", "RUNNING", None]
