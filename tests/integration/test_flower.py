@@ -1,0 +1,170 @@
+"""Flower as `make run` starts it: where it listens, what it shows, and how it ends."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.secret_search import Place, assert_hidden, family
+from tests.services import http
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import free_port
+from tests.waiting import eventually
+
+# Not one that `make run` would build for itself.
+IMAGE = "flower/tiny:1"
+SANDBOXES = "/api/v1/sandboxes"
+LISTENING = "0A"  # the state in /proc/net/tcp
+CANARIES = {"model key": "canary-model-key-of-flower", "custom secret": "canary-custom-secret-of-flower"}
+
+
+@dataclass
+class Installation:
+    """The service under its supervisor."""
+
+    supervisor: subprocess.Popen[bytes]
+    url: str
+    flower_port: int
+    var: Path
+
+    @property
+    def flower(self) -> str:
+        return f"http://127.0.0.1:{self.flower_port}"
+
+    @property
+    def key(self) -> str:
+        return (self.var / "admin.key").read_text().strip()
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
+
+    def is_ready(self) -> bool:
+        assert self.supervisor.poll() is None, (self.var / "output").read_text()
+        return all(map(answers, (f"{self.url}/ready", f"{self.flower}/")))
+
+    def log(self) -> str:
+        return (self.var / "output").read_text()
+
+
+def answers(url: str) -> bool:
+    try:
+        return http.get(url, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture
+def installation(engine: PrivateEngine) -> Iterator[Installation]:
+    engine.docker("tag", TINY_IMAGE, IMAGE)
+    with short_directory("flower") as directory:
+        port, flower_port = free_port(), free_port()
+        environment = os.environ | {
+            "AW_VAR_DIR": str(directory),
+            "AW_PORT": str(port),
+            "AW_FLOWER_PORT": str(flower_port),
+            "AW_GATEWAY_HOST": engine.gateway,
+            "AW_DOCKER_HOST": engine.host,
+            "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
+        }
+        command = [sys.executable, "-m", "deploy.service"]
+        with (directory / "output").open("ab") as output:
+            supervisor = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output)
+        found = Installation(supervisor, f"http://127.0.0.1:{port}", flower_port, directory)
+        try:
+            eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
+            yield found
+        finally:
+            supervisor.send_signal(signal.SIGTERM)
+            supervisor.wait(90)
+            sys.stdout.write(found.log())  # shown with a failure
+
+
+def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Installation) -> None:
+    # On any other address of this machine somebody else may listen on the port; Flower's processes may not.
+    assert addresses_of(installation) == {("127.0.0.1", installation.flower_port)}
+    with installation.client() as client:
+        settings = {
+            "llm_model": "openai/none",
+            "llm_api_key": CANARIES["model key"],
+            "secrets_store": {"custom_secrets": {"KEY": {"secret": CANARIES["custom secret"]}}},
+        }
+        assert client.post("/api/settings", json=settings).status_code == 200
+        started = client.post("/api/v1/app-conversations", json={}, params={"wait": 60}).json()
+        sandbox_id = client.post(SANDBOXES, params={"wait": 60}).json()["id"]
+        session_key = client.get(f"{SANDBOXES}/{sandbox_id}").json()["session_api_key"]
+        for verb in ("pause", "resume"):
+            assert client.post(f"{SANDBOXES}/{sandbox_id}/{verb}", params={"wait": 60}).is_success
+        assert client.delete(f"{SANDBOXES}/{sandbox_id}", params={"wait": 60}).is_success
+    wanted = {"conversations.start", *(f"sandboxes.{verb}" for verb in ("start", "pause", "resume", "delete"))}
+    shown = eventually(lambda: tasks_of(installation, wanted), deadline_seconds=30)
+    secrets = CANARIES | {"API key": installation.key, "session key": session_key}
+    assert started["status"] == "ERROR"  # the tiny image holds no conversations: a failed job is shown, too
+    assert_hidden(secrets, Place("Flower", shown, control=sandbox_id))
+
+    installation.supervisor.send_signal(signal.SIGTERM)
+    assert installation.supervisor.wait(90) == 0
+    assert re.search(r"stopped: flower\.1 \((exit status 0|terminated by SIGTERM)\)", installation.log())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", installation.flower_port))
+
+
+def tasks_of(installation: Installation, wanted: set[str]) -> str:
+    """Flower's pages about every job, as text, once it knows jobs of all these names; else nothing."""
+    overview = http.get(f"{installation.flower}/tasks/datatable", params=DATATABLE).json()
+    names = {task["name"] for task in overview["data"]}
+    if not wanted <= names:
+        return ""
+    pages = [http.get(f"{installation.flower}/task/{task['uuid']}").text for task in overview["data"]]
+    workers = [http.get(f"{installation.flower}/{page}").text for page in ("", "workers", "tasks", "broker")]
+    return "\n".join([str(overview), *pages, *workers])
+
+
+# What the page of Flower's jobs asks its own server.
+DATATABLE = {
+    "draw": 1,
+    "start": 0,
+    "length": 100,
+    "search[value]": "",
+    "order[0][column]": 0,
+    "order[0][dir]": "asc",
+    "columns[0][data]": "name",
+}
+
+
+def addresses_of(installation: Installation) -> set[tuple[str, int]]:
+    """Where Flower's processes listen."""
+    inodes = {inode for pid in family(flower_pid(installation)) for inode in sockets_of(pid)}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and fields[9] in inodes:
+                found.add(read_address(fields[1]))
+    return found
+
+
+def flower_pid(installation: Installation) -> int:
+    [found] = re.findall(r"spawned: 'flower\.1' with pid (\d+)", installation.log())
+    return int(found)
+
+
+def sockets_of(pid: int) -> list[str]:
+    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return [link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")]
+
+
+def read_address(text: str) -> tuple[str, int]:
+    address, _, port = text.partition(":")
+    packed = b"".join(bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8))
+    family_of = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    return socket.inet_ntop(family_of, packed), int(port, 16)
