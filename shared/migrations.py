@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,13 +12,19 @@ import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import OperationalError
 
 log = structlog.get_logger()
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "deploy" / "migrations"
 # Any number will do: it is the lock's name among this database's advisory locks.
 POSTGRESQL_LOCK = 0x61772D6D6967
+# Less than PostgreSQL's deadlock_timeout, 1 s by default; between two attempts, requests go on.
+LOCK_MILLISECONDS = 300
+LOCK_PAUSE_SECONDS = 0.1
+LOCK_ATTEMPTS = 150
 SQLITE_PRAGMAS = (
     "busy_timeout=60000",
     "journal_mode=WAL",
@@ -32,6 +39,8 @@ def migrate(database_url: str) -> None:
     """
     with opened(database_url) as connection:
         before = revision(connection)
+        if before not in {None, _newest(connection)}:
+            _take_tables(connection)
         command.upgrade(configuration(connection), "head")
         after = revision(connection)
     if before == after:
@@ -64,6 +73,36 @@ def configuration(connection: Connection) -> Config:
 def revision(connection: Connection) -> str | None:
     """The last migration that the database has seen; None for an empty one."""
     return MigrationContext.configure(connection).get_current_revision()
+
+
+def _newest(connection: Connection) -> str | None:
+    return ScriptDirectory.from_config(configuration(connection)).get_current_head()
+
+
+def _take_tables(connection: Connection) -> None:
+    """Lock every table before the first change, so that no request of a running service is undone by a deadlock.
+
+    PostgreSQL ends a deadlock after 1 s, and chooses by chance who loses. Whoever waits for less time gives up first.
+
+    Raises:
+        OperationalError: the tables were never free together.
+    """
+    if connection.dialect.name != "postgresql":
+        return  # SQLite's writers take turns anyway
+    quote = connection.dialect.identifier_preparer.quote
+    tables = ", ".join(map(quote, inspect(connection).get_table_names()))
+    for left in reversed(range(LOCK_ATTEMPTS)):
+        try:
+            with connection.begin_nested():
+                connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_MILLISECONDS}"))
+                connection.execute(text(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE"))
+                connection.execute(text("SET LOCAL lock_timeout = DEFAULT"))
+        except OperationalError:
+            if not left:
+                raise
+            time.sleep(LOCK_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _engine(database_url: str) -> Engine:

@@ -52,11 +52,11 @@ class Load:
                 self.ask("GET", f"{SANDBOXES}/search")
             self.ask("DELETE", f"{SANDBOXES}/{sandbox_id}")
 
-    def ask(self, method: str, path: str) -> dict[str, Any]:
+    def ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         self.requests += 1
         headers = {} if self.keeps_connections else {"Connection": "close"}
         try:
-            answer = self.client.request(method, path, headers=headers)
+            answer = self.client.request(method, path, headers=headers, **options)
         except httpx.TransportError as error:
             self.failures.append(f"{method} {path}: {error!r}")
             return {}

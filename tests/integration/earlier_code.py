@@ -1,0 +1,62 @@
+"""The newest earlier commit with an older schema, from the history of the repository, and commands run on a tree."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+
+from tests.services import processes
+from tests.services.directories import REPOSITORY
+
+VERSIONS = "deploy/migrations/versions"
+COMMAND_LINE = "from shared.cli import main; main()"
+
+
+def find_earlier_commit() -> str:
+    """The newest commit, from HEAD backwards, whose migrations are not those of the working tree.
+
+    Raises:
+        RuntimeError: the history doesn't reach back to one: the clone is shallow, or the schema never changed.
+    """
+    if _git("rev-parse", "--is-shallow-repository").strip() == "true":
+        raise RuntimeError("this clone is shallow: fetch its whole history (git fetch --unshallow)")
+    now = {path.name for path in (REPOSITORY / VERSIONS).glob("*.py")}
+    changed = _git("log", "--format=%H^", "--first-parent", "--", VERSIONS).split()
+    for commit in ("HEAD", *changed[:-1]):  # the first commit of all has no parent with migrations
+        names = {Path(name).name for name in _git("ls-tree", "--name-only", commit, f"{VERSIONS}/").split()}
+        if {name for name in names if name.endswith(".py")} != now:
+            return _git("rev-parse", commit).strip()
+    raise RuntimeError("no earlier commit has an older schema")
+
+
+def check_out(commit: str, directory: Path) -> None:
+    """Write the tree of a commit into the directory, without touching the clone."""
+    packed = subprocess.run(["git", "-C", REPOSITORY, "archive", commit], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=BytesIO(packed)) as archive:
+        archive.extractall(directory, filter="data")
+
+
+def start(tree: Path, module: str, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process of that tree's code."""
+    return processes.start([sys.executable, "-m", module], log, environment=_environment(tree, environment))
+
+
+def run_command_line(tree: Path, *arguments: str, environment: Mapping[str, str]) -> str:
+    """What `agent-workspace` of that tree prints."""
+    command = [sys.executable, "-c", COMMAND_LINE, *arguments]
+    done = subprocess.run(
+        command, cwd="/", env=_environment(tree, environment), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _environment(tree: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(tree), **environment}
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,190 @@
+"""An update with a migration, under load: the code before it works on the new schema until it is replaced."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.earlier_code import check_out, find_earlier_commit, run_command_line, start
+from tests.integration.test_rolling_restart import SANDBOXES, Load
+from tests.services import http
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.engine import TINY_IMAGE
+from tests.services.postgres import Postgres
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import free_port
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+# Not one that the service would build for itself.
+IMAGE = "earlier-code/tiny:1"
+SETTINGS = {"llm_model": "openai/none", "llm_api_key": "key", "llm_base_url": "http://127.0.0.1:9"}
+MESSAGE = {"initial_message": {"content": [{"type": "text", "text": "hello"}]}}
+
+
+class Conversations(Load):
+    """Somebody who starts conversations, reads lists, and deletes the sandboxes."""
+
+    def run(self, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            self.ask("POST", "/api/settings", json=SETTINGS)
+            task = self.ask("POST", "/api/v1/app-conversations", params={"wait": 60}, json=MESSAGE)
+            if task.get("status") != "READY":
+                self.failures.append(str(task))
+                continue
+            self.made.append(task["sandbox_id"])
+            shown = self.ask("GET", f"/api/v1/app-conversations/{task['app_conversation_id']}")
+            if shown.get("sandbox_id") != task["sandbox_id"]:
+                self.failures.append(str(shown))
+            self.ask("GET", "/api/v1/app-conversations/search")
+            self.ask("DELETE", f"{SANDBOXES}/{task['sandbox_id']}")
+
+
+@dataclass
+class Code:
+    """An API process and a worker of one tree."""
+
+    name: str
+    tree: Path
+    directory: Path
+    environment: dict[str, str]
+    port: int = field(default_factory=free_port)
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        environment = self.environment | {"AW_PORT": str(self.port)}
+        for module in ("worker", "api"):
+            self.running[module] = start(self.tree, module, self.directory / f"{self.name}-{module}.log", environment)
+        eventually(self.is_ready, deadline_seconds=60, interval_seconds=0.1)
+
+    def stop(self) -> None:
+        """Stop both in an orderly way."""
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            process.wait(60)
+
+    def is_ready(self) -> bool:
+        for module, process in self.running.items():
+            assert process.poll() is None, self.log(module)
+        try:
+            return http.get(f"{self.url}/ready", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def client(self) -> httpx.Client:
+        key = (self.directory / "admin.key").read_text().strip()
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=90)
+
+    def log(self, module: str) -> str:
+        return (self.directory / f"{self.name}-{module}.log").read_text()
+
+
+@pytest.fixture
+def empty_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database that no migration has seen."""
+    if kind == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.db'}"
+        return
+    server: Postgres = request.getfixturevalue("postgres_server")
+    name = server.create()
+    yield server.url(name)
+    server.drop(name)
+
+
+@pytest.fixture
+def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) -> Iterator[tuple[Code, Code]]:
+    """The code before the newest migration, running on its own schema, and today's, not started."""
+    engine.docker("tag", TINY_IMAGE, IMAGE)
+    tree = tmp_path / "earlier"
+    check_out(find_earlier_commit(), tree)
+    with short_directory("earlier") as directory:
+        environment = {
+            "AW_VAR_DIR": str(directory),
+            "AW_DATABASE_URL": empty_url,
+            "AW_REDIS_URL": valkey.url,
+            "AW_GATEWAY_HOST": engine.gateway,
+            "AW_DOCKER_HOST": engine.host,
+            "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
+            "AW_LOG_FORMAT": "json",
+            "AW_SWEEP_SECONDS": "0.3",
+        }
+        for arguments in (["migrate"], ["bootstrap"], ["specs", "set", IMAGE, "--env", "TINY_CONVERSES=1"]):
+            run_command_line(tree, *arguments, environment=environment)
+        earlier, today = (
+            Code("earlier", tree, directory, environment),
+            Code("today", REPOSITORY, directory, environment),
+        )
+        try:
+            earlier.start()
+            yield earlier, today
+        finally:
+            for code in (earlier, today):
+                code.stop()
+                sys.stdout.writelines(code.log(module) for module in code.running)  # shown with a failure
+
+
+@contextmanager
+def load_on(code: Code) -> Iterator[list[Load]]:
+    """Three users of that code's API, until the end of the block."""
+    stopped = threading.Event()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(code.client()) for _ in range(3)]
+        loads = [Load(clients[0], True), Load(clients[1], False), Conversations(clients[2], True)]  # noqa: FBT003
+        threads = [threading.Thread(target=load.run, args=(stopped,)) for load in loads]
+        for thread in threads:
+            thread.start()
+        try:
+            yield loads
+        finally:
+            stopped.set()
+            for thread in threads:
+                thread.join()
+
+
+def go_on(loads: list[Load], rounds: int) -> None:
+    """Wait until each has begun so many rounds more; one that fails ends the wait."""
+    wanted = [len(load.made) + rounds for load in loads]
+    eventually(
+        lambda: all(len(load.made) >= number or load.failures for load, number in zip(loads, wanted, strict=True)),
+        deadline_seconds=120,
+    )
+
+
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("sqlite", marks=pytest.mark.nightly)])
+def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, Code], engine: PrivateEngine) -> None:
+    earlier, today = both
+    with earlier.client() as client:
+        kept = client.post(SANDBOXES, params={"wait": 60}).json()["id"]
+    container = engine.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", f"aw-{kept}")
+
+    with ExitStack() as stack:
+        with load_on(earlier) as before:
+            go_on(before, 1)
+            assert "schema_migrated" in run_command_line(REPOSITORY, "migrate", environment=today.environment)
+            go_on(before, 2)
+            today.start()
+            after = stack.enter_context(load_on(today))
+            go_on([*before, *after], 3)
+        earlier.stop()
+        go_on(after, 2)
+
+    assert [failure for load in (*before, *after) for failure in load.failures] == []
+    assert engine.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", f"aw-{kept}") == container
+    eventually(lambda: engine.containers() == engine.volumes() == [f"aw-{kept}"], deadline_seconds=60)
+    for code in (earlier, today):
+        assert '"event": "step"' in code.log("worker"), f"the worker of {code.name} did nothing"
+        for module in code.running:
+            assert not [line for line in code.log(module).splitlines() if '"level": "error"' in line]
+    with today.client() as client:
+        assert [item["id"] for item in client.get(f"{SANDBOXES}/search").json()["items"]] == [kept]
