@@ -1,0 +1,170 @@
+"""What an agent can do from inside a real sandbox: its limits, tried by its own user, through its own agent server."""
+
+import json
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.store import specs
+from tests.services import http
+from tests.services.engine import SANDBOX_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Service
+from tests.waiting import eventually
+
+PIDS = 200
+MEGABYTE = 1024 * 1024
+# Three files of 10 MB each, and what is written while the oldest is dropped.
+LOG_BYTES = 30 * MEGABYTE
+FLOOD_MEGABYTES = 60
+AGENT_UID = 10001
+EPERM = 1
+
+Run = Callable[[str], dict[str, Any]]
+
+# Each line of its output is the error number of one system call, asked of the kernel and not of a program that looks
+# at the user first; 0: it was allowed.
+SYSTEM_CALLS = """
+    import ctypes, os
+    libc = ctypes.CDLL(None, use_errno=True)
+    NAMESPACES = {"user": 0x10000000, "mount": 0x20000, "network": 0x40000000, "pid": 0x20000000}
+    def tell(name, result):
+        print(name, ctypes.get_errno() if result else 0, flush=True)
+    for name, flag in NAMESPACES.items():
+        tell("unshare-" + name, libc.unshare(flag))
+    tell("mount-tmpfs", libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
+    tell("mount-bind", libc.mount(b"/etc", b"/tmp", None, 4096, None))
+    tell("mount-proc", libc.mount(b"none", b"/tmp", b"proc", 0, None))
+    tell("setns", libc.setns(os.open("/proc/1/ns/mnt", os.O_RDONLY), 0))
+    tell("chroot", libc.chroot(b"/tmp"))
+    tell("setuid", libc.setuid(0))
+    tell("reboot", libc.reboot(0x89ABCDEF))
+"""
+FORK_BOMB = f"""
+    import os, signal, time
+    children = []
+    for _ in range({PIDS * 3}):
+        try:
+            child = os.fork()
+        except BlockingIOError:
+            print("refused after", len(children))
+            break
+        if child == 0:
+            time.sleep(30)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture
+def sandbox(installed: Service) -> Iterator[dict[str, Any]]:
+    """A sandbox of the real image with few processes."""
+    installed.prepare(SANDBOX_IMAGE)
+    with installed.database.transaction() as session:
+        specs.change(session, SANDBOX_IMAGE, {"pids": PIDS})
+    installed.start_api()
+    installed.start_worker()
+    with installed.user("alice") as alice:
+        yield alice.await_sandbox(alice.start_sandbox(), "RUNNING", deadline_seconds=120)
+
+
+@pytest.fixture
+def url(sandbox: dict[str, Any]) -> str:
+    """Where its agent server answers."""
+    [found] = [item["url"] for item in sandbox["exposed_urls"] if item["name"] == "AGENT_SERVER"]
+    return str(found)
+
+
+@pytest.fixture
+def run(sandbox: dict[str, Any], url: str) -> Run:
+    """Runs a command as the agent's shell does."""
+
+    def run(command: str) -> dict[str, Any]:
+        answer = http.post(
+            f"{url}/api/bash/execute_bash_command",
+            json={"command": command, "timeout": 60},
+            headers={"X-Session-API-Key": sandbox["session_api_key"]},
+            timeout=90,
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found | {"stdout": found["stdout"] or ""}
+
+    return run
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_agent_gets_no_further_than_its_sandbox(
+    sandbox: dict[str, Any], url: str, run: Run, engine: PrivateEngine
+) -> None:
+    """One sandbox for all: its boot takes longer than everything that is tried in it."""
+    assert run("id -u")["stdout"].strip() == str(AGENT_UID)
+    assert_no_privileges(run)
+    assert_system_calls_are_refused(run)
+    assert_no_way_to_the_engine(run, engine, sandbox["id"])
+    assert_processes_are_bounded(run)
+    assert_log_is_bounded(run, engine, sandbox["id"])
+    assert http.get(f"{url}/health", timeout=20).status_code == 200
+    assert run("echo still here")["stdout"].strip() == "still here"
+
+
+def python(run: Run, script: str) -> str:
+    done = run(f"python3 - <<'END'\n{textwrap.dedent(script)}\nEND")
+    assert done["exit_code"] == 0, done
+    return str(done["stdout"])
+
+
+def assert_no_privileges(run: Run) -> None:
+    status = dict(line.split(":\t", 1) for line in run("cat /proc/self/status")["stdout"].splitlines() if ":\t" in line)
+    empty = "0" * 16
+    assert {name: status[name] for name in status if name.startswith("Cap")} == dict.fromkeys(
+        ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), empty
+    )
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def assert_system_calls_are_refused(run: Run) -> None:
+    lines = python(run, SYSTEM_CALLS).splitlines()
+    assert len(lines) == 11
+    assert {line for line in lines if int(line.split()[1]) != EPERM} == set()
+    for command in ("unshare --user --map-root-user true", "mount -t tmpfs none /mnt", "unshare --mount true"):
+        assert run(command)["exit_code"] not in (0, 127), command
+
+
+def assert_no_way_to_the_engine(run: Run, engine: PrivateEngine, sandbox_id: str) -> None:
+    """No socket of the engine, and of the machine's files none but its volume and what the engine writes for it."""
+    assert run("ls /var/run/docker.sock /run/docker.sock")["exit_code"] != 0
+    assert run("find / -xdev -name 'docker*.sock' 2>/dev/null")["stdout"] == ""
+    mounts = json.loads(engine.docker("inspect", "--format", "{{json .Mounts}}", f"aw-{sandbox_id}"))
+    assert [(mount["Type"], mount["Destination"]) for mount in mounts] == [("volume", "/workspace")]
+    mounted = run("cat /proc/self/mountinfo")["stdout"].splitlines()
+    on_disk = [line.split()[4] for line in mounted if line.partition(" - ")[2].split()[1].startswith("/dev/")]
+    assert on_disk
+    assert set(on_disk) <= {"/workspace", "/etc/resolv.conf", "/etc/hostname", "/etc/hosts", "/usr/sbin/docker-init"}
+
+
+def assert_processes_are_bounded(run: Run) -> None:
+    refused, after, count = python(run, FORK_BOMB).split()
+    assert (refused, after) == ("refused", "after")
+    assert int(count) < PIDS
+
+
+def assert_log_is_bounded(run: Run, engine: PrivateEngine, sandbox_id: str) -> None:
+    line = f"{'x' * 1000}\\n"
+    flood = f"yes $'{line[:-2]}' | head -c {FLOOD_MEGABYTES}M > /proc/1/fd/1"
+    done = run(flood)
+    assert done["exit_code"] == 0, done
+    container = engine.docker("inspect", "--format", "{{.Id}}", f"aw-{sandbox_id}").strip()
+    files = engine.data / "containers" / container
+    eventually(lambda: size_of_logs(files) > LOG_BYTES / 2, deadline_seconds=60)
+    assert size_of_logs(files) < LOG_BYTES + MEGABYTE
+
+
+def size_of_logs(files: Path) -> int:
+    return sum(file.stat().st_size for file in files.glob("*-json.log*"))
