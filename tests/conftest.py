@@ -17,9 +17,11 @@ from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores, SqliteStores, Stores
 
 pytest_plugins = [
+    "tests.fixtures.agent_servers",
     "tests.fixtures.agents",
     "tests.fixtures.api",
     "tests.fixtures.broker",
+    "tests.fixtures.containers",
     "tests.fixtures.deployments",
     "tests.fixtures.engines",
     "tests.fixtures.git_host",

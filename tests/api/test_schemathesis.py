@@ -62,17 +62,17 @@ def ids(
 ) -> dict[str, str]:
     """What the paths' parameters may name, of which all is there; the agent server says what it should."""
     said: dict[str, Any] = {
-        "/api/git/changes": [],
-        "/api/git/diff": {"original": "a", "modified": "b"},
-        "/api/file/download": "text",
-        "/api/skills": {"skills": []},
-        "/api/hooks": {"hook_config": None},
-        "/api/bash/execute_bash_command": {"exit_code": 0, "stdout": "./README.md\n"},
-        f"/api/conversations/{UUID(agent_conversation.id)}/events": {},
-        f"/api/conversations/{UUID(agent_conversation.id)}/switch_llm": {},
-        f"/api/conversations/{UUID(agent_conversation.id)}/switch_acp_model": {},
+        "GET /api/git/changes": [],
+        "GET /api/git/diff": {"original": "a", "modified": "b"},
+        "GET /api/file/download": "text",
+        "POST /api/skills": {"skills": []},
+        "POST /api/hooks": {"hook_config": None},
+        "POST /api/bash/execute_bash_command": {"exit_code": 0, "stdout": "./README.md\n"},
+        f"POST /api/conversations/{UUID(agent_conversation.id)}/events": {},
+        f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_llm": {},
+        f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_acp_model": {},
     }
-    agent.answers |= {path: (200, json.dumps(answer).encode()) for path, answer in said.items()}
+    agent.answers |= {asked: (200, json.dumps(answer).encode()) for asked, answer in said.items()}
     start = make_start_task(database, user, sandbox)
     return {
         "conversation_id": agent_conversation.id,

@@ -7,15 +7,17 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from deploy.demo.scripted_model import ScriptedModel
 from shared.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
+from shared.states import Desired
 from shared.store import user_settings
 from tests.factories import VAULT, Person, make_conversation, make_sandbox
-from tests.worker.test_agent_server_contract import FOLDER, KEY, body_for, gate, model, sandbox_url
+from tests.rows import as_stored
+from tests.services.agent_servers import FOLDER, HELLO, KEY, body_for
+from tests.waiting import eventually
 from worker.agent_server import AgentServer, open_client
-
-__all__ = ["gate", "model", "sandbox_url"]
 
 PATH = "/api/v1/app-conversations"
 # Of everything that can be set for an agent, something; what would be fetched from the internet is left out.
@@ -133,12 +135,12 @@ def conversation(
     user: Person,
     sandbox: Sandbox,
     server: AgentServer,
-    model: Any,
+    contract_model: Any,
 ) -> Conversation:
     """A conversation that waits for its first message."""
     row_id = new_id()
     row = make_conversation(database, user, sandbox, id=row_id, working_dir=f"{FOLDER}/{row_id}")
-    server.create_conversation(body_for(model, conversation_id=row_id, llm_model="openai/quick"))
+    server.create_conversation(body_for(contract_model, conversation_id=row_id, llm_model="openai/quick"))
     return row
 
 
@@ -146,14 +148,16 @@ def test_all_that_can_be_set_is_taken(
     database: Database,
     user: Person,
     sandbox_url: str,
-    model: Any,
+    contract_model: Any,
     ask: Ask,
 ) -> None:
     ask("POST", "/api/v1/settings", {"agent_settings_diff": SETTINGS})
     with database.reading() as session:
         stored = user_settings.load(session, VAULT, user.id)
     assert stored is not None
-    body = body_for(model, agent_settings=stored.agent_settings, mcp_config=stored.mcp_config, condenser_max_size=100)
+    body = body_for(
+        contract_model, agent_settings=stored.agent_settings, mcp_config=stored.mcp_config, condenser_max_size=100
+    )
     with httpx.Client(timeout=60) as client:
         made = client.post(f"{sandbox_url}/api/conversations", headers={"X-Session-API-Key": KEY}, json=body)
     assert made.status_code == 201, made.text
@@ -199,10 +203,10 @@ def test_skills_and_hooks(server: AgentServer, conversation: Conversation, ask: 
 def test_a_message_and_another_profile(
     server: AgentServer,
     conversation: Conversation,
-    model: Any,
+    contract_model: Any,
     ask: Ask,
 ) -> None:
-    llm = {"model": "openai/quick", "api_key": "sk-2", "base_url": model.base_url, "temperature": 0.1}
+    llm = {"model": "openai/quick", "api_key": "sk-2", "base_url": contract_model.base_url, "temperature": 0.1}
     ask("POST", "/api/v1/settings/profiles/quick", {"llm": llm})
     assert ask("POST", f"{PATH}/{conversation.id}/switch_profile", {"profile_name": "quick"}) == {"success": True}
     message = {"content": [{"type": "text", "text": "Hello"}], "run": False}
@@ -212,3 +216,46 @@ def test_a_message_and_another_profile(
     known = server.get_conversation(conversation.id)
     assert known
     assert known["agent"]["llm"]["temperature"] == 0.1
+
+
+def test_agent_that_is_ours_can_not_switch_to_a_model_of_another_maker(
+    client: TestClient, database: Database, user: Person, server: AgentServer, conversation: Conversation
+) -> None:
+    path = f"{PATH}/{conversation.id}/switch_acp_model"
+    answer = client.post(path, json={"model": "opus"}, headers=user.headers)
+    assert (answer.status_code, "ACP" in answer.json()["detail"]) == (400, True)
+    assert as_stored(database, conversation).llm_model is None
+    known = server.get_conversation(conversation.id)
+    assert known
+    assert known["agent"]["llm"]["model"] == "openai/quick"
+
+
+def test_unknown_conversation_can_not_switch_to_another_model(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox
+) -> None:
+    unknown = make_conversation(database, user, sandbox)
+    answer = client.post(f"{PATH}/{unknown.id}/switch_acp_model", json={"model": "opus"}, headers=user.headers)
+    assert (answer.status_code, "404" in answer.json()["detail"]) == (502, True)
+
+
+def test_stop_on_a_page_interrupts_each_run_and_freezes_when_there_is_none(
+    client: TestClient,
+    database: Database,
+    user: Person,
+    sandbox: Sandbox,
+    server: AgentServer,
+    contract_model: ScriptedModel,
+) -> None:
+    client.headers["Origin"] = "http://testserver"
+    assert client.post("/login", data={"api_key": user.key}, follow_redirects=False).status_code == 303
+    runs = [new_id() for _ in range(2)]
+    for run in runs:
+        server.create_conversation(body_for(contract_model, conversation_id=run, initial_message=HELLO))
+    eventually(lambda: set(runs) <= {found.replace("-", "") for found in server.find_running()})
+    stop = f"/api/v1/sandboxes/{sandbox.id}/pause"
+    assert client.post(stop).status_code == 200
+    assert as_stored(database, sandbox).desired == Desired.RUNNING
+    eventually(lambda: {(server.get_conversation(run) or {})["execution_status"] for run in runs} == {"paused"})
+    eventually(lambda: server.find_running() == [])
+    assert client.post(stop).status_code == 200
+    assert as_stored(database, sandbox).desired == Desired.PAUSED

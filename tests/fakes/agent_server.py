@@ -1,12 +1,14 @@
 """An agent server in memory; `tests/worker/test_agent_server_contract.py` holds it to the real one.
 
-Commands are not run: they are written down, and answered as `replies` says.
+Commands are not run: they are written down, and answered as `replies` says. The other differences that are intended
+stand in `tests/worker/test_agent_server_differences.py`.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +17,7 @@ import httpx
 Body = dict[str, Any]
 
 TAG_NAME = re.compile(r"[a-z0-9]+")
+MOST_ITEMS = 100  # of a page
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,24 @@ class FakeConversation:
     body: Body = field(default_factory=dict)
     title: str | None = None
     execution_status: str = "idle"
+    stats: Body = field(default_factory=lambda: {"usage_to_metrics": {}})
     messages: list[Body] = field(default_factory=list)
     events: list[Body] = field(default_factory=list)
 
     def shown(self) -> Body:
-        """What GET answers, as far as we read it."""
+        """What GET answers, as far as the service reads it there or in a webhook."""
+        llm = self.body.get("agent_settings", {}).get("llm", {})
+        said = [event["id"] for event in self.events if event["kind"] == "MessageEvent"]
         return {
             "id": self.id,
             "title": self.title,
             "execution_status": self.execution_status,
-            "last_user_message_id": self.events[-1]["id"] if self.messages else None,
+            "last_user_message_id": said[-1] if said else None,
+            "agent": {"kind": "Agent", "llm": {"model": llm.get("model")}},
+            "workspace": self.body.get("workspace", {}),
+            "tags": self.body.get("tags", {}),
+            "stats": self.stats,
+            "updated_at": f"{_time_now()}Z",
         }
 
     def found(self, params: Mapping[str, str]) -> list[Body]:
@@ -64,9 +75,23 @@ class FakeConversation:
     def take(self, message: Body) -> None:
         """Keep a message, and run on it if it says so."""
         self.messages.append(message)
-        self.events.append({"id": str(uuid4()), "kind": "MessageEvent", "source": "user", "llm_message": message})
-        if message.get("run"):
-            self.execution_status = "running"
+        self._publish("MessageEvent", "user", llm_message=message)
+        if message.get("run") and self.execution_status != "running":
+            self.become("running")
+
+    def become(self, status: str) -> None:
+        """Change its execution status, and keep an event that says so."""
+        self.execution_status = status
+        self._publish("ConversationStateUpdateEvent", "environment", key="execution_status", value=status)
+
+    def interrupt(self) -> None:
+        """Pause it, unless its run is over."""
+        if self.execution_status in ("idle", "running"):
+            self.become("paused")
+
+    def _publish(self, kind: str, source: str, **members: Any) -> None:
+        event = {"id": str(uuid4()), "kind": kind, "timestamp": _time_now(), "source": source}
+        self.events.append(event | members)
 
 
 class FakeAgentServer:
@@ -158,29 +183,32 @@ class FakeAgentServer:
         talk = self.conversations.get(conversation_id)
         if talk is None:
             return httpx.Response(404, json={"detail": "Not Found"})
+        if method == "list_events":
+            return _page(talk.found(request.url.params), request.url.params)
+        if method == "run" and talk.execution_status == "running":
+            return httpx.Response(409, json={"detail": "Conversation already running."})
         return httpx.Response(200, json=self._talk(method, talk, request))
 
     def _talk(self, method: str, talk: FakeConversation, request: httpx.Request) -> Body:
         match method:
             case "get_conversation":
                 return talk.shown()
-            case "list_events":
-                return {"items": talk.found(request.url.params), "next_page_id": None}
             case "run":
-                talk.execution_status = "running"
+                talk.become("running")
             case "rename_conversation":
                 talk.title = _json(request)["title"]
             case "send_message":
                 talk.take(_json(request))
             case "interrupt":
-                talk.execution_status = "paused" if talk.execution_status == "running" else talk.execution_status
+                talk.interrupt()
             case "delete_conversation":
                 del self.conversations[UUID(talk.id).hex]
         return {"success": True}
 
-    def _find_running(self, _request: httpx.Request) -> httpx.Response:
-        found = [talk.shown() for talk in self.conversations.values() if talk.execution_status == "running"]
-        return httpx.Response(200, json={"items": found, "next_page_id": None})
+    def _find_running(self, request: httpx.Request) -> httpx.Response:
+        status = request.url.params["status"]
+        found = [talk.shown() for talk in self.conversations.values() if talk.execution_status == status]
+        return _page(found, request.url.params)
 
     def _create(self, request: httpx.Request) -> httpx.Response:
         body = _json(request)
@@ -206,7 +234,7 @@ class FakeAgentServer:
         body = _json(request)
         self.commands.append(Command(body["command"], body["cwd"], body["timeout"]))
         told = "".join(f"brings {script}\n" for script in self.brings) if "brings" in body["command"] else ""
-        reply = next((reply for text, reply in self.replies.items() if text in body["command"]), Reply(0, told))
+        reply = next((reply for text, reply in self.replies.items() if text in body["command"]), Reply(0, told or None))
         return httpx.Response(200, json=vars(reply))
 
     def _upload(self, request: httpx.Request) -> httpx.Response:
@@ -257,6 +285,22 @@ def _problems(body: Body) -> list[Body]:
     bad = [name for name in body.get("tags", {}) if not TAG_NAME.fullmatch(name)]
     problems += [{"loc": ["body", "tags"], "msg": f"{name} is no tag", "input": body} for name in bad]
     return problems
+
+
+def _page(found: list[Body], params: Mapping[str, str]) -> httpx.Response:
+    """The page that begins with the item of `page_id`, or with the first."""
+    limit = int(params.get("limit", MOST_ITEMS))
+    if not 1 <= limit <= MOST_ITEMS:
+        return httpx.Response(422, json={"detail": [{"loc": ["query", "limit"], "msg": "1 to 100"}]})
+    ids = [item["id"] for item in found]
+    start = ids.index(params["page_id"]) if "page_id" in params else 0
+    following = ids[start + limit] if len(ids) > start + limit else None
+    return httpx.Response(200, json={"items": found[start : start + limit], "next_page_id": following})
+
+
+def _time_now() -> str:
+    """Without a zone, as the agent server writes the times of events."""
+    return datetime.now(UTC).replace(tzinfo=None).isoformat()
 
 
 def _json(request: httpx.Request) -> Body:

@@ -1,9 +1,12 @@
 """An engine in memory, with its containers' agent servers; `tests/worker/test_engine.py` holds it to the real one."""
 
+import copy
+import itertools
 import json
+import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +26,10 @@ from worker.containers import (
 from worker.engine import INSTALLATION_LABEL
 
 IMAGE = "agent-workspace/sandbox:test"
+# An address that no machine has (RFC 5737): no port can be published there.
+NO_ADDRESS = "192.0.2.1"
+# What an engine object does itself, it does not tell its own follower.
+OWN = ("start", "pause", "unpause")
 
 
 @dataclass
@@ -35,6 +42,7 @@ class FakeContainer:
     oom_killed: bool = False
     ports: dict[int, int] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
 
     @property
     def session_key(self) -> str | None:
@@ -50,6 +58,15 @@ class FakeContainer:
     @property
     def _configuration(self) -> dict[str, Any]:
         return next(map(json.loads, self.files.values()), {})
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Whom an engine tells of its containers' changes: their names, and None at the end."""
+
+    owner: "FakeEngine"
+    installation: str
+    names: "queue.SimpleQueue[str | None]" = field(default_factory=queue.SimpleQueue)
 
 
 class FakeEngine:
@@ -75,8 +92,13 @@ class FakeEngine:
         self.down = False
         # The agent servers by container; what they keep is on the volume.
         self.servers: dict[str, FakeAgentServer] = {}
-        self._port = 20_000
+        self._ports = itertools.count(20_001)
         self._lock = threading.RLock()
+        self._followers: list[Follower] = []
+
+    def connect(self) -> "FakeEngine":
+        """Another engine object, beside the same containers."""
+        return copy.copy(self)
 
     def read_id(self) -> str:
         self._enter("read_id", "")
@@ -100,12 +122,13 @@ class FakeEngine:
     def create(self, request: ContainerRequest) -> None:
         self._enter("create", request.name)
         with self._lock:
+            self.volumes.setdefault(request.name, request.labels)
             if request.image not in self.images:
                 raise ImageMissing(f"No such image: {request.image}")
             found = self.containers.get(request.name)
-            if found is not None and found.request.labels == request.labels:
+            if found is not None and request.labels.items() <= found.request.labels.items():
                 return
-            self.volumes[request.name] = request.labels
+            self._destroy(request.name)
             self.servers.setdefault(request.name, FakeAgentServer())
             self.containers[request.name] = FakeContainer(request)
 
@@ -126,36 +149,41 @@ class FakeEngine:
     def start(self, name: str) -> None:
         self._enter("start", name)
         with self._lock:
-            found = self._get(name)
-            if found.state not in (ContainerState.CREATED, ContainerState.EXITED):
+            found = self.containers.get(name)
+            if found is None or found.state not in (ContainerState.CREATED, ContainerState.EXITED):
                 return
-            self._port += 1
-            found.ports = dict.fromkeys(found.request.ports, self._port)
+            if found.request.address == NO_ADDRESS:
+                found.exit_code = 128
+                raise EngineRefused("cannot assign requested address")
+            found.ports = dict.fromkeys(found.request.ports, next(self._ports))
             found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
+            found.log.append("the last line")
+            self._publish(found, "start")
             if isinstance(self.at_boot, int):
                 found.state, found.exit_code = ContainerState.EXITED, self.at_boot
+                self._publish(found, "die")
 
     def freeze(self, name: str) -> None:
         self._enter("freeze", name)
-        self._change(name, ContainerState.RUNNING, ContainerState.FROZEN)
+        self._change(name, [ContainerState.RUNNING], ContainerState.FROZEN, "pause")
 
     def unfreeze(self, name: str) -> None:
         self._enter("unfreeze", name)
-        self._change(name, ContainerState.FROZEN, ContainerState.RUNNING)
+        self._change(name, [ContainerState.FROZEN], ContainerState.RUNNING, "unpause")
 
     def stop(self, name: str, seconds: int) -> None:
         self._enter("stop", name)
-        self._change(name, ContainerState.RUNNING, ContainerState.EXITED)
+        self._change(name, [ContainerState.RUNNING, ContainerState.FROZEN], ContainerState.EXITED, "die")
 
     def discard(self, name: str) -> None:
         self._enter("discard", name)
         with self._lock:
-            self.containers.pop(name, None)
+            self._destroy(name)
 
     def remove(self, name: str) -> None:
         self._enter("remove", name)
         with self._lock:
-            self.containers.pop(name, None)
+            self._destroy(name)
         # The engine takes two calls for it, too.
         if "remove_volume" in self.before:
             self.before["remove_volume"](name)
@@ -165,7 +193,9 @@ class FakeEngine:
 
     def read_log(self, name: str, lines: int) -> str:
         self._enter("read_log", name)
-        return "the last line\n" if name in self.containers else ""
+        with self._lock:
+            log = self.containers[name].log[-lines:] if name in self.containers else []
+        return "".join(f"{line}\n" for line in log)
 
     def list_containers(self, installation: str) -> list[Listed]:
         self._enter("list_containers", "")
@@ -183,10 +213,16 @@ class FakeEngine:
 
     def follow(self, installation: str) -> Iterator[str]:
         self._enter("follow", "")
-        return iter(())
+        follower = Follower(self, installation)
+        with self._lock:
+            self._followers.append(follower)
+        return iter(follower.names.get, None)
 
     def close(self) -> None:
         self._enter("close", "")
+        for follower in self._followers:
+            if follower.owner is self:
+                follower.names.put(None)
 
     def verbs(self, *, of: str = "") -> list[str]:
         """The changing calls so far, in order."""
@@ -231,8 +267,24 @@ class FakeEngine:
             raise EngineRefused(f"No such container: {name}")
         return self.containers[name]
 
-    def _change(self, name: str, before: ContainerState, after: ContainerState) -> None:
+    def _change(self, name: str, before: Sequence[ContainerState], after: ContainerState, event: str) -> None:
         with self._lock:
             found = self.containers.get(name)
-            if found is not None and found.state == before:
+            if found is not None and found.state in before:
                 self.containers[name] = replace(found, state=after)
+                self._publish(found, event)
+
+    def _destroy(self, name: str) -> None:
+        found = self.containers.pop(name, None)
+        if found is None:
+            return
+        if found.state in (ContainerState.RUNNING, ContainerState.FROZEN):
+            self._publish(found, "die")
+        self._publish(found, "destroy")
+
+    def _publish(self, container: FakeContainer, event: str) -> None:
+        for follower in self._followers:
+            if container.request.labels.get(INSTALLATION_LABEL) != follower.installation:
+                continue
+            if follower.owner is not self or event not in OWN:
+                follower.names.put(container.request.name)

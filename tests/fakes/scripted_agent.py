@@ -7,7 +7,13 @@ from typing import Any
 
 @dataclass
 class ScriptedAgent:
-    """The application: `answers` are by path, `got` is what it was asked."""
+    """The application.
+
+    Args:
+        answers: status and content, by method and path ("GET /api/skills"). Another method is a 405, as at the real
+            server, and another path a 404.
+        got: what it was asked: method, path, query, session key and body.
+    """
 
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     got: list[tuple[str, str, str, str | None, Any]] = field(default_factory=list)
@@ -24,6 +30,11 @@ class ScriptedAgent:
         key = dict(scope["headers"]).get(b"x-session-api-key", b"").decode()
         query = scope["query_string"].decode()
         self.got.append((scope["method"], scope["path"], query, key, json.loads(body) if body else None))
-        status, content = self.answers.get(scope["path"], (404, b"{}"))
+        status, content = self._find(scope["method"], scope["path"])
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": content})
+
+    def _find(self, method: str, path: str) -> tuple[int, bytes]:
+        if any(known.partition(" ")[2] == path for known in self.answers):
+            return self.answers.get(f"{method} {path}", (405, b'{"detail":"Method Not Allowed"}'))
+        return 404, b'{"detail":"Not Found"}'

@@ -17,13 +17,14 @@ from sqlmodel import col, select
 from deploy.demo.scripted_model import Finish, Gate, RunCommand, Script, ScriptedModel, Wait
 from shared.models import Event
 from tests.api.agent_reports import told_event
-from tests.integration.conftest import MODEL_KEY
+from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST
 from tests.services import http
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.postgres import Postgres
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 # The promise: within this time of the last fault, store and engines agree.
@@ -83,7 +84,7 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-def alice(installed: Service, engine: PrivateEngine, gate: Gate) -> Iterator[Client]:
+def alice(installed: Deployment, engine: PrivateEngine, gate: Gate) -> Iterator[Client]:
     """A user of the running service, whose agent waits at the gate."""
     installed.prepare(SANDBOX_IMAGE, TINY_IMAGE)
     installed.start_api()
@@ -99,7 +100,7 @@ def alice(installed: Service, engine: PrivateEngine, gate: Gate) -> Iterator[Cli
 
 
 def test_database_away_answers_503_and_loses_nothing(
-    installed: Service, alice: Client, engine: PrivateEngine, gate: Gate, trouble: Trouble
+    installed: Deployment, alice: Client, engine: PrivateEngine, gate: Gate, trouble: Trouble
 ) -> None:
     conversation = start_conversation(alice, gate)
     paused, deleted = [alice.start_sandbox(TINY_IMAGE) for _ in range(2)]
@@ -155,7 +156,7 @@ def writes(alice: Client, sandbox_id: str) -> list[Callable[[], httpx.Response]]
     ]
 
 
-def report(service: Service, conversation: dict[str, Any], event: dict[str, Any]) -> httpx.Response:
+def report(service: Deployment, conversation: dict[str, Any], event: dict[str, Any]) -> httpx.Response:
     """What an agent server does for an event."""
     url = f"{service.url}/api/v1/webhooks/events/{conversation['id']}"
     return http.post(url, json=[event], headers=session_key(conversation), timeout=60)
@@ -167,7 +168,7 @@ def assert_unavailable(answer: httpx.Response) -> None:
     assert set(answer.json()) == {"detail"}
 
 
-def assert_ready_tells(service: Service, trouble: Trouble) -> None:
+def assert_ready_tells(service: Deployment, trouble: Trouble) -> None:
     answer = http.get(f"{service.url}/ready", timeout=30)
     if trouble.reads_fail:
         assert_unavailable(answer)
@@ -194,7 +195,7 @@ def events_at_agent_server(conversation: dict[str, Any]) -> list[str]:
     return [item["id"] for item in items] if ended else []
 
 
-def stored_events(service: Service, conversation_id: str) -> list[str]:
+def stored_events(service: Deployment, conversation_id: str) -> list[str]:
     with service.database.reading() as session:
         return list(session.exec(select(Event.id).where(col(Event.conversation_id) == conversation_id)).all())
 

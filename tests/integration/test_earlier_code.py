@@ -16,9 +16,9 @@ from tests.integration.test_rolling_restart import SANDBOXES, Load
 from tests.services import http
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
+from tests.services.ports import Port
 from tests.services.postgres import Postgres
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import free_port
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -54,15 +54,15 @@ class Code:
     tree: Path
     directory: Path
     environment: dict[str, str]
-    port: int = field(default_factory=free_port)
+    port: Port = field(default_factory=Port)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port.number}"
 
     def start(self) -> None:
-        environment = self.environment | {"AW_PORT": str(self.port)}
+        environment = self.environment | {"AW_PORT": str(self.port.number)}
         for module in ("worker", "api"):
             self.running[module] = start(self.tree, module, self.directory / f"{self.name}-{module}.log", environment)
         eventually(self.is_ready, deadline_seconds=60, interval_seconds=0.1)
@@ -73,6 +73,7 @@ class Code:
             process.terminate()
         for process in self.running.values():
             process.wait(60)
+        self.port.release()
 
     def is_ready(self) -> bool:
         for module, process in self.running.items():
@@ -115,6 +116,7 @@ def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) 
             "AW_REDIS_URL": valkey.url,
             "AW_GATEWAY_HOST": engine.gateway,
             "AW_DOCKER_HOST": engine.host,
+            "AW_NODE_ADDRESS": engine.address,
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
             "AW_LOG_FORMAT": "json",
             "AW_SWEEP_SECONDS": "0.3",

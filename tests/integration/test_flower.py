@@ -17,8 +17,8 @@ from tests.integration.secret_search import Place, assert_hidden, family
 from tests.services import http
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
+from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import free_port
 from tests.waiting import eventually
 
 # Not one that `make run` would build for itself.
@@ -66,14 +66,14 @@ def answers(url: str) -> bool:
 @pytest.fixture
 def installation(engine: PrivateEngine) -> Iterator[Installation]:
     engine.docker("tag", TINY_IMAGE, IMAGE)
-    with short_directory("flower") as directory:
-        port, flower_port = free_port(), free_port()
+    with short_directory("flower") as directory, Port() as port, Port() as flower_port:
         environment = os.environ | {
             "AW_VAR_DIR": str(directory),
             "AW_PORT": str(port),
             "AW_FLOWER_PORT": str(flower_port),
             "AW_GATEWAY_HOST": engine.gateway,
             "AW_DOCKER_HOST": engine.host,
+            "AW_NODE_ADDRESS": engine.address,
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
         }
         command = [sys.executable, "-m", "deploy.service"]

@@ -10,9 +10,9 @@ import pytest
 
 from shared.store import specs
 from tests.services import http
+from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Service
 from tests.waiting import eventually
 
 PIDS = 200
@@ -63,7 +63,7 @@ FORK_BOMB = f"""
 
 
 @pytest.fixture
-def sandbox(installed: Service) -> Iterator[dict[str, Any]]:
+def sandbox(installed: Deployment) -> Iterator[dict[str, Any]]:
     """A sandbox of the real image with few processes."""
     installed.prepare(SANDBOX_IMAGE)
     with installed.database.transaction() as session:

@@ -25,12 +25,12 @@ from tests.integration.secret_search import (
     monitored,
     stored_text,
 )
-from tests.services.directories import short_directory
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.git_http import running_git_server
 from tests.services.private_engine import PrivateEngine
 from tests.services.processes import start_module
-from tests.services.service import Client, Service
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -72,32 +72,23 @@ def planted() -> Planted:
 
 
 @pytest.fixture
-def service(database_url: str, valkey: Valkey, engine: PrivateEngine, planted: Planted) -> Iterator[Service]:
+def service(database_url: str, valkey: Valkey, engine: PrivateEngine, planted: Planted) -> Iterator[Deployment]:
     """The service at DEBUG, its processes started as people start them: their environment can be read."""
     engine.docker("tag", TINY_IMAGE, BROKEN_IMAGE)
-    with short_directory("service") as directory:
-        service = Service(
-            directory,
-            database_url=database_url,
-            broker_url=valkey.url,
-            docker_host=engine.host,
-            gateway=engine.gateway,
-            start=start_module,
-        )
+    images = (SANDBOX_IMAGE, TINY_IMAGE)
+    with deployed(
+        engine, *images, database_url=database_url, broker_url=valkey.url, start=start_module, prints_log=False
+    ) as service:
         service.environment["AW_LOG_LEVEL"] = "DEBUG"
-        service.prepare(SANDBOX_IMAGE, TINY_IMAGE)
         service.add_spec(BROKEN_IMAGE, {"TINY_EXIT_CODE": "3"})
         with service.database.transaction() as session:
             specs.change(session, TINY_IMAGE, {"warm_target": 1, "warm_most": 1})
         planted.by_name["metrics key"] = service.make_metrics_key()
-        try:
-            yield service
-        finally:
-            service.stop()
+        yield service
 
 
 @pytest.fixture
-def alice(service: Service, engine: PrivateEngine, planted: Planted) -> Iterator[Client]:
+def alice(service: Deployment, engine: PrivateEngine, planted: Planted) -> Iterator[Client]:
     """A user with a secret of every kind, whose answers are kept."""
     scripts = {
         "openai/greeter": Script([RunCommand("echo hello"), Finish("Done.")], title="A greeting"),
@@ -116,7 +107,7 @@ def alice(service: Service, engine: PrivateEngine, planted: Planted) -> Iterator
     "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)], indirect=True
 )
 def test_secrets_are_found_nowhere_after_starts_that_succeed_and_fail(
-    service: Service, engine: PrivateEngine, valkey: Valkey, planted: Planted, tmp_path: Path, request: Any
+    service: Deployment, engine: PrivateEngine, valkey: Valkey, planted: Planted, tmp_path: Path, request: Any
 ) -> None:
     with monitored(valkey) as commands:
         alice: Client = request.getfixturevalue("alice")
@@ -178,7 +169,7 @@ def sign_in(alice: Client, planted: Planted) -> None:
     alice.get("/metrics", headers={"Authorization": f"Bearer {planted['metrics key']}"})
 
 
-def start_from_pool(service: Service, alice: Client, planted: Planted) -> str:
+def start_from_pool(service: Deployment, alice: Client, planted: Planted) -> str:
     """A sandbox of the warm pool, claimed: it had a boot key, and was told its session key."""
 
     def member() -> str:
@@ -194,7 +185,7 @@ def start_from_pool(service: Service, alice: Client, planted: Planted) -> str:
     return sandbox_id
 
 
-def session_key(service: Service, sandbox_id: str) -> str:
+def session_key(service: Deployment, sandbox_id: str) -> str:
     with service.database.reading() as session:
         return service.vault.decrypt(session.get_one(Sandbox, sandbox_id).session_key)
 
@@ -277,7 +268,7 @@ def refuse_requests(alice: Client, planted: Planted) -> None:
 # --- where it is searched -------------------------------------------------------------------------------------------
 
 
-def processes_of(service: Service, engine: PrivateEngine, sandbox_id: str) -> list[Place]:
+def processes_of(service: Deployment, engine: PrivateEngine, sandbox_id: str) -> list[Place]:
     """What /proc shows of the service's processes, with their children, and of a sandbox's."""
     places = []
     for name in ("api", "worker"):
@@ -300,7 +291,7 @@ def error_texts(planted: Planted) -> str:
     return "\n".join(answer.text for answer in planted.answers if answer.is_error)
 
 
-def details(service: Service) -> str:
+def details(service: Deployment) -> str:
     """The store's own words about what failed."""
     with service.database.reading() as session:
         words = [

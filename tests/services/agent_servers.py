@@ -1,23 +1,77 @@
-"""Agent servers in containers of their own, as the worker makes them, without a service."""
+"""Agent servers in containers of their own, as the worker makes them, without a service.
 
-from collections.abc import Iterator
+`AW_TEST_SANDBOX_IMAGE` names another image for the real one: the tests of its contract then say what an upgrade would
+break. `AW_AGENT_SERVER_VERSION=1.59.0 deploy/image/build next` makes one.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
+from deploy.demo.scripted_model import ScriptedModel
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from tests.services.slots import taken_slot
+from worker.agent_request import AgentInputs, build_request
+from worker.agent_server import AgentServer
 from worker.sandbox_container import CONFIG_PATH, container_request
+
+KEY = "the-session-key"
+FOLDER = "/workspace/project"
+HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
+# Read when this module is imported: each test takes the service's variables out of its environment.
+REAL_IMAGE = os.environ.get("AW_TEST_SANDBOX_IMAGE", SANDBOX_IMAGE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An agent server under test, which takes `KEY`.
+
+    Args:
+        kind: `fake` (in memory), `tiny` (the tiny image) or `real` (the sandbox image).
+        url: its address.
+        client: reaches it.
+    """
+
+    kind: str
+    url: str
+    client: httpx.Client
+
+    @property
+    def server(self) -> AgentServer:
+        """The worker's client of it."""
+        return AgentServer(self.url, KEY, self.client)
+
+    def request(self, method: str, path: str, key: str = KEY, **content: Any) -> httpx.Response:
+        """The answer to a request below `/api`, whatever its status."""
+        headers = {"X-Session-API-Key": key}
+        return self.client.request(method, f"{self.url}/api{path}", headers=headers, timeout=60, **content)
+
+
+def body_for(model: ScriptedModel, **inputs: Any) -> dict[str, Any]:
+    """The body that creates a conversation; its model is `held` unless `llm_model` names another."""
+    defaults: dict[str, Any] = {
+        "conversation_id": new_id(),
+        "working_dir": FOLDER,
+        "llm_model": "openai/held",
+        "llm_base_url": model.base_url,
+        "llm_api_key": "sk-1",
+    }
+    return build_request(AgentInputs(**(defaults | inputs)))
 
 
 @contextmanager
-def booted(config: bytes, image: str = SANDBOX_IMAGE) -> Iterator[str]:
+def booted(config: bytes, image: str = REAL_IMAGE, environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """Where the agent server of a new sandbox will listen."""
     installation = name_installation()
     columns: dict[str, Any] = {"id": new_id(), "owner_id": new_id()}
     sandbox = Sandbox(**columns)
-    spec = SandboxSpec(id=image, position=0)
+    spec = SandboxSpec(id=image, position=0, env=dict(environment or {}))
     with docker_engine(installation) as engine, taken_slot() as slot:
         request = container_request(sandbox, spec, installation=installation, address=slot.address)
         engine.create(request)

@@ -11,7 +11,7 @@ from worker.engine import INSTALLATION_LABEL, DockerEngine
 
 ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
-TINY_IMAGE = "agent-workspace/tiny:6"
+TINY_IMAGE = "agent-workspace/tiny:7"
 # Every installation of a test is named so, with the lease of its process: what a killed one left behind is swept.
 TEST_INSTALLATION = "test-"
 

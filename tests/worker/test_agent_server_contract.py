@@ -1,174 +1,171 @@
-"""The agent server's contract, on the real one in its image and on the fake that stands in for it elsewhere."""
+"""The agent server's contract, on the real one in its image and on both stand-ins: in memory and of the tiny image."""
 
 from collections.abc import Iterator
+from itertools import chain, pairwise
 from typing import Any
 
-import httpx
 import pytest
 
-from deploy.demo.network import bridge_address
-from deploy.demo.scripted_model import Finish, Gate, Script, ScriptedModel, Wait
+from deploy.demo.scripted_model import ScriptedModel
 from shared.ids import new_id
-from tests.fakes.agent_server import FakeAgentServer, Reply
-from tests.services.agent_servers import booted
+from shared.reports import read_conversation
+from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
-from worker.agent_request import TITLE_PROFILE, AgentInputs, build_request
+from worker.agent_request import TITLE_PROFILE
 from worker.agent_server import AgentServer, open_client
 from worker.agent_server_errors import AgentServerRefused, WrongServer
-from worker.sandbox_container import server_config
 
-KEY = "the-session-key"
-WEBHOOK = "http://127.0.0.1:9/nobody"
-URL = "http://agent-server:8000"
 UNKNOWN = "0" * 32
-FOLDER = "/workspace/project"
-# What the real server says to these commands.
-REPLIES = {
-    "exit 3": Reply(3),
-    "echo out; echo err >&2": Reply(0, "out\n", "err\n"),
-    "pwd": Reply(0, "/tmp\n"),
-    "sleep 60": Reply(-1),
-    "cat '/tmp/aw contract/file'": Reply(0, "content"),
-}
-
-
-@pytest.fixture(scope="module")
-def gate() -> Gate:
-    return Gate()
-
-
-@pytest.fixture(scope="module")
-def model(gate: Gate) -> Iterator[ScriptedModel]:
-    scripts = {"held": Script([Wait(gate, Finish("at last"))]), "quick": Script([Finish("done")], title="A title")}
-    with ScriptedModel(scripts, host=bridge_address()) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
-def sandbox_url() -> Iterator[str]:
-    """A real sandbox, as the worker makes it."""
-    with booted(server_config(KEY, webhook_url=WEBHOOK, origins=[])) as url, open_client() as client:
-        eventually(AgentServer(url, KEY, client).is_ready, deadline_seconds=120)
-        yield url
-
-
-@pytest.fixture(params=["fake", "real"])
-def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, httpx.Client]]:
-    """Where the server is, and who can reach it."""
-    if request.param == "fake":
-        fake = FakeAgentServer(KEY)
-        fake.replies = REPLIES
-        with httpx.Client(transport=httpx.MockTransport(fake.answer)) as client:
-            yield URL, client
-    else:
-        url = request.getfixturevalue("sandbox_url")
-        with open_client() as client:
-            yield url, client
 
 
 @pytest.fixture
-def server(place: tuple[str, httpx.Client]) -> AgentServer:
-    url, client = place
-    return AgentServer(url, KEY, client)
+def server(place: Place) -> AgentServer:
+    return place.server
 
 
 @pytest.fixture
-def body(model: ScriptedModel) -> dict[str, Any]:
-    """A conversation that stands in the middle of its first run until the module ends."""
-    return body_for(model, initial_message={"role": "user", "content": [{"type": "text", "text": "Hello"}]})
+def body(contract_model: ScriptedModel) -> dict[str, Any]:
+    """A conversation that stands in the middle of its first run."""
+    return body_for(contract_model, initial_message=HELLO)
 
 
-def body_for(model: ScriptedModel, **inputs: Any) -> dict[str, Any]:
-    defaults: dict[str, Any] = {
-        "conversation_id": new_id(),
-        "working_dir": FOLDER,
-        "llm_model": "openai/held",
-        "llm_base_url": model.base_url,
-        "llm_api_key": "sk-1",
-    }
-    return build_request(AgentInputs(**(defaults | inputs)))
+@pytest.fixture
+def running(server: AgentServer, body: dict[str, Any]) -> Iterator[str]:
+    """The same, begun; it gives its place among the server's runs back."""
+    server.create_conversation(body)
+    eventually(lambda: status_of(server, id_of(body)) == "running")
+    yield id_of(body)
+    server.interrupt(id_of(body))
 
 
-def post(place: tuple[str, httpx.Client], body: dict[str, Any]) -> httpx.Response:
-    url, client = place
-    headers = {"X-Session-API-Key": KEY}
-    return client.post(f"{url}/api/conversations", headers=headers, json=body, timeout=60)
+@pytest.fixture
+def idle(server: AgentServer, contract_model: ScriptedModel) -> str:
+    """A conversation that waits for its first message."""
+    body = body_for(contract_model)
+    server.create_conversation(body)
+    return id_of(body)
 
 
 class TestProbe:
     def test_takes_its_key(self, server: AgentServer) -> None:
         assert server.is_ready()
 
-    def test_takes_no_other(self, place: tuple[str, httpx.Client]) -> None:
-        url, client = place
+    def test_takes_no_other(self, place: Place) -> None:
+        stranger = AgentServer(place.url, "another", place.client)
         with pytest.raises(WrongServer):
-            AgentServer(url, "another", client).is_ready()
+            stranger.is_ready()
         with pytest.raises(WrongServer):
-            AgentServer(url, "another", client).run_command("true")
-        assert client.get(f"{url}/api/conversations/count").status_code == 401
+            stranger.run_command("true")
+        assert place.request("GET", "/conversations/count", key="another").status_code == 401
 
 
 class TestConversation:
-    def test_is_made_once(self, place: tuple[str, httpx.Client], server: AgentServer, body: dict[str, Any]) -> None:
-        first = post(place, body)
-        again = post(place, body | {"autotitle": False})
+    def test_is_made_once(self, place: Place, server: AgentServer, body: dict[str, Any]) -> None:
+        first = place.request("POST", "/conversations", json=body)
+        again = place.request("POST", "/conversations", json=body | {"autotitle": False})
         assert (first.status_code, again.status_code) == (201, 200)
-        assert first.json()["id"].replace("-", "") == again.json()["id"].replace("-", "") == body["conversation_id"]
-        known = server.get_conversation(body["conversation_id"])
+        assert first.json()["id"].replace("-", "") == again.json()["id"].replace("-", "") == id_of(body)
+        known = server.get_conversation(id_of(body))
         assert known
         assert known["last_user_message_id"]
-        said = [event for event in server.list_events(body["conversation_id"]) if event["kind"] == "MessageEvent"]
+        said = [event for event in server.list_events(id_of(body)) if event["kind"] == "MessageEvent"]
         assert [event["source"] for event in said] == ["user"]
+        assert said[0]["llm_message"]["content"][0]["text"] == "Hello"
 
-    def test_without_a_message_waits_for_one(self, server: AgentServer, model: ScriptedModel) -> None:
-        body = body_for(model)
+    def test_shows_what_the_service_reads(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+        body = body_for(contract_model, tags={"team": "blue green", "on": "call"})
         server.create_conversation(body)
-        known = server.get_conversation(body["conversation_id"])
+        known = server.get_conversation(id_of(body))
+        assert known
+        assert (known["id"], known["title"]) == (dashed(id_of(body)), None)
+        told = read_conversation(known)
+        assert told.id == id_of(body)
+        assert (told.report.execution_status, told.report.llm_model) == ("idle", "openai/held")
+        assert (told.report.agent_kind, told.report.working_dir) == ("openhands", FOLDER)
+        assert told.report.tags == {"team": "blue green", "on": "call"}
+        assert "usage_to_metrics" in known["stats"]
+
+    def test_without_a_message_waits_for_one(self, server: AgentServer, idle: str) -> None:
+        known = server.get_conversation(idle)
         assert known
         assert (known["last_user_message_id"], known["execution_status"]) == (None, "idle")
-        server.send_message(body["conversation_id"], {"role": "user", "content": [], "run": False})
-        known = server.get_conversation(body["conversation_id"])
+        server.send_message(idle, {"role": "user", "content": [], "run": False})
+        known = server.get_conversation(idle)
         assert known
-        assert known["last_user_message_id"]
+        assert (known["last_user_message_id"] is None, known["execution_status"]) == (False, "idle")
 
-    def test_lists_what_its_user_said_newest_first(self, server: AgentServer, model: ScriptedModel) -> None:
-        body = body_for(model)
-        server.create_conversation(body)
+    def test_lists_what_its_user_said_newest_first(self, server: AgentServer, idle: str) -> None:
         for text in ("one", "two"):
-            content = [{"type": "text", "text": text, "cache_prompt": False}]
-            server.send_message(id_of(body), {"role": "user", "content": content, "run": False})
-        said = server.list_messages(id_of(body))
+            server.send_message(idle, message(text))
+        said = server.list_messages(idle)
         assert [event["llm_message"]["content"][0]["text"] for event in said] == ["two", "one"]
         assert len({event["id"] for event in said}) == 2
 
-    def test_is_run(self, server: AgentServer, body: dict[str, Any]) -> None:
-        server.create_conversation(body)
-        eventually(lambda: [item for item in server.find_running() if undashed(item) == id_of(body)])
-        server.run(id_of(body))  # at work already: no error
-        assert server.interrupt(id_of(body))
+    def test_lists_its_events_page_by_page(self, place: Place, server: AgentServer, idle: str) -> None:
+        for number in range(5):
+            server.send_message(idle, message(f"message {number}"))
+        path = f"/conversations/{idle}/events/search"
+        pages: list[list[str]] = []
+        params: dict[str, Any] = {"limit": 2}
+        while not pages or params.get("page_id"):
+            page = place.request("GET", path, params=params).json()
+            pages.append([event["id"] for event in page["items"]])
+            params["page_id"] = page["next_page_id"]
+        assert {len(page) for page in pages[:-1]} == {2}
+        assert list(chain(*pages)) == [event["id"] for event in server.list_events(idle)]
 
-    def test_is_interrupted(self, server: AgentServer, body: dict[str, Any]) -> None:
-        server.create_conversation(body)
-        dashed = eventually(lambda: [item for item in server.find_running() if undashed(item) == id_of(body)])
-        assert server.interrupt(dashed[0])
-        eventually(lambda: (server.get_conversation(id_of(body)) or {})["execution_status"] == "paused")
-        assert dashed[0] not in server.find_running()
-        assert server.interrupt(id_of(body)), "once more is as good"
+    @pytest.mark.parametrize("limit", [0, 101])
+    def test_refuses_a_page_of_that_size(self, place: Place, idle: str, limit: int) -> None:
+        path = f"/conversations/{idle}/events/search"
+        assert place.request("GET", path, params={"limit": limit}).status_code == 422
 
-    def test_is_renamed(self, server: AgentServer, model: ScriptedModel) -> None:
-        body = body_for(model, title="ignored here")
+    def test_runs_on_its_first_message(self, server: AgentServer, running: str) -> None:
+        assert dashed(running) in server.find_running()
+
+    def test_is_not_run_twice(self, place: Place, server: AgentServer, running: str) -> None:
+        assert place.request("POST", f"/conversations/{running}/run").status_code == 409
+        assert not server.run(running)
+        assert status_of(server, running) == "running"
+
+    def test_is_interrupted(self, server: AgentServer, running: str) -> None:
+        assert server.interrupt(running)
+        eventually(lambda: status_of(server, running) == "paused")
+        assert dashed(running) not in server.find_running()
+        assert server.interrupt(running), "once more is as good"
+        assert status_of(server, running) == "paused"
+
+    def test_is_interrupted_before_it_begins(self, server: AgentServer, idle: str) -> None:
+        assert server.interrupt(idle)
+        assert status_of(server, idle) == "paused"
+
+    def test_goes_on_after_an_interruption(self, server: AgentServer, running: str) -> None:
+        server.interrupt(running)
+        eventually(lambda: status_of(server, running) == "paused")
+        assert server.run(running)
+        eventually(lambda: status_of(server, running) == "running")
+
+    def test_goes_on_with_a_message_that_says_so(self, server: AgentServer, idle: str) -> None:
+        server.send_message(idle, message("Go on", run=True))
+        eventually(lambda: status_of(server, idle) == "running")
+
+    def test_takes_a_message_while_it_runs(self, server: AgentServer, running: str) -> None:
+        server.send_message(running, message("And then?", run=True))
+        eventually(lambda: len(server.list_messages(running)) == 2)
+        assert status_of(server, running) == "running"
+
+    def test_is_renamed(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+        body = body_for(contract_model, title="ignored here")
         server.create_conversation(body)
         assert (server.get_conversation(id_of(body)) or {})["title"] is None
-        assert server.rename_conversation(id_of(body), "A better title")
-        assert (server.get_conversation(id_of(body)) or {})["title"] == "A better title"
+        assert server.rename_conversation(id_of(body), 'A "better" title')
+        assert (server.get_conversation(id_of(body)) or {})["title"] == 'A "better" title'
 
-    def test_is_deleted(self, server: AgentServer, model: ScriptedModel) -> None:
-        body = body_for(model)
-        server.create_conversation(body)
-        assert server.delete_conversation(id_of(body))
-        assert server.get_conversation(id_of(body)) is None
+    def test_is_deleted(self, server: AgentServer, running: str) -> None:
+        assert server.delete_conversation(running)
+        assert server.get_conversation(running) is None
+        assert dashed(running) not in server.find_running()
 
-    def test_that_nobody_knows(self, server: AgentServer) -> None:
+    def test_that_is_unknown(self, server: AgentServer) -> None:
         assert server.get_conversation(UNKNOWN) is None
         assert not server.rename_conversation(UNKNOWN, "A title")
         assert not server.interrupt(UNKNOWN)
@@ -180,13 +177,13 @@ class TestConversation:
 
     @pytest.mark.parametrize("change", [{"tags": {"Not A Tag": "x"}}, {"model": ""}], ids=["tag", "model"])
     def test_that_makes_no_sense_is_refused(
-        self, place: tuple[str, httpx.Client], server: AgentServer, body: dict[str, Any], change: dict[str, Any]
+        self, place: Place, server: AgentServer, body: dict[str, Any], change: dict[str, Any]
     ) -> None:
         if "model" in change:
             body["agent_settings"]["llm"] |= change
         else:
             body |= change
-        assert post(place, body).status_code == 422
+        assert place.request("POST", "/conversations", json=body).status_code == 422
         with pytest.raises(AgentServerRefused) as refusal:
             server.create_conversation(body)
         assert "sk-1" not in str(refusal.value)
@@ -194,9 +191,11 @@ class TestConversation:
 
 
 class TestProfile:
-    def test_is_kept_and_replaced(self, server: AgentServer) -> None:
+    def test_is_kept_and_replaced(self, place: Place, server: AgentServer) -> None:
         for model in ("openai/one", "openai/two"):
             server.keep_profile(TITLE_PROFILE, {"model": model, "api_key": "sk-9"})
+            body = {"llm": {"model": model}, "include_secrets": True}
+            assert place.request("POST", f"/profiles/{TITLE_PROFILE}", json=body).status_code == 201
 
     def test_that_makes_no_sense_is_refused(self, server: AgentServer) -> None:
         with pytest.raises(AgentServerRefused) as refusal:
@@ -204,76 +203,50 @@ class TestProfile:
         assert "sk-9" not in str(refusal.value)
 
 
-class TestShell:
-    def test_exit_code(self, server: AgentServer) -> None:
-        assert server.run_command("exit 3").exit_code == 3
+class TestRealServer:
+    """What the stand-ins do not have: a model is asked, and its answer is used."""
 
-    def test_streams(self, server: AgentServer) -> None:
-        result = server.run_command("echo out; echo err >&2")
-        assert (result.exit_code, result.stdout, result.stderr) == (0, "out\n", "err\n")
+    @pytest.fixture
+    def server(self, sandbox_url: str) -> Iterator[AgentServer]:
+        with open_client() as client:
+            yield AgentServer(sandbox_url, KEY, client)
 
-    def test_folder(self, server: AgentServer) -> None:
-        assert server.run_command("pwd", cwd="/tmp").stdout == "/tmp\n"
-
-    def test_time_limit(self, server: AgentServer) -> None:
-        assert server.run_command("sleep 60", timeout=1).exit_code == -1
-
-    def test_answer_on_the_wire(self, place: tuple[str, httpx.Client]) -> None:
-        url, client = place
-        headers, command = {"X-Session-API-Key": KEY}, {"command": "exit 3", "cwd": None, "timeout": 5}
-        answer = client.post(f"{url}/api/bash/execute_bash_command", headers=headers, json=command).json()
-        assert {name: answer[name] for name in ("exit_code", "stdout", "stderr")} == vars(REPLIES["exit 3"])
-
-    def test_file(self, server: AgentServer) -> None:
-        server.upload("/tmp/aw contract/file", b"content")
-        assert server.run_command("cat '/tmp/aw contract/file'").stdout == "content"
-
-    def test_file_without_a_folder_is_refused(self, server: AgentServer) -> None:
-        with pytest.raises(AgentServerRefused, match="400"):
-            server.upload("file", b"content")
-
-
-def test_title_is_made_in_the_background(sandbox_url: str, model: ScriptedModel) -> None:
-    """What only the real one does."""
-    message = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
-    body = body_for(model, llm_model="openai/quick", initial_message=message)
-    with open_client() as client:
-        server = AgentServer(sandbox_url, KEY, client)
+    def test_title_is_made_in_the_background(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+        body = body_for(contract_model, llm_model="openai/quick", initial_message=HELLO)
         server.create_conversation(body)
         assert eventually(lambda: (server.get_conversation(id_of(body)) or {})["title"]) == "A title"
 
-
-def test_title_is_made_by_the_llm_for_titles(sandbox_url: str, model: ScriptedModel) -> None:
-    message = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
-    titles = {"model": "openai/quick", "api_key": "sk-2", "base_url": model.base_url}
-    body = body_for(model, title_llm=titles, initial_message=message)
-    with open_client() as client:
-        server = AgentServer(sandbox_url, KEY, client)
+    def test_title_is_made_by_the_llm_for_titles(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+        titles = {"model": "openai/quick", "api_key": "sk-2", "base_url": contract_model.base_url}
+        body = body_for(contract_model, title_llm=titles, initial_message=HELLO)
         server.keep_profile(TITLE_PROFILE, titles)
         server.create_conversation(body)
         assert eventually(lambda: (server.get_conversation(id_of(body)) or {})["title"]) == "A title"
 
+    def test_disabled_skills_are_part_of_the_agent(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+        made = server.create_conversation(body_for(contract_model, disabled_skills=["docker"]))
+        assert made["agent"]["agent_context"]["disabled_skills"] == ["docker"]
 
-def test_disabled_skills_are_part_of_the_agent(sandbox_url: str, model: ScriptedModel) -> None:
-    body = body_for(model, disabled_skills=["docker"])
-    with open_client() as client:
-        made = AgentServer(sandbox_url, KEY, client).create_conversation(body)
-    assert made["agent"]["agent_context"]["disabled_skills"] == ["docker"]
-
-
-def test_a_folder_that_is_not_there_is_made(sandbox_url: str, model: ScriptedModel) -> None:
-    """As that of a conversation which shares its sandbox."""
-    folder = "/workspace/project/of-its-own"
-    body = body_for(model, working_dir=folder)
-    with open_client() as client:
-        server = AgentServer(sandbox_url, KEY, client)
-        server.create_conversation(body)
+    def test_missing_folder_is_made(self, server: AgentServer, contract_model: ScriptedModel) -> None:
+        """As that of a conversation which shares its sandbox."""
+        folder = f"{FOLDER}/{new_id()}"
+        server.create_conversation(body_for(contract_model, working_dir=folder))
         assert server.run_command("pwd", folder).stdout.strip() == folder
+
+
+def message(text: str, *, run: bool = False) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": text, "cache_prompt": False}], "run": run}
+
+
+def status_of(server: AgentServer, conversation_id: str) -> str:
+    known = server.get_conversation(conversation_id)
+    assert known
+    return str(known["execution_status"])
 
 
 def id_of(body: dict[str, Any]) -> str:
     return str(body["conversation_id"])
 
 
-def undashed(text: str) -> str:
-    return text.replace("-", "")
+def dashed(conversation_id: str) -> str:
+    return "-".join(conversation_id[start:end] for start, end in pairwise((0, 8, 12, 16, 20, 32)))

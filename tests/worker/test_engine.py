@@ -1,29 +1,25 @@
 """The engine's contract, on the real engine with the tiny image and on the fake that stands in for it elsewhere."""
 
-import gc
 import threading
-import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
-from docker import APIClient
 
 from shared.ids import new_id
-from tests.fakes.engine import FakeEngine
-from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine, name_installation
+from tests.fakes.engine import NO_ADDRESS, FakeEngine
+from tests.fixtures.containers import CONFIG, started, state
+from tests.services.engine import TINY_IMAGE, docker_engine
 from tests.waiting import eventually
-from worker import own_doings
-from worker.containers import ContainerRequest, ContainerState, Engine, EngineRefused, EngineUnavailable, ImageMissing
-from worker.engine import EVENTS, INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
-from worker.sandbox_container import CONFIG_ENV, CONFIG_PATH
+from worker.containers import ContainerRequest, ContainerState, Engine, EngineRefused, ImageMissing
+from worker.engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.sandbox_container import CONFIG_PATH
 
-
-@pytest.fixture
-def installation() -> str:
-    return name_installation()
+MISSING_IMAGE = "agent-workspace/no-such-image:1"
+CREATED, RUNNING, FROZEN = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.FROZEN
+EXITED, ABSENT = ContainerState.EXITED, ContainerState.ABSENT
 
 
 @pytest.fixture(params=["fake", "docker"])
@@ -38,45 +34,13 @@ def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine
 
 
 @pytest.fixture
-def request_(installation: str) -> ContainerRequest:
-    sandbox_id = new_id()
-    return ContainerRequest(
-        name=f"aw-{sandbox_id}",
-        image=TINY_IMAGE,
-        command=["--host", "0.0.0.0", "--port", "8000"],
-        env={CONFIG_ENV: CONFIG_PATH},
-        labels={INSTALLATION_LABEL: installation, SANDBOX_LABEL: sandbox_id},
-        working_dir="/workspace",
-        ports=[8000],
-        address="127.0.0.1",
-        memory_bytes=64 * 1024**2,
-        cpus=1.0,
-        pids=64,
-        capabilities=[],
-        runtime=None,
-    )
-
-
-CONFIG = b'{"session_api_keys": ["k"], "secret_key": "s"}'
-
-
-def started(engine: Engine, request: ContainerRequest) -> str:
-    engine.create(request)
-    engine.put_file(request.name, CONFIG_PATH, CONFIG)
-    engine.start(request.name)
-    return request.name
-
-
-def told_by_the_engine(installation: str, since: int) -> Counter[str]:
-    """How often each container changed, by the engine's memory: one that is thawed at once it may call frozen again."""
-    filters = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
-    with closing(APIClient(ENGINE)) as client:
-        events = client.events(since=since, until=int(time.time()) + 1, filters=filters, decode=True)
-        return Counter(event["Actor"]["Attributes"]["name"] for event in events)
-
-
-def state(engine: Engine, name: str) -> ContainerState:
-    return engine.observe(name).state
+def another(engine: Engine, installation: str) -> Iterator[Engine]:
+    """Another engine object, beside the same containers."""
+    if isinstance(engine, FakeEngine):
+        yield engine.connect()
+    else:
+        with docker_engine(installation) as another:
+            yield another
 
 
 def test_has_an_id(engine: Engine) -> None:
@@ -124,18 +88,101 @@ def test_done_twice_is_done_once(engine: Engine, request_: ContainerRequest, ins
     assert engine.list_volumes(installation) == []
 
 
-def test_what_is_not_there_is_no_error_to_undo(engine: Engine, request_: ContainerRequest) -> None:
+def test_container_that_is_missing_is_no_error(engine: Engine, request_: ContainerRequest) -> None:
     name = request_.name
+    engine.start(name)
+    engine.freeze(name)
     engine.unfreeze(name)
     engine.stop(name, 1)
     engine.discard(name)
     engine.remove(name)
     assert engine.read_log(name, 5) == ""
+    assert state(engine, name) == ABSENT
 
 
-def test_what_is_not_there_can_not_be_written_to(engine: Engine, request_: ContainerRequest) -> None:
+def test_container_that_is_missing_takes_no_file(engine: Engine, request_: ContainerRequest) -> None:
     with pytest.raises(EngineRefused):
         engine.put_file(request_.name, CONFIG_PATH, CONFIG)
+
+
+Reach = Callable[[Engine, str], None]
+ENDS: dict[ContainerState, list[Reach]] = {
+    CREATED: [],
+    RUNNING: [lambda engine, name: engine.start(name)],
+    FROZEN: [lambda engine, name: engine.start(name), lambda engine, name: engine.freeze(name)],
+    EXITED: [lambda engine, name: engine.start(name), lambda engine, name: engine.stop(name, 1)],
+}
+# What each verb makes of a container in each state.
+VERBS: dict[str, tuple[Reach, dict[ContainerState, ContainerState]]] = {
+    "start": (
+        lambda engine, name: engine.start(name),
+        {CREATED: RUNNING, RUNNING: RUNNING, FROZEN: FROZEN, EXITED: RUNNING},
+    ),
+    "freeze": (
+        lambda engine, name: engine.freeze(name),
+        {CREATED: CREATED, RUNNING: FROZEN, FROZEN: FROZEN, EXITED: EXITED},
+    ),
+    "unfreeze": (
+        lambda engine, name: engine.unfreeze(name),
+        {CREATED: CREATED, RUNNING: RUNNING, FROZEN: RUNNING, EXITED: EXITED},
+    ),
+    "stop": (
+        lambda engine, name: engine.stop(name, 1),
+        {CREATED: CREATED, RUNNING: EXITED, FROZEN: EXITED, EXITED: EXITED},
+    ),
+    "discard": (
+        lambda engine, name: engine.discard(name),
+        dict.fromkeys((CREATED, RUNNING, FROZEN, EXITED), ABSENT),
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+@pytest.mark.parametrize("before", list(ENDS))
+def test_verb_in_each_state(engine: Engine, request_: ContainerRequest, verb: str, before: ContainerState) -> None:
+    engine.create(request_)
+    for step in ENDS[before]:
+        step(engine, request_.name)
+    assert state(engine, request_.name) == before
+    act, after = VERBS[verb]
+    act(engine, request_.name)
+    assert state(engine, request_.name) == after[before]
+
+
+def test_ports_are_published_while_it_runs(engine: Engine, request_: ContainerRequest) -> None:
+    name = started(engine, request_)
+    engine.freeze(name)
+    assert set(engine.observe(name).ports) == {8000}
+    engine.stop(name, 1)
+    assert engine.observe(name).ports == {}
+    engine.start(name)
+    assert set(engine.observe(name).ports) == {8000}
+
+
+def test_port_that_can_not_be_published_is_refused(engine: Engine, request_: ContainerRequest) -> None:
+    unlucky = replace(request_, address=NO_ADDRESS)
+    engine.create(unlucky)
+    with pytest.raises(EngineRefused, match="cannot assign requested address"):
+        engine.start(unlucky.name)
+    found = engine.observe(unlucky.name)
+    assert (found.state, found.exit_code, found.ports) == (CREATED, 128, {})
+    engine.remove(unlucky.name)
+    assert state(engine, unlucky.name) == ABSENT
+
+
+def test_log_is_kept_until_the_container_is_gone(engine: Engine, request_: ContainerRequest) -> None:
+    name = request_.name
+    engine.create(request_)
+    assert engine.read_log(name, 5) == ""
+    started(engine, request_)
+    eventually(lambda: engine.read_log(name, 5))
+    engine.stop(name, 1)
+    engine.start(name)
+    eventually(lambda: engine.read_log(name, 5).count("\n") > 1)
+    assert len(engine.read_log(name, 1).splitlines()) == 1
+    assert engine.read_log(name, 5).endswith(engine.read_log(name, 1))
+    engine.discard(name)
+    assert engine.read_log(name, 5) == ""
 
 
 def test_volume_outlives_a_discarded_container(engine: Engine, request_: ContainerRequest, installation: str) -> None:
@@ -146,95 +193,100 @@ def test_volume_outlives_a_discarded_container(engine: Engine, request_: Contain
     assert engine.list_volumes(installation) == [name]
 
 
-def test_image_that_is_not_there(engine: Engine, request_: ContainerRequest) -> None:
-    missing = ContainerRequest(**{**vars(request_), "image": "agent-workspace/no-such-image:1"})
+def test_image_that_is_missing(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+    missing = replace(request_, image=MISSING_IMAGE)
     with pytest.raises(ImageMissing):
         engine.create(missing)
+    # The volume was made before: whoever gives up removes it.
+    assert engine.observe(missing.name).leftovers
+    engine.remove(missing.name)
+    assert engine.list_volumes(installation) == []
     with pytest.raises(ImageMissing):
-        engine.pull(missing.image)
+        engine.pull(MISSING_IMAGE)
+    assert engine.find_image(MISSING_IMAGE) is None
+
+
+def test_image_has_the_id_of_its_containers(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+    engine.create(request_)
+    [listed] = engine.list_containers(installation)
+    assert listed.image == engine.find_image(TINY_IMAGE)
+
+
+def test_foreign_container_of_that_name_is_replaced(engine: Engine, request_: ContainerRequest) -> None:
+    name = started(engine, replace(request_, labels=request_.labels | {SANDBOX_LABEL: "another"}))
+    engine.create(request_)
+    found = engine.observe(name)
+    assert (found.state, found.labels[SANDBOX_LABEL]) == (CREATED, request_.labels[SANDBOX_LABEL])
+
+
+def test_container_with_more_labels_than_ours_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
+    name = started(engine, replace(request_, labels=request_.labels | {"agent-workspace.more": "1"}))
+    engine.create(request_)
+    assert state(engine, name) == RUNNING
 
 
 def test_lists_only_its_own_installation(engine: Engine, request_: ContainerRequest, installation: str) -> None:
     name = started(engine, request_)
-    assert [(item.name, item.state) for item in engine.list_containers(installation)] == [
-        (name, ContainerState.RUNNING)
-    ]
+    assert [(item.name, item.state) for item in engine.list_containers(installation)] == [(name, RUNNING)]
     assert engine.list_containers("another") == []
 
 
-class TestDockerAlone:
-    """What only the real engine can show."""
-
-    @pytest.fixture
-    def docker(self, installation: str) -> Iterator[DockerEngine]:
-        with docker_engine(installation) as engine:
-            yield engine
-
-    def test_container_of_that_name_that_is_not_ours_is_replaced(
-        self, docker: DockerEngine, request_: ContainerRequest, installation: str
+class TestFollow:
+    def test_changes_are_told_in_their_order(
+        self, engine: Engine, another: Engine, request_: ContainerRequest, installation: str
     ) -> None:
-        foreign = {INSTALLATION_LABEL: installation, SANDBOX_LABEL: "another"}
-        docker.create(ContainerRequest(**{**vars(request_), "labels": foreign}))
-        docker.create(request_)
-        assert docker.observe(request_.name).labels[SANDBOX_LABEL] == request_.labels[SANDBOX_LABEL]
-
-    def test_least_privilege(self, docker: DockerEngine, request_: ContainerRequest) -> None:
-        name = started(docker, request_)
-        found = docker._api().inspect_container(name)
-        host = found["HostConfig"]
-        assert host["CapDrop"] == ["ALL"]
-        assert not host["CapAdd"]
-        assert host["SecurityOpt"] == ["no-new-privileges:true"]
-        assert (host["Memory"], host["MemorySwap"]) == (request_.memory_bytes, request_.memory_bytes)
-        assert (host["NanoCpus"], host["PidsLimit"], host["Init"]) == (10**9, 64, True)
-        assert (host["Privileged"], host["PidMode"], host["IpcMode"]) == (False, "", "private")
-        assert host["NetworkMode"] != "host"
-        assert host["LogConfig"]["Config"] == {"max-size": "10m", "max-file": "3"}
-        assert [mount["Type"] for mount in found["Mounts"]] == ["volume"]
-        published = found["NetworkSettings"]["Ports"]["8000/tcp"]
-        assert [port["HostIp"] for port in published] == ["127.0.0.1"]
-
-    def test_log_of_a_container_that_ended(self, docker: DockerEngine, request_: ContainerRequest) -> None:
-        ends = ContainerRequest(**{**vars(request_), "env": {"TINY_EXIT_CODE": "3"}})
-        name = started(docker, ends)
-        eventually(lambda: docker.observe(name).state == ContainerState.EXITED)
-        assert docker.observe(name).exit_code == 3
-        assert docker.read_log(name, 30).strip()
-
-    def test_follows_changes_behind_our_back(
-        self,
-        docker: DockerEngine,
-        request_: ContainerRequest,
-        installation: str,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.setattr(own_doings, "ECHO_SECONDS", 60.0)  # however late the engine tells of it
-        began, seen = int(time.time()), list[str]()
-        changes = docker.follow(installation)
-        follower = threading.Thread(target=lambda: seen.extend(changes))
-        follower.start()
-        first, second, last = (replace(request_, name=f"aw-{new_id()}") for _ in range(3))
-        with docker_engine(installation) as another:
-            started(another, first)
-            docker.unfreeze(first.name)  # nothing happens, and so nothing is expected
-            docker.freeze(first.name)
+        first, second = request_, replace(request_, name=f"aw-{new_id()}")
+        for request in (first, second):
+            started(another, request)
+            another.stop(request.name, 0)
+        with following(engine, installation) as told:
+            another.start(first.name)
+            another.start(second.name)
+            another.freeze(first.name)
+            another.stop(second.name, 0)
             another.unfreeze(first.name)
-            started(another, second)
-            another.freeze(second.name)
-            docker.unfreeze(second.name)
-            another.stop(first.name, 0)
-            started(another, last)
-            # Events come in order: had more been told, it would be there by then.
-            eventually(lambda: last.name in seen)
-            ours = Counter([first.name, second.name])
-            assert Counter(seen) == told_by_the_engine(installation, began) - ours
-        assert seen[0] == first.name
-        docker.close()
-        follower.join(10)
-        assert not follower.is_alive()
+            another.remove(second.name)
+            # What happened in the second before may be told, too.
+            eventually(lambda: in_turn(told)[-6:] == [first.name, second.name] * 3)
 
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def test_engine_that_does_not_answer(self) -> None:
-        with pytest.raises(EngineUnavailable):
-            DockerEngine("unix:///nowhere/docker.sock").read_id()
-        gc.collect()  # docker's own client leaves the socket that could not be connected
+    def test_own_starts_and_freezes_are_not_told(
+        self, engine: Engine, another: Engine, request_: ContainerRequest, installation: str
+    ) -> None:
+        own, marker = request_, replace(request_, name=f"aw-{new_id()}")
+        with following(engine, installation) as told:
+            started(engine, own)
+            engine.freeze(own.name)
+            started(another, marker)
+            eventually(lambda: marker.name in told)
+            assert in_turn(told) == [marker.name]
+            engine.stop(own.name, 0)
+            eventually(lambda: in_turn(told) == [marker.name, own.name])
+
+    def test_other_installations_are_not_told(
+        self, engine: Engine, another: Engine, request_: ContainerRequest, installation: str
+    ) -> None:
+        labels = request_.labels | {INSTALLATION_LABEL: f"{installation}-neighbour"}
+        foreign = replace(request_, name=f"aw-{new_id()}", labels=labels)
+        with following(engine, installation) as told:
+            started(another, foreign)
+            another.remove(foreign.name)
+            started(another, request_)
+            eventually(lambda: in_turn(told) == [request_.name])
+
+
+@contextmanager
+def following(engine: Engine, installation: str) -> Iterator[list[str]]:
+    """What the engine tells from now on; it ends when the engine is closed."""
+    told: list[str] = []
+    changes = engine.follow(installation)
+    follower = threading.Thread(target=lambda: told.extend(changes))
+    follower.start()
+    yield told
+    engine.close()
+    follower.join(10)
+    assert not follower.is_alive()
+
+
+def in_turn(told: list[str]) -> list[str]:
+    """Each name once for each turn that it has: the engine may tell of one change twice."""
+    return [name for name, _ in groupby(told)]

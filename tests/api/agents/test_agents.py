@@ -19,7 +19,7 @@ FAST = {"model": "openai/o3", "api_key": "fast-plain", "temperature": 0.5}
 
 
 def say(agent: ScriptedAgent, path: str, document: Any, status: int = 200) -> None:
-    agent.answers[path] = (status, json.dumps(document).encode())
+    agent.answers[f"POST {path}"] = (status, json.dumps(document).encode())
 
 
 def test_skills_are_those_of_the_project(
@@ -169,7 +169,7 @@ def test_an_agent_of_another_maker_goes_on_with_another_model(
     words: str,
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
-    agent.answers[path] = (theirs, json.dumps(said).encode())
+    say(agent, path, said, theirs)
     answer = ask(client, user, conversation, "POST", "switch_acp_model", {"model": "opus"})
     assert answer.status_code == ours
     assert words in answer.text

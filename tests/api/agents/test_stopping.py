@@ -25,7 +25,10 @@ def browser(client: TestClient, user: Person) -> TestClient:
 
 
 def say_running(agent: ScriptedAgent, *ids: str) -> None:
-    agent.answers[SEARCH] = (200, json.dumps({"items": [{"id": one} for one in ids], "next_page_id": None}).encode())
+    agent.answers[f"GET {SEARCH}"] = (
+        200,
+        json.dumps({"items": [{"id": one} for one in ids], "next_page_id": None}).encode(),
+    )
 
 
 def stop(client: TestClient, sandbox: Sandbox, person: Person | None = None, kind: str | None = None) -> int:
@@ -44,7 +47,7 @@ def test_stop_interrupts_running_agents_every_time(
 ) -> None:
     dashed = str(UUID(conversation.id))
     say_running(agent, dashed)
-    agent.answers[f"/api/conversations/{dashed}/interrupt"] = (200, b'{"success": true}')
+    agent.answers[f"POST /api/conversations/{dashed}/interrupt"] = (200, b'{"success": true}')
     for _ in range(2):
         assert stop(browser, sandbox) == 200
     asked = [(method, path, key) for method, path, _, key, _ in agent.got]
@@ -92,7 +95,7 @@ def test_stop_of_kind_stopped_stops_the_sandbox(
 def test_sandbox_whose_agents_can_not_be_interrupted_is_frozen(
     browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent, said: dict[str, Any]
 ) -> None:
-    agent.answers.update(said)
+    agent.answers.update({f"GET {path}": answer for path, answer in said.items()})
     assert stop(browser, sandbox) == 200
     assert desired(database, sandbox) == Desired.PAUSED
 

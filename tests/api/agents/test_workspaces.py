@@ -49,7 +49,7 @@ def test_git_is_passed_through(
     passed_on: dict[str, list[str]],
 ) -> None:
     said = [{"status": "ADDED", "path": "a.py"}]
-    agent.answers[f"/api/git/{what}"] = (200, json.dumps(said).encode())
+    agent.answers[f"GET /api/git/{what}"] = (200, json.dumps(said).encode())
     answer = ask(client, user, conversation, "GET", f"git/{what}?{query}")
     assert (answer.status_code, answer.json()) == (200, said)
     [(method, path, asked, key, _)] = agent.got
@@ -61,7 +61,7 @@ def test_defect_38_a_file_or_what_is_in_its_way(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     for content, status in (("héllo\n".encode(), 200), (b"", 200), (b"\xff\xfe", 400)):
-        agent.answers["/api/file/download"] = (200, content)
+        agent.answers["GET /api/file/download"] = (200, content)
         answer = ask(client, user, conversation, "GET", "file?file_path=/workspace/a.txt")
         assert answer.status_code == status
         assert answer.json() == content.decode() if status == 200 else answer.json()["detail"]
@@ -70,21 +70,31 @@ def test_defect_38_a_file_or_what_is_in_its_way(
     assert (answer.status_code, "/workspace/a.txt" in answer.json()["detail"]) == (404, True)
 
 
+def say_listed(agent: ScriptedAgent, **result: object) -> None:
+    agent.answers[f"POST {BASH}"] = (200, json.dumps(result).encode())
+
+
 @pytest.mark.parametrize(
     ("query", "folder"), [("?path=/a%20b'c", "'/a b'\"'\"'c'"), ("", "/workspace/project/app"), ("?path=-x", "-x")]
 )
 def test_files_are_relative_paths(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, query: str, folder: str
 ) -> None:
-    agent.answers[BASH] = (200, json.dumps({"exit_code": 0, "stdout": "./src/a.py\n./README.md\n./ b\n"}).encode())
+    agent.answers[f"POST {BASH}"] = (
+        200,
+        json.dumps({"exit_code": 0, "stdout": "./src/a.py\n./README.md\n./ b\n"}).encode(),
+    )
     answer = ask(client, user, conversation, "GET", f"files{query}")
     assert (answer.status_code, answer.json()) == (200, [" b", "README.md", "src/a.py"])
     assert agent.got[0][4]["command"].startswith(f"cd -- {folder} && find . ")
-    agent.answers[BASH] = (200, json.dumps({"exit_code": 0, "stdout": None}).encode())
+    say_listed(agent, exit_code=0, stdout=None)
     assert ask(client, user, conversation, "GET", f"files{query}").json() == []
-    agent.answers[BASH] = (200, json.dumps({"exit_code": 1, "stdout": "", "stderr": "no such folder"}).encode())
+    agent.answers[f"POST {BASH}"] = (
+        200,
+        json.dumps({"exit_code": 1, "stdout": "", "stderr": "no such folder"}).encode(),
+    )
     assert ask(client, user, conversation, "GET", f"files{query}").status_code == 404
-    agent.answers[BASH] = (200, b"[]")
+    agent.answers[f"POST {BASH}"] = (200, b"[]")
     assert ask(client, user, conversation, "GET", f"files{query}").status_code == 502
 
 
@@ -109,7 +119,7 @@ def test_defect_38_the_default_file_is_the_plan(
     folder: str,
 ) -> None:
     planned = make_conversation(database, user, sandbox, working_dir="/workspace/x", git_provider=provider)
-    agent.answers["/api/file/download"] = (200, b"# Plan")
+    agent.answers["GET /api/file/download"] = (200, b"# Plan")
     assert ask(client, user, planned, "GET", "file").json() == "# Plan"
     assert parse_qs(agent.got[0][2]) == {"path": [f"/workspace/x/{folder}/PLAN.md"]}
 
@@ -118,7 +128,7 @@ def test_a_message_is_handed_on(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/events"
-    agent.answers[path] = (200, b'{"success": true}')
+    agent.answers[f"POST {path}"] = (200, b'{"success": true}')
     answer = ask(client, user, conversation, "POST", "send-message", MESSAGE)
     assert (answer.status_code, answer.json()) == (
         200,
@@ -150,8 +160,8 @@ def test_agent_server_that_answers_badly_is_a_502(
     path: str,
     body: Any,
 ) -> None:
-    event = f"/api/conversations/{UUID(conversation.id)}/events"
-    for asked in ("/api/git/changes", "/api/git/diff", "/api/file/download", BASH, event):
+    event = f"POST /api/conversations/{UUID(conversation.id)}/events"
+    for asked in ("GET /api/git/changes", "GET /api/git/diff", "GET /api/file/download", f"POST {BASH}", event):
         agent.answers[asked] = (500, b"plain secret")
     answer = ask(client, user, conversation, method, path, body)
     assert (answer.status_code, "500" in answer.json()["detail"], "plain" in answer.text) == (502, True, False)
@@ -200,7 +210,7 @@ def test_an_answer_without_an_end_is_not_held(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_servers, "MOST_BYTES", 10)
-    agent.answers["/api/file/download"] = (200, b"x" * 11)
+    agent.answers["GET /api/file/download"] = (200, b"x" * 11)
     assert ask(client, user, conversation, "GET", "file?file_path=/a").status_code == 413
 
 
@@ -208,5 +218,5 @@ def test_an_answer_without_an_end_is_not_held(
 def test_answer_that_is_no_json_is_a_502(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
-    agent.answers["/api/git/changes"] = (200, content)
+    agent.answers["GET /api/git/changes"] = (200, content)
     assert ask(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502

@@ -244,13 +244,13 @@ def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: 
 def test_the_agent_server_is_asked_as_by_v1(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
-    path = f"/api/conversations/{UUID(conversation.id)}/events"
+    path = f"POST /api/conversations/{UUID(conversation.id)}/events"
     changed = [{"status": "ADDED", "path": "a"}, {"status": "UPDATED", "path": "b"}]
     agent.answers = {
         path: (200, b"{}"),
-        "/api/git/changes": (200, json.dumps(changed).encode()),
-        "/api/git/diff": (200, b'{"modified": "x", "original": ""}'),
-        "/api/file/download": (200, b"text"),
+        "GET /api/git/changes": (200, json.dumps(changed).encode()),
+        "GET /api/git/diff": (200, b'{"modified": "x", "original": ""}'),
+        "GET /api/file/download": (200, b"text"),
     }
     one = f"/{conversation.id}"
     assert ask(client, user, "POST", f"{one}/message", {"message": "go on"}).json() == {"success": True}
@@ -261,6 +261,6 @@ def test_the_agent_server_is_asked_as_by_v1(
     assert ask(client, user, "GET", f"{one}/git/diff?path=a.py").json() == {"modified": "x", "original": ""}
     assert agent.got[-1][2] == "path=%2Fworkspace%2Fproject%2Fapp%2Fa.py"
     assert ask(client, user, "GET", f"{one}/select-file?file=a.py").json() == {"code": "text"}
-    for told in ({}, {"/api/git/changes": (200, b"null")}):
+    for told in ({}, {"GET /api/git/changes": (200, b"null")}):
         agent.answers = told
         assert ask(client, user, "GET", f"{one}/git/changes").status_code == 502

@@ -12,9 +12,10 @@ from shared.store import llm_profiles, user_settings
 from tests.drills.faults.operations.settings import SETTINGS, store_tokens
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import DOOMED, MISSING, PULLED, SPECS
+from tests.services.deployment import deployed
+from tests.services.deployment_settings import SHORTEST
 from tests.services.private_engine import PrivateEngine
 from tests.services.registry import Registry
-from tests.services.service import installed_service
 from tests.services.stores import Stores
 from tests.services.valkey import Valkey
 
@@ -23,17 +24,6 @@ TITLES = {"model": "openai/titles", "api_key": "unused"}
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-HURRY = {
-    "AW_LEASE_SECONDS": "1",
-    "AW_REPUBLISH_SECONDS": "0.5",
-    "AW_SWEEP_SECONDS": "0.2",
-    "AW_RESYNC_SECONDS": "1",
-    "AW_HEARTBEAT_SECONDS": "0.5",
-    "AW_NODE_LOST_SECONDS": "1",
-    "AW_STOP_SECONDS": "1",
-    "AW_FIRST_MESSAGE_SECONDS": "0.2",
-}
 
 
 class Lanes:
@@ -107,8 +97,9 @@ class Lanes:
         own.mkdir()
         with ExitStack() as parts:
             url = parts.enter_context(stores.fresh(own))
-            service = parts.enter_context(installed_service(url, valkey.url, engine, name))
-            service.environment |= HURRY
+            service = parts.enter_context(
+                deployed(engine, database_url=url, broker_url=valkey.url, installation=name, settings=SHORTEST)
+            )
             for image, env in SPECS.items():
                 service.add_spec(image, env)
             # A name of its own: lanes pull and remove it, each for itself.

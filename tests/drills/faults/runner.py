@@ -32,9 +32,9 @@ from tests.drills.gathering import gather
 from tests.drills.history import History, RecordingClient
 from tests.drills.wire_listing import list_statuses
 from tests.factories import make_person
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Service
 from tests.waiting import eventually
 
 PROCESSES = ("api", "worker")
@@ -58,7 +58,7 @@ class Runner:
 
     def __init__(
         self,
-        service: Service,
+        service: Deployment,
         engine: PrivateEngine,
         registry: str,
         directory: Path,

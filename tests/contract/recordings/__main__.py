@@ -1,0 +1,34 @@
+"""`python -m tests.contract.recordings`: record the webhooks of the real agent server anew, with a scripted model.
+
+It takes the sandbox image, which `deploy/image/build` makes, or the one that AW_TEST_SANDBOX_IMAGE names.
+"""
+
+import httpx
+
+from deploy.demo.network import bridge_address
+from deploy.demo.scripted_model import ScriptedModel
+from tests.contract.recordings import recording
+from tests.fixtures.agent_servers import make_scripts
+from tests.services.agent_servers import KEY, booted
+from tests.services.webhooks import running_receiver
+from tests.waiting import eventually
+from worker.agent_server import AgentServer, open_client
+from worker.sandbox_container import server_config
+
+
+def main() -> None:
+    host = bridge_address()
+    with ScriptedModel(make_scripts(), host=host) as model, running_receiver(host) as receiver:
+        config = server_config(KEY, webhook_url=receiver.url, origins=[])
+        with booted(config) as url, open_client() as client:
+            server = AgentServer(url, KEY, client)
+            eventually(server.is_ready, deadline_seconds=120)
+            version = str(httpx.get(f"{url}/server_info").json()["version"])
+            for scenario in recording.SCENARIOS:
+                made = recording.record(scenario, version, server, model, receiver)
+                recording.write(scenario, made)
+                print(f"{scenario}: {len(made.events)} events, {len(made.descriptions)} descriptions")
+
+
+if __name__ == "__main__":
+    main()

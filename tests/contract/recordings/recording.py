@@ -1,0 +1,142 @@
+"""Webhooks of the real agent server, recorded: how they are made, and what is kept of them.
+
+Kept are the bodies as they were sent, but for the agent server's own prompts, which are not ours to copy, and what only
+tells of the machine that made the recording.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.demo.scripted_model import ScriptedModel
+from tests.services.agent_servers import HELLO, body_for
+from tests.services.webhooks import WebhookReceiver
+from tests.waiting import eventually
+from worker.agent_server import AgentServer
+
+FOLDER = Path(__file__).parent
+LEFT_OUT = "(left out)"
+MODEL_URL = "http://model.example/v1"
+# So that a run costs something: USD a token.
+PRICES = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002}
+
+Body = dict[str, Any]
+Run = Callable[[AgentServer, str], object]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One conversation's webhooks in the order in which they came, and what its agent server showed in the end.
+
+    Args:
+        agent_server: the version.
+        conversation_id: 32 digits.
+        shown: of `GET /api/conversations/{id}` what the service takes over: title, execution_status and stats.
+        kept: the ids of the events that its agent server keeps.
+        deliveries: each with `path` (below the base URL) and `body`.
+    """
+
+    agent_server: str
+    conversation_id: str
+    shown: Body
+    kept: list[str]
+    deliveries: list[Body]
+
+    @property
+    def events(self) -> list[Body]:
+        """All events that were reported."""
+        return [
+            event for delivery in self.deliveries if isinstance(delivery["body"], list) for event in delivery["body"]
+        ]
+
+    @property
+    def descriptions(self) -> list[Body]:
+        """All descriptions of the conversation."""
+        return [delivery["body"] for delivery in self.deliveries if isinstance(delivery["body"], dict)]
+
+
+def read(scenario: str) -> Recording:
+    """The recording that is kept in the repository."""
+    return Recording(**json.loads((FOLDER / f"{scenario}.json").read_text()))
+
+
+def write(scenario: str, recording: Recording) -> None:
+    """Keep a recording in its place."""
+    text = json.dumps(asdict(recording), indent=1, ensure_ascii=False)
+    (FOLDER / f"{scenario}.json").write_text(text + "\n")
+
+
+def record(
+    scenario: str, version: str, server: AgentServer, model: ScriptedModel, receiver: WebhookReceiver
+) -> Recording:
+    """Let a conversation go through that scenario, and record what is reported of it."""
+    llm, run = SCENARIOS[scenario]
+    body = body_for(model, llm_model=llm, initial_message=HELLO, agent_settings={"llm": PRICES}, tags={"team": "blue"})
+    conversation_id = body["conversation_id"]
+    server.create_conversation(body)
+    run(server, conversation_id)
+    known = server.get_conversation(conversation_id)
+    assert known
+    kept = [event["id"] for event in server.list_events(conversation_id)]
+    server.delete_conversation(conversation_id)
+    eventually(lambda: _is_complete(receiver, conversation_id, kept))
+    deliveries = [{"path": one.path, "body": one.body} for one in receiver.deliveries(conversation_id)]
+    shown = {name: known[name] for name in ("title", "execution_status", "stats")}
+    return Recording(version, conversation_id, shown, kept, _cleaned(deliveries, model.base_url))
+
+
+def _is_complete(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> bool:
+    """Whether all has arrived; the description that says `deleting` is the last."""
+    arrived = {event["id"] for event in receiver.events(conversation_id)}
+    statuses = [described["execution_status"] for described in receiver.described(conversation_id)]
+    return set(kept) <= arrived and "deleting" in statuses
+
+
+def _finish(server: AgentServer, conversation_id: str) -> None:
+    """Its agent runs a command and finishes; its owner renames it then."""
+    _await(server, conversation_id, "finished")
+    eventually(lambda: (server.get_conversation(conversation_id) or {})["title"])
+    server.rename_conversation(conversation_id, "Greetings")
+
+
+def _interrupt(server: AgentServer, conversation_id: str) -> None:
+    """Its agent waits for its model, and is interrupted."""
+    _await(server, conversation_id, "running")
+    server.interrupt(conversation_id)
+    _await(server, conversation_id, "paused")
+
+
+def _fail(server: AgentServer, conversation_id: str) -> None:
+    """Its model refuses."""
+    _await(server, conversation_id, "error")
+
+
+def _await(server: AgentServer, conversation_id: str, status: str) -> None:
+    eventually(lambda: (server.get_conversation(conversation_id) or {})["execution_status"] == status)
+
+
+# The model, and what happens.
+SCENARIOS: Mapping[str, tuple[str, Run]] = {
+    "finished": ("openai/working", _finish),
+    "interrupted": ("openai/held", _interrupt),
+    "failed": ("openai/failing", _fail),
+}
+
+
+def _cleaned(deliveries: list[Body], model_url: str) -> list[Body]:
+    text = json.dumps(deliveries).replace(model_url, MODEL_URL)
+    cleaned: list[Body] = json.loads(text, object_hook=_without_prompts)
+    return cleaned
+
+
+def _without_prompts(value: Body) -> Body:
+    """The object without the agent server's own texts, and without the name of its container."""
+    if value.get("kind") == "SystemPromptEvent":
+        tools = [tool | {"description": LEFT_OUT} for tool in value["tools"]]
+        prompts = {
+            name: value[name] | {"text": LEFT_OUT} for name in ("system_prompt", "dynamic_context") if value[name]
+        }
+        return value | prompts | {"tools": tools}
+    return value | ({"hostname": LEFT_OUT} if value.get("hostname") else {})

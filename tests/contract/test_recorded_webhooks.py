@@ -1,0 +1,114 @@
+"""What the real agent server reported of three conversations, as recorded, sent to the routes again."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from deploy.demo.scripted_model import ScriptedModel
+from shared.database import Database
+from shared.models import Sandbox
+from tests.contract.recordings import recording
+from tests.contract.recordings.recording import SCENARIOS, Body, Recording
+from tests.factories import Person, make_conversation
+from tests.services.agent_servers import FOLDER, KEY, REAL_IMAGE
+from tests.services.engine import SANDBOX_IMAGE
+from tests.services.webhooks import WebhookReceiver
+from worker.agent_server import AgentServer, open_client
+
+Tell = Callable[..., int]
+Order = Callable[[Sequence[Body]], list[Body]]
+
+# Webhooks are repeated and overtake each other.
+ORDERS: dict[str, Order] = {
+    "as they came": list,
+    "backwards": lambda deliveries: list(reversed(deliveries)),
+    "each twice": lambda deliveries: [one for one in deliveries for _ in range(2)],
+    "all again": lambda deliveries: [*deliveries, *deliveries],
+}
+
+
+@pytest.fixture(params=list(SCENARIOS))
+def recorded(request: pytest.FixtureRequest) -> Recording:
+    return recording.read(request.param)
+
+
+@pytest.fixture(params=list(ORDERS))
+def order(request: pytest.FixtureRequest) -> Order:
+    return ORDERS[request.param]
+
+
+@pytest.fixture
+def told(recorded: Recording, order: Order, tell: Tell, database: Database, user: Person, sandbox: Sandbox) -> str:
+    """The id of a conversation of which everything was reported."""
+    make_conversation(database, user, sandbox, id=recorded.conversation_id)
+    for delivery in order(recorded.deliveries):
+        assert tell(delivery["path"], delivery["body"]) == 200
+    return recorded.conversation_id
+
+
+def test_conversation_is_as_the_run_left_it(client: TestClient, user: Person, told: str, recorded: Recording) -> None:
+    [shown] = client.get("/api/v1/app-conversations", params={"ids": [told]}, headers=user.headers).json()
+    run = recorded.shown
+    assert (shown["title"], shown["execution_status"]) == (run["title"], run["execution_status"])
+    assert shown["metrics"]["accumulated_cost"] == pytest.approx(cost(run))
+    assert shown["metrics"]["accumulated_cost"] > 0
+    assert shown["metrics"]["accumulated_token_usage"]["prompt_tokens"] == tokens(run)
+    assert shown["llm_model"] == recorded.descriptions[0]["agent"]["llm"]["model"]
+    assert shown["tags"] == {"team": "blue"}
+    assert recorded.descriptions[0]["workspace"]["working_dir"] == FOLDER
+
+
+def test_each_event_is_stored_once_as_it_came(client: TestClient, user: Person, told: str, recorded: Recording) -> None:
+    path = f"/api/v1/conversation/{told}/events/search"
+    stored = client.get(path, params={"limit": 100}, headers=user.headers).json()["items"]
+    assert sorted(stored, key=by_id) == sorted(recorded.events, key=by_id)
+    assert [event["timestamp"] for event in stored] == sorted(event["timestamp"] for event in stored)
+    assert set(recorded.kept) <= {event["id"] for event in stored}
+
+
+def test_recording_is_of_the_image_that_is_tested(recorded: Recording) -> None:
+    assert recorded.agent_server == SANDBOX_IMAGE.rpartition(":")[2]
+    assert recorded.shown["execution_status"] in ("finished", "paused", "error")
+
+
+@pytest.mark.parametrize("scenario", list(SCENARIOS))
+def test_real_server_still_reports_what_was_recorded(
+    scenario: str, sandbox_url: str, model: ScriptedModel, receiver: WebhookReceiver
+) -> None:
+    """What an upgrade changes shows here: then record anew, and see whether the service reads it."""
+    with open_client() as client:
+        server = AgentServer(sandbox_url, KEY, client)
+        now = recording.record(scenario, REAL_IMAGE, server, model, receiver)
+    then = recording.read(scenario)
+    assert kinds(now) == kinds(then)
+    assert fields(now) == fields(then)
+
+
+def cost(run: Body) -> float:
+    return sum(float(usage["accumulated_cost"]) for usage in run["stats"]["usage_to_metrics"].values())
+
+
+def tokens(run: Body) -> int:
+    usages = run["stats"]["usage_to_metrics"].values()
+    return sum(int(usage["accumulated_token_usage"]["prompt_tokens"]) for usage in usages)
+
+
+def by_id(event: Body) -> str:
+    return str(event["id"])
+
+
+def kinds(recorded: Recording) -> set[tuple[str, Any]]:
+    """What kinds of events there were, and which parts of the state were reported."""
+    return {(event["kind"], event.get("key")) for event in recorded.events}
+
+
+def fields(recorded: Recording) -> dict[str, set[str]]:
+    """The fields of each kind of event, and of the descriptions."""
+    found: dict[str, set[str]] = {"description": set()}
+    for event in recorded.events:
+        found.setdefault(event["kind"], set()).update(event)
+    for description in recorded.descriptions:
+        found["description"] |= set(description)
+    return found

@@ -1,0 +1,212 @@
+"""Where a stand-in differs from the real agent server on purpose: everywhere else the contract holds all three alike.
+
+Each entry is checked, on the stand-in and on the real server: one that no longer differs fails, and is to be struck.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from deploy.demo.scripted_model import ScriptedModel
+from shared.ids import new_id
+from tests.fixtures.agent_servers import opened
+from tests.services.agent_servers import HELLO, Place, body_for
+from tests.services.webhooks import WebhookReceiver
+from tests.waiting import eventually
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a server under test can reach."""
+
+    model: ScriptedModel
+    receiver: WebhookReceiver
+
+
+Probe = Callable[[Place, Around], Any]
+NO_ROUTE = 0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One intended difference.
+
+    Args:
+        route: what it shows at.
+        what: how stand-ins differ.
+        why: why they may.
+        probe: what a server shows there.
+        real: what the probe must find at the real server.
+        others: what it must find at the stand-ins that differ, by their kind: `fake` or `tiny`.
+    """
+
+    route: str
+    what: str
+    why: str
+    probe: Probe
+    real: Any
+    others: Mapping[str, Any]
+
+
+def _finished(place: Place, around: Around) -> Any:
+    return _after_a_run(place, around, lambda known: known["execution_status"] == "finished")["execution_status"]
+
+
+def _titled(place: Place, around: Around) -> Any:
+    return _after_a_run(place, around, lambda known: known["title"])["title"]
+
+
+def _spent(place: Place, around: Around) -> int:
+    known = _after_a_run(place, around, lambda known: known["stats"]["usage_to_metrics"])
+    usages: list[Any] = list(known["stats"]["usage_to_metrics"].values())
+    return sum(usage["accumulated_token_usage"]["prompt_tokens"] > 0 for usage in usages)
+
+
+def _kinds(place: Place, around: Around) -> set[str]:
+    body = body_for(around.model, llm_model="openai/quick", initial_message=HELLO)
+    place.server.create_conversation(body)
+
+    def kinds() -> set[str]:
+        return {event["kind"] for event in place.server.list_events(body["conversation_id"])}
+
+    if place.kind == "real":
+        eventually(lambda: "ObservationEvent" in kinds())
+    return kinds() & {"MessageEvent", "SystemPromptEvent", "ActionEvent", "ObservationEvent"}
+
+
+def _output(place: Place, _around: Around) -> str:
+    return place.server.run_command("echo here").stdout
+
+
+def _reported(place: Place, around: Around) -> int:
+    body = body_for(around.model, initial_message=HELLO)
+    place.server.create_conversation(body)
+    if place.kind == "real":
+        eventually(lambda: around.receiver.described(body["conversation_id"]))
+    return len(around.receiver.described(body["conversation_id"]))
+
+
+def _pages(place: Place, around: Around) -> int:
+    """How many pages of one there are for two conversations, up to two."""
+    bodies = [body_for(around.model, initial_message=HELLO) for _ in range(2)]
+    for body in bodies:
+        place.server.create_conversation(body)
+    eventually(lambda: all(_known(place, body)["execution_status"] == "running" for body in bodies))
+    page = place.request("GET", "/conversations/search", params={"status": "running", "limit": 1}).json()
+    return 2 if page["next_page_id"] else 1
+
+
+def _skills(place: Place, _around: Around) -> int:
+    return _status(place, "POST", "/skills", json={"project_dir": "/tmp", "load_public": False})
+
+
+def _profiles(place: Place, _around: Around) -> int:
+    name = new_id()
+    place.server.keep_profile(name, {"model": "openai/one"})
+    return _status(place, "GET", f"/profiles/{name}")
+
+
+def _status(place: Place, method: str, path: str, **content: Any) -> int:
+    """The status of the answer; the fake fails a test that asks for a route it does not have."""
+    try:
+        return place.request(method, path, **content).status_code
+    except AssertionError:
+        return NO_ROUTE
+
+
+NO_AGENT = "no test without a model needs an agent; with one, the real server is asked"
+API_ONLY = "the routes that only the API uses (file/download, skills, hooks, git/…, switch_…) are missing"
+PROFILES = "a profile can't be read again"
+DIFFERENCES = [
+    Difference(
+        "POST …/run",
+        "no run ends by itself",
+        NO_AGENT,
+        _finished,
+        "finished",
+        {"fake": "running", "tiny": "running"},
+    ),
+    Difference("GET …", "no title is made, but TINY_TITLE", NO_AGENT, _titled, "A title", {"fake": None, "tiny": None}),
+    Difference("GET …", "nothing is spent", NO_AGENT, _spent, 1, {"fake": 0, "tiny": 0}),
+    Difference(
+        "GET …/events/search",
+        "an agent's events are missing",
+        NO_AGENT,
+        _kinds,
+        {"MessageEvent", "SystemPromptEvent", "ActionEvent", "ObservationEvent"},
+        {"fake": {"MessageEvent"}, "tiny": {"MessageEvent"}},
+    ),
+    Difference(
+        "POST /bash/execute_bash_command",
+        "commands are not run: a test says what they come to",
+        "the worker's scripts are tested with a real shell and a real git (test_workspace_setup)",
+        _output,
+        "here\n",
+        {"fake": ""},
+    ),
+    Difference(
+        "webhooks",
+        "nothing is reported",
+        "no API is there where it stands in; the routes get recorded reports (tests/contract)",
+        _reported,
+        1,
+        {"fake": 0},
+    ),
+    Difference(
+        "GET /conversations/search",
+        "all that run are on one page",
+        "the service reads the first page only, and no drill has a hundred conversations in a sandbox",
+        _pages,
+        2,
+        {"tiny": 1},
+    ),
+    Difference(
+        "POST /skills",
+        API_ONLY,
+        "the API's tests have ScriptedAgent, and tests/contract/test_real_agent_server.py the real one",
+        _skills,
+        200,
+        {"fake": NO_ROUTE, "tiny": 404},
+    ),
+    Difference(
+        "GET /profiles/{name}", PROFILES, "only agents read them", _profiles, 200, {"fake": NO_ROUTE, "tiny": 404}
+    ),
+]
+CASES = [(entry, kind) for entry in DIFFERENCES for kind in entry.others]
+
+
+@pytest.fixture
+def around(contract_model: ScriptedModel, receiver: WebhookReceiver) -> Around:
+    return Around(contract_model, receiver)
+
+
+@pytest.mark.parametrize(("entry", "kind"), CASES, ids=[f"{kind}-{entry.what}" for entry, kind in CASES])
+def test_stand_in_differs_as_the_table_says(
+    request: pytest.FixtureRequest, around: Around, entry: Difference, kind: str
+) -> None:
+    assert entry.others[kind] != entry.real, "it no longer differs: strike the entry"
+    with opened(request, kind) as place:
+        assert entry.probe(place, around) == entry.others[kind]
+
+
+@pytest.mark.parametrize("entry", DIFFERENCES, ids=[f"real-{entry.what}" for entry in DIFFERENCES])
+def test_real_server_does_as_the_table_says(request: pytest.FixtureRequest, around: Around, entry: Difference) -> None:
+    with opened(request, "real") as place:
+        assert entry.probe(place, around) == entry.real
+
+
+def _after_a_run(place: Place, around: Around, is_so: Callable[[Any], Any]) -> dict[str, Any]:
+    """The conversation once that is so; a stand-in does everything at once, or never."""
+    body = body_for(around.model, llm_model="openai/quick", initial_message=HELLO)
+    place.server.create_conversation(body)
+    if place.kind == "real":
+        eventually(lambda: is_so(_known(place, body)))
+    return _known(place, body)
+
+
+def _known(place: Place, body: dict[str, Any]) -> dict[str, Any]:
+    known = place.server.get_conversation(body["conversation_id"])
+    assert known
+    return known
