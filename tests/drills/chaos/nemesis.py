@@ -42,6 +42,11 @@ class Nemesis:
         return Counter(fault.kind for fault in self.log if fault.landed)
 
     @property
+    def missed(self) -> Counter[str]:
+        """How many faults of each kind could not be inflicted."""
+        return Counter(fault.kind for fault in self.log if not fault.landed)
+
+    @property
     def missing(self) -> list[str]:
         """The kinds that there was no fault of."""
         return sorted({kind.kind() for _, kinds in self._hands for kind in kinds} - self.landed.keys())

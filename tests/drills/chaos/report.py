@@ -64,6 +64,11 @@ def _lines(result: Result) -> list[str]:
         "## What was done to it",
         "",
         *_table("fault", result.faults),
+        *(
+            ["", *_table("fault that could not be inflicted, and does not count", result.missed)]
+            if result.missed
+            else []
+        ),
         *(["", *_table("process that ended by itself", result.ends)] if result.ends else []),
     ]
 
