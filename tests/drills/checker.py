@@ -43,7 +43,7 @@ def _lost_wishes(evidence: Evidence) -> Iterator[str]:
         row = rows.get(sandbox_id)
         if row is None:
             yield f"sandbox {sandbox_id} was acknowledged and has no row"
-        elif row.desired not in {*allowed, *_withdrawn(row, evidence)}:
+        elif row.desired not in {*allowed, *_withdrawn(row, evidence), *evidence.deadlines.get(row.id, ())}:
             yield f"sandbox {sandbox_id}: the last wishes were {sorted(allowed)}, the row has {row.desired}"
     for row in evidence.sandboxes:
         if not _is_fulfilled(row) and not _has_excuse(row, evidence):
@@ -110,7 +110,8 @@ def _lost_starts(evidence: Evidence) -> Iterator[str]:
         task = tasks.get(entry.subject or "")
         if entry.verb == Verb.CANCEL and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:
             yield f"start task {task.id} was cancelled, and is {task.stage}"
-        if entry.verb == Verb.FORGET and entry.outcome == Outcome.OK and entry.subject in tasks:
+        # To delete a conversation that is still being started cancels its start.
+        if entry.verb == Verb.FORGET and entry.outcome == Outcome.OK and task and task.reason != Reason.CANCELLED:
             yield f"the conversation of start task {entry.subject} was deleted, and its task is there"
     sandboxes = {row.id: row for row in evidence.sandboxes}
     for task in evidence.start_tasks:

@@ -1,10 +1,11 @@
 """All that the checker compares: what clients were told, what the store holds, what the engines hold, what is shown."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
+from shared.states import Desired
 from tests.drills.wishes import Entry
 
 
@@ -32,6 +33,7 @@ class Evidence:
         listed: the status of each sandbox that the service lists for its owner over the wire; None: it was not asked.
         reported: the events, as (conversation, event), that were acknowledged.
         events: those that are stored.
+        deadlines: what each sandbox with deadlines of its own may become without a request.
     """
 
     history: Sequence[Entry] = ()
@@ -46,3 +48,4 @@ class Evidence:
     reported: Sequence[tuple[str, str]] = ()
     events: Sequence[tuple[str, str]] = ()
     excused: Callable[[Sandbox], bool] = lambda _: False
+    deadlines: Mapping[str, set[Desired]] = field(default_factory=dict)

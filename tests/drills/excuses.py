@@ -15,10 +15,12 @@ TOUCHES: Mapping[Reason, frozenset[str]] = {
     Reason.PAUSED_OUTSIDE: frozenset({"container paused", "container stopped", "container killed"}),
     Reason.RESUMED_OUTSIDE: frozenset({"container unpaused", "container started"}),
     Reason.HEALTH_TIMEOUT: frozenset({"container paused"}),
+    # A sandbox that was stopped before its first boot has a container without a configuration.
+    Reason.WRONG_SERVER: frozenset({"container started"}),
     Reason.START_FAILED: frozenset({"container removed"}),
     Reason.ENGINE_ERROR: frozenset({"container removed"}),
 }
-ENGINE = frozenset({"engine restarted", "engine killed"})
+ENGINE = frozenset({"engine restarted", "engine killed", "node power lost", "machine power lost"})
 SILENCE = frozenset(
     {
         "process killed",
@@ -28,6 +30,7 @@ SILENCE = frozenset(
         "engine stalled",
         "clock stepped",
         "machine clock stepped",
+        "database partitioned",
     }
 )
 # By what happened to a part that any sandbox may need.

@@ -1,11 +1,13 @@
 """Evidence from the store: all its rows, beside what was found at the engines before."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from sqlmodel import select
 
 from shared.database import Database
 from shared.models import Conversation, Event, Sandbox, SandboxTransition, StartTask
+from shared.states import Desired
 from tests.drills.attribution import attribute
 from tests.drills.engine_listing import Holdings
 from tests.drills.evidence import Evidence
@@ -22,6 +24,7 @@ def gather(
     listed: Mapping[str, str] | None = None,
     excused: Callable[[Sandbox], bool],
     reported: Sequence[tuple[str, str]] = (),
+    deadlines: Mapping[str, set[Desired]] = MappingProxyType({}),
 ) -> Evidence:
     """Read the rows, last: a container's row is always older than the container.
 
@@ -46,5 +49,6 @@ def gather(
             listed=listed,
             excused=excused,
             reported=reported,
+            deadlines=deadlines,
             events=[(one, two) for one, two in session.exec(select(Event.conversation_id, Event.id)).all()],
         )

@@ -77,9 +77,18 @@ class RecordingClient:
         """What this client and those that share its history have asked and were told."""
         return self.history.entries
 
-    def start(self, image: str) -> str | None:
-        """Ask for a sandbox; its id, if there was an answer."""
-        return self._ask(Verb.START, None, lambda: self._make(SANDBOXES, params={"sandbox_spec_id": image}))
+    def start(self, image: str, deadlines: Mapping[str, int] | None = None, *, replay: bool = False) -> str | None:
+        """Start a sandbox.
+
+        Args:
+            deadlines: its own, in seconds; None: those of its spec.
+            replay: send an answered request again under its idempotency key, which must give the same answer.
+
+        Returns:
+            Its id, if there was an answer.
+        """
+        content = {"params": {"sandbox_spec_id": image}} | ({"json": dict(deadlines)} if deadlines else {})
+        return self._ask(Verb.START, None, lambda: self._make(SANDBOXES, replay=replay, **content))
 
     def pause(self, sandbox_id: str) -> None:
         self._change(Verb.PAUSE, sandbox_id, "POST", "/pause")
@@ -93,9 +102,9 @@ class RecordingClient:
     def delete(self, sandbox_id: str) -> None:
         self._change(Verb.DELETE, sandbox_id, "DELETE", "")
 
-    def converse(self, sandbox_id: str | None = None) -> str | None:
-        """Ask for a conversation; its start task's id, if there was an answer."""
-        body = {"initial_message": MESSAGE, "sandbox_id": sandbox_id}
+    def converse(self, sandbox_id: str | None = None, conversation_id: str | None = None) -> str | None:
+        """Start a conversation, under an id of the client's choice or none; its start task's id, if it was answered."""
+        body = {"initial_message": MESSAGE, "sandbox_id": sandbox_id, "conversation_id": conversation_id}
         # A sandbox that is paused is resumed for it; one that runs is left as it is.
         resume = self.history.invoke(Verb.RESUME, sandbox_id)
         task_id = self._ask(Verb.CONVERSE, None, lambda: self._make("/api/v1/app-conversations", json=body))
@@ -117,13 +126,25 @@ class RecordingClient:
             self.history.answer(call, Outcome.OK if answer.is_success else Outcome.FAILED, verb, subject)
         return subject
 
-    def _make(self, path: str, **content: Any) -> httpx.Response | None:
+    def _make(self, path: str, *, replay: bool = False, **content: Any) -> httpx.Response | None:
+        """The answer to a request that makes something; None if nobody can say whether it was made.
+
+        A refusal after a try without an answer says nothing of that try: it may be under way still, and succeed.
+        """
         key = new_id()
-        for _ in range(self._tries):
+        for attempt in range(self._tries):
             answer = self._send("POST", path, headers={IDEMPOTENCY_KEY: key}, **content)
-            if answer is not None and answer.status_code < 500:
-                return answer
+            if answer is None or answer.status_code >= 500:
+                continue
+            if replay and answer.is_success:
+                self._replay(path, key, answer, content)
+            return answer if answer.is_success or attempt == 0 else None
         return None
+
+    def _replay(self, path: str, key: str, first: httpx.Response, content: dict[str, Any]) -> None:
+        again = self._send("POST", path, headers={IDEMPOTENCY_KEY: key}, **content)
+        if again is not None and again.status_code < 500:
+            assert again.json().get("id") == first.json()["id"], f"{path}: replayed as {again.text}, was {first.text}"
 
     def _send(
         self, method: str, path: str, headers: Mapping[str, str] = MappingProxyType({}), **content: Any

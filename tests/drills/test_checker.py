@@ -100,6 +100,8 @@ FORGOTTEN_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.LOST, Verb.PAUSE), *RESUME
 DELETED = (*STARTED, told(2, Outcome.INVOKED, Verb.DELETE), told(2, Outcome.OK, Verb.DELETE))
 CONVERSE = (told(1, Outcome.INVOKED, Verb.CONVERSE, None), told(1, Outcome.OK, Verb.CONVERSE, "t"))
 
+FORGET = (told(2, Outcome.INVOKED, Verb.FORGET, "t"), told(2, Outcome.OK, Verb.FORGET, "t"))
+
 
 @pytest.mark.parametrize(
     "evidence",
@@ -121,6 +123,10 @@ CONVERSE = (told(1, Outcome.INVOKED, Verb.CONVERSE, None), told(1, Outcome.OK, V
         replace(FINE, listed={"s": "RUNNING"}),
         replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={}),
         replace(GONE, history=DELETED, listed={}),
+        # Its own deadline has paused it, and nobody asked for that.
+        replace(PAUSED, history=STARTED, deadlines={"s": {Desired.PAUSED}}),
+        # To delete a conversation that is being started cancels the start.
+        replace(FINE, history=(*STARTED, *FORGET), start_tasks=[start_task(reason=Reason.CANCELLED)]),
     ],
 )
 def test_kept_promise_passes(evidence: Evidence) -> None:
@@ -174,6 +180,11 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (
             replace(FINE, transitions=path(Status.STARTING, Status.DELETING, Status.RUNNING)),
             "the move DELETING → RUNNING follows DELETING",
+        ),
+        (replace(PAUSED, history=STARTED, deadlines={"s": {Desired.DELETED}}), "the row has PAUSED"),
+        (
+            replace(FINE, history=(*STARTED, *FORGET), start_tasks=[start_task(Stage.READY, reason=None)]),
+            "was deleted, and its task is there",
         ),
         (replace(FINE, strays=["container aw-s has the label of no installation here: None"]), "no installation here"),
         (replace(FINE, listed={"s": "PAUSED"}), "sandbox s is listed as PAUSED, and its row would show RUNNING"),

@@ -71,6 +71,11 @@ class Postgres:
     def _data(self) -> str:
         return str(self._directory / "data")
 
+    @property
+    def socket(self) -> Path:
+        """The socket it listens on."""
+        return self._directory / ".s.PGSQL.5432"
+
     def url(self, name: str) -> str:
         """SQLAlchemy's URL of a database."""
         return f"postgresql+psycopg://{USER}@/{name}?host={quote(str(self._directory), safe='')}"

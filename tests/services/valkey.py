@@ -28,6 +28,11 @@ class Valkey:
         return f"redis+socket://{self._socket}"
 
     @property
+    def socket(self) -> Path:
+        """The socket it listens on."""
+        return self._socket
+
+    @property
     def pid(self) -> int:
         """The server's number as a process."""
         return self._server.pid if self._server else 0

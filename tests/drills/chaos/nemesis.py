@@ -11,8 +11,8 @@ from tests.drills.chaos.faults import CONTAINERS, PARTS, Fault, Missed
 from tests.drills.chaos.site import Site
 from tests.drills.excuses import Inflicted
 
-# Between two faults, at most, in seconds.
-PAUSE_SECONDS = {PARTS: 2.0, CONTAINERS: 3.0}
+# Between two faults, at most.
+PART_PAUSE_SECONDS, CONTAINER_PAUSE_SECONDS = 2.0, 3.0
 
 
 class Nemesis:
@@ -26,15 +26,16 @@ class Nemesis:
         self.log: list[Inflicted] = []
         self._stretch = stretch
         self._site = site
-        self._hands = [
-            (random.Random(f"{seed} parts"), PARTS),
-            (random.Random(f"{seed} containers"), CONTAINERS),
+        parts = [kind for kind in PARTS if site.postgres or not kind.needs_postgres]
+        self._hands: list[tuple[random.Random, Sequence[type[Fault]], float]] = [
+            (random.Random(f"{seed} parts"), parts, PART_PAUSE_SECONDS),
+            (random.Random(f"{seed} containers"), CONTAINERS, CONTAINER_PAUSE_SECONDS),
         ]
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
         # What each hand inflicts next, as a deck of cards: every kind comes before one comes again.
-        self._decks: dict[random.Random, list[type[Fault]]] = {rng: [] for rng, _ in self._hands}
+        self._decks: dict[random.Random, list[type[Fault]]] = {rng: [] for rng, _, _ in self._hands}
 
     @property
     def landed(self) -> Counter[str]:
@@ -49,7 +50,7 @@ class Nemesis:
     @property
     def missing(self) -> list[str]:
         """The kinds that there was no fault of."""
-        return sorted({kind.kind() for _, kinds in self._hands for kind in kinds} - self.landed.keys())
+        return sorted({kind.kind() for _, kinds, _ in self._hands for kind in kinds} - self.landed.keys())
 
     def start(self) -> None:
         """Begin a round."""
@@ -70,9 +71,9 @@ class Nemesis:
         if self._failures:
             raise self._failures[0]
 
-    def _work(self, rng: random.Random, kinds: Sequence[type[Fault]]) -> None:
+    def _work(self, rng: random.Random, kinds: Sequence[type[Fault]], pause_seconds: float) -> None:
         try:
-            while not self._stopped.wait(rng.uniform(0, PAUSE_SECONDS[tuple(kinds)])):
+            while not self._stopped.wait(rng.uniform(0, pause_seconds)):
                 self._afflict(self._draw(rng, kinds), rng)
         except BaseException as error:  # noqa: BLE001 - told by `stop`
             self._failures.append(error)

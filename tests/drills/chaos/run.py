@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from sqlmodel import select
+from sqlmodel import func, select
 
-from shared.models import Sandbox, StartTask
+from shared.models import Sandbox, SandboxTransition, StartTask
+from shared.states import Reason
 from tests.drills.chaos.nemesis import Nemesis
 from tests.drills.chaos.site import Site, running_site
 from tests.drills.chaos.supervisor import Supervisor
@@ -18,6 +19,7 @@ from tests.drills.chaos.verdict import Broken, await_agreement, never
 from tests.drills.chaos.watch import Watch
 from tests.drills.chaos.workload import Workload
 from tests.drills.excuses import Inflicted, is_excused
+from tests.drills.wishes import Outcome
 
 ROUND_SECONDS = 20.0
 # A worker that stands still is to stand still for longer than its lease, sometimes.
@@ -50,6 +52,8 @@ class Result:
     # Faults that could not be inflicted.
     missed: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
+    # Acts of clients that never succeeded.
+    missing: list[str] = field(default_factory=list)
     # Start tasks by their last stage.
     starts: Counter[str] = field(default_factory=Counter)
     convergence: list[float] = field(default_factory=list)
@@ -90,8 +94,10 @@ def run(
             _end(site, workload)
         except Broken as broken:
             result.violations += broken.violations
-        watch.stop()
-        supervisor.stop()
+        finally:
+            workload.close()
+            watch.stop()
+            supervisor.stop()
         result.ends = supervisor.ends
         result.violations += [f"sandbox {each} ran twice, on {where}" for each, where in watch.doubles.items()]
         result.violations = result.violations or _weaknesses(result, watch, nemesis, seconds)
@@ -112,7 +118,8 @@ def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
     least = round(seconds * LEAST_FAULTS / 60)
     few = [f"only {result.faults.total()} of {least} faults"] if result.faults.total() < least else []
     kinds = nemesis.missing if seconds >= ALL_KINDS_SECONDS else []
-    return few + [f"no fault of this kind: {kind}" for kind in kinds]
+    acts = [f"no client ever succeeded with this: {act}" for act in result.missing]
+    return few + acts + [f"no fault of this kind: {kind}" for kind in kinds]
 
 
 def _weaknesses(result: Result, watch: Watch, nemesis: Nemesis, seconds: float) -> list[str]:
@@ -129,9 +136,11 @@ def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seco
     nemesis.stop()
     workload.stop()
     result.seconds += time.monotonic() - began
+    workload.fleet.counts[f"pool claim {Outcome.OK}"] = _count_pool_claims(site)
     result.acknowledged, result.counts = workload.acknowledged, workload.counts
+    result.missing = workload.missing
     result.faults, result.missed = nemesis.landed, nemesis.missed
-    excused = partial(_is_excused, wished_at=workload.wished_at, log=nemesis.log)
+    excused = partial(_is_excused, wished_at=workload.fleet.requested_at, log=nemesis.log)
     result.convergence.append(await_agreement(site, workload, excused, "after the last fault"))
     result.starts = _count_starts(site)
     workload.repair()
@@ -141,6 +150,12 @@ def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seco
 def _count_starts(site: Site) -> Counter[str]:
     with site.service.database.reading() as session:
         return Counter(session.exec(select(StartTask.stage)).all())
+
+
+def _count_pool_claims(site: Site) -> int:
+    claims = select(func.count()).select_from(SandboxTransition).where(SandboxTransition.reason == Reason.CLAIMED)
+    with site.service.database.reading() as session:
+        return session.exec(claims).one()
 
 
 def _end(site: Site, workload: Workload) -> None:

@@ -1,18 +1,23 @@
 """Everything that a chaos run breaks: two engines, three workers, two API processes, broker, database, registry."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from shared.migrations import migrate
+from shared.store import specs
 from tests.drills.chaos.clocked import VARIABLE
+from tests.services.deployment import Deployment
+from tests.services.deployment_settings import SHORTENED
 from tests.services.directories import short_directory
 from tests.services.engine import TINY_IMAGE
+from tests.services.link import Link, Network, running_network
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.registry import Registry, running_registry
-from tests.services.service import Service
 from tests.services.valkey import Valkey, running_valkey
 
 INSTALLATION = "test-chaos"
@@ -24,52 +29,53 @@ BROKEN_IMAGE = "agent-workspace/tiny:broken"
 SLOW_IMAGE = "agent-workspace/tiny:slow"
 # Its agent server holds conversations; the others' refuse them.
 TALKING_IMAGE = "agent-workspace/tiny:talking"
+TALKS = {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk", "TINY_REPORTS": "1"}
+# A warm pool is kept of it.
+WARM_IMAGE = "agent-workspace/tiny:warm"
+WARM = {"warm_target": 2, "warm_most": 3}
+# For each user; low enough that requests are refused.
+QUOTA_RUNNING, QUOTA_SANDBOXES = 5, 9
 # As the real one: much may happen in the midst of it.
 CREATES = {"TINY_CREATE_SECONDS": "0.3"}
 DISK_BYTES = 192 * 1024 * 1024
 # What a database must not lose by a crash of its own; tests elsewhere do without.
 DURABLE = "synchronous_commit=on"
-HURRIED = {
-    "AW_LEASE_SECONDS": "3",
-    "AW_REPUBLISH_SECONDS": "1",
-    "AW_SWEEP_SECONDS": "0.3",
-    "AW_RESYNC_SECONDS": "3",
-    "AW_HEARTBEAT_SECONDS": "1",
+SETTINGS = SHORTENED | {
     "AW_NODE_LOST_SECONDS": "6",
     "AW_HEALTH_TIMEOUT": "20",
     "AW_STOP_SECONDS": "1",
     "AW_FIRST_MESSAGE_SECONDS": "1",
     "AW_NODE_CAPACITY": "40",
 }
-# The service's own defaults, where tests elsewhere have others.
-UNHURRIED = {
-    "AW_LEASE_SECONDS": "15",
-    "AW_REPUBLISH_SECONDS": "5",
-    "AW_SWEEP_SECONDS": "1",
-    "AW_RESYNC_SECONDS": "5",
-    "AW_HEARTBEAT_SECONDS": "5",
-}
+QUOTAS = {"AW_QUOTA_RUNNING": str(QUOTA_RUNNING), "AW_QUOTA_SANDBOXES": str(QUOTA_SANDBOXES)}
 
 
 @dataclass(frozen=True)
 class Site:
     """The parts, running; what a fault has taken away, it gives back itself."""
 
-    service: Service
+    service: Deployment
     engines: dict[str, PrivateEngine]
     valkey: Valkey
     postgres: Postgres | None
     registry: Registry
     directory: Path
+    # The way of each process to the database, where that is a server, and to the broker.
+    database_links: dict[str, Link]
+    broker_links: dict[str, Link]
 
     def start_process(self, name: str) -> None:
         """Start an API process or a worker, with a clock of its own."""
-        environment = {VARIABLE: str(self.clock(name))}
+        environment = {
+            VARIABLE: str(self.clock(name)),
+            "AW_REDIS_URL": f"redis+socket://{self.broker_links[name].path}",
+        }
+        if name in self.database_links:
+            folder = quote(str(self.database_links[name].path.parent), safe="")
+            url = self.service.environment["AW_DATABASE_URL"]
+            environment["AW_DATABASE_URL"] = re.sub(r"host=[^&]*", f"host={folder}", url)
         if name in WORKERS:
-            node = WORKERS[name]
-            engine = self.engines[node]
-            own = {"AW_NODE": node, "AW_DOCKER_HOST": engine.host, "AW_NODE_ADDRESS": engine.address}
-            self.service.start_worker(name, **environment, **own)
+            self.service.start_worker(name, WORKERS[name], **environment)
         else:
             self.service.start_api(name, **environment)
 
@@ -98,10 +104,12 @@ def running_site(database: str, *, hurried: bool) -> Iterator[Site]:
         valkey = stack.enter_context(running_valkey())
         registry = stack.enter_context(running_registry(TINY_IMAGE))
         engines = {name: stack.enter_context(_engine()) for name in NODES}
-        service = _make_service(directory, _make_database(directory, postgres), valkey, engines, registry)
-        service.environment |= HURRIED if hurried else UNHURRIED
+        url = _make_database(directory, postgres)
+        service = _make_service(directory, url, valkey, engines, registry, SETTINGS if hurried else {})
         stack.callback(service.stop)
-        site = Site(service, engines, valkey, postgres, registry, directory)
+        network = stack.enter_context(running_network())
+        database_links, broker_links = _link(network, directory, valkey, postgres)
+        site = Site(service, engines, valkey, postgres, registry, directory, database_links, broker_links)
         for name in (*APIS, *WORKERS):
             site.set_clock(name, 0)
             site.start_process(name)
@@ -111,9 +119,23 @@ def running_site(database: str, *, hurried: bool) -> Iterator[Site]:
 @contextmanager
 def _engine() -> Iterator[PrivateEngine]:
     with running_private_engine([TINY_IMAGE], disk_bytes=DISK_BYTES) as engine:
-        for image in (BROKEN_IMAGE, SLOW_IMAGE, TALKING_IMAGE):
+        for image in (BROKEN_IMAGE, SLOW_IMAGE, TALKING_IMAGE, WARM_IMAGE):
             engine.docker("tag", TINY_IMAGE, image)
         yield engine
+
+
+def _link(
+    network: Network, directory: Path, valkey: Valkey, postgres: Postgres | None
+) -> tuple[dict[str, Link], dict[str, Link]]:
+    """A link of each process to the database and to the broker."""
+    database_links, broker_links = {}, {}
+    for name in (*APIS, *WORKERS):
+        folder = directory / "links" / name
+        folder.mkdir(parents=True)
+        broker_links[name] = Link(network, folder / "broker.sock", valkey.socket)
+        if postgres:
+            database_links[name] = Link(network, folder / postgres.socket.name, postgres.socket)
+    return database_links, broker_links
 
 
 def _make_database(directory: Path, postgres: Postgres | None) -> str:
@@ -123,21 +145,27 @@ def _make_database(directory: Path, postgres: Postgres | None) -> str:
 
 
 def _make_service(
-    directory: Path, url: str, valkey: Valkey, engines: dict[str, PrivateEngine], registry: Registry
-) -> Service:
-    engine = engines[NODES[0]]
-    service = Service(
+    directory: Path,
+    url: str,
+    valkey: Valkey,
+    engines: dict[str, PrivateEngine],
+    registry: Registry,
+    settings: dict[str, str],
+) -> Deployment:
+    service = Deployment(
         directory,
+        engines,
         database_url=url,
         broker_url=valkey.url,
-        docker_host=engine.host,
-        gateway=engine.gateway,
-        address=engine.address,
         installation=INSTALLATION,
+        settings=settings | QUOTAS,
         launcher="tests.drills.chaos.clocked",
     )
     service.prepare(TINY_IMAGE, registry.image)
     service.add_spec(BROKEN_IMAGE, {"TINY_EXIT_CODE": "3"})
     service.add_spec(SLOW_IMAGE, {"TINY_BOOT_SECONDS": "2"})
-    service.add_spec(TALKING_IMAGE, {"TINY_CONVERSES": "1", "TINY_TITLE": "A talk"} | CREATES)
+    service.add_spec(TALKING_IMAGE, TALKS | CREATES)
+    service.add_spec(WARM_IMAGE, {})
+    with service.database.transaction() as session:
+        specs.change(session, WARM_IMAGE, WARM)
     return service

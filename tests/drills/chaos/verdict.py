@@ -9,7 +9,8 @@ from sqlmodel import col, or_, select
 from shared.models import Sandbox
 from shared.states import Status
 from tests.drills.chaos.site import BROKEN_IMAGE, INSTALLATION, Site
-from tests.drills.chaos.workload import ANSWER_SECONDS, Workload
+from tests.drills.chaos.workload import Workload
+from tests.drills.chaos.workload.fleet import ANSWER_SECONDS
 from tests.drills.checker import check
 from tests.drills.engine_listing import Holdings, list_holdings
 from tests.drills.evidence import Evidence
@@ -74,21 +75,23 @@ def _is_busy(site: Site) -> bool:
 
 
 def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
+    """By the store and the engines first; only where these agree, by what the API shows."""
     try:
-        return check(_look(site, workload, excused))
+        return check(_look(site, workload, excused)) or workload.violations()
     except (AssertionError, httpx.TransportError) as error:
         return [f"nobody can say what is there: {error}"]
 
 
 def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:
-    listed = list_statuses(site.service.url, workload.people, timeout=ANSWER_SECONDS)
+    listed = list_statuses(site.service.url, workload.fleet.people, timeout=ANSWER_SECONDS)
     return gather(
         site.service.database,
-        history=workload.history.entries,
+        history=workload.fleet.history.entries,
         # An engine whose disk was full lists states as they were before.
         held=sum((list_holdings(engine, inspect=True) for engine in site.engines.values()), Holdings()),
         installation=INSTALLATION,
         listed=listed,
         excused=lambda row: is_doomed(row) or excused(row),
-        reported=list(workload.reported),
+        reported=list(workload.conversations.reported),
+        deadlines=workload.fleet.deadlines,
     )

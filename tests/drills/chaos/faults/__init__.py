@@ -18,6 +18,8 @@ from tests.drills.chaos.faults.engines import (
     PullSlow,
 )
 from tests.drills.chaos.faults.fault import Fault, Missed
+from tests.drills.chaos.faults.partitions import BrokerPartitioned, DatabasePartitioned
+from tests.drills.chaos.faults.power import MachinePowerLost, NodePowerLost
 from tests.drills.chaos.faults.processes import ClockStepped, MachineClockStepped, ProcessFrozen, ProcessKilled
 from tests.drills.chaos.faults.stores import (
     BrokerFlushed,
@@ -47,6 +49,10 @@ PARTS: tuple[type[Fault], ...] = (
     DiskFull,
     PullSlow,
     PullFails,
+    NodePowerLost,
+    MachinePowerLost,
+    DatabasePartitioned,
+    BrokerPartitioned,
 )
 # What happens to containers, behind the service's back.
 CONTAINERS: tuple[type[Fault], ...] = (

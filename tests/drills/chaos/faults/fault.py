@@ -19,6 +19,8 @@ class Fault(ABC):
         rng: decides on what is left open.
     """
 
+    # Whether it breaks something that only a site with PostgreSQL has.
+    needs_postgres: ClassVar[bool] = False
     # How long it lasts, shortest and longest, in seconds.
     seconds: ClassVar[tuple[float, float]] = (0.5, 6.0)
 

@@ -1,0 +1,49 @@
+"""Power losses: everything on a node, or on the whole machine, ends at once."""
+
+from tests.drills.chaos.faults.engines import OfEngine
+from tests.drills.chaos.faults.fault import Fault
+from tests.drills.chaos.site import APIS, NODES, WORKERS
+from tests.services.power import cut_power
+
+
+class NodePowerLost(OfEngine):
+    """A node's engine, containers and workers."""
+
+    seconds = (0.0, 4.0)
+
+    def inflict(self) -> None:
+        for worker in self._workers():
+            self.site.service.kill(worker)
+        cut_power(self.site.engines[self.subject])
+
+    def heal(self) -> None:
+        self.site.engines[self.subject].start()
+        for worker in self._workers():
+            self.site.start_process(worker)
+
+    def _workers(self) -> list[str]:
+        return [worker for worker, node in WORKERS.items() if node == self.subject]
+
+
+class MachinePowerLost(Fault):
+    """Both nodes, the API processes, the broker and the database."""
+
+    seconds = (0.0, 2.0)
+
+    def inflict(self) -> None:
+        for process in (*WORKERS, *APIS):
+            self.site.service.kill(process)
+        self.site.valkey.kill()
+        if self.site.postgres:
+            self.site.postgres.crash()
+        for node in NODES:
+            cut_power(self.site.engines[node])
+
+    def heal(self) -> None:
+        if self.site.postgres:
+            self.site.postgres.start()
+        self.site.valkey.start()
+        for node in NODES:
+            self.site.engines[node].start()
+        for process in (*APIS, *WORKERS):
+            self.site.start_process(process)

@@ -1,0 +1,100 @@
+"""Followers of the change feed: one for each user, across every fault, that must miss nothing."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from tests.drills.chaos.workload.fleet import Fleet
+from tests.factories import Person
+from tests.services import http
+
+CHANGES = "/api/v1/changes"
+READ_SECONDS = 2.0
+RETRY_SECONDS = 0.2
+
+
+class ChangeFollower:
+    """Follows one user's feed in a thread, resuming after the last id whenever the stream ends.
+
+    Attributes:
+        statuses: the last status of each sandbox that the feed named.
+        gaps: places where an id did not follow the one before it.
+        resets: how often the feed could not go on from the last id; the first stream begins with one.
+    """
+
+    def __init__(self, fleet: Fleet, person: Person) -> None:
+        self.person = person
+        self.statuses: dict[str, str] = {}
+        self.gaps: list[str] = []
+        self.resets = 0
+        self._fleet = fleet
+        self._last: int | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopped.set()
+        self._thread.join()
+
+    def violations(self, listed: dict[str, Any]) -> list[str]:
+        """Where the feed differs from the lists: gaps, resets, and sandboxes whose last status it did not tell."""
+        wrong = [f"changes of {self.person.id}: {gap}" for gap in self.gaps]
+        if self.resets > 1:
+            wrong.append(f"changes of {self.person.id}: {self.resets} resets in a feed that was followed all the time")
+        for sandbox_id, status in list(self.statuses.items()):
+            _, item = listed.get(sandbox_id, (None, {"status": "DELETED"}))
+            if item["status"] != status:
+                wrong.append(f"changes of {self.person.id}: sandbox {sandbox_id} is {item['status']}, not {status}")
+        missing = [sandbox_id for sandbox_id in self._own(listed) if sandbox_id not in self.statuses]
+        return wrong + [f"changes of {self.person.id}: sandbox {sandbox_id} was never named" for sandbox_id in missing]
+
+    def _own(self, listed: dict[str, Any]) -> list[str]:
+        return [sandbox_id for sandbox_id, (person, _) in listed.items() if person.id == self.person.id]
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._follow()
+            except httpx.TransportError:
+                self._stopped.wait(RETRY_SECONDS)
+
+    def _follow(self) -> None:
+        headers = self.person.headers | ({} if self._last is None else {"Last-Event-ID": str(self._last)})
+        url, timeout = self._fleet.site.service.url + CHANGES, httpx.Timeout(READ_SECONDS)
+        with httpx.stream("GET", url, headers=headers, timeout=timeout, verify=http.NO_CERTIFICATES) as answer:
+            if not answer.is_success:
+                self._stopped.wait(RETRY_SECONDS)
+                return
+            for event in _read_events(answer):
+                self._take(event)
+
+    def _take(self, event: dict[str, str]) -> None:
+        number = int(event["id"])
+        if event["event"] == "reset":
+            self.resets += 1
+        else:
+            if self._last is not None and number != self._last + 1:
+                self.gaps.append(f"{number} follows {self._last}")
+            change = json.loads(event["data"])
+            if change["kind"] == "sandbox":
+                self.statuses[change["id"]] = change["status"]
+        self._last = number
+
+
+def _read_events(answer: httpx.Response) -> Iterator[dict[str, str]]:
+    event: dict[str, str] = {}
+    for line in answer.iter_lines():
+        name, _, value = line.partition(": ")
+        if line and name:
+            event[name] = value
+        elif not line and "data" in event:
+            yield event
+            event = {}

@@ -1,0 +1,172 @@
+"""What clients ask of conversations: start, message, cancel, delete; and what agent servers report of them."""
+
+import random
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from shared.ids import new_id
+from tests.drills.chaos.workload.fleet import TRIES, Fleet, Talk
+from tests.drills.history import SANDBOXES
+from tests.drills.wishes import Outcome, Verb
+from tests.factories import Person
+from worker.sandbox_container import container_name
+
+CONVERSATIONS = "/api/v1/app-conversations"
+EVENTS = 5
+MOSTLY = 0.8
+
+
+class Conversations:
+    """Acts on conversations, and what must hold of them afterwards."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        # The events that were acknowledged, as (conversation, event).
+        self.reported: list[tuple[str, str]] = []
+        self._fleet = fleet
+        # The texts of acknowledged messages by conversation; of those in `_once`, no fault excuses a second copy.
+        self._messages: dict[str, list[str]] = {}
+        self._once: set[str] = set()
+        self._lock = threading.Lock()
+
+    def start(self, rng: random.Random) -> None:
+        """Start a conversation in a sandbox, mostly one that takes it."""
+        sandbox = self._any_sandbox(rng, talking=rng.random() < MOSTLY)
+        if sandbox is None:
+            return
+        sandbox_id, person = sandbox
+        self._fleet.touch(sandbox_id)
+        conversation_id = new_id()
+        task_id = self._fleet.client(person).converse(sandbox_id, conversation_id)
+        if task_id is not None:
+            self._fleet.talks[conversation_id] = Talk(conversation_id, task_id, sandbox_id, person)
+
+    def cancel(self, rng: random.Random) -> None:
+        """Start a conversation and cancel the start at once."""
+        sandbox = self._any_sandbox(rng, talking=True)
+        if sandbox is None:
+            return
+        sandbox_id, person = sandbox
+        self._fleet.touch(sandbox_id)
+        task_id = self._fleet.client(person).converse(sandbox_id, new_id())
+        if task_id is not None:
+            self._record(Verb.CANCEL, task_id, "POST", f"{CONVERSATIONS}/start-tasks/{task_id}/cancel", person)
+
+    def delete(self, rng: random.Random) -> None:
+        """Delete a conversation; a sandbox without any other goes with it."""
+        talk = self._any(rng)
+        if talk is None:
+            return
+        self._fleet.touch(talk.sandbox_id)
+        self._fleet.talks.pop(talk.id, None)
+        with self._lock:
+            self._messages.pop(talk.id, None)
+        self._record(Verb.FORGET, talk.task_id, "DELETE", f"{CONVERSATIONS}/{talk.id}", talk.person)
+
+    def say(self, rng: random.Random) -> None:
+        """Leave a message for a conversation, whether its sandbox runs or not."""
+        talk = self._any(rng)
+        if talk is not None:
+            self._say(talk)
+
+    def say_once_to_all(self) -> None:
+        """Leave one message for each conversation, with no fault that would excuse a second copy."""
+        for talk in list(self._fleet.talks.values()):
+            if (text := self._say(talk)) is not None:
+                self._once.add(text)
+
+    def report(self, person: Person, sandbox_id: str) -> None:
+        """Post events as the sandbox's agent server does: again until they are taken."""
+        found = self._fleet.send("GET", f"{SANDBOXES}/{sandbox_id}", person.headers)
+        key = found.json()["session_api_key"] if found is not None and found.is_success else None
+        if key is None:
+            return
+        conversation_id, events = new_id(), [_event() for _ in range(EVENTS)]
+        path, headers = f"/api/v1/webhooks/events/{conversation_id}", {"X-Session-API-Key": key}
+        for _ in range(TRIES):
+            answer = self._fleet.send("POST", path, headers, json=events)
+            if answer is not None and answer.is_success:
+                self.reported += [(conversation_id, event["id"]) for event in events]
+                self._fleet.count("report", Outcome.OK)
+                # Once more, as if the answer had been lost.
+                self._fleet.send("POST", path, headers, json=events)
+                return
+
+    def violations(self) -> list[str]:
+        """Acknowledged messages that are neither delivered nor still listed, or delivered too often."""
+        with self._lock:
+            messages = {conversation_id: list(texts) for conversation_id, texts in self._messages.items()}
+        listed = self._fleet.listed()
+        talks = [talk for talk in list(self._fleet.talks.values()) if talk.sandbox_id in listed]
+        return [wrong for talk in talks for wrong in self._check(talk, messages.get(talk.id, []), listed)]
+
+    def _check(self, talk: Talk, texts: Iterable[str], listed: dict[str, Any]) -> Iterable[str]:
+        start = self._fleet.read(talk.person, f"{CONVERSATIONS}/start-tasks", ids=talk.task_id)[0]
+        if start is None or start["status"] != "READY":
+            return  # messages go with a start that fails
+        waiting, refused = self._pending(talk)
+        said, (_, sandbox) = self._said(talk), listed[talk.sandbox_id]
+        for text in texts:
+            copies = said.count(text)
+            is_held = text in refused or (text in waiting and sandbox["status"] != "RUNNING")
+            if copies == 0 and not is_held:
+                yield f"message {text} to {talk.id} was acknowledged and is not delivered; {len(waiting)} wait"
+            if copies > 1:
+                self._fleet.count("message", "delivered twice")
+            if copies > 1 and text in self._once:
+                yield f"message {text} to {talk.id} was delivered {copies} times"
+
+    def _pending(self, talk: Talk) -> tuple[set[str], set[str]]:
+        """The texts that wait to be delivered, and those that the agent server has refused."""
+        items = self._fleet.read(talk.person, _messages_path(talk))
+        texts = {item["content"][0]["text"]: item["refusal"] for item in items}
+        return {text for text, refusal in texts.items() if not refusal}, {text for text in texts if texts[text]}
+
+    def _said(self, talk: Talk) -> str:
+        """The conversation's events as the agent server keeps them, read from the volume on the node's disk."""
+        for engine in self._fleet.site.engines.values():
+            folder = engine.data / "volumes" / container_name(talk.sandbox_id) / "_data" / "conversations" / talk.id
+            if (folder / "events").exists():
+                return (folder / "events").read_text()
+        return ""
+
+    def _say(self, talk: Talk) -> str | None:
+        text = f"say-{new_id()}"
+        content = {"role": "user", "content": [{"type": "text", "text": text}]}
+        headers = talk.person.headers | {"Idempotency-Key": text}
+        for _ in range(TRIES):
+            answer = self._fleet.send("POST", _messages_path(talk), headers, json=content)
+            if answer is None or answer.status_code == 503:
+                continue
+            self._fleet.count("message", Outcome.OK if answer.is_success else Outcome.FAILED)
+            if not answer.is_success:
+                return None
+            with self._lock:
+                self._messages.setdefault(talk.id, []).append(text)
+            return text
+        return None
+
+    def _record(self, verb: Verb, task_id: str, method: str, path: str, person: Person) -> None:
+        history = self._fleet.history
+        call = history.invoke(verb, task_id)
+        answer = self._fleet.send(method, path, person.headers)
+        if answer is not None and answer.status_code < 500:
+            history.answer(call, Outcome.OK if answer.is_success else Outcome.FAILED, verb, task_id)
+
+    def _any(self, rng: random.Random) -> Talk | None:
+        talks = sorted(self._fleet.talks.values(), key=lambda talk: talk.id)
+        return rng.choice(talks) if talks else None
+
+    def _any_sandbox(self, rng: random.Random, *, talking: bool) -> tuple[str, Person] | None:
+        alive = sorted(self._fleet.alive.items(), key=lambda item: item[0])
+        if talking:
+            alive = [item for item in alive if item[0] in self._fleet.talking]
+        return rng.choice(alive) if alive else None
+
+
+def _messages_path(talk: Talk) -> str:
+    return f"/api/v1/conversations/{talk.id}/pending-messages"
+
+
+def _event() -> dict[str, Any]:
+    return {"id": new_id(), "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00", "source": "agent"}

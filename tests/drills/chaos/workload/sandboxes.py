@@ -1,0 +1,101 @@
+"""What clients ask of sandboxes: start, pause, stop, resume, delete, list, and traffic that wakes them."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from shared.states import Desired
+from tests.drills.chaos.site import BROKEN_IMAGE, QUOTA_RUNNING, QUOTA_SANDBOXES, SLOW_IMAGE, TALKING_IMAGE, WARM_IMAGE
+from tests.drills.chaos.workload.fleet import Fleet
+from tests.drills.history import SANDBOXES, RecordingClient
+from tests.drills.wishes import Outcome, Verb
+from tests.services.engine import TINY_IMAGE
+
+# Short enough to pass within a round.
+IDLE_DEADLINES = {"freeze_after_seconds": 3, "stop_after_seconds": 3, "delete_after_seconds": 3}
+MAX_AGE_SECONDS = 12
+# From a deadline to its effect at the latest, once nothing is in the way.
+DEADLINE_LAG_SECONDS = 30.0
+REPLAYED = 0.2
+
+
+class Sandboxes:
+    """Acts on sandboxes, and what must hold of them afterwards."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._images = [TINY_IMAGE, TALKING_IMAGE, WARM_IMAGE, fleet.site.registry.image, SLOW_IMAGE, BROKEN_IMAGE]
+
+    def start(self, rng: random.Random) -> None:
+        """Start a sandbox: of a random spec, and now and then with deadlines of its own."""
+        person = rng.choice(self._fleet.people)
+        image = rng.choices(self._images, [30, 30, 20, 10, 6, 4])[0]
+        deadlines = rng.choices([None, IDLE_DEADLINES, {"max_age_seconds": MAX_AGE_SECONDS}], [80, 10, 10])[0]
+        began = time.monotonic()
+        sandbox_id = self._fleet.client(person).start(image, deadlines, replay=rng.random() < REPLAYED)
+        if sandbox_id is None:
+            return
+        self._note_deadlines(sandbox_id, deadlines)
+        if image == TALKING_IMAGE:
+            self._fleet.talking.add(sandbox_id)
+        self._fleet.requested_at[sandbox_id] = began
+        self._fleet.alive[sandbox_id] = person
+
+    def ask(self, act: Callable[[str], None], sandbox_id: str) -> None:
+        """Pause, stop or resume it."""
+        self._fleet.touch(sandbox_id)
+        act(sandbox_id)
+
+    def delete(self, client: RecordingClient, sandbox_id: str) -> None:
+        """Delete it."""
+        self.ask(client.delete, sandbox_id)
+        self._fleet.forget(sandbox_id)
+
+    def wake(self, client: RecordingClient, sandbox_id: str) -> None:
+        """Ask its agent server for something on the sandbox path, which resumes a paused sandbox.
+
+        A sandbox that runs is left as it is, so the answer does not say whether it was resumed.
+        """
+        self._fleet.touch(sandbox_id)
+        history = self._fleet.history
+        call = history.invoke(Verb.RESUME, sandbox_id)
+        path = f"/sandbox/{sandbox_id}/api/conversations/count"
+        answer = self._fleet.ask_traffic(path, client.person)
+        history.answer(call, Outcome.LOST, Verb.RESUME, sandbox_id)
+        self._fleet.count("wake", "ok" if answer == 200 else "no answer" if answer is None else str(answer))
+
+    def list_own(self, client: RecordingClient) -> None:
+        """List sandboxes: a page never holds somebody else's, whatever is down."""
+        answer = self._fleet.send("GET", f"{SANDBOXES}/search", client.person.headers)
+        if answer is not None and answer.is_success:
+            owners = {item["created_by_user_id"] for item in answer.json()["items"]}
+            assert owners <= {client.person.id}, f"{client.person.id} was shown sandboxes of {owners}"
+            self._fleet.count("list", "ok")
+
+    def violations(self) -> list[str]:
+        """What is wrong with quotas and deadlines, by what the API shows; for moments without faults."""
+        listed = self._fleet.listed()
+        return [*self._over_quota(listed), *self._overdue(listed)]
+
+    def _note_deadlines(self, sandbox_id: str, deadlines: dict[str, int] | None) -> None:
+        if deadlines == IDLE_DEADLINES:
+            self._fleet.deadlines[sandbox_id] = {Desired.PAUSED, Desired.STOPPED, Desired.DELETED}
+        elif deadlines:
+            self._fleet.deadlines[sandbox_id] = {Desired.DELETED}
+            self._fleet.expires[sandbox_id] = time.monotonic() + MAX_AGE_SECONDS
+
+    @staticmethod
+    def _over_quota(listed: dict[str, Any]) -> list[str]:
+        owned = Counter(person.id for person, _ in listed.values())
+        running = Counter(person.id for person, item in listed.values() if item["desired_status"] == Desired.RUNNING)
+        over = [f"{owner} has {count} sandboxes" for owner, count in owned.items() if count > QUOTA_SANDBOXES]
+        return over + [f"{owner} has {count} to run" for owner, count in running.items() if count > QUOTA_RUNNING]
+
+    def _overdue(self, listed: dict[str, Any]) -> list[str]:
+        limit = time.monotonic() - DEADLINE_LAG_SECONDS
+        late = [sandbox_id for sandbox_id, at in list(self._fleet.expires.items()) if at < limit]
+        return [
+            f"sandbox {sandbox_id} is past its maximum age and listed" for sandbox_id in late if sandbox_id in listed
+        ]

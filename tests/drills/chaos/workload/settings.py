@@ -1,0 +1,54 @@
+"""What clients store in their settings, and whether the last acknowledged value is still there."""
+
+import itertools
+import threading
+
+from tests.drills.chaos.workload.fleet import Fleet
+from tests.drills.wishes import Outcome
+from tests.factories import Person
+
+SETTINGS = "/api/settings"
+# What each user begins with.
+FIRST_NUMBER = 100
+
+
+class UserSettings:
+    """Counts a setting of each user upwards; one write of a user at a time, so that the order is known."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._numbers = itertools.count(FIRST_NUMBER + 1)
+        self._locks = {person.id: threading.Lock() for person in fleet.people}
+        self._acknowledged = {person.id: FIRST_NUMBER for person in fleet.people}
+        # A write without an answer may still be under way in a frozen process: it may land at any time.
+        self._unanswered: dict[str, set[int]] = {person.id: set() for person in fleet.people}
+
+    def store(self, person: Person) -> None:
+        """Store the next number."""
+        with self._locks[person.id]:
+            number = next(self._numbers)
+            answer = self._fleet.send("POST", SETTINGS, person.headers, json={"max_iterations": number})
+            if answer is None or answer.status_code == 503:
+                self._unanswered[person.id].add(number)
+                return
+            assert answer.is_success, f"settings were refused: {answer.status_code} {answer.text}"
+            self._acknowledged[person.id] = number
+        self._fleet.count("settings", Outcome.OK)
+
+    def settle(self) -> None:
+        """Note that nothing is under way any more: what is stored now stays until the next write."""
+        for person in self._fleet.people:
+            self._acknowledged[person.id] = self._stored(person)
+            self._unanswered[person.id].clear()
+
+    def violations(self) -> list[str]:
+        """Values that an acknowledged write should have replaced, or that nobody stored."""
+        return [wrong for person in self._fleet.people for wrong in self._check(person)]
+
+    def _check(self, person: Person) -> list[str]:
+        possible = {self._acknowledged[person.id]} | self._unanswered[person.id]
+        stored = self._stored(person)
+        return [] if stored in possible else [f"settings of {person.id}: {stored} is stored, not one of {possible}"]
+
+    def _stored(self, person: Person) -> int:
+        return int(self._fleet.read(person, SETTINGS)["max_iterations"])

@@ -1,0 +1,150 @@
+"""The clients of a chaos run: sixteen of them, of three people, on sandboxes that they share."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from shared.store import user_settings
+from tests.drills.chaos.site import Site
+from tests.drills.chaos.workload.changes import ChangeFollower
+from tests.drills.chaos.workload.conversations import Conversations
+from tests.drills.chaos.workload.fleet import Fleet
+from tests.drills.chaos.workload.sandboxes import Sandboxes
+from tests.drills.chaos.workload.settings import FIRST_NUMBER, UserSettings
+from tests.drills.wishes import Outcome
+from tests.factories import Person, make_person
+
+PEOPLE = 3
+CLIENTS = 16
+MAX_SANDBOXES = 18
+THINK_SECONDS = 0.3
+# What a run must have done at least once to be worth anything.
+ACTS = ("start", "pause", "stop", "resume", "delete", "converse", "cancel", "forget")
+COUNTED_ACTS = ("wake", "message", "settings", "report", "list", "pool claim")
+NO_WRITES = ("wake", "list", "pool claim")
+
+Act = Callable[[], None]
+
+
+class Workload:
+    """Clients that send requests as fast as they may, until stopped; what they were promised is in one fleet."""
+
+    def __init__(self, site: Site, seed: int) -> None:
+        self.fleet = Fleet(site, [_make_owner(site, f"user-{number}") for number in range(PEOPLE)])
+        self.sandboxes, self.conversations = Sandboxes(self.fleet), Conversations(self.fleet)
+        self.settings = UserSettings(self.fleet)
+        self.followers = [ChangeFollower(self.fleet, person) for person in self.fleet.people]
+        self._rngs = [random.Random(f"{seed} client {number}") for number in range(CLIENTS)]
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+        for follower in self.followers:
+            follower.start()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many requests of each kind were answered how."""
+        return Counter(f"{entry.verb} {entry.outcome}" for entry in self.fleet.history.entries) + self.fleet.counts
+
+    @property
+    def acknowledged(self) -> int:
+        """How many writes were answered with a success."""
+        reads = {f"{act} {Outcome.OK}" for act in ("list", "wake", "pool claim")}
+        return sum(
+            count for name, count in self.counts.items() if name.endswith(f" {Outcome.OK}") and name not in reads
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """Acts that never succeeded: what they would show was not tried."""
+        return [act for act in (*ACTS, *COUNTED_ACTS) if not self.counts[f"{act} {Outcome.OK}"]]
+
+    def start(self) -> None:
+        """Begin a round."""
+        self._stopped.clear()
+        self._threads = [threading.Thread(target=self._work, args=(rng,), daemon=True) for rng in self._rngs]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End it, with every request answered or given up.
+
+        Raises:
+            BaseException: a client met an answer that none must get.
+        """
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+        self.fleet.history.settle()
+        if self._failures:
+            raise self._failures[0]
+
+    def close(self) -> None:
+        """End what follows the change feed."""
+        for follower in self.followers:
+            follower.stop()
+
+    def repair(self) -> None:
+        """Ask once more for each sandbox, with no fault under way: half to run, half to be paused."""
+        self.settings.settle()
+        self.fleet.alive = {sandbox_id: person for sandbox_id, (person, _) in self.fleet.listed().items()}
+        for number, (sandbox_id, person) in enumerate(sorted(self.fleet.alive.items())):
+            client = self.fleet.client(person)
+            self.sandboxes.ask(client.resume if number % 2 else client.pause, sandbox_id)
+        self.conversations.say_once_to_all()
+        self.fleet.history.settle()
+
+    def delete_all(self) -> None:
+        """Delete what is left, from whatever state it is in."""
+        for sandbox_id, (person, _) in sorted(self.fleet.listed().items()):
+            self.sandboxes.delete(self.fleet.client(person), sandbox_id)
+        self.fleet.history.settle()
+
+    def violations(self) -> list[str]:
+        """What the API shows that contradicts an answer; for moments without faults."""
+        listed = self.fleet.listed()
+        told = [wrong for follower in self.followers for wrong in follower.violations(listed)]
+        return [*self.sandboxes.violations(), *self.conversations.violations(), *self.settings.violations(), *told]
+
+    def _work(self, rng: random.Random) -> None:
+        try:
+            while not self._stopped.wait(rng.uniform(0, THINK_SECONDS)):
+                self._ask(rng)
+        except BaseException as error:  # noqa: BLE001 - raised by `stop`
+            self._failures.append(error)
+
+    def _ask(self, rng: random.Random) -> None:
+        alive = sorted(self.fleet.alive.items(), key=lambda item: item[0])
+        few = len(alive) < MAX_SANDBOXES
+        if not alive or (few and rng.random() < 0.12):
+            self.sandboxes.start(rng)
+            return
+        acts = self._acts(rng, *rng.choice(alive), few=few)
+        rng.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
+
+    def _acts(self, rng: random.Random, sandbox_id: str, person: Person, *, few: bool) -> list[tuple[Act, float]]:
+        """What a client may do now, each with its weight."""
+        client, sandboxes, conversations = self.fleet.client(person), self.sandboxes, self.conversations
+        return [
+            (lambda: sandboxes.ask(client.pause, sandbox_id), 20),
+            (lambda: sandboxes.ask(client.resume, sandbox_id), 22),
+            (lambda: sandboxes.ask(client.stop, sandbox_id), 6),
+            (lambda: sandboxes.delete(client, sandbox_id), 5 if few else 12),
+            (lambda: sandboxes.wake(client, sandbox_id), 6),
+            (lambda: sandboxes.list_own(client), 12),
+            (lambda: conversations.start(rng), 6),
+            (lambda: conversations.cancel(rng), 2),
+            (lambda: conversations.delete(rng), 1),
+            (lambda: conversations.say(rng), 6),
+            (lambda: conversations.report(person, sandbox_id), 12),
+            (lambda: self.settings.store(person), 6),
+        ]
+
+
+def _make_owner(site: Site, name: str) -> Person:
+    person = make_person(site.service.database, name)
+    with site.service.database.transaction() as session:
+        change = {"llm_model": "openai/none", "llm_api_key": "unused", "max_iterations": FIRST_NUMBER}
+        user_settings.change(session, site.service.vault, person.id, change)
+    return person

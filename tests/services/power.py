@@ -1,0 +1,54 @@
+"""Power loss: an engine and all that runs on it end at once, with no chance to say anything."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from tests.services.private_engine import PrivateEngine
+from tests.waiting import eventually
+
+PROCESSES = Path("/proc")
+
+
+def cut_power(engine: PrivateEngine) -> None:
+    """Kill the engine's daemon, its containerd and shims, and every process in its containers."""
+    home = str(engine.data.parent)
+    containers = {folder.name for folder in (engine.data / "containers").glob("*")}
+    engine.kill()
+    eventually(lambda: not _kill(home, containers), deadline_seconds=20)
+
+
+def _kill(home: str, containers: set[str]) -> list[int]:
+    """Kill what is left of it; the numbers of the processes that were still there."""
+    found = [pid for pid in _pids() if _belongs(pid, home, containers)]
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdigit())
+
+
+def _belongs(pid: int, home: str, containers: set[str]) -> bool:
+    """Whether a process names the engine's directory as an argument, or is in a container's control group."""
+    with suppress(OSError):
+        if _state(pid) == "Z" or pid == os.getpid():
+            return False
+        if any(word.startswith((home, f"unix://{home}")) for word in _arguments(pid)):
+            return True
+        groups = (PROCESSES / str(pid) / "cgroup").read_text()
+        return any(container in groups for container in containers)
+    return False
+
+
+def _arguments(pid: int) -> list[str]:
+    words = (PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    return [word.partition("=")[2] if word.startswith("--") else word for word in words]
+
+
+def _state(pid: int) -> str:
+    return (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
