@@ -141,7 +141,7 @@ def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Ite
     """An engine with those images, for the length of the block; `disk_bytes`: on a disk of its own, of that size."""
     with short_directory("engine") as directory, _slot_with_bridge() as slot, _disk(directory, disk_bytes):
         engine = PrivateEngine(directory, slot)
-        borrowed = bool(images) and borrow_images(engine.data)
+        borrowed = bool(images) and borrow_images(engine.data, images)
         try:
             engine.start()
             for image in () if borrowed else images:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.services import programs, slots
-from tests.services.private_engine import LINKS, running_private_engine
 from tests.services.slots import Slot, is_unused, take_slot, taken_slot
 
 TAKERS, TAKEN = 4, 8
@@ -93,21 +92,6 @@ def test_slots_have_networks_and_addresses_of_their_own() -> None:
     all_slots = [Slot(number, -1) for number in range(slots.COUNT)]
     for what in ("network", "gateway", "address", "hardware_address", "bridge"):
         assert len({getattr(slot, what) for slot in all_slots}) == slots.COUNT
-
-
-def test_engines_at_once_share_nothing() -> None:
-    with running_private_engine([]) as first, running_private_engine([]) as second:
-        for what in ("host", "gateway", "address", "data"):
-            assert getattr(first, what) != getattr(second, what)
-
-
-def test_bridge_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not() -> None:
-    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
-        subprocess.run(["ip", "link", "add", slot.bridge, "type", "bridge"], check=True)
-        with running_private_engine([]):
-            assert (LINKS / slot.bridge).exists()
-    with running_private_engine([]):
-        assert not (LINKS / slot.bridge).exists()
 
 
 def assert_free(number: int) -> None:

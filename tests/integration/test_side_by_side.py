@@ -1,0 +1,82 @@
+"""Test runs side by side on one machine: they share nothing, and sweep only what killed runs left behind."""
+
+import subprocess
+from pathlib import Path
+
+from tests.services import programs
+from tests.services.directories import short_directory
+from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
+from tests.services.private_engine import LINKS, running_private_engine
+from tests.services.slots import is_unused, taken_slot
+from tests.waiting import eventually
+from worker.engine import INSTALLATION_LABEL
+
+# In a pid namespace of its own, as a number that most likely is no process's here.
+AS_NUMBER = 'echo 31000 > /proc/sys/kernel/ns_last_pid; "$@"; true'
+ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", AS_NUMBER, "sh"]
+RESIDENT = """
+import sys
+from tests.services.directories import short_directory
+with short_directory("lived") as directory:
+    print(directory, flush=True)
+    sys.stdin.readline()
+"""
+MAKER = f"""
+import subprocess, sys
+from tests.services.engine import TINY_IMAGE, name_installation
+installation = name_installation()
+label = "{INSTALLATION_LABEL}=" + installation
+subprocess.run(["docker", "create", "--label", label, TINY_IMAGE], check=True, stdout=subprocess.DEVNULL)
+print(installation, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_engines_at_once_share_nothing() -> None:
+    with running_private_engine([]) as first, running_private_engine([]) as second:
+        for what in ("host", "gateway", "address", "data"):
+            assert getattr(first, what) != getattr(second, what)
+
+
+def test_engine_borrows_only_the_images_that_it_is_asked_for() -> None:
+    """Other test runs and builds may remove others while it does so."""
+    with running_private_engine([TINY_IMAGE]) as engine:
+        assert engine.docker("images", "--all", "--format", "{{.Repository}}:{{.Tag}}").split() == [TINY_IMAGE]
+        assert engine.docker("run", "--rm", "--entrypoint", "echo", TINY_IMAGE, "it runs").strip() == "it runs"
+
+
+def test_bridge_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not() -> None:
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        subprocess.run(["ip", "link", "add", slot.bridge, "type", "bridge"], check=True)
+        with running_private_engine([]):
+            assert (LINKS / slot.bridge).exists()
+    with running_private_engine([]):
+        assert not (LINKS / slot.bridge).exists()
+
+
+def test_directory_of_a_live_process_in_another_pid_namespace_is_kept_until_its_end() -> None:
+    with programs.running(RESIDENT, prefix=ELSEWHERE) as resident:
+        directory = Path(resident.read())
+        with short_directory("lived"):
+            assert directory.exists()
+        resident.kill()
+
+        def is_swept() -> bool:
+            with short_directory("lived"):
+                return not directory.exists()
+
+        eventually(is_swept)
+
+
+def test_containers_of_a_live_process_in_another_pid_namespace_are_kept_until_its_end() -> None:
+    with programs.running(MAKER, prefix=ELSEWHERE) as maker:
+        installation = maker.read()
+        with docker_engine(name_installation()) as engine:
+            assert engine.list_containers(installation)
+        maker.kill()
+
+        def is_swept() -> bool:
+            with docker_engine(name_installation()) as engine:
+                return not engine.list_containers(installation)
+
+        eventually(is_swept)
