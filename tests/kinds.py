@@ -32,7 +32,7 @@ REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
 NO_RERUN = (
     "tests/drills/",
     "tests/integration/test_faults.py",
-    "tests/integration/test_nodes.py",
+    "tests/integration/nodes/",
     "tests/integration/test_rolling_restart.py",
     "tests/integration/test_truth.py",
     "tests/shared/test_failpoints.py",
