@@ -1,0 +1,126 @@
+"""PostgreSQL as people have it: without the extensions, and with a bounded number of connections."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+
+from shared.database import Database
+from shared.migrations import migrate
+from tests.factories import Person, make_conversation, make_sandbox
+from tests.services.engine import TINY_IMAGE
+from tests.services.postgres import USER, Postgres
+from tests.services.service import Client, Service
+
+CONCURRENCY = 6
+# README: of PostgreSQL's connections an API process takes up to 20, and a worker AW_CONCURRENCY and 22.
+MOST = {"api": 20, "worker": CONCURRENCY + 22}
+CLIENTS = 40
+EXTENSIONS = "SELECT extname FROM pg_extension WHERE extname IN ('pg_trgm', 'btree_gin')"
+ROLE = "without_rights"
+
+
+class TestWithoutTheRight:
+    """A role that may make tables, and no extensions: those need the right to CREATE in the database."""
+
+    @pytest.fixture
+    def database_url(self, postgres_server: Postgres) -> Iterator[str]:
+        name = postgres_server.create()
+        administrator = Database(postgres_server.url(name))
+        with administrator.transaction() as session:
+            session.connection().execute(text(f"CREATE ROLE {ROLE} LOGIN"))
+            session.connection().execute(text(f"GRANT CREATE ON SCHEMA public TO {ROLE}"))
+        administrator.close()
+        yield postgres_server.url(name).replace(f"//{USER}@", f"//{ROLE}@")
+        postgres_server.drop(name)
+        administrator = Database(postgres_server.url("postgres"))
+        with administrator.transaction() as session:
+            session.connection().execute(text(f"DROP ROLE {ROLE}"))
+        administrator.close()
+
+    def test_titles_are_searched_without_the_extensions(
+        self, database_url: str, request: pytest.FixtureRequest
+    ) -> None:
+        migrate(database_url)
+        migrate(database_url)  # and the next start does not stumble over it
+        database: Database = request.getfixturevalue("database")
+        with database.reading() as session:
+            assert session.connection().execute(text(EXTENSIONS)).all() == []
+        client: TestClient = request.getfixturevalue("client")
+        user: Person = request.getfixturevalue("user")
+        sandbox = make_sandbox(database, user)
+        for title in ("A walk in the woods", "100% wool", "Wool and water"):
+            make_conversation(database, user, sandbox, title=title)
+        found = {asked: titles(client, user, asked) for asked in ("WOOL", "0% w", "oo", "nothing")}
+        assert found == {
+            "WOOL": ["100% wool", "Wool and water"],
+            "0% w": ["100% wool"],
+            "oo": ["100% wool", "A walk in the woods", "Wool and water"],
+            "nothing": [],
+        }
+
+
+def titles(client: TestClient, user: Person, asked: str) -> list[str]:
+    answer = client.get("/api/v1/app-conversations/search", params={"title__contains": asked}, headers=user.headers)
+    assert answer.status_code == 200, answer.text
+    return sorted(item["title"] for item in answer.json()["items"])
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_connections_stay_within_their_bounds_under_load(
+    installed: Service, database_url: str, postgres_server: Postgres
+) -> None:
+    installed.prepare(TINY_IMAGE)
+    installed.environment["AW_CONCURRENCY"] = str(CONCURRENCY)
+    # So that the server can tell whose connections they are.
+    installed.start_api(AW_DATABASE_URL=f"{database_url}&application_name=api")
+    installed.start_worker(AW_DATABASE_URL=f"{database_url}&application_name=worker")
+    with installed.user("alice") as alice, counted(postgres_server) as most, ThreadPoolExecutor(CLIENTS) as pool:
+        started = list(pool.map(lambda _: alice.start_sandbox(), range(2 * CONCURRENCY)))
+        statuses = Counter(pool.map(lambda number: ask(alice, number, started), range(CLIENTS * 12)))
+        for sandbox_id in started:
+            alice.await_sandbox(sandbox_id, "RUNNING")
+    assert set(statuses) == {200}
+    assert most["api"] > MOST["api"] / 2, "no load"
+    assert most["worker"] > CONCURRENCY, "no load"
+    assert {name: most[name] for name in MOST if most[name] > MOST[name]} == {}
+
+
+def ask(alice: Client, number: int, started: list[str]) -> int:
+    """One of several requests, none of which was asked before."""
+    match number % 4:
+        case 0:
+            return alice.post("/api/settings", json={"language": f"l{number}"}).status_code
+        case 1:
+            return alice.get("/api/v1/sandboxes/search", params={"limit": 1 + number % 100}).status_code
+        case 2:
+            return alice.get(f"/api/v1/sandboxes/{started[number % len(started)]}").status_code
+    return alice.get("/api/v1/app-conversations/search", params={"title__contains": str(number)}).status_code
+
+
+@contextmanager
+def counted(server: Postgres) -> Iterator[Counter[str]]:
+    """The most connections that there were at a time, of each application."""
+    most, ended = Counter[str](), threading.Event()
+    database = Database(server.url("postgres"))
+
+    def count() -> None:
+        statement = text("SELECT application_name, count(*) FROM pg_stat_activity GROUP BY 1")
+        while not ended.wait(0.02):
+            with database.reading() as session:
+                for name, number in session.connection().execute(statement).all():
+                    most[name] = max(most[name], number)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        yield most
+    finally:
+        ended.set()
+        counter.join()
+        database.close()
