@@ -45,6 +45,8 @@ REACH_SECONDS = 8.0
 # As long as no new point is met for this time, at rest, none will be.
 QUIET_SECONDS = 0.2
 POLL_SECONDS = 0.05
+# Within this time an operation's beginning is made if nothing is refused.
+SOON_SECONDS = 10.0
 
 
 class Runner:
@@ -114,8 +116,10 @@ class Runner:
         """Hold nothing back for the length of the block."""
         held = self.points["worker"].held()
         self.hold()
-        yield
-        self.hold(held)
+        try:
+            yield
+        finally:
+            self.hold(held)
 
     def is_dead(self, process: str) -> bool:
         """Whether the process has died at its point."""
@@ -203,14 +207,26 @@ class Runner:
         return check(self._evidence(shown=shown))
 
     def await_status(self, sandbox_id: str, status: Status) -> None:
-        """Wait until the sandbox is at rest in that status."""
+        """Wait until the sandbox is at rest in that status, as `await_given` does."""
 
         def there() -> bool:
             with self.service.database.reading() as session:
                 row = session.get_one(Sandbox, sandbox_id)
             return row.status == status and row.generation == row.observed_generation and row.lease_until is None
 
-        eventually(there)
+        self.await_given(there)
+
+    def await_given(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so that an operation begins with.
+
+        What the engine has refused once is tried again by the sweep: if it is not so soon, what is held back is let go
+        until it is.
+        """
+        try:
+            eventually(condition, deadline_seconds=SOON_SECONDS)
+        except AssertionError:
+            with self.released():
+                eventually(condition)
 
     def clear(self) -> None:
         """Delete whatever is left, from whatever state it is in, see it gone, and begin with an empty page."""

@@ -44,7 +44,7 @@ def conversing(runner: Runner) -> str:
     """A sandbox with a conversation at work in it."""
     sandbox_id = talking(runner)
     converse(runner, sandbox_id)
-    eventually(lambda: stages(runner) == [Stage.READY] and runner.is_at_rest())
+    runner.await_given(lambda: stages(runner) == [Stage.READY] and runner.is_at_rest())
     return sandbox_id
 
 
@@ -52,7 +52,7 @@ def conversing_twice(runner: Runner) -> str:
     """A sandbox with two conversations in it, one of which stays."""
     sandbox_id = conversing(runner)
     ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, json={"sandbox_id": sandbox_id, "initial_message": MESSAGE})
-    eventually(lambda: stages(runner) == [Stage.READY] * 2 and runner.is_at_rest())
+    runner.await_given(lambda: stages(runner) == [Stage.READY] * 2 and runner.is_at_rest())
     return sandbox_id
 
 
@@ -62,7 +62,7 @@ def remembering(runner: Runner) -> str:
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
     delete_conversation(runner, sandbox_id)
-    eventually(runner.is_at_rest)
+    runner.await_given(runner.is_at_rest)
     return sandbox_id
 
 

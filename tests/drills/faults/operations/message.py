@@ -25,7 +25,7 @@ def unheard(runner: Runner) -> str:
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)
     _say_twice(runner, sandbox_id)
-    eventually(runner.is_at_rest)
+    runner.await_given(runner.is_at_rest)
     return sandbox_id
 
 
@@ -33,7 +33,7 @@ def half_delivered(runner: Runner) -> str:
     """The same, and the first was delivered by a worker that died before it could write that down."""
     sandbox_id = unheard(runner)
     runner.client.resume(sandbox_id)
-    eventually(lambda: runner.is_at_rest() and not _pending(runner))
+    runner.await_given(lambda: runner.is_at_rest() and not _pending(runner))
     [_, before, *_] = _list_messages(runner, sandbox_id)
     runner.client.pause(sandbox_id)
     runner.await_status(sandbox_id, Status.PAUSED)

@@ -1,0 +1,35 @@
+"""What an operation begins with is made even if it needs what the operation holds back."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.drills.faults import runner as module
+from tests.drills.faults.points import Points
+from tests.drills.faults.runner import Runner
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    monkeypatch.setattr(module, "SOON_SECONDS", 0.1)
+    runner = object.__new__(Runner)
+    runner.points = {"worker": Points("worker", tmp_path)}
+    runner.hold(["sweep"])
+    return runner
+
+
+def test_routines_stay_held_while_they_are_not_needed(runner: Runner) -> None:
+    held: list[list[str]] = []
+
+    def look_twice() -> bool:
+        held.append(runner.points["worker"].held())
+        return len(held) == 2
+
+    runner.await_given(look_twice)
+    assert held == [["sweep"], ["sweep"]]
+
+
+def test_routine_that_is_needed_is_let_go_until_it_has_done_its_work(runner: Runner) -> None:
+    """The engine may refuse a step once; only the sweep tries it again."""
+    runner.await_given(lambda: runner.points["worker"].held() == [])
+    assert runner.points["worker"].held() == ["sweep"]
