@@ -1,0 +1,57 @@
+"""All pages of all people are read, and what a page must not hold is noticed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.drills.wire_listing import list_statuses
+from tests.factories import Person
+from tests.services import http
+
+PEOPLE = [Person("a", "alice", "key-a"), Person("b", "bob", "key-b")]
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, *pages: dict[str, Any], status: int = 200) -> list[tuple[str, Any]]:
+    """Answer with these pages, one after the other; what was asked for by whom."""
+    asked: list[tuple[str, Any]] = []
+    left: Iterator[dict[str, Any]] = iter(pages)
+
+    def get(_url: str, **options: Any) -> httpx.Response:
+        asked.append((options["headers"]["Authorization"], options["params"].get("page_id")))
+        return httpx.Response(status, json=next(left))
+
+    monkeypatch.setattr(http, "get", get)
+    return asked
+
+
+def page(*ids: str, following: str | None = None, status: str = "RUNNING") -> dict[str, Any]:
+    return {"items": [{"id": one, "status": status} for one in ids], "next_page_id": following}
+
+
+def test_all_pages_of_all_people_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = serve(monkeypatch, page("1", "2", following="p"), page("3"), page("4", status="PAUSED"))
+    assert list_statuses("http://api", PEOPLE) == {"1": "RUNNING", "2": "RUNNING", "3": "RUNNING", "4": "PAUSED"}
+    assert asked == [("Bearer key-a", None), ("Bearer key-a", "p"), ("Bearer key-b", None)]
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [page("1", "1"), page()],
+        [page("1", following="p"), page("1"), page()],
+        # Somebody else's.
+        [page("1"), page("1")],
+    ],
+)
+def test_sandbox_that_is_listed_twice_is_an_error(monkeypatch: pytest.MonkeyPatch, pages: list[dict[str, Any]]) -> None:
+    serve(monkeypatch, *pages)
+    with pytest.raises(AssertionError):
+        list_statuses("http://api", PEOPLE)
+
+
+def test_answer_that_is_no_success_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, {"detail": "away"}, status=503)
+    with pytest.raises(AssertionError, match="away"):
+        list_statuses("http://api", PEOPLE)
