@@ -27,7 +27,7 @@ from worker.engine import INSTALLATION_LABEL
 
 IMAGE = "agent-workspace/sandbox:test"
 # An address that no machine has (RFC 5737): no port can be published there.
-NO_ADDRESS = "192.0.2.1"
+NO_ADDRESS = "203.0.113.1"
 # What an engine object does itself, it does not tell its own follower.
 OWN = ("start", "pause", "unpause")
 

@@ -22,6 +22,8 @@ from worker.agent_server import AgentServer
 from worker.sandbox_container import CONFIG_PATH, container_request
 
 KEY = "the-session-key"
+# A boot takes 5 s of a processor, which may have much else to do.
+BOOT_SECONDS = 240
 FOLDER = "/workspace/project"
 HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 # Read when this module is imported: each test takes the service's variables out of its environment.

@@ -8,7 +8,7 @@ import pytest
 from deploy.demo.scripted_model import ScriptedModel
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fixtures.agent_servers import TINY
-from tests.services.agent_servers import HELLO, KEY, REAL_IMAGE, Place, body_for, booted
+from tests.services.agent_servers import BOOT_SECONDS, HELLO, KEY, REAL_IMAGE, Place, body_for, booted
 from tests.services.engine import TINY_IMAGE
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
@@ -30,7 +30,7 @@ def dormant(request: pytest.FixtureRequest) -> Iterator[Place]:
         image, environment = {"tiny": (TINY_IMAGE, TINY), "real": (REAL_IMAGE, {})}[request.param]
         config = dormant_config(BOOT_KEY, origins=[])
         with booted(config, image, environment) as url, open_client() as client:
-            eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=120)
+            eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=BOOT_SECONDS)
             yield Place(request.param, url, client)
 
 

@@ -9,7 +9,7 @@ from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import ScriptedModel
 from tests.contract.recordings import recording
 from tests.fixtures.agent_servers import make_scripts
-from tests.services.agent_servers import KEY, booted
+from tests.services.agent_servers import BOOT_SECONDS, KEY, booted
 from tests.services.webhooks import running_receiver
 from tests.waiting import eventually
 from worker.agent_server import AgentServer, open_client
@@ -22,7 +22,7 @@ def main() -> None:
         config = server_config(KEY, webhook_url=receiver.url, origins=[])
         with booted(config) as url, open_client() as client:
             server = AgentServer(url, KEY, client)
-            eventually(server.is_ready, deadline_seconds=120)
+            eventually(server.is_ready, deadline_seconds=BOOT_SECONDS)
             version = str(httpx.get(f"{url}/server_info").json()["version"])
             for scenario in recording.SCENARIOS:
                 made = recording.record(scenario, version, server, model, receiver)
