@@ -1,0 +1,220 @@
+"""A machine that reboots: engine, broker, worker and API die at once, in the middle of everything, and come back."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.agent_reports import told_event
+from tests.integration.secret_search import family
+from tests.integration.test_main_job import REQUEST
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.service import Client, Service
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+SLOW_IMAGE = "agent-workspace/tiny:slow"
+# Its agent server holds conversations.
+TALKING_IMAGE = "agent-workspace/tiny:talking"
+RECOVERY_SECONDS = 30.0
+# How many of each kind are under way when the machine goes down.
+EACH = 3
+
+Ask = Callable[[], httpx.Response]
+
+
+@pytest.fixture
+def alice(installed: Service, engine: PrivateEngine) -> Iterator[Client]:
+    for image in (SLOW_IMAGE, TALKING_IMAGE):
+        engine.docker("tag", TINY_IMAGE, image)
+    installed.prepare(TINY_IMAGE)
+    installed.add_spec(SLOW_IMAGE, {"TINY_BOOT_SECONDS": "3"})
+    installed.add_spec(TALKING_IMAGE, {"TINY_CONVERSES": "1"})
+    installed.start_api()
+    installed.start_worker()
+    with installed.user("alice") as alice:
+        settings = {"llm_model": "openai/none", "llm_api_key": "key", "llm_base_url": "http://127.0.0.1:9"}
+        assert alice.post("/api/settings", json=settings).status_code == 200
+        yield alice
+
+
+@pytest.mark.parametrize(
+    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)], indirect=True
+)
+def test_reboot_in_the_middle_of_everything_reaches_what_was_acknowledged(
+    installed: Service, alice: Client, engine: PrivateEngine, valkey: Valkey
+) -> None:
+    talking = start_conversation(alice)
+    event = report_event(alice, talking)
+    running = [alice.start_sandbox(TINY_IMAGE) for _ in range(3 * EACH)]
+    for sandbox_id in running:
+        alice.await_sandbox(sandbox_id, "RUNNING")
+    untouched, paused, deleted = running[:EACH], running[EACH : 2 * EACH], running[2 * EACH :]
+    frozen = untouched.pop()
+    assert alice.post(f"/api/v1/sandboxes/{frozen}/pause").status_code == 200
+    alice.await_sandbox(frozen, "PAUSED")
+
+    installed.freeze_between_writes("worker")  # or it might be through with all of them already
+    started, asked = write_all_at_once(alice, paused, deleted)
+    installed.wake("worker")
+    eventually(lambda: has_begun(engine, deleted + started), interval_seconds=0.005)
+    assert unfinished(alice, paused, deleted, started) > 0, "nothing was under way any more"
+    assert asked >= 10
+    lose_power(installed, engine, valkey)
+
+    boot(installed, engine, valkey)
+    began = time.monotonic()
+    eventually(lambda: unfinished(alice, paused, deleted, started) == 0, deadline_seconds=60)
+    eventually(lambda: all(is_in_error(alice, sandbox_id) for sandbox_id in [*untouched, talking["sandbox_id"]]))
+    names = sorted(f"aw-{name}" for name in [*untouched, *paused, *started, frozen, talking["sandbox_id"]])
+    eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names)
+    assert time.monotonic() - began < RECOVERY_SECONDS
+
+    assert (alice.sandbox(frozen) or {})["status"] == "PAUSED"
+    for sandbox_id in [*untouched, frozen]:
+        assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
+        await_running(alice, sandbox_id)
+    go_on_with_conversation(alice, engine, talking, event)
+
+
+def write_all_at_once(alice: Client, paused: list[str], deleted: list[str]) -> tuple[list[str], int]:
+    """Pause, delete and start, all acknowledged; the ids of those that are started, and how many writes it was."""
+    requests: list[Ask] = [
+        *(lambda path=f"/api/v1/sandboxes/{item}/pause": alice.post(path) for item in paused),
+        *(lambda path=f"/api/v1/sandboxes/{item}": alice.delete(path) for item in deleted),
+        *(lambda: alice.post("/api/v1/sandboxes", params={"sandbox_spec_id": SLOW_IMAGE}) for _ in range(EACH + 1)),
+    ]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(lambda ask: ask(), requests))
+    assert [answer.status_code for answer in answers] == [200] * len(requests)
+    return [answer.json()["id"] for answer in answers[-(EACH + 1) :]], len(requests)
+
+
+def has_begun(engine: PrivateEngine, sandbox_ids: list[str]) -> bool:
+    """Whether the engine shows that one of them was deleted, or one was created."""
+    there = set(engine.containers())
+    deleted, started = sandbox_ids[:EACH], sandbox_ids[EACH:]
+    return not {f"aw-{item}" for item in deleted} <= there or any(f"aw-{item}" in there for item in started)
+
+
+def unfinished(alice: Client, paused: list[str], deleted: list[str], started: list[str]) -> int:
+    """How many of the writes are not carried out: what was to run, and was lost with the machine, may say so."""
+    wanted = [
+        *((item, ("PAUSED",)) for item in paused),
+        *((item, (None,)) for item in deleted),
+        *((item, ("RUNNING",)) for item in started),
+    ]
+    found = {item: alice.sandbox(item) or {} for item, _ in wanted}
+    return sum(
+        found[item].get("status") not in statuses and not (item in started and explains(found[item]))
+        for item, statuses in wanted
+    )
+
+
+def explains(sandbox: dict[str, Any]) -> bool:
+    return sandbox.get("status") == "ERROR" and bool(sandbox["reason"]) and bool(sandbox["detail"])
+
+
+def is_in_error(alice: Client, sandbox_id: str) -> bool:
+    """Running sandboxes are in ERROR until they are resumed, and say why."""
+    return explains(alice.sandbox(sandbox_id) or {})
+
+
+def await_running(alice: Client, sandbox_id: str) -> None:
+    eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == "RUNNING", deadline_seconds=60)
+
+
+def start_conversation(alice: Client) -> dict[str, Any]:
+    """A conversation whose agent runs."""
+    sandbox_id = alice.start_sandbox(TALKING_IMAGE)
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    return alice.await_start(alice.start_conversation(**REQUEST, sandbox_id=sandbox_id))
+
+
+def report_event(alice: Client, task: dict[str, Any]) -> str:
+    """The id of an event that its agent server has sent, and was told to be stored."""
+    event = told_event()
+    key = {"X-Session-API-Key": (alice.sandbox(task["sandbox_id"]) or {})["session_api_key"]}
+    path = f"/api/v1/webhooks/events/{task['app_conversation_id']}"
+    assert alice.post(path, json=[event], headers=key).status_code == 200
+    return str(event["id"])
+
+
+def go_on_with_conversation(alice: Client, engine: PrivateEngine, task: dict[str, Any], event: str) -> None:
+    """Its event is there, once, and its agent hears what is said once the sandbox is resumed."""
+    conversation_id, sandbox_id = str(task["app_conversation_id"]), str(task["sandbox_id"])
+    page: Any = alice.read(f"/api/v1/conversation/{conversation_id}/events/search", limit=100)
+    assert [item["id"] for item in page["items"]] == [event]
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
+    await_running(alice, sandbox_id)
+    message = {"role": "user", "content": [{"type": "text", "text": "Go on."}], "run": True}
+    answer = alice.post(f"/api/v1/app-conversations/{conversation_id}/send-message", json=message)
+    assert answer.is_success, answer.text
+    heard = engine.docker("exec", f"aw-{sandbox_id}", "cat", f"/workspace/conversations/{conversation_id}/said")
+    assert heard.count("Go on.") == 1
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+def lose_power(service: Service, engine: PrivateEngine, valkey: Valkey) -> None:
+    """Everything stops at once: the service's processes, the broker, the engine, and all that runs in containers."""
+    for name in ("api", "worker"):
+        service.freeze(name)  # it must not see the others die
+    valkey.stall()
+    doomed = processes_of(engine)
+    assert len(doomed) > len(engine.containers())
+    engine.kill()
+    kill_all(doomed)
+    # Its containerd may have started another container meanwhile.
+    eventually(lambda: not kill_all(processes_of(engine)))
+    for name in ("api", "worker"):
+        service.kill(name)
+    valkey.kill()
+
+
+def processes_of(engine: PrivateEngine) -> list[int]:
+    """The engine's daemons and what they have started: each names the engine's directory, or descends from one."""
+    directory = str(engine.data.parent)
+    ours = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_named_in(directory, path)]
+    return sorted({pid for first in ours for pid in family(first)})
+
+
+def is_named_in(directory: str, process: Path) -> bool:
+    try:
+        return directory in (process / "cmdline").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill_all(pids: list[int]) -> list[int]:
+    for pid in pids:
+        kill(pid)
+    return pids
+
+
+def kill(pid: int) -> None:
+    """Kill it, frozen or not: the first version of control groups keeps what is frozen from dying."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        os.kill(pid, signal.SIGKILL)
+        for path in [line.split(":", 2)[2] for line in groups if ":freezer:" in line and "docker" in line]:
+            Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").write_text("THAWED")
+
+
+def boot(service: Service, engine: PrivateEngine, valkey: Valkey) -> None:
+    """Everything comes back; the worker is there before the engine answers."""
+    valkey.start()
+    with ThreadPoolExecutor(1) as pool:
+        engine_is_back = pool.submit(engine.start)
+        service.start_worker()
+        service.start_api()
+        engine_is_back.result()
