@@ -15,6 +15,7 @@ KINDS = {
     "chaos": "breaks everything at random, alone on the machine",
 }
 OTHER_MARKS = {
+    "nightly": "takes too long for each change; --thorough selects it",
     "no_rerun": "never run again after a failure: a race that it finds once is a finding",
     "own_database": "needs a database that no other test has used",
 }
@@ -31,8 +32,11 @@ LIGHT_SERVICES = {
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
 NO_RERUN = (
     "tests/drills/",
-    "tests/integration/test_faults.py",
     "tests/integration/nodes/",
+    "tests/integration/test_database_down.py",
+    "tests/integration/test_earlier_code.py",
+    "tests/integration/test_faults.py",
+    "tests/integration/test_reboot.py",
     "tests/integration/test_rolling_restart.py",
     "tests/integration/test_truth.py",
     "tests/shared/test_failpoints.py",
@@ -40,7 +44,7 @@ NO_RERUN = (
     "tests/worker/test_converge_properties.py",
     "tests/worker/test_dead_workers.py",
     "tests/worker/test_interleavings.py",
-    "tests/worker/test_lost_nodes.py",
+    "tests/worker/lost_nodes/",
     "tests/worker/test_plan_walk.py",
     "tests/worker/test_start_interruptions.py",
 )

@@ -32,8 +32,8 @@ SQLITE_FOR_A_CHANGE = (
     "tests/api/traffic/",
     "tests/api/v0/",
     "tests/contract/defects/",
-    "tests/test_cli.py",
-    "tests/worker/test_lost_nodes.py",
+    "tests/shared/cli/",
+    "tests/worker/lost_nodes/",
 )
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
@@ -75,13 +75,15 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test, and leave out those of databases that are not asked for."""
+    """Mark every test, and leave out those of databases, and of nights, that are not asked for."""
     for item in items:
         item.add_marker(kind_of(item))
         if item.nodeid.startswith(NO_RERUN):
             item.add_marker("no_rerun")
             item.user_properties.append(("rerun", "never"))
     chosen = set(select_databases(items, config.option.database, thorough=config.option.thorough))
+    if not config.option.thorough:
+        chosen = {item for item in chosen if item.get_closest_marker("nightly") is None}
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
     for item in items:

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.kinds import KINDS
+from tests.kinds import CHAOS, KINDS, NO_RERUN, REAL_FOLDERS
+from tests.selection import POSTGRESQL_FOR_A_CHANGE, SQLITE_FOR_A_CHANGE
 from tests.services.directories import REPOSITORY
 
 SHOW = """
@@ -21,7 +22,7 @@ def pytest_collection_finish(session):
 KNOWN = {
     "tests/worker/test_engine.py::test_has_an_id[fake]": "unit",
     "tests/worker/test_engine.py::test_has_an_id[docker]": "real",
-    "tests/worker/test_engine.py::TestDockerAlone::test_least_privilege": "real",
+    "tests/worker/test_docker_engine.py::test_least_privilege": "real",
     "tests/worker/test_engine_pull.py::test_image_that_is_pulled_twice_is_there": "real",
     "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[fake]": "unit",
     "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[real]": "real",
@@ -128,3 +129,14 @@ def test_code_that_knows_no_dialect_is_tested_on_sqlite_until_night(tmp_path: Pa
 
 def test_description_is_tried_on_postgresql_until_night(tmp_path: Path) -> None:
     assert select(tmp_path, "-k", "both", file="tests/api/test_schemathesis.py") == ["test_both[postgresql]"]
+
+
+def test_test_for_the_night_runs_with_thorough_alone(tmp_path: Path) -> None:
+    content = "import pytest\n@pytest.mark.nightly\ndef test_long(): 1\ndef test_short(): 1\n"
+    assert select(tmp_path, content=content) == ["test_short"]
+    assert select(tmp_path, "--thorough", content=content) == ["test_long", "test_short"]
+
+
+def test_every_named_place_is_there() -> None:
+    named = [*NO_RERUN, *REAL_FOLDERS, CHAOS, *SQLITE_FOR_A_CHANGE, *POSTGRESQL_FOR_A_CHANGE]
+    assert [place for place in named if not (REPOSITORY / place).exists()] == []

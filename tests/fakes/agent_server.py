@@ -7,14 +7,13 @@ stand in `tests/worker/test_agent_server_differences.py`.
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx
 
-Body = dict[str, Any]
+from tests.fakes.conversation import Body, FakeConversation
 
 TAG_NAME = re.compile(r"[a-z0-9]+")
 MOST_ITEMS = 100  # of a page
@@ -36,62 +35,6 @@ class Command:
     text: str
     cwd: str | None
     timeout: int
-
-
-@dataclass
-class FakeConversation:
-    """One conversation. Tests set what its agent would bring about."""
-
-    id: str  # dashed
-    body: Body = field(default_factory=dict)
-    title: str | None = None
-    execution_status: str = "idle"
-    stats: Body = field(default_factory=lambda: {"usage_to_metrics": {}})
-    messages: list[Body] = field(default_factory=list)
-    events: list[Body] = field(default_factory=list)
-
-    def shown(self) -> Body:
-        """What GET answers, as far as the service reads it there or in a webhook."""
-        llm = self.body.get("agent_settings", {}).get("llm", {})
-        said = [event["id"] for event in self.events if event["kind"] == "MessageEvent"]
-        return {
-            "id": self.id,
-            "title": self.title,
-            "execution_status": self.execution_status,
-            "last_user_message_id": said[-1] if said else None,
-            "agent": {"kind": "Agent", "llm": {"model": llm.get("model")}},
-            "workspace": self.body.get("workspace", {}),
-            "tags": self.body.get("tags", {}),
-            "stats": self.stats,
-            "updated_at": f"{_time_now()}Z",
-        }
-
-    def found(self, params: Mapping[str, str]) -> list[Body]:
-        """What a search of its events finds."""
-        wanted = {name: params[name] for name in ("kind", "source") if name in params}
-        found = [event for event in self.events if wanted.items() <= event.items()]
-        return found[::-1] if params.get("sort_order") == "TIMESTAMP_DESC" else found
-
-    def take(self, message: Body) -> None:
-        """Keep a message, and run on it if it says so."""
-        self.messages.append(message)
-        self._publish("MessageEvent", "user", llm_message=message)
-        if message.get("run") and self.execution_status != "running":
-            self.become("running")
-
-    def become(self, status: str) -> None:
-        """Change its execution status, and keep an event that says so."""
-        self.execution_status = status
-        self._publish("ConversationStateUpdateEvent", "environment", key="execution_status", value=status)
-
-    def interrupt(self) -> None:
-        """Pause it, unless its run is over."""
-        if self.execution_status in ("idle", "running"):
-            self.become("paused")
-
-    def _publish(self, kind: str, source: str, **members: Any) -> None:
-        event = {"id": str(uuid4()), "kind": kind, "timestamp": _time_now(), "source": source}
-        self.events.append(event | members)
 
 
 class FakeAgentServer:
@@ -296,11 +239,6 @@ def _page(found: list[Body], params: Mapping[str, str]) -> httpx.Response:
     start = ids.index(params["page_id"]) if "page_id" in params else 0
     following = ids[start + limit] if len(ids) > start + limit else None
     return httpx.Response(200, json={"items": found[start : start + limit], "next_page_id": following})
-
-
-def _time_now() -> str:
-    """Without a zone, as the agent server writes the times of events."""
-    return datetime.now(UTC).replace(tzinfo=None).isoformat()
 
 
 def _json(request: httpx.Request) -> Body:

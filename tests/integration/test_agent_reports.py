@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.waiting import eventually
 
 HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
@@ -17,7 +18,7 @@ SAID_MEANWHILE = 25
 
 
 @pytest.fixture
-def service(installed: Service) -> Service:
+def service(installed: Deployment) -> Deployment:
     """The service, running, with an image whose agent server reports what happens in it."""
     installed.prepare()
     installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1", "TINY_REPORTS": "1"})
@@ -26,7 +27,7 @@ def service(installed: Service) -> Service:
     return installed
 
 
-def test_reports_of_an_outage_arrive_once_it_is_over(service: Service, alice: Client, engine: PrivateEngine) -> None:
+def test_reports_of_an_outage_arrive_once_it_is_over(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     task = alice.post("/api/v1/app-conversations", params=WAIT, json={"initial_message": HELLO}).json()
     assert task["status"] == "READY", task

@@ -163,7 +163,7 @@ def go_on(loads: list[Load], rounds: int) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["postgresql", pytest.param("sqlite", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, Code], engine: PrivateEngine) -> None:
     earlier, today = both
     with earlier.client() as client:

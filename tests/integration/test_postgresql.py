@@ -13,9 +13,10 @@ from sqlalchemy import text
 from shared.database import Database
 from shared.migrations import migrate
 from tests.factories import Person, make_conversation, make_sandbox
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.postgres import USER, Postgres
-from tests.services.service import Client, Service
 
 CONCURRENCY = 6
 # README: of PostgreSQL's connections an API process takes up to 20, and a worker AW_CONCURRENCY and 22.
@@ -73,7 +74,7 @@ def titles(client: TestClient, user: Person, asked: str) -> list[str]:
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_connections_stay_within_their_bounds_under_load(
-    installed: Service, database_url: str, postgres_server: Postgres
+    installed: Deployment, database_url: str, postgres_server: Postgres
 ) -> None:
     installed.prepare(TINY_IMAGE)
     installed.environment["AW_CONCURRENCY"] = str(CONCURRENCY)

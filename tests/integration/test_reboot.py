@@ -15,9 +15,10 @@ import pytest
 from tests.api.agent_reports import told_event
 from tests.integration.secret_search import family
 from tests.integration.test_main_job import REQUEST
+from tests.services.client import Client
+from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
-from tests.services.service import Client, Service
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
@@ -32,7 +33,7 @@ Ask = Callable[[], httpx.Response]
 
 
 @pytest.fixture
-def alice(installed: Service, engine: PrivateEngine) -> Iterator[Client]:
+def alice(installed: Deployment, engine: PrivateEngine) -> Iterator[Client]:
     for image in (SLOW_IMAGE, TALKING_IMAGE):
         engine.docker("tag", TINY_IMAGE, image)
     installed.prepare(TINY_IMAGE)
@@ -46,11 +47,8 @@ def alice(installed: Service, engine: PrivateEngine) -> Iterator[Client]:
         yield alice
 
 
-@pytest.mark.parametrize(
-    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)], indirect=True
-)
 def test_reboot_in_the_middle_of_everything_reaches_what_was_acknowledged(
-    installed: Service, alice: Client, engine: PrivateEngine, valkey: Valkey
+    installed: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
 ) -> None:
     talking = start_conversation(alice)
     event = report_event(alice, talking)
@@ -165,7 +163,7 @@ def go_on_with_conversation(alice: Client, engine: PrivateEngine, task: dict[str
 # --- the machine ----------------------------------------------------------------------------------------------------
 
 
-def lose_power(service: Service, engine: PrivateEngine, valkey: Valkey) -> None:
+def lose_power(service: Deployment, engine: PrivateEngine, valkey: Valkey) -> None:
     """Everything stops at once: the service's processes, the broker, the engine, and all that runs in containers."""
     for name in ("api", "worker"):
         service.freeze(name)  # it must not see the others die
@@ -210,7 +208,7 @@ def kill(pid: int) -> None:
             Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").write_text("THAWED")
 
 
-def boot(service: Service, engine: PrivateEngine, valkey: Valkey) -> None:
+def boot(service: Deployment, engine: PrivateEngine, valkey: Valkey) -> None:
     """Everything comes back; the worker is there before the engine answers."""
     valkey.start()
     with ThreadPoolExecutor(1) as pool:

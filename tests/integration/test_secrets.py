@@ -1,8 +1,6 @@
 """Where secrets must not be: canaries of every kind, starts that succeed and that fail, and a search of every place."""
 
-import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from shared.models import Sandbox, StartTask
 from shared.states import Status
 from shared.store import specs
 from tests.factories import SECRET_KEY
+from tests.integration.planted_secrets import Planted
 from tests.integration.secret_search import (
     Place,
     assert_hidden,
@@ -36,34 +35,6 @@ from tests.waiting import eventually
 
 BROKEN_IMAGE = "agent-workspace/tiny:broken"
 MESSAGE = {"initial_message": {"content": [{"type": "text", "text": "Write a greeting."}]}}
-# Of these the owner of a sandbox, or of a login, is shown their own.
-SHOWN_TO_THEIR_OWNER = ("session key", "session key of the pool", "cookie")
-
-
-def canary(kind: str) -> str:
-    return f"canary-{kind}-{secrets.token_hex(8)}"
-
-
-@dataclass
-class Planted:
-    """The secrets by what they are; some are known only once they have been made."""
-
-    by_name: dict[str, str] = field(
-        default_factory=lambda: {
-            name: canary(name.replace(" ", "-"))
-            for name in (
-                *("model key", "search key", "custom secret", "secret of a start", "provider token"),
-                *("MCP header", "MCP environment", "MCP address", "wrong API key", "key in a refused request"),
-            )
-        }
-    )
-    answers: list[httpx.Response] = field(default_factory=list)
-
-    def __getitem__(self, name: str) -> str:
-        return self.by_name[name]
-
-    def hidden_from_owners(self) -> dict[str, str]:
-        return {name: value for name, value in self.by_name.items() if name not in SHOWN_TO_THEIR_OWNER}
 
 
 @pytest.fixture
@@ -75,10 +46,13 @@ def planted() -> Planted:
 def service(database_url: str, valkey: Valkey, engine: PrivateEngine, planted: Planted) -> Iterator[Deployment]:
     """The service at DEBUG, its processes started as people start them: their environment can be read."""
     engine.docker("tag", TINY_IMAGE, BROKEN_IMAGE)
-    images = (SANDBOX_IMAGE, TINY_IMAGE)
-    with deployed(
-        engine, *images, database_url=database_url, broker_url=valkey.url, start=start_module, prints_log=False
-    ) as service:
+    options: dict[str, Any] = {
+        "database_url": database_url,
+        "broker_url": valkey.url,
+        "start": start_module,
+        "prints_log": False,
+    }
+    with deployed(engine, SANDBOX_IMAGE, TINY_IMAGE, **options) as service:
         service.environment["AW_LOG_LEVEL"] = "DEBUG"
         service.add_spec(BROKEN_IMAGE, {"TINY_EXIT_CODE": "3"})
         with service.database.transaction() as session:
@@ -103,9 +77,6 @@ def alice(service: Deployment, engine: PrivateEngine, planted: Planted) -> Itera
         yield alice
 
 
-@pytest.mark.parametrize(
-    "database_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)], indirect=True
-)
 def test_secrets_are_found_nowhere_after_starts_that_succeed_and_fail(
     service: Deployment, engine: PrivateEngine, valkey: Valkey, planted: Planted, tmp_path: Path, request: Any
 ) -> None:

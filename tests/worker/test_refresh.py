@@ -10,7 +10,8 @@ from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
-from tests.fakes.agent_server import FakeAgentServer, FakeConversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish

@@ -5,7 +5,8 @@ import pytest
 from shared.clock import after
 from shared.models import Conversation, Node, Sandbox
 from tests.factories import Person, make_conversation
-from tests.fakes.agent_server import FakeAgentServer, FakeConversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import (
     change,

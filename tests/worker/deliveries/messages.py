@@ -8,7 +8,7 @@ from shared.clock import after
 from shared.models import Conversation, PendingMessage
 from shared.store import pending_messages
 from tests.factories import Person
-from tests.fakes.agent_server import FakeConversation
+from tests.fakes.conversation import FakeConversation
 from tests.worker.scenes import (
     assert_at_rest,
     row,

@@ -8,7 +8,8 @@ from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired, Stage
 from shared.store import deletions
 from tests.factories import Person, make_conversation
-from tests.fakes.agent_server import FakeAgentServer, FakeConversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
 from tests.worker.deliveries.messages import MOST_POINTS, assert_done, pending, said, say
 from tests.worker.scenes import (
     ask,

@@ -8,7 +8,8 @@ import pytest
 from shared.clock import now
 from shared.models import Conversation, Sandbox
 from tests.factories import Person, make_conversation
-from tests.fakes.agent_server import FakeAgentServer, FakeConversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
 from tests.worker.deliveries.messages import MOST_POINTS, assert_done, content, said, say
 from tests.worker.scenes import (
     another,

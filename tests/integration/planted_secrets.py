@@ -1,0 +1,35 @@
+"""Canaries: secrets of every kind that a test plants, and then searches for where they must not be."""
+
+import secrets
+from dataclasses import dataclass, field
+
+import httpx
+
+# Of these the owner of a sandbox, or of a login, is shown their own.
+SHOWN_TO_THEIR_OWNER = ("session key", "session key of the pool", "cookie")
+
+
+def canary(kind: str) -> str:
+    return f"canary-{kind}-{secrets.token_hex(8)}"
+
+
+@dataclass
+class Planted:
+    """The secrets by what they are; some are known only once they have been made."""
+
+    by_name: dict[str, str] = field(
+        default_factory=lambda: {
+            name: canary(name.replace(" ", "-"))
+            for name in (
+                *("model key", "search key", "custom secret", "secret of a start", "provider token"),
+                *("MCP header", "MCP environment", "MCP address", "wrong API key", "key in a refused request"),
+            )
+        }
+    )
+    answers: list[httpx.Response] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> str:
+        return self.by_name[name]
+
+    def hidden_from_owners(self) -> dict[str, str]:
+        return {name: value for name, value in self.by_name.items() if name not in SHOWN_TO_THEIR_OWNER}
