@@ -27,7 +27,8 @@ from worker.agent_server import AgentServer
 
 POINTED = {"around", "watched"}
 NAMED = re.compile(r'failpoints\.(?:before|around|watched)\("([\w.]+)"\)')
-FEWEST_POINTS = 150
+# 300 when this was written; some are met by chance.
+FEWEST_POINTS = 280
 CONVERSATION = "0" * 32
 ARGUMENTS: dict[str, Any] = {
     "body": {"conversation_id": CONVERSATION, "agent_settings": {"llm": {"model": "m"}}},

@@ -66,7 +66,7 @@ def _delivered_once_each(runner: Runner, sandbox_id: str) -> None:
 
 
 def _list_messages(runner: Runner, sandbox_id: str) -> list[str]:
-    """The ids of the messages that the agent server has, newest first; the first one may be missing."""
+    """The ids of the messages of a user that the agent server has, newest first."""
     query = "kind=MessageEvent&source=user&sort_order=TIMESTAMP_DESC"
     path = f"/sandbox/{sandbox_id}/api/conversations/{UUID(conversation_id(runner))}/events/search?{query}"
     answer = ask(runner, "GET", path)
