@@ -13,6 +13,8 @@ from shared.logs import configure_logs
 from shared.settings import Settings
 from tests.factories import SECRET_KEY, VAULT
 from tests.kinds import DATABASES, kind_of
+from tests.services.compiled_once import compiled_once
+from tests.services.directories import short_directory
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores, SqliteStores, Stores
 
@@ -46,9 +48,10 @@ def postgres_server() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def sqlite_stores(tmp_path_factory: pytest.TempPathFactory) -> SqliteStores:
+def sqlite_stores() -> Iterator[SqliteStores]:
     """Where fresh SQLite databases come from."""
-    return SqliteStores(tmp_path_factory.mktemp("template") / "template.db")
+    with short_directory("sqlite", in_memory=True) as directory:
+        yield SqliteStores(directory / "template.db")
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +94,12 @@ def settings(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     var = tmp_path / "var"
     var.mkdir(mode=0o700)
     return Settings(var_dir=var, database_url=database_url, secret_keys=SecretStr(SECRET_KEY))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once() -> Iterator[None]:
+    with compiled_once():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

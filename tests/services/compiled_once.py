@@ -1,0 +1,43 @@
+"""SQL that is compiled once for each test process: each test has a database of its own, and so engines of its own.
+
+SQLAlchemy keeps what it compiles, and how types are converted, with an engine and its dialect. A process of the service
+has these for as long as it lives. Tests would compile the same statements again: a quarter of their processor time.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+import shared.database
+
+
+class SharedCache(dict[Any, Any]):
+    """What SQLAlchemy keeps compiled statements in, found whichever engine of one configuration asks."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """What is kept for a statement; its key begins with the dialect, a new one for each engine."""
+        return super().get(key[1:], default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Keep it."""
+        super().__setitem__(key[1:], value)
+
+
+@contextmanager
+def compiled_once() -> Iterator[None]:
+    """Let all engines that the product makes in the block share what they compile."""
+    kept: dict[object, tuple[SharedCache, Any]] = {}
+
+    def create(url: str, **options: Any) -> Engine:
+        engine = create_engine(url, **options)
+        configuration = (engine.dialect.name, options.get("paramstyle"), options.get("isolation_level"))
+        cache, memos = kept.setdefault(configuration, (SharedCache(), engine.dialect._type_memos))
+        engine._compiled_cache, engine.dialect._type_memos = cache, memos
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared.database, "create_engine", create)
+        yield

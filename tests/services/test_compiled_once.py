@@ -1,0 +1,25 @@
+"""Databases of tests share compiled statements, and nothing that is in them."""
+
+from pathlib import Path
+
+from sqlmodel import select
+
+from shared.database import Database
+from shared.models import User
+from tests.factories import make_person
+from tests.services.stores import SqliteStores
+
+
+def test_databases_share_statements_and_keep_their_rows_apart(sqlite_stores: SqliteStores, tmp_path: Path) -> None:
+    names: dict[str, list[str]] = {}
+    kept: list[int] = []
+    for name in ("alice", "bob"):
+        with sqlite_stores.cleared(tmp_path) as url:
+            database = Database(url)
+            make_person(database, name)
+            with database.reading() as session:
+                names[name] = list(session.exec(select(User.name)).all())
+            kept.append(len(database.engine._compiled_cache or ()))
+            database.close()
+    assert names == {"alice": ["alice"], "bob": ["bob"]}
+    assert kept[0] == kept[1] > 0
