@@ -23,11 +23,16 @@ CHAOS = "tests/drills/chaos/test_chaos.py"
 DRILL_FIXTURES = {"lanes"}
 REAL_FOLDERS = ("tests/integration/", "tests/clients/", "tests/browser/", "tests/bench/test_bench.py")
 REAL_FIXTURES = {"engine_of_our_own", "site", "sandbox_url"}
-# Fixtures that return these need an engine, whatever their names are.
-REAL_HOMES = ("tests.services.", "tests.integration.", "tests.clients.", "worker.engine")
-LIGHT_SERVICES = {
-    f"tests.services.{name}" for name in ("git_http", "postgres", "stores", "valkey", "cleared_database", "processes")
-}
+# Fixtures that return what is defined there need an engine, whatever their names are.
+REAL_HOMES = (
+    *(f"tests.services.{name}." for name in ("agent_servers", "client", "deployment", "engine", "engine_proxy")),
+    *(f"tests.services.{name}." for name in ("machine_engine", "private_engine", "registry", "service")),
+    "tests.clients.",
+    "tests.integration.",
+    "worker.engine.",
+)
+# They listen where sandboxes reach them, for a fake that does not ask them, too.
+ON_THE_BRIDGE = {"model", "receiver"}
 # Of a fixture with several parameters, such as `params=["fake", "docker"]`, or names of our images.
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
 NO_RERUN = (
@@ -59,7 +64,7 @@ def kind_of(item: pytest.Item) -> str:
         return "drill"
     parameters = parameters_of(item)
     if "fake" in parameters:
-        return "unit"
+        return "real" if fixtures & ON_THE_BRIDGE else "unit"
     is_real = item.nodeid.startswith(REAL_FOLDERS) or any(one.startswith(REAL_PARAMETERS) for one in parameters)
     return "real" if is_real or any(_is_real(name, fixture) for name, fixture in _fixtures(item)) else "unit"
 
@@ -92,4 +97,4 @@ def _returns_real_parts(fixture: Any) -> bool:
     """Whether a fixture says that it returns or yields what needs an engine."""
     returned = getattr(fixture, "__annotations__", {}).get("return")
     homes = [str(getattr(kind, "__module__", "")) for kind in (returned, *get_args(returned))]
-    return any(f"{home}.".startswith(REAL_HOMES) and home not in LIGHT_SERVICES for home in homes)
+    return any(f"{home}.".startswith(REAL_HOMES) for home in homes)

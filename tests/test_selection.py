@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.kinds import CHAOS, KINDS, NO_RERUN, REAL_FOLDERS
-from tests.selection import POSTGRESQL_FOR_A_CHANGE, SQLITE_FOR_A_CHANGE
+import pytest
+
+from tests import kinds, selection
+from tests.kinds import KINDS
 from tests.services.directories import REPOSITORY
 
 SHOW = """
@@ -26,6 +29,7 @@ KNOWN = {
     "tests/worker/test_engine_pull.py::test_image_that_is_pulled_twice_is_there": "real",
     "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[fake]": "unit",
     "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[real]": "real",
+    "tests/worker/test_agent_server_contract.py::TestConversation::test_is_run[fake]": "real",
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
     "tests/worker/test_plan_walk.py::test_short_walks_end_well": "unit",
     "tests/bench/test_bench.py::test_own_parts_are_measured": "real",
@@ -68,8 +72,10 @@ def collect(root: Path, tmp_path: Path, *arguments: str) -> dict[str, set[str]]:
     """The tests that are selected, with their marks."""
     found = tmp_path / "found.json"
     (tmp_path / "show_marks.py").write_text(SHOW.replace("{path!r}", repr(str(found))))
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "show_marks", *arguments]
-    environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
+    plugins = [word for name in ("show_marks", "xdist", "pytest_timeout") for word in ("-p", name)]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *plugins, *arguments]
+    # Plugins that are installed take longer to import than all the rest.
+    environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}:{tmp_path}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert found.exists(), done.stdout + done.stderr
     read: dict[str, list[str]] = json.loads(found.read_text())
@@ -137,6 +143,15 @@ def test_test_for_the_night_runs_with_thorough_alone(tmp_path: Path) -> None:
     assert select(tmp_path, "--thorough", content=content) == ["test_long", "test_short"]
 
 
-def test_every_named_place_is_there() -> None:
-    named = [*NO_RERUN, *REAL_FOLDERS, CHAOS, *SQLITE_FOR_A_CHANGE, *POSTGRESQL_FOR_A_CHANGE]
-    assert [place for place in named if not (REPOSITORY / place).exists()] == []
+@pytest.mark.parametrize(
+    "paths",
+    [
+        kinds.NO_RERUN,
+        kinds.REAL_FOLDERS,
+        selection.SQLITE_FOR_A_CHANGE,
+        selection.POSTGRESQL_FOR_A_CHANGE,
+        [kinds.CHAOS],
+    ],
+)
+def test_listed_paths_exist(paths: Sequence[str]) -> None:
+    assert [path for path in paths if not (REPOSITORY / path).exists()] == []

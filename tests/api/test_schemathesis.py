@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-import hypothesis
 import pytest
 import schemathesis
 from fastapi import FastAPI
@@ -30,6 +29,7 @@ from api.browsers import COOKIE
 from shared.database import Database
 from shared.models import Conversation, Sandbox
 from shared.settings import Settings
+from tests import effort
 from tests.api.documented import CHANGING, EVERY, FOR_SANDBOXES
 from tests.factories import Person, make_start_task, session_key_of
 from tests.fakes.scripted_agent import ScriptedAgent
@@ -37,7 +37,7 @@ from tests.fixtures.git_host import PROVIDERS, with_git_host
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 # Of each kind, for each operation.
-EXAMPLES = 8
+EXAMPLES = effort.choose(quick=2, change=8, thorough=200)
 # Their answers go on for as long as something may happen.
 ENDLESS = {"GET /api/v1/changes", "POST /api/v1/app-conversations/stream-start"}
 # A wait is one of real time.
@@ -89,7 +89,6 @@ def connected(user: Person, connect: Callable[..., None]) -> None:
         connect(user, provider)
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.usefixtures("connected")
 def test_answers_to_generated_requests_are_those_described(
@@ -109,7 +108,6 @@ def test_answers_to_generated_requests_are_those_described(
     assert untried == (set() if mode.is_positive else {one.label for one in operations(client) if takes_anything(one)})
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_refusals_of_other_sites_pages_are_described(client: TestClient) -> None:
     headers = {"Cookie": f"{COOKIE}=x", "Origin": "https://elsewhere.example"}
     refused = set()
@@ -161,14 +159,7 @@ def complaints_about(client: TestClient, cases: Any, key: dict[str, str]) -> lis
         Unsatisfiable: there are no such cases.
     """
 
-    @hypothesis.settings(
-        max_examples=EXAMPLES,
-        database=None,
-        deadline=None,
-        derandomize=True,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @effort.bounds(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(case=cases)
     def try_it(case: Case[Any]) -> None:
         case.validate_response(send(client, case, key), checks=CHECKS)

@@ -1,6 +1,7 @@
 """`python -m tests.stages unit|integration|ci|nightly [part]`: see the package."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ RUNS = {"unit": plan.UNIT, "integration": plan.INTEGRATION, "ci": plan.CI}
 def main(arguments: Sequence[str]) -> int:
     """Run what is asked for; the status for the shell."""
     options = _parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that stages end, too
     if not has_room(MEMORY):
         say("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, and its tests take much longer")
     # Only what guards a change forgives a failure, once and on the record.

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck
-from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_machine_as_test
 from pydantic import SecretStr
@@ -23,6 +22,7 @@ from shared.states import Desired
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.drills.checker import Evidence, check
 from tests.drills.wishes import WISHES, Entry, Outcome, Verb
+from tests.effort import bounds
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
@@ -35,9 +35,6 @@ INSTALLATION = "test-installation"
 BOUNDS = bounds(
     max_examples=25,
     stateful_step_count=12,
-    derandomize=True,
-    database=None,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],  # how long it takes depends on what else the machine does
 )
 VERBS = ("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove")

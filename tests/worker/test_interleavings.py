@@ -3,7 +3,7 @@
 Two workers, one or two clients and a comparison with the engine act on one sandbox, one at a time, and change places
 before and after each transaction and before each call to the engine. Workers die, sleep for longer than their leases,
 and leases run out in the middle of a turn. One seed is one order of events; a failure tells it, and the test of that
-name and number repeats it.
+name and number repeats it. At night seeds begin at a random number, which pytest's header names and `--seed` takes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +25,7 @@ from shared.settings import Settings
 from shared.statements import Rows
 from shared.states import Desired, Stage
 from shared.store import wishes
+from tests import effort
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.drills.checker import Evidence, check
 from tests.drills.wishes import Entry, Outcome, Verb
@@ -41,7 +42,7 @@ from worker.resync import resync
 from worker.settings import WorkerSettings
 
 # Orders of events in a test, and tests.
-LIVES = 50
+LIVES = effort.choose(quick=50, change=50, thorough=1000)
 # The mutants that some of these lives tell from the right worker. `test_plan_walk` tells all wrong plans; what is
 # rare here is in `test_converge`.
 SEEN_HERE = [
@@ -52,7 +53,9 @@ SEEN_HERE = [
     "the answer is for the wish before",
     "nobody is woken",
 ]
-SHARDS, POSTGRES_SHARDS = range(20), range(1)
+SHARDS, POSTGRES_SHARDS = range(effort.choose(quick=4, change=20, thorough=20)), range(1)
+# The first of these lives by which a wrong worker is noticed is among the first thousand.
+LIVES_OF_MUTANTS = range(1000)
 INSTALLATION = "test-installation"
 ENGINE_VERBS = (
     *("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove"),
@@ -245,7 +248,8 @@ def violations(seed: int, database: Database, directory: Path) -> list[str]:
 
 def seeds(shard: int) -> range:
     """Those of one test."""
-    return range(shard * LIVES, (shard + 1) * LIVES)
+    first = effort.first_seed() + shard * LIVES
+    return range(first, first + LIVES)
 
 
 def assert_all_end_well(seeds: range, url: str, directory: Path) -> None:
@@ -285,4 +289,4 @@ def test_wrong_worker_is_noticed(
     """By one of these lives at least: else they would show nothing."""
     MUTANTS[name](monkeypatch)
     with sqlite_stores.fresh(tmp_path) as url, pytest.raises(AssertionError):
-        assert_all_end_well(range(len(SHARDS) * LIVES), url, tmp_path)
+        assert_all_end_well(LIVES_OF_MUTANTS, url, tmp_path)

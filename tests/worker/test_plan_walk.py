@@ -3,18 +3,16 @@
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.effort import bounds
 from tests.worker.mutants import PLANS
 from tests.worker.plan_walk import Walk
 from worker.plan import plan
 
-BOUNDS = settings(
+BOUNDS = bounds(
     max_examples=200,
-    derandomize=True,
-    database=None,
-    deadline=None,
     # How long it takes depends on what else the machine does; and no walk is short.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example],
 )
