@@ -26,13 +26,13 @@ REAL_FIXTURES = {"engine_of_our_own", "site", "sandbox_url"}
 # Fixtures that return what is defined there need an engine, whatever their names are.
 REAL_HOMES = (
     *(f"tests.services.{name}." for name in ("agent_servers", "client", "deployment", "engine", "engine_proxy")),
-    *(f"tests.services.{name}." for name in ("machine_engine", "private_engine", "registry", "service")),
+    *(f"tests.services.{name}." for name in ("machine_engine", "private_engine", "registry")),
     "tests.clients.",
     "tests.integration.",
     "worker.engine.",
 )
 # They listen where sandboxes reach them, for a fake that does not ask them, too.
-ON_THE_BRIDGE = {"model", "receiver"}
+ON_THE_BRIDGE = {"contract_model", "receiver"}
 # Of a fixture with several parameters, such as `params=["fake", "docker"]`, or names of our images.
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
 NO_RERUN = (

@@ -8,7 +8,7 @@ from shared.mcp_servers import MASK
 from shared.reports import read_event
 from tests.api.agent_reports import told_update
 
-SERVERS = {
+SERVERS: dict[str, Any] = {
     "docs": {"url": "https://user:secret@mcp.example/?api_key=secret&page=2", "headers": {"X": MASK}},
     "files": {"command": "files", "args": ["/"]},
 }

@@ -98,6 +98,8 @@ def _compare(expected: set[str], lost: list[str], results: list[Result], status:
         problems.append(f"exit status {status}, but {'some' if failed else 'no'} results are failures")
     if not expected:
         problems.append("no tests were selected")
+    if skipped := [result.test for result in results if result.verdict == Verdict.SKIPPED]:
+        problems.append(f"{len(skipped)} tests were skipped, such as {skipped[0]}")
     if missing := expected - ran:
         problems.append(f"{len(missing)} selected tests did not run, such as {min(missing)}")
     if unexpected := ran - expected:

@@ -42,6 +42,12 @@ def test_stages_are_counted_together(project: Project) -> None:
     assert project.said.splitlines()[-1].endswith("NOT OK: second")
 
 
+def test_run_with_a_skipped_test_is_bad(project: Project) -> None:
+    project.write(test_a=GOOD, test_b="import pytest\ndef test_skipped(): pytest.skip('not today')\n")
+    assert project.run() == 1
+    assert "1 tests were skipped, such as test_b::test_skipped" in project.said
+
+
 TWO = ("-n", "2")
 
 
