@@ -117,7 +117,8 @@ def _status(place: Place, method: str, path: str, **content: Any) -> int:
 
 
 NO_AGENT = "no test without a model needs an agent; with one, the real server is asked"
-API_ONLY = "the routes that only the API uses (file/download, skills, hooks, git/…, switch_…) are missing"
+# The tiny image answers switch_… with a success, and changes nothing.
+API_ONLY = "the routes that only the API uses (file/download, skills, hooks, git/…) are missing"
 PROFILES = "a profile can't be read again"
 DIFFERENCES = [
     Difference(
