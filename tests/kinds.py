@@ -62,9 +62,11 @@ def kind_of(item: pytest.Item) -> str:
         return "chaos"
     if fixtures & DRILL_FIXTURES:
         return "drill"
+    if fixtures & ON_THE_BRIDGE:
+        return "real"
     parameters = parameters_of(item)
     if "fake" in parameters:
-        return "real" if fixtures & ON_THE_BRIDGE else "unit"
+        return "unit"
     is_real = item.nodeid.startswith(REAL_FOLDERS) or any(one.startswith(REAL_PARAMETERS) for one in parameters)
     return "real" if is_real or any(_is_real(name, fixture) for name, fixture in _fixtures(item)) else "unit"
 

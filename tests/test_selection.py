@@ -29,7 +29,7 @@ KNOWN = {
     "tests/worker/test_engine_pull.py::test_image_that_is_pulled_twice_is_there": "real",
     "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[fake]": "unit",
     "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[real]": "real",
-    "tests/worker/test_agent_server_contract.py::TestConversation::test_is_run[fake]": "real",
+    "tests/worker/test_agent_server_contract.py::TestConversation::test_is_not_run_twice[fake]": "real",
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
     "tests/worker/test_plan_walk.py::test_short_walks_end_well": "unit",
     "tests/bench/test_bench.py::test_own_parts_are_measured": "real",

@@ -93,7 +93,7 @@ def test_missing_debootstrap_without_apt_is_named(machine: Machine) -> None:
 
 def test_image_nobody_knows_is_refused(machine: Machine) -> None:
     done = build(machine, "sandbux")
-    words = "no image called sandbux; there are: base, sandbox, tiny, clients"
+    words = "no image called sandbux; there are: base, sandbox, tiny, clients, next"
     assert (done.status, done.complaint, machine.calls("docker")) == (1, f"\n{words}\n", [])
 
 
