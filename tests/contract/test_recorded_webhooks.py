@@ -75,12 +75,12 @@ def test_recording_is_of_the_image_that_is_tested(recorded: Recording) -> None:
 
 @pytest.mark.parametrize("scenario", list(SCENARIOS))
 def test_real_server_still_reports_what_was_recorded(
-    scenario: str, sandbox_url: str, model: ScriptedModel, receiver: WebhookReceiver
+    scenario: str, sandbox_url: str, contract_model: ScriptedModel, receiver: WebhookReceiver
 ) -> None:
     """What an upgrade changes shows here: then record anew, and see whether the service reads it."""
     with open_client() as client:
         server = AgentServer(sandbox_url, KEY, client)
-        now = recording.record(scenario, REAL_IMAGE, server, model, receiver)
+        now = recording.record(scenario, REAL_IMAGE, server, contract_model, receiver)
     then = recording.read(scenario)
     assert kinds(now) == kinds(then)
     assert fields(now) == fields(then)
