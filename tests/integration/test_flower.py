@@ -115,6 +115,8 @@ def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Ins
     assert installation.supervisor.wait(90) == 0
     assert re.search(r"stopped: flower\.1 \((exit status 0|terminated by SIGTERM)\)", installation.log())
     with socket.socket() as probe:
+        # Beside the reservation of the port; it fails where a server listens.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", installation.flower_port))
 
 

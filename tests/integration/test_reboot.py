@@ -156,7 +156,7 @@ def go_on_with_conversation(alice: Client, engine: PrivateEngine, task: dict[str
     message = {"role": "user", "content": [{"type": "text", "text": "Go on."}], "run": True}
     answer = alice.post(f"/api/v1/app-conversations/{conversation_id}/send-message", json=message)
     assert answer.is_success, answer.text
-    heard = engine.docker("exec", f"aw-{sandbox_id}", "cat", f"/workspace/conversations/{conversation_id}/said")
+    heard = engine.docker("exec", f"aw-{sandbox_id}", "cat", f"/workspace/conversations/{conversation_id}/events")
     assert heard.count("Go on.") == 1
 
 
