@@ -110,8 +110,8 @@ def _lost_starts(evidence: Evidence) -> Iterator[str]:
         task = tasks.get(entry.subject or "")
         if entry.verb == Verb.CANCEL and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:
             yield f"start task {task.id} was cancelled, and is {task.stage}"
-        # To delete a conversation that is still being started cancels its start.
-        if entry.verb == Verb.FORGET and entry.outcome == Outcome.OK and task and task.reason != Reason.CANCELLED:
+        # To delete a conversation that is still being started cancels its start, unless that fails at the same time.
+        if entry.verb == Verb.FORGET and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:
             yield f"the conversation of start task {entry.subject} was deleted, and its task is there"
     sandboxes = {row.id: row for row in evidence.sandboxes}
     for task in evidence.start_tasks:

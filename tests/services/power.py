@@ -24,9 +24,18 @@ def _kill(home: str, containers: set[str]) -> list[int]:
     """Kill what is left of it; the numbers of the processes that were still there."""
     found = [pid for pid in _pids() if _belongs(pid, home, containers)]
     for pid in found:
-        with suppress(ProcessLookupError):
+        with suppress(FileNotFoundError, ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+            _thaw(pid)
     return found
+
+
+def _thaw(pid: int) -> None:
+    """Let a killed process end: the first version of control groups keeps what is frozen from dying."""
+    for line in (PROCESSES / str(pid) / "cgroup").read_text().splitlines():
+        _, controller, path = line.split(":", 2)
+        if controller == "freezer" and "docker" in path:
+            Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").write_text("THAWED")
 
 
 def _pids() -> Iterator[int]:

@@ -74,7 +74,10 @@ class ChangeFollower:
                 self._stopped.wait(RETRY_SECONDS)
                 return
             for event in _read_events(answer):
-                self._take(event)
+                if self._stopped.is_set():
+                    return
+                if event:
+                    self._take(event)
 
     def _take(self, event: dict[str, str]) -> None:
         number = int(event["id"])
@@ -90,11 +93,12 @@ class ChangeFollower:
 
 
 def _read_events(answer: httpx.Response) -> Iterator[dict[str, str]]:
+    """The events of a stream; an empty one for each comment, by which the service shows that it is there."""
     event: dict[str, str] = {}
     for line in answer.iter_lines():
         name, _, value = line.partition(": ")
         if line and name:
             event[name] = value
-        elif not line and "data" in event:
-            yield event
+        elif not line:
+            yield event if "data" in event else {}
             event = {}
