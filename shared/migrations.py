@@ -82,7 +82,8 @@ def _newest(connection: Connection) -> str | None:
 def _take_tables(connection: Connection) -> None:
     """Lock every table before the first change, so that no request of a running service is undone by a deadlock.
 
-    PostgreSQL ends a deadlock after 1 s, and chooses by chance who loses. Whoever waits for less time gives up first.
+    PostgreSQL resolves a deadlock after 1 s by aborting either side. A lock timeout below that aborts the migration's
+    attempt instead of the request.
 
     Raises:
         OperationalError: the tables were never free together.

@@ -1,23 +1,19 @@
 """A machine that reboots: engine, broker, worker and API die at once, in the middle of everything, and come back."""
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.api.agent_reports import told_event
-from tests.integration.secret_search import family
 from tests.integration.test_main_job import REQUEST
 from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
+from tests.services.power import cut_power
 from tests.services.private_engine import PrivateEngine
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
@@ -168,44 +164,10 @@ def lose_power(service: Deployment, engine: PrivateEngine, valkey: Valkey) -> No
     for name in ("api", "worker"):
         service.freeze(name)  # it must not see the others die
     valkey.stall()
-    doomed = processes_of(engine)
-    assert len(doomed) > len(engine.containers())
-    engine.kill()
-    kill_all(doomed)
-    # Its containerd may have started another container meanwhile.
-    eventually(lambda: not kill_all(processes_of(engine)))
+    cut_power(engine)
     for name in ("api", "worker"):
         service.kill(name)
     valkey.kill()
-
-
-def processes_of(engine: PrivateEngine) -> list[int]:
-    """The engine's daemons and what they have started: each names the engine's directory, or descends from one."""
-    directory = str(engine.data.parent)
-    ours = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_named_in(directory, path)]
-    return sorted({pid for first in ours for pid in family(first)})
-
-
-def is_named_in(directory: str, process: Path) -> bool:
-    try:
-        return directory in (process / "cmdline").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def kill_all(pids: list[int]) -> list[int]:
-    for pid in pids:
-        kill(pid)
-    return pids
-
-
-def kill(pid: int) -> None:
-    """Kill it, frozen or not: the first version of control groups keeps what is frozen from dying."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-        os.kill(pid, signal.SIGKILL)
-        for path in [line.split(":", 2)[2] for line in groups if ":freezer:" in line and "docker" in line]:
-            Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").write_text("THAWED")
 
 
 def boot(service: Deployment, engine: PrivateEngine, valkey: Valkey) -> None:
