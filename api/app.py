@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import structlog
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.routing import BaseRoute, Mount
 
 from api.body import BodyGuard
 from api.canvas import Canvas
@@ -69,23 +70,13 @@ LISTS = (conversations.lists, sandboxes.lists)
 
 
 def create_app(context: Context) -> FastAPI:
-    """The application over the given parts."""
-    app = FastAPI(title="Agent Workspace", version="1", docs_url=None, redoc_url=None, lifespan=_live)
-    app.state.context = context
-    app.state.sandbox_path = SandboxPath(context)
+    """The application over the given parts; all applications of a process share their routes."""
+    sandbox_path = SandboxPath(context)
     # Traffic first: no other route begins so, and this one is matched once for each of its requests.
-    app.mount(PREFIX, app.state.sandbox_path)
-    # Fixed names come before `/{id}` ones: the order of the routers is the order of the match.
-    for first in LISTS:
-        app.include_router(first, prefix=V1)
-    _add_v1(app)
-    for module in (account, keys, organizations, cloud_proxy):
-        app.include_router(module.router, prefix="/api")
-    for module in (settings, providers, secrets_v0, conversations_v0, workspaces_v0, options_v0):
-        app.include_router(module.router, prefix="/api")
-    for module in (login, device, health, metrics, description):
-        app.include_router(module.router)
-    app.mount(description.PARTS, description.parts)
+    routes = [Mount(PREFIX, sandbox_path), *ROUTES, Mount(description.PARTS, description.parts)]
+    app = FastAPI(title="Agent Workspace", version="1", docs_url=None, redoc_url=None, routes=routes, lifespan=_live)
+    app.state.context = context
+    app.state.sandbox_path = sandbox_path
     _add_canvas(app, context.settings)
     install_error_handlers(app)
     limits = context.settings
@@ -108,7 +99,22 @@ def _add_canvas(app: FastAPI, settings: Settings) -> None:
         app.router.default = Canvas(settings.canvas, app.router.default)
 
 
-def _add_v1(app: FastAPI) -> None:
+def _make_routes() -> list[BaseRoute]:
+    """The routes of every application. Fixed names come before `/{id}` ones: their order is the order of the match."""
+    api = APIRouter()
+    for first in LISTS:
+        api.include_router(first, prefix=V1)
+    _add_v1(api)
+    for module in (account, keys, organizations, cloud_proxy):
+        api.include_router(module.router, prefix="/api")
+    for module in (settings, providers, secrets_v0, conversations_v0, workspaces_v0, options_v0):
+        api.include_router(module.router, prefix="/api")
+    for module in (login, device, health, metrics, description):
+        api.include_router(module.router)
+    return api.routes
+
+
+def _add_v1(api: APIRouter) -> None:
     for module in (
         changes,
         start_tasks,
@@ -121,12 +127,12 @@ def _add_v1(app: FastAPI) -> None:
         sandbox_specs,
         sandboxes,
     ):
-        app.include_router(module.router, prefix=V1)
+        api.include_router(module.router, prefix=V1)
     for module in (settings_v1, secrets, users, config, web_client, sandbox_secrets, webhooks, git):
-        app.include_router(module.router, prefix=V1)
-    app.include_router(llm_profiles.router, prefix=f"{V1}/settings/profiles")
+        api.include_router(module.router, prefix=V1)
+    api.include_router(llm_profiles.router, prefix=f"{V1}/settings/profiles")
     # Where a page looks for them once an organization is chosen; the same operations, so they are described once.
-    app.include_router(
+    api.include_router(
         llm_profiles.router,
         prefix="/api/organizations/{organization_id}/profiles",
         dependencies=[Depends(organizations.check_organization)],
@@ -173,3 +179,7 @@ async def _keep_up(run: Callable[[], Awaitable[None]]) -> None:
         except Exception as error:
             log.exception("beside_failed", error=type(error).__name__)
         await asyncio.sleep(RESTART_SECONDS)
+
+
+# Made once: FastAPI takes a tenth of a second to find out what their functions want.
+ROUTES = _make_routes()
