@@ -1,5 +1,6 @@
 """What a test needs, by its fixtures and its folder: nobody marks a test by hand, and so nobody forgets to."""
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, get_args
@@ -8,6 +9,7 @@ import pytest
 
 # The values of every fixture's parameter that decides about the database.
 DATABASES = ("sqlite", "postgresql")
+DATABASE_PARAMETER = re.compile(rf"(?<=[\[-])({'|'.join(DATABASES)})(?=[\]-])")
 KINDS = {
     "unit": "needs no Docker Engine",
     "real": "needs an engine, sandboxes or the service's processes",
@@ -35,6 +37,12 @@ REAL_HOMES = (
 ON_THE_BRIDGE = {"contract_model", "receiver"}
 # Of a fixture with several parameters, such as `params=["fake", "docker"]`, or names of our images.
 REAL_PARAMETERS = ("docker", "real", "tiny", "agent-workspace/")
+# One agent server of each image is for all of these.
+AGENT_SERVERS = (
+    "tests/contract/test_real_agent_server.py",
+    "tests/contract/test_recorded_webhooks.py",
+    "tests/worker/test_agent_server_",
+)
 NO_RERUN = (
     "tests/drills/",
     "tests/integration/nodes/",
@@ -72,9 +80,11 @@ def kind_of(item: pytest.Item) -> str:
 
 
 def group_of(item: pytest.Item) -> str:
-    """The tests that share an engine or a service for the length of a module; empty: it shares none."""
+    """The tests that share an engine, a service or an agent server that takes long to start; empty: it shares none."""
     if kind_of(item) == "unit":
         return ""
+    if item.nodeid.startswith(AGENT_SERVERS):
+        return "agent_servers"
     shared = (name for name, fixture in _fixtures(item) if fixture.scope == "module" and _is_real(name, fixture))
     return next((f"{item.path.stem}.{name}" for name in shared), "")
 

@@ -1,5 +1,7 @@
 """A run of stages: it is good if every test that was selected ran and passed, and bad in every other case."""
 
+import re
+
 import pytest
 
 from tests.stages import plan
@@ -9,12 +11,13 @@ GOOD = "def test_good(): pass\n"
 BAD = "def test_bad(): assert False\n"
 LOST = "import os\n\ndef test_lost(): os._exit({status})\n"
 GROUP = """
+import os
 import pytest
 
 @pytest.mark.xdist_group("both")
 class TestIt:
-    def test_one(self): 1
-    def test_two(self): 1
+    def test_one(self): print("process", os.getpid())
+    def test_two(self): print("process", os.getpid())
 """
 INTERRUPTED = "def test_interrupted(): raise KeyboardInterrupt\n"
 BROKEN_REPORT = "def pytest_runtest_logreport(report): raise RuntimeError('no space left')\n"
@@ -30,8 +33,11 @@ def test_run_in_which_all_tests_pass_is_good(project: Project) -> None:
 
 def test_run_with_processes_and_groups_is_good(project: Project) -> None:
     project.write(test_a=GOOD, test_b=GROUP)
-    assert project.run(project.stage("-n", "2", "--dist", "loadgroup")) == 0
+    assert project.run(project.stage("-n", "2", "--dist", "loadgroup", "-rP")) == 0
     assert project.said.splitlines()[-1].startswith("3 passed, 0 failed in ")
+    processes = re.findall(r"^process (\d+)", (project.directory / "all.log").read_text(), re.MULTILINE)
+    assert len(processes) == 2
+    assert len(set(processes)) == 1
 
 
 def test_stages_are_counted_together(project: Project) -> None:
