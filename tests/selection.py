@@ -4,40 +4,52 @@
 `chaos` tests break these on purpose. A test has one of these marks, by its fixtures and its folder, and none by hand.
 """
 
-import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from tests import effort
 from tests.effort import Effort
-from tests.kinds import DATABASES, KINDS, NO_RERUN, OTHER_MARKS, group_of, kind_of, parameters_of
+from tests.kinds import (
+    DATABASE_PARAMETER,
+    DATABASES,
+    KINDS,
+    NO_RERUN,
+    OTHER_MARKS,
+    REAL_FOLDERS,
+    group_of,
+    kind_of,
+    parameters_of,
+)
 from tests.services.directories import MEMORY, has_room
 from tests.stages.durations import read_durations, seconds_of
+from tests.stages.statements import read_choice, runs_on_postgresql
 
-# --- what runs on one database only, until night ----------------------------------------------------------------------
+# --- what is left out ------------------------------------------------------------------------------------------------
 
-# The product's code in these tests has no branch for a dialect and no statement that another test does not send to
-# PostgreSQL: they run on it at night.
-SQLITE_FOR_A_CHANGE = (
-    "tests/api/agents/",
-    "tests/api/git/",
+# Left out of `make unit`: tests of tests and of deployment, which start a process each, and sweeps over all operations.
+NOT_IN_THE_INNER_LOOP = (
     "tests/api/test_bad_input.py",
-    "tests/api/test_cors.py",
-    "tests/api/test_device_logins.py",
     "tests/api/test_hostile_requests.py",
-    "tests/api/test_login.py",
-    "tests/api/traffic/",
-    "tests/api/v0/",
-    "tests/contract/defects/",
-    "tests/shared/cli/",
-    "tests/worker/lost_nodes/",
+    "tests/api/test_schemathesis.py",
+    "tests/bench/",
+    "tests/deploy/",
+    "tests/drills/",
+    "tests/services/",
+    "tests/shared/cli/test_migrate.py",
+    "tests/shared/test_instruments.py",
+    "tests/shared/test_migrations.py",
+    "tests/stages/",
+    "tests/test_selection.py",
+    "tests/test_suite.py",
+    "tests/worker/test_converge_properties.py",
+    "tests/worker/test_gathered_events.py",
 )
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
-DATABASE_PARAMETER = re.compile(rf"(?<=[\[-])({'|'.join(DATABASES)})(?=[\]-])")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,9 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--database",
         choices=[*DATABASES, "both"],
         default="both",
-        help="which databases to test; both: real tests alternate between them",
+        help="which databases to test; both: what is above the store mostly on SQLite, real tests and drills on one",
     )
-    group.addoption("--quick", action="store_true", help="do less repeated and random work")
+    group.addoption("--quick", action="store_true", help="leave out what starts processes or tries many examples")
     group.addoption("--thorough", action="store_true", help="both databases everywhere, more and random examples")
     group.addoption("--longest-first", action="store_true", help="begin with the tests that take longest")
     group.addoption("--seed", type=int, help="where tests that count through seeds begin; with --thorough at random")
@@ -71,6 +83,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if config.option.database != "sqlite" and not has_room(MEMORY):
         header.append("warning: too little room in /dev/shm: PostgreSQL's files are on a disk, which takes much longer")
     return header
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what the inner loop leaves out."""
+    name = str(collection_path.relative_to(config.rootpath)) + "/" * collection_path.is_dir()
+    return True if config.option.quick and name.startswith((*REAL_FOLDERS, *NOT_IN_THE_INNER_LOOP)) else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -120,13 +138,11 @@ def _wanted(name: str, variants: list[pytest.Item], database: str, *, thorough: 
     there = sorted({found for item in variants if (found := database_of(item))})
     if thorough or len(there) < 2:
         return {None, *DATABASES}
-    if name.startswith(SQLITE_FOR_A_CHANGE):
-        return {"sqlite"}
     if name.startswith(POSTGRESQL_FOR_A_CHANGE):
         return {"postgresql"}
-    if kind_of(variants[0]) == "real":
+    if kind_of(variants[0]) in ("real", "drill"):
         return {there[zlib.crc32(name.encode()) % len(there)]}
-    return {None, *DATABASES}
+    return {None, *DATABASES} if runs_on_postgresql(name, read_choice()) else {None, "sqlite"}
 
 
 def database_of(item: pytest.Item) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 from tests import kinds, selection
 from tests.kinds import KINDS
 from tests.services.directories import REPOSITORY
+from tests.stages.statements import read_choice
 
 SHOW = """
 import json
@@ -112,7 +113,7 @@ def test_one_database_is_tested(tmp_path: Path) -> None:
     assert found == ["test_both[postgresql]", "test_none", "test_single[postgresql]"]
 
 
-def test_unit_test_runs_on_both_databases(tmp_path: Path) -> None:
+def test_unit_test_of_a_new_module_runs_on_both_databases(tmp_path: Path) -> None:
     found = select(tmp_path, "-k", "both or single")
     assert found == ["test_both[sqlite]", "test_both[postgresql]", "test_single[postgresql]"]
 
@@ -126,15 +127,24 @@ def test_real_test_runs_on_one_database_always_the_same(tmp_path: Path) -> None:
     assert len(select(tmp_path, "-k", "several", "--thorough", file=file)) == 8
 
 
-def test_code_that_knows_no_dialect_is_tested_on_sqlite_until_night(tmp_path: Path) -> None:
-    file = "tests/api/git/test_a.py"
-    assert select(tmp_path, "-k", "both", file=file) == ["test_both[sqlite]"]
-    assert len(select(tmp_path, "-k", "both", "--thorough", file=file)) == 2
-    assert select(tmp_path, "-k", "both", "--database", "postgresql", file=file) == ["test_both[postgresql]"]
+def test_test_above_the_store_runs_on_postgresql_if_it_sends_a_statement_of_its_own(tmp_path: Path) -> None:
+    file, name = next((file, test) for file, tests in read_choice().items() for test in tests if test.endswith("[]"))
+    content = BOTH.replace("test_both", name.removesuffix("[]")).replace("test_several", "test_other")
+    found = select(tmp_path, "-k", "not none and not single", file=file, content=content)
+    assert [test for test in found if "postgresql" in test] == [name.replace("[]", "[postgresql]")]
+    assert len([test for test in found if "sqlite" in test]) == 5
+    at_night = select(tmp_path, "-k", "not none and not single", "--thorough", file=file, content=content)
+    assert len(at_night) == 10
 
 
 def test_description_is_tried_on_postgresql_until_night(tmp_path: Path) -> None:
     assert select(tmp_path, "-k", "both", file="tests/api/test_schemathesis.py") == ["test_both[postgresql]"]
+
+
+def test_test_of_tests_is_not_in_the_inner_loop(tmp_path: Path) -> None:
+    file = "tests/stages/test_a.py"
+    assert select(tmp_path, "--quick", "-k", "none", file=file) == []
+    assert select(tmp_path, "-k", "none", file=file) == ["test_none"]
 
 
 def test_test_for_the_night_runs_with_thorough_alone(tmp_path: Path) -> None:
@@ -148,8 +158,9 @@ def test_test_for_the_night_runs_with_thorough_alone(tmp_path: Path) -> None:
     [
         kinds.NO_RERUN,
         kinds.REAL_FOLDERS,
-        selection.SQLITE_FOR_A_CHANGE,
+        list(read_choice()),
         selection.POSTGRESQL_FOR_A_CHANGE,
+        selection.NOT_IN_THE_INNER_LOOP,
         [kinds.CHAOS],
     ],
 )

@@ -5,19 +5,24 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
+MOST_SECONDS = 1.0
 
 
 def eventually(
     condition: Callable[[], Result], *, deadline_seconds: float = 30, interval_seconds: float = 0.02
 ) -> Result:
-    """Ask until the answer is true, and give that answer.
+    """Ask until the answer is true, and give that answer. The longer it takes, the less often: asking takes processor.
+
+    Args:
+        interval_seconds: before the second question; later ones wait a tenth of the time so far, at most a second.
 
     Raises:
         AssertionError: it did not become true in time; the last answer is named.
     """
-    deadline = time.monotonic() + deadline_seconds
+    began = time.monotonic()
     while not (answer := condition()):
-        if time.monotonic() > deadline:
+        seconds = time.monotonic() - began
+        if seconds > deadline_seconds:
             raise AssertionError(f"not so within {deadline_seconds} s; the last answer was {answer!r}")
-        time.sleep(interval_seconds)
+        time.sleep(max(interval_seconds, min(seconds / 10, MOST_SECONDS)))
     return answer

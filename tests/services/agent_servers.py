@@ -54,6 +54,11 @@ class Place:
         headers = {"X-Session-API-Key": key}
         return self.client.request(method, f"{self.url}/api{path}", headers=headers, timeout=60, **content)
 
+    def forget_conversations(self) -> None:
+        """Delete all: it runs a few at a time, and those of the model `held` never end."""
+        for found in self.request("GET", "/conversations/search", params={"limit": 100}).json()["items"]:
+            assert self.request("DELETE", f"/conversations/{found['id']}").is_success
+
 
 def body_for(model: ScriptedModel, **inputs: Any) -> dict[str, Any]:
     """The body that creates a conversation; its model is `held` unless `llm_model` names another."""

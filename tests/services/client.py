@@ -8,12 +8,22 @@ from tests.factories import Person
 from tests.services import http
 from tests.waiting import eventually
 
+# With fewer, httpcore closes an idle connection that it has just given to another thread.
+KEEP_ALL = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=None)
+
 
 class Client(httpx.Client):
     """A user's client."""
 
     def __init__(self, url: str, person: Person) -> None:
-        super().__init__(base_url=url, headers=person.headers, timeout=90, verify=http.NO_CERTIFICATES, trust_env=False)
+        super().__init__(
+            base_url=url,
+            headers=person.headers,
+            timeout=90,
+            verify=http.NO_CERTIFICATES,
+            trust_env=False,
+            limits=KEEP_ALL,
+        )
         self.person = person
 
     def sandbox(self, sandbox_id: str) -> dict[str, Any] | None:

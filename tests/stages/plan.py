@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
-# Processor-bound tests: a process for each core, of big machines only four.
-PROCESSES = ("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal")
-# Processes that start and stop keep two cores busy: with more at a time, tests run into their time limits. Tests that
+# Tests wait a third of their time: two processes for each of two cores.
+PROCESSES = ("-n", "4", "--dist", "worksteal")
+# Processes that start and stop keep two cores busy: with four at a time, tests run into their time limits. Tests that
 # share a heavy fixture stay in one process.
-WAITING = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
+WAITING = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
 ALONE = ("-n", "0")
 RANDOM = (
     "tests/api/test_schemathesis.py",
@@ -19,7 +19,10 @@ RANDOM = (
     "tests/worker/test_interleavings.py",
     "tests/worker/test_plan_walk.py",
 )
+# The sandbox image with the newest agent server that its package registry has.
+NEXT_IMAGE = "agent-workspace/sandbox:next"
 CHAOS_SECONDS = 1200
+STATEMENTS = "var/statements"
 # All pairs of two deaths within four operations took 35 minutes.
 OPERATIONS_IN_PART = 4
 
@@ -89,6 +92,17 @@ def _thorough(name: str, *arguments: str) -> Groups:
     return [[IMAGES_STAGE], [select(name, "--thorough", "-o", "timeout=3000", *arguments)]]
 
 
+def _all_units() -> Groups:
+    """Unit tests, and whether those of a change send every statement to PostgreSQL that these do."""
+    recording = ("-p", "tests.stages.statements", "--statements", STATEMENTS)
+    left_out = (f"--ignore={path}" for path in RANDOM)
+    return [
+        [program("forget-statements", "rm", "-rf", STATEMENTS)],
+        *_thorough("unit", "-m", "unit", *left_out, *recording, *PROCESSES),
+        [module("statements", "tests.stages.statements", STATEMENTS, "--check")],
+    ]
+
+
 def _all_pairs() -> dict[str, Groups]:
     from tests.drills.faults.operations import OPERATIONS  # noqa: PLC0415 - takes a second, and `make unit` has no use
 
@@ -121,10 +135,16 @@ def _bench(database: str) -> Groups:
     ]
 
 
+def _next() -> Groups:
+    chosen = ("-m", "real", "-k", "real", "--database", "sqlite", "tests/worker", "tests/contract", *WAITING)
+    held = replace(select("next", *chosen), environment=(("AW_TEST_SANDBOX_IMAGE", NEXT_IMAGE),))
+    return [[program("next-images", "deploy/image/build", "next", "tiny")], [held]]
+
+
 def nightly() -> dict[str, Groups]:
     """The parts of a night by name. Each takes less than an hour and can be run by itself."""
     return {
-        "unit": _thorough("unit", "-m", "unit", *(f"--ignore={path}" for path in RANDOM), *PROCESSES),
+        "unit": _all_units(),
         "random": _thorough("random", *RANDOM, *PROCESSES),
         "real": _thorough("real", "-m", "real", *WAITING),
         "points": _thorough("points", "-m", "drill", *ALONE),
@@ -133,5 +153,5 @@ def nightly() -> dict[str, Groups]:
         "chaos-postgresql": _chaos("postgresql"),
         "bench-sqlite": _bench("sqlite"),
         "bench-postgresql": _bench("postgresql"),
-        # The contract of the agent server's next version: a part of its own, as soon as its image can be built.
+        "next": _next(),
     }

@@ -62,7 +62,7 @@ def test_a_look_ends_the_wait_and_hangs_up() -> None:
         if len(looks) == 3:
             raise Unwanted
 
-    with silent() as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+    with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         served = pool.submit(server.serve)
         with pytest.raises(Unwanted), patience.looking(look):
             client.get(server.url, timeout=60)
@@ -73,7 +73,7 @@ def test_a_look_ends_the_wait_and_hangs_up() -> None:
 
 def test_an_answer_that_comes_after_looks_is_whole() -> None:
     looks = threading.Semaphore(0)
-    with silent() as server, open_client() as client, ThreadPoolExecutor(2) as pool:
+    with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
         pool.submit(server.serve)
 
         def ask() -> httpx.Response:
@@ -89,7 +89,7 @@ def test_an_answer_that_comes_after_looks_is_whole() -> None:
 
 def test_the_limit_of_a_request_holds_whoever_looks() -> None:
     looks: list[None] = []
-    with silent() as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+    with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         pool.submit(server.serve)
         with pytest.raises(httpx.ReadTimeout), patience.looking(lambda: looks.append(None)):
             client.get(server.url, timeout=0.2)
@@ -99,7 +99,7 @@ def test_the_limit_of_a_request_holds_whoever_looks() -> None:
 
 def test_nobody_looks_for_another_thread_or_afterwards() -> None:
     looks: list[None] = []
-    with silent() as server, open_client() as client, ThreadPoolExecutor(2) as pool:
+    with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
         with patience.looking(lambda: looks.append(None)):
             served = pool.submit(server.serve)
             asked = pool.submit(client.get, server.url, timeout=0.2)

@@ -45,11 +45,14 @@ def test_resending_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, 
 @pytest.mark.parametrize(
     "path", [PATH, f"{PATH}?resend_mode=since", f"{PATH}?resend_mode=none", "sockets/bash-events?resend_mode=all"]
 )
-def test_nobody_is_sent_what_was_not_asked_for(api: httpx.Client, running: Sandbox, agent: Agent, path: str) -> None:
+def test_nobody_is_sent_what_was_not_asked_for(
+    api: httpx.Client, running: Sandbox, agent: Agent, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resending, "PATIENCE_SECONDS", 0.2)
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, path, **key_of(running)) as connection:
         with pytest.raises(TimeoutError):
-            connection.recv(timeout=2)  # twice its patience
+            connection.recv(timeout=0.4)  # twice its patience
         agent.server.steps = False
         assert connection.recv(timeout=20) == f"/{path}" + ("" if "?" in path else "?")
     assert [got for got in agent.server.got if "/events/search" in got.target] == []

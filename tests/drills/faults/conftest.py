@@ -14,7 +14,7 @@ from tests.services.stores import Stores
 from tests.services.valkey import Valkey
 
 # What is killed waits most of the time: for a lease to end, for a container to stop.
-WIDTH = 4
+WIDTH = 6
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,10 @@ class Recordings:
         self._choose = all_points if thorough else crash_states
         self._met: dict[str, Sequence[Meeting]] = {}
 
+    def has(self, name: str) -> bool:
+        """Whether that operation was recorded."""
+        return name in self._met
+
     def meetings(self, names: Sequence[str]) -> list[Sequence[Meeting]]:
         """All that each of these operations meets; those that are new are recorded, several at a time.
 

@@ -24,7 +24,8 @@ from shared.models import (
 from shared.states import Desired, Status
 from shared.store import nodes, specs, warm_pool
 from tests.drills.checker import check
-from tests.drills.engine_listing import list_holdings
+from tests.drills.engine_listing import Holdings, list_holdings
+from tests.drills.engine_socket import EngineSocket
 from tests.drills.evidence import Evidence
 from tests.drills.faults.crash_states import Meeting
 from tests.drills.faults.points import Points
@@ -79,6 +80,7 @@ class Runner:
         self.died_at: str | None = None
         # Seconds from a kill to agreement, each.
         self.recoveries: list[float] = []
+        self._socket = EngineSocket(engine.host)
         self._doomed = doomed
         self._neighbours = neighbours
         self._settings: Mapping[str, str] = {}
@@ -190,13 +192,13 @@ class Runner:
     def await_agreement(self) -> None:
         """Wait until the promise is kept, and what the API shows is what there is; the API must run."""
         deadline = time.monotonic() + CONVERGENCE_SECONDS
-        while self._is_busy() or self.violations(shown=True):
+        while self._is_busy() or self._seen_violations(shown=True) or self.violations(shown=True):
             assert time.monotonic() < deadline, self.violations(shown=True)
             time.sleep(POLL_SECONDS)
 
     def is_at_rest(self) -> bool:
-        """Whether nothing wants a hand and the promise is kept."""
-        return not self._is_busy() and not self.violations()
+        """Whether nothing wants a hand and the promise is kept, as far as a poll shows it."""
+        return not self._is_busy() and not self._seen_violations()
 
     def violations(self, *, shown: bool = False) -> list[str]:
         """What is not as it was promised, now.
@@ -204,7 +206,11 @@ class Runner:
         Args:
             shown: compare what the API shows, too; that meets points of its own.
         """
-        return check(self._evidence(shown=shown))
+        return check(self._evidence(list_holdings(self.engine), shown=shown))
+
+    def _seen_violations(self, *, shown: bool = False) -> list[str]:
+        """The same, by a poll."""
+        return check(self._evidence(self._socket.holdings(), shown=shown))
 
     def await_status(self, sandbox_id: str, status: Status) -> None:
         """Wait until the sandbox is at rest in that status, as `await_given` does."""
@@ -272,12 +278,12 @@ class Runner:
                     return True
         return False
 
-    def _evidence(self, *, shown: bool) -> Evidence:
+    def _evidence(self, held: Holdings, *, shown: bool) -> Evidence:
         listed = list_statuses(self.service.url, [self.client.person]) if shown else None
         return gather(
             self.service.database,
             history=self.client.entries,
-            held=list_holdings(self.engine),
+            held=held,
             installation=self.service.installation,
             neighbours=self._neighbours,
             listed=listed,

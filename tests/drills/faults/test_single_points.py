@@ -1,40 +1,45 @@
-"""A process dies at each point of each operation, once, and the promise is kept all the same."""
+"""A process dies at points of each operation, once at each, and the promise is kept all the same.
+
+For a change at a few points of each operation on one database, at night at every one on both.
+"""
 
 from collections.abc import Callable
 
 import pytest
 
-from tests.drills.faults.crash_states import Point
-from tests.drills.faults.drill import die_at
+from tests import effort
+from tests.drills.faults.deaths import Deaths, spread
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
-from tests.drills.faults.recordings import Recordings, any_point
-from tests.drills.faults.runner import Runner
+from tests.drills.faults.recordings import Recordings
 from tests.services.stores import PostgresStores, Stores
 
-pytestmark = pytest.mark.timeout(600)
+TEST = "tests/drills/faults/test_single_points.py::test_promise_is_kept"
+# Of each operation; a crash and the recovery from it take about a second.
+POINTS = effort.choose(quick=3, change=3, thorough=10_000)
 
 
+@pytest.fixture(scope="session")
+def deaths(request: pytest.FixtureRequest, lanes: Lanes, recordings: Recordings, stores: Stores) -> Deaths:
+    """Of the operations that were selected on this database."""
+    database = "postgresql" if isinstance(stores, PostgresStores) else "sqlite"
+    found = [item for item in request.session.items if item.nodeid.startswith(f"{TEST}[{database}-")]
+    return Deaths(lanes, recordings, [item.callspec.params["name"] for item in found], POINTS)  # type: ignore[attr-defined]
+
+
+# The first of them kills for all.
+@pytest.mark.timeout(effort.choose(quick=900, change=900, thorough=3000))
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_promise_is_kept(
-    lanes: Lanes,
-    recordings: Recordings,
-    stores: Stores,
-    name: str,
-    record_property: Callable[[str, object], None],
-) -> None:
-    """All crash states on SQLite; on PostgreSQL those where the database makes a difference."""
-    operation = OPERATIONS[name]
-
-    def kill(runner: Runner, point: Point) -> bool:
-        return die_at(runner, operation, point)
-
-    assert recordings.points(name)
-    points = recordings.points(name, is_commit if isinstance(stores, PostgresStores) else any_point)
-    died = lanes.spread(kill, points)
-    record_property("points", points)
-    assert [point for point, done in zip(points, died, strict=True) if not done] == []
+def test_promise_is_kept(deaths: Deaths, name: str, record_property: Callable[[str, object], None]) -> None:
+    died = deaths.of(name)
+    assert died
+    record_property("points", list(died))
+    assert [point for point, done in died.items() if not done] == []
 
 
-def is_commit(point: str) -> bool:
-    return "/database.commit." in point
+@pytest.mark.parametrize("total", [0, 1, 2, 3, 4, 7, 100])
+def test_points_of_a_change_are_spread(total: int) -> None:
+    points = [("worker", str(number)) for number in range(total)]
+    found = list(spread(points, 3))
+    assert len(set(found)) == len(found) == min(total, 3)
+    assert found[:1] + found[-1:] == points[:1] + points[-1:]

@@ -1,0 +1,169 @@
+"""Which tests of a change run on PostgreSQL, too: those without which some statement would not be sent to it.
+
+Tests of `tests/shared` run on both databases. What is above the store differs between databases by the statements that
+it sends alone: a test there that sends none of its own runs on SQLite, and on PostgreSQL at night. This records what
+the tests of a run send:
+
+    pytest -m unit --database postgresql --thorough -p tests.stages.statements --statements DIRECTORY
+
+`python -m tests.stages.statements DIRECTORY` keeps the choice, and with `--check` says what the kept one leaves out.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.kinds import DATABASE_PARAMETER
+
+KEPT = Path(__file__).with_name("postgresql.json")
+BOTH = ("tests/shared/", "tests/deploy/")
+# Statements that differ in these alone are one: the numbers of parameters, and how many values a list has.
+PARAMETER = re.compile(r"%\((\w+?)(_\d+)*\)s")
+LIST = re.compile(r"\((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\)(, \((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\))*")
+NUMBER = re.compile(r"_\d+\b")
+# Sent by the tests' own scaffolding, or by every test.
+NOT_OURS = ("CREATE DATABASE", "DROP DATABASE", "SAVEPOINT", "RELEASE")
+
+Sent = Mapping[str, set[str]]
+Choice = Mapping[str, list[str]]
+
+
+# --- the plugin -------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where to record."""
+    parser.addoption("--statements", type=Path, required=True, help="the directory to write what each process sent to")
+
+
+class Recorder:
+    """What each test sent to PostgreSQL in this process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._sent: dict[str, set[str]] = defaultdict(set)
+        self._test = ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """What follows is this test's."""
+        self._test = item.nodeid
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Iterator[Any]:
+        """Listen while tests run, and write what was heard."""
+        with self._listening():
+            result = yield
+        self._directory.mkdir(parents=True, exist_ok=True)
+        content = {test: sorted(found) for test, found in self._sent.items()}
+        (self._directory / f"{os.getpid()}.json").write_text(json.dumps(content))
+        return result
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("execute", "executemany"):
+                patch.setattr(psycopg.Cursor, name, self._noting(getattr(psycopg.Cursor, name)))
+            yield
+
+    def _noting(self, send: Any) -> Any:
+        def note_and_send(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+            if isinstance(query, str) and not query.startswith(NOT_OURS):
+                self._sent[self._test].add(normalize(query))
+            return send(cursor, query, *arguments, **options)
+
+        return note_and_send
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record in each process that runs tests."""
+    config.pluginmanager.register(Recorder(config.option.statements), "statements-recorder")
+
+
+def normalize(statement: str) -> str:
+    """The statement without what differs from one sending to the next."""
+    return NUMBER.sub("", LIST.sub("(…)", PARAMETER.sub("%s", statement)))
+
+
+# --- the choice -------------------------------------------------------------------------------------------------------
+
+
+def read_sent(directory: Path) -> Sent:
+    """What the tests of a run sent, by their names without the database."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in directory.glob("*.json"):
+        for test, statements in json.loads(file.read_text()).items():
+            if DATABASE_PARAMETER.search(test):
+                found[DATABASE_PARAMETER.sub("", test)].update(statements)
+    return found
+
+
+def choose(sent: Sent) -> Choice:
+    """Of each module above the store, the tests that run on PostgreSQL for a change; of most modules none."""
+    choice: dict[str, list[str]] = {_module(test): [] for test in sorted(sent) if not test.startswith(BOTH)}
+    missing = missed(sent, choice)
+    while missing:
+        test = max(sorted(sent), key=lambda name: len(sent[name] & missing))
+        choice[_module(test)].append(test.partition("::")[2])
+        missing -= sent[test]
+    return choice
+
+
+def missed(sent: Sent, choice: Choice) -> set[str]:
+    """The statements that no test of a change would send to PostgreSQL."""
+    runs = (statements for test, statements in sent.items() if runs_on_postgresql(test, choice))
+    return set().union(*sent.values()) - set().union(*runs)
+
+
+def runs_on_postgresql(test: str, choice: Choice) -> bool:
+    """Whether a change's run has it on both databases; tests of modules that were not there when it was chosen are."""
+    module, _, name = test.partition("::")
+    return test.startswith(BOTH) or module not in choice or name in choice[module]
+
+
+@cache
+def read_choice() -> Choice:
+    """The choice that is kept."""
+    found: Choice = json.loads(KEPT.read_text())
+    return found
+
+
+def say(text: str) -> None:
+    """Print it."""
+    print(text)  # noqa: T201 - the terminal is its page
+
+
+def _module(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def main(arguments: Iterable[str]) -> int:
+    """Keep the choice or check the kept one; the status for the shell."""
+    parser = argparse.ArgumentParser(prog="python -m tests.stages.statements", description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--check", action="store_true", help="say which statements the kept choice leaves out")
+    options = parser.parse_args(list(arguments))
+    sent = read_sent(options.directory)
+    if not sent:
+        raise SystemExit(f"nothing was recorded in {options.directory}")
+    if not options.check:
+        KEPT.write_text(json.dumps(choose(sent), indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    missing = missed(sent, read_choice())
+    total = len(set().union(*sent.values()))
+    say("\n".join([f"{len(missing)} of {total} statements are sent to PostgreSQL at night only", *sorted(missing)]))
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
