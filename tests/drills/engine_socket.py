@@ -18,7 +18,9 @@ class EngineSocket:
     """
 
     def __init__(self, host: str) -> None:
-        transport = httpx.HTTPTransport(uds=host.removeprefix("unix://"), retries=1)
+        # A connection for each question: the engine is killed now and then, and nobody has to close this one.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        transport = httpx.HTTPTransport(uds=host.removeprefix("unix://"), limits=limits)
         self._client = httpx.Client(transport=transport, base_url="http://engine", timeout=30, trust_env=False)
 
     def holdings(self) -> Holdings:
