@@ -46,7 +46,7 @@ def page(browser: Browser, asked: list[str], refused: list[str]) -> Iterator[Pag
     """An empty tab of a browser that knows nothing."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(120_000)
     context.on("request", lambda request: asked.append(request.url))
     page.on("websocket", lambda socket: asked.append(socket.url))
     context.on("console", lambda said: refused.append(said.text) if "Content Security Policy" in said.text else None)
