@@ -87,8 +87,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import what the inner loop leaves out."""
+    if not config.option.quick or not collection_path.is_relative_to(config.rootpath):
+        return None
     name = str(collection_path.relative_to(config.rootpath)) + "/" * collection_path.is_dir()
-    return True if config.option.quick and name.startswith((*REAL_FOLDERS, *NOT_IN_THE_INNER_LOOP)) else None
+    return True if name.startswith((*REAL_FOLDERS, *NOT_IN_THE_INNER_LOOP)) else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,6 @@
-"""What an engine holds, asked over its socket: for polls, as the command line takes a hundred times as much processor.
+"""What an engine holds, by the Engine API on its socket: a poll by the docker command takes 17 ms of processor.
 
-A verdict that all is well rests on `engine_listing`.
+The verdict that all is well rests on the command line: `engine_listing`.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ class EngineSocket:
     """
 
     def __init__(self, host: str) -> None:
-        # A connection for each question: the engine is killed now and then, and nobody has to close this one.
+        # Keep no connection open between requests: none is left for the caller to close.
         limits = httpx.Limits(max_keepalive_connections=0)
         transport = httpx.HTTPTransport(uds=host.removeprefix("unix://"), limits=limits)
         self._client = httpx.Client(transport=transport, base_url="http://engine", timeout=30, trust_env=False)
@@ -38,7 +38,9 @@ class EngineSocket:
 
 
 def _container(found: dict[str, Any]) -> Container:
-    return Container(found["Names"][0].removeprefix("/"), found["State"], _labels(found))
+    # A container that is being removed may have lost its name.
+    name = next(iter(found["Names"] or ()), "")
+    return Container(name.removeprefix("/"), found["State"], _labels(found))
 
 
 def _labels(found: dict[str, Any]) -> dict[str, str]:

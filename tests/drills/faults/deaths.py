@@ -1,7 +1,7 @@
 """Deaths at points of many operations: all of them in one queue, so that no lane is idle while another one waits."""
 
-import contextlib
 from collections.abc import Sequence
+from functools import cached_property
 
 from tests.drills.faults.crash_states import Point
 from tests.drills.faults.drill import die_at
@@ -14,39 +14,41 @@ Death = tuple[str, Point]
 
 
 class Deaths:
-    """A process dies at points of these operations, once at each, when the first of them is asked for.
+    """A process dies at points of these operations, once at each. The first call of `of` kills for all of them.
 
     Args:
         names: the operations.
-        most: points of each, spread over all that it has.
+        most: the most points of each, spread over all that it has.
     """
 
     def __init__(self, lanes: Lanes, recordings: Recordings, names: Sequence[str], most: int) -> None:
         self._lanes, self._recordings = lanes, recordings
         self._names, self._most = names, most
-        self._outcomes: dict[Death, bool | Exception] = {}
+        self._unrecorded: list[ExceptionGroup[Exception]] = []
 
     def of(self, name: str) -> dict[Point, bool]:
         """Whether a process died at each of the operation's points; after each the promise was kept.
 
         Raises:
-            ExceptionGroup: the promise was not kept, or the points could not be recorded.
+            ExceptionGroup: the promise was not kept, or operations could not be recorded, this one among them.
         """
-        if not self._outcomes:
-            self._kill_all()
-        outcomes = {point: self._outcomes[name, point] for point in self._points(name)}
-        failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
-        if failures:
-            raise ExceptionGroup(f"{len(failures)} of {len(outcomes)} failed", failures)
-        return {point: outcome is True for point, outcome in outcomes.items()}
+        outcomes = self._outcomes
+        if not self._recordings.has(name):
+            raise ExceptionGroup(f"{name} could not be recorded", self._unrecorded)
+        mine = {point: outcomes[name, point] for point in self._points(name)}
+        if failures := [outcome for outcome in mine.values() if isinstance(outcome, Exception)]:
+            raise ExceptionGroup(f"{len(failures)} of {len(mine)} failed", failures)
+        return {point: outcome is True for point, outcome in mine.items()}
 
-    def _kill_all(self) -> None:
-        with contextlib.suppress(ExceptionGroup):  # whoever asks for one that could not be recorded is told
+    @cached_property
+    def _outcomes(self) -> dict[Death, bool | Exception]:
+        try:
             self._recordings.meetings(self._names)
+        except ExceptionGroup as failures:
+            self._unrecorded.append(failures)
         recorded = [name for name in self._names if self._recordings.has(name)]
         deaths = [(name, point) for name in recorded for point in self._points(name)]
-        for number, outcome in self._lanes.attempt(_die, deaths):
-            self._outcomes[deaths[number]] = outcome
+        return {deaths[number]: outcome for number, outcome in self._lanes.attempt(_die, deaths)}
 
     def _points(self, name: str) -> Sequence[Point]:
         return spread(self._recordings.points(name), self._most)

@@ -25,7 +25,7 @@ from tests.interleaving import overlap
 pytestmark = pytest.mark.usefixtures("model_key")
 
 # A rush has more than any quota here admits.
-WISHES = effort.choose(quick=80, change=200, thorough=1000)
+REQUESTS = effort.choose(quick=80, change=200, thorough=1000)
 THREADS = 16
 PAUSING = QuotaPolicy.PAUSE_OLDEST
 OLD = now() - timedelta(days=1)
@@ -83,7 +83,7 @@ def rush(database: Database, attempts: list[Attempt]) -> Counter[bool]:
         return Counter(pool.map(attempt, attempts))
 
 
-def wished(database: Database, owner: Person, *desired: Desired) -> list[Sandbox]:
+def find_desired(database: Database, owner: Person, *desired: Desired) -> list[Sandbox]:
     with database.reading() as session:
         rows = session.exec(select(Sandbox).where(Sandbox.owner_id == owner.id)).all()
         return [row for row in rows if row.desired in desired]
@@ -103,18 +103,18 @@ class TestRush:
     def test_creates_at_once_never_exceed_a_quota(
         self, database: Database, user: Person, spec: SandboxSpec, limits: Quotas
     ) -> None:
-        counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * WISHES)
-        assert counts == {True: 7, False: WISHES - 7}
-        assert len(wished(database, user, *Desired)) == 7
+        counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * REQUESTS)
+        assert counts == {True: 7, False: REQUESTS - 7}
+        assert len(find_desired(database, user, *Desired)) == 7
 
     def test_many_creates_pause_what_was_before(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits = Quotas(running=3, policy=PAUSING)
         counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * 40)
         assert counts == {True: 40}
-        assert len(wished(database, user, Desired.RUNNING)) == 3
-        assert len(wished(database, user, Desired.PAUSED)) == 37
+        assert len(find_desired(database, user, Desired.RUNNING)) == 3
+        assert len(find_desired(database, user, Desired.PAUSED)) == 37
 
-    def test_wishes_of_all_kinds_never_exceed_a_quota(
+    def test_requests_of_all_kinds_never_exceed_a_quota(
         self, database: Database, user: Person, spec: SandboxSpec
     ) -> None:
         limits = Quotas(running=5)
@@ -124,7 +124,7 @@ class TestRush:
             return [row.id for row in start_in(session, user, limits).paused]
 
         attempts: list[Attempt] = []
-        for number in range(WISHES // 4):
+        for number in range(REQUESTS // 4):
             sandbox_id = asleep[number % len(asleep)]
             attempts += [
                 lambda session: create_in(session, user, spec, limits),
@@ -133,8 +133,8 @@ class TestRush:
                 start,
             ]
         counts = rush(database, attempts)
-        assert counts.total() == WISHES
-        assert len(wished(database, user, Desired.RUNNING)) == 5
+        assert counts.total() == REQUESTS
+        assert len(find_desired(database, user, Desired.RUNNING)) == 5
 
 
 class TestOverlap:
@@ -153,7 +153,7 @@ class TestOverlap:
             lambda session: refused(lambda inner: resume_in(inner, user, sandbox.id, limits), session),
             lambda session: refused(lambda inner: start_in(inner, user, limits), session),
         ) == (False, True)
-        assert len(wished(database, user, Desired.RUNNING)) == 1
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
     def test_two_resumes_of_one_take_one_place(self, database: Database, user: Person) -> None:
         limits, sandbox = Quotas(running=1), make_sandbox(database, user, status=Status.PAUSED)
@@ -171,7 +171,7 @@ class TestOverlap:
             lambda session: refused(lambda inner: create_in(inner, user, spec, limits), session),
         )
         assert (started.sandbox is not None, was_refused) == (True, True)
-        assert [row.id for row in wished(database, user, Desired.RUNNING)] == [sandbox.id]
+        assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [sandbox.id]
 
     def test_sandbox_deleted_meanwhile_is_not_paused(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits = Quotas(running=1, policy=PAUSING)
@@ -183,7 +183,7 @@ class TestOverlap:
 
         _, paused = overlap(database, delete, lambda session: create_in(session, user, spec, limits))
         assert paused == []
-        assert len(wished(database, user, Desired.RUNNING)) == 1
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
 
 class TestCounting:
@@ -200,7 +200,7 @@ class TestCounting:
         make_sandbox(database, user, desired=Desired.DELETED, created_at=OLD)
         make_sandbox(database, user, status=Status.DELETED, created_at=OLD)
         assert admit(database, lambda session: create_in(session, user, spec, Quotas(1, 1, 1))) == []
-        assert len(wished(database, user, Desired.RUNNING)) == 1
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
     def test_stopped_sandbox_takes_a_place_and_does_not_run(
         self, database: Database, user: Person, spec: SandboxSpec
@@ -235,9 +235,9 @@ class TestPauseOldest:
         make_sandbox(database, other_user, created_at=OLD)
         limits = Quotas(running=2, policy=PAUSING)
         assert admit(database, lambda session: create_in(session, user, spec, limits)) == ids[:3]
-        assert {row.id for row in wished(database, user, Desired.PAUSED)} == set(ids[:3])
-        assert len(wished(database, user, Desired.RUNNING)) == 2
-        assert len(wished(database, other_user, Desired.RUNNING)) == 1
+        assert {row.id for row in find_desired(database, user, Desired.PAUSED)} == set(ids[:3])
+        assert len(find_desired(database, user, Desired.RUNNING)) == 2
+        assert len(find_desired(database, other_user, Desired.RUNNING)) == 1
 
     def test_sandbox_that_a_conversation_starts_in_is_not_paused(
         self, database: Database, user: Person, spec: SandboxSpec
@@ -261,14 +261,14 @@ class TestPauseOldest:
         awake = make_sandbox(database, user)
         limits = Quotas(running=1, policy=PAUSING)
         assert admit(database, lambda session: resume_in(session, user, asleep.id, limits)) == [awake.id]
-        assert [row.id for row in wished(database, user, Desired.RUNNING)] == [asleep.id]
+        assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [asleep.id]
 
     def test_the_other_quotas_refuse_still(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         make_sandbox(database, user)
         for limits in (Quotas(sandboxes=1, policy=PAUSING), Quotas(creates_per_minute=1, policy=PAUSING)):
             with pytest.raises(QuotaExceeded):
                 admit(database, lambda session, one=limits: create_in(session, user, spec, one))  # type: ignore[misc]
-        assert len(wished(database, user, Desired.RUNNING)) == 1
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
 
 def test_a_refused_start_leaves_nothing(database: Database, user: Person) -> None:
