@@ -1,5 +1,6 @@
 """A store of each kind, and settings that are not the developer's own; `tests/fixtures` has more fixtures."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,12 @@ pytest_plugins = [
     "tests.fixtures.rows",
     "tests.selection",
 ]
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported and collected from the garbage collector: to walk it took 7 % of all tests' time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from ssl import SSLContext
+from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Any
 
 import httpcore
@@ -45,7 +45,8 @@ class PatientTransport(httpx.HTTPTransport):
     """
 
     def __init__(self, keepalive_seconds: float) -> None:
-        super().__init__(trust_env=False)
+        # Agent servers speak no TLS: this context trusts nobody, and costs no reading of certificates.
+        super().__init__(verify=SSLContext(PROTOCOL_TLS_CLIENT), trust_env=False)
         self._pool = httpcore.ConnectionPool(
             max_connections=None,
             max_keepalive_connections=None,

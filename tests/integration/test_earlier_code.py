@@ -85,7 +85,7 @@ class Code:
 
     def client(self) -> httpx.Client:
         key = (self.directory / "admin.key").read_text().strip()
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=90)
+        return http.open_client(self.url, headers={"Authorization": f"Bearer {key}"}, timeout=90)
 
     def log(self, module: str) -> str:
         return (self.directory / f"{self.name}-{module}.log").read_text()

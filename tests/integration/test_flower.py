@@ -46,7 +46,7 @@ class Installation:
         return (self.var / "admin.key").read_text().strip()
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
+        return http.open_client(self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
 
     def is_ready(self) -> bool:
         assert self.supervisor.poll() is None, (self.var / "output").read_text()

@@ -1,7 +1,8 @@
 """SQL that is compiled once for each test process: each test has a database of its own, and so engines of its own.
 
-SQLAlchemy keeps what it compiles, and how types are converted, with an engine and its dialect. A process of the service
-has these for as long as it lives. Tests would compile the same statements again: a quarter of their processor time.
+SQLAlchemy keeps what it compiles, and how types are converted, with an engine and its dialect; what a session writes,
+with the mapper, but for each dialect. A process of the service has these for as long as it lives. Tests would compile
+the same statements again: a quarter of their processor time.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine
+from sqlalchemy.orm import Mapper
 
 import shared.database
 
@@ -19,25 +21,32 @@ class SharedCache(dict[Any, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """What is kept for a statement; its key begins with the dialect, a new one for each engine."""
-        return super().get(key[1:], default)
+        return super().get(_of_any_engine(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Keep it."""
-        super().__setitem__(key[1:], value)
+        super().__setitem__(_of_any_engine(key), value)
+
+
+def _of_any_engine(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    dialect, *statement = key
+    return (dialect.name, dialect.driver, dialect.paramstyle, *statement)
 
 
 @contextmanager
 def compiled_once() -> Iterator[None]:
     """Let all engines that the product makes in the block share what they compile."""
-    kept: dict[object, tuple[SharedCache, Any]] = {}
+    cache = SharedCache()
+    memos: dict[str, Any] = {}
 
     def create(url: str, **options: Any) -> Engine:
         engine = create_engine(url, **options)
-        configuration = (engine.dialect.name, options.get("paramstyle"), options.get("isolation_level"))
-        cache, memos = kept.setdefault(configuration, (SharedCache(), engine.dialect._type_memos))
-        engine._compiled_cache, engine.dialect._type_memos = cache, memos
+        engine._compiled_cache = cache
+        engine.dialect._type_memos = memos.setdefault(engine.dialect.name, engine.dialect._type_memos)
         return engine
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared.database, "create_engine", create)
+        # A mapper that has written something already keeps its own.
+        patch.setattr(Mapper, "_compiled_cache", cache)
         yield

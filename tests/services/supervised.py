@@ -31,7 +31,7 @@ class SupervisedService:
     def client(self) -> httpx.Client:
         """The first user's client."""
         key = (self.var / "admin.key").read_text().strip()
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+        return http.open_client(self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
 
     def spawned(self, process: str) -> int:
         """How often a process was started."""

@@ -9,6 +9,13 @@ from fastapi.testclient import TestClient
 from shared.settings import Settings
 from tests.factories import Person
 from tests.fixtures.git_host import with_git_host
+from tests.services.http import NO_CERTIFICATES
+
+
+@pytest.fixture(autouse=True)
+def _no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The git host speaks no TLS: to read the system's certificates would take 20 ms of each test."""
+    monkeypatch.setattr("ssl.create_default_context", lambda: NO_CERTIFICATES)
 
 
 @pytest.fixture

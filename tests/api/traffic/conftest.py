@@ -18,6 +18,7 @@ from tests.api.traffic.parts import Agent, Serve, Worker
 from tests.factories import Person, make_sandbox, session_key_of
 from tests.fakes.traffic import TrafficServer
 from tests.fakes.worker import settle
+from tests.services import http
 from tests.services.asgi import serving
 
 OFTEN = Rounds(hearing=0.02, blind=0.02)
@@ -60,7 +61,7 @@ def serve(here: Context, database_url: str, worker: Worker, lookouts: list[Looko
                 lookout=Lookout(database, OFTEN),
             )
             lookouts.append(context.lookout)
-            with serving(create_app(context)) as url, httpx.Client(base_url=url, timeout=30) as client:
+            with serving(create_app(context)) as url, http.open_client(url, timeout=30) as client:
                 # Routes are made when they are first looked for, in a way that two threads must not do at once.
                 assert client.get("/nowhere").status_code == 404
                 yield client

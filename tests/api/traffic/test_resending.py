@@ -19,6 +19,11 @@ ALL, SINCE = f"{PATH}?resend_mode=all", f"{PATH}?resend_mode=since&after_timesta
 EVENTS: list[dict[str, Any]] = [{"id": "one", "text": "\u00e9"}, {"id": "two"}, {"id": "three"}]
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resending, "PATIENCE_SECONDS", 0.2)
+
+
 @pytest.mark.parametrize("path", [ALL, SINCE, f"{PATH}?resend_all=true"])
 def test_socket_that_asks_for_events_gets_them_resent_in_place(
     api: httpx.Client, running: Sandbox, agent: Agent, path: str
@@ -45,10 +50,7 @@ def test_resending_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, 
 @pytest.mark.parametrize(
     "path", [PATH, f"{PATH}?resend_mode=since", f"{PATH}?resend_mode=none", "sockets/bash-events?resend_mode=all"]
 )
-def test_nobody_is_sent_what_was_not_asked_for(
-    api: httpx.Client, running: Sandbox, agent: Agent, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resending, "PATIENCE_SECONDS", 0.2)
+def test_nobody_is_sent_what_was_not_asked_for(api: httpx.Client, running: Sandbox, agent: Agent, path: str) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, path, **key_of(running)) as connection:
         with pytest.raises(TimeoutError):
