@@ -37,7 +37,7 @@ from tests.fixtures.git_host import PROVIDERS, with_git_host
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 # Of each kind, for each operation.
-EXAMPLES = effort.choose(quick=4, change=4, thorough=200)
+EXAMPLES = effort.choose(quick=2, change=2, thorough=200)
 # Their answers go on for as long as something may happen.
 ENDLESS = {"GET /api/v1/changes", "POST /api/v1/app-conversations/stream-start"}
 # A wait is one of real time.

@@ -78,6 +78,7 @@ def assert_kept(path: Path, subject: str, figures: dict[str, str], told: str) ->
     return samples
 
 
+@pytest.mark.nightly  # as all benchmarks
 def test_own_parts_are_measured(tmp_path: Path) -> None:
     output = tmp_path / "found" / "own.json"
     measures = ["--only", "queue,memory", "--database", "sqlite", "--runs", "1"]
@@ -91,6 +92,7 @@ def test_own_parts_are_measured(tmp_path: Path) -> None:
     assert queue["p50"]["least"] <= queue["p50"]["median"] <= queue["p50"]["greatest"]
 
 
+@pytest.mark.nightly  # as all benchmarks
 def test_another_server_is_measured(service: Deployment, tmp_path: Path) -> None:
     output = tmp_path / "peer.json"
     with service.user("alice") as alice:

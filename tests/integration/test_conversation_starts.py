@@ -71,7 +71,11 @@ class TestStarts:
 
     @pytest.mark.parametrize(
         ("repository", "reason", "words"),
-        [("acme/nowhere", "clone_failed", "acme/nowhere"), ("acme/broken", "setup_script_failed", "no such luck")],
+        [
+            # For a change, tests of the worker's clones show it with git and a shell.
+            pytest.param("acme/nowhere", "clone_failed", "acme/nowhere", marks=pytest.mark.nightly),
+            ("acme/broken", "setup_script_failed", "no such luck"),
+        ],
     )
     def test_start_that_fails_says_why_and_leaves_nothing(
         self, settled: Client, service: Deployment, engine: PrivateEngine, repository: str, reason: str, words: str
@@ -83,6 +87,7 @@ class TestStarts:
         assert TOKEN not in str(task) + service.log()
         eventually(lambda: engine.containers() == engine.volumes() == [])
 
+    @pytest.mark.nightly  # for a change, tests of starts show it with a fake agent server
     def test_paused_sandbox_that_is_given_is_resumed(self, settled: Client, engine: PrivateEngine) -> None:
         first = settled.await_start(settled.start_conversation(**REQUEST))
         sandbox_id = str(first["sandbox_id"])

@@ -87,6 +87,7 @@ class TestKilledWorker:
         eventually(lambda: engine.containers() == engine.volumes() == [], deadline_seconds=60)
 
 
+@pytest.mark.nightly  # for a change, drills kill workers at such points, with the tiny agent server
 class TestKilledWorkerOfAConversation:
     """The same with the real agent server."""
 

@@ -12,10 +12,10 @@ from tests.services.directories import REPOSITORY
 
 SEED = 20261120
 # At night it lasts twenty minutes.
-SECONDS = 40
-OPERATIONS = 350
+SECONDS = 25
+OPERATIONS = 220
 # Those that failed don't count.
-FAULTS = 14
+FAULTS = 8
 
 
 @pytest.mark.timeout(1500)

@@ -60,6 +60,6 @@ def _die(runner: Runner, death: Death) -> bool:
 
 
 def spread(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """The first, the last, and as many between them, equally far apart."""
-    last = len(points) - 1
-    return [points[round(number * last / (most - 1))] for number in range(most)] if last >= most else points
+    """The middle of each of so many equal parts: what comes before the first write, or after the last, breaks least."""
+    middles = ((2 * number + 1) * len(points) // (2 * most) for number in range(most))
+    return [points[middle] for middle in middles] if len(points) > most else points

@@ -124,6 +124,6 @@ def _restart(runner: Runner, dead: Sequence[str]) -> None:
     runner.hold()
     for process in dead:
         runner.start_process(process)
-    runner.await_agreement()
+    runner.await_agreement(closely=False)
     if dead:
         runner.recoveries.append(time.monotonic() - began)

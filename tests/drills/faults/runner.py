@@ -189,10 +189,13 @@ class Runner:
 
     # --- agreement ------------------------------------------------------------------------------------------------
 
-    def await_agreement(self) -> None:
-        """Wait until the promise is kept, and what the API shows is what there is; the API must run."""
+    def await_agreement(self, *, closely: bool = True) -> None:
+        """Wait until the promise is kept, and the API, which must run, shows what there is.
+
+        A poll is enough where a close look follows, which asks the docker command.
+        """
         deadline = time.monotonic() + CONVERGENCE_SECONDS
-        while self._is_busy() or self._seen_violations(shown=True) or self.violations(shown=True):
+        while self._is_busy() or self._seen_violations(shown=True) or (closely and self.violations(shown=True)):
             assert time.monotonic() < deadline, self.violations(shown=True)
             time.sleep(POLL_SECONDS)
 
@@ -241,7 +244,7 @@ class Runner:
             left = session.exec(select(Sandbox.id).where(Sandbox.desired != Desired.DELETED)).all()
         for sandbox_id in left:
             self.client.delete(sandbox_id)
-        self.await_agreement()
+        self.await_agreement(closely=False)
         tables = (
             PendingMessage,
             Event,
