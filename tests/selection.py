@@ -30,23 +30,30 @@ from tests.stages.statements import read_choice, runs_on_postgresql
 
 # --- what is left out ------------------------------------------------------------------------------------------------
 
-# Left out of `make unit`: tests of tests and of deployment, which start a process each, and sweeps over all operations.
+# Left out of `make unit`: tests of tests, of deployment and of a real broker, which start processes, and sweeps over
+# all operations.
 NOT_IN_THE_INNER_LOOP = (
+    "tests/api/test_app.py",
     "tests/api/test_bad_input.py",
     "tests/api/test_hostile_requests.py",
     "tests/api/test_schemathesis.py",
+    "tests/api/test_subscription.py",
     "tests/bench/",
+    "tests/contract/defects/test_workers.py",
     "tests/deploy/",
     "tests/drills/",
     "tests/services/",
+    "tests/shared/cli/test_broker.py",
     "tests/shared/cli/test_migrate.py",
     "tests/shared/test_instruments.py",
+    "tests/shared/test_lost_connections.py",
     "tests/shared/test_migrations.py",
     "tests/stages/",
     "tests/test_selection.py",
     "tests/test_suite.py",
     "tests/worker/test_converge_properties.py",
     "tests/worker/test_gathered_events.py",
+    "tests/worker/test_interleavings.py",
 )
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)

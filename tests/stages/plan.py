@@ -80,8 +80,8 @@ INTEGRATION: Groups = [
     [select("integration", "-m", "real", "--ignore=tests/clients", "--ignore=tests/browser", *WAITING)],
 ]
 CI: Groups = [
-    [LINT_STAGE, IMAGES_STAGE],
-    [without_engine(select("unit", "-m", "unit", *PROCESSES))],
+    # The first two keep one core busy at most, and need nothing of the third.
+    [LINT_STAGE, IMAGES_STAGE, without_engine(select("unit", "-m", "unit", *PROCESSES))],
     [select("real", "-m", "real", *WAITING)],
     [select("drills", "-m", "drill", *ALONE)],
     [select("chaos", "-m", "chaos", *ALONE)],
