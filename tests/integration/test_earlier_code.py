@@ -174,12 +174,12 @@ def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, C
         with load_on(earlier) as before:
             go_on(before, 1)
             assert "schema_migrated" in run_command_line(REPOSITORY, "migrate", environment=today.environment)
-            go_on(before, 2)
+            go_on(before, 1)
             today.start()
             after = stack.enter_context(load_on(today))
-            go_on([*before, *after], 3)
+            go_on([*before, *after], 2)
         earlier.stop()
-        go_on(after, 2)
+        go_on(after, 1)
 
     assert [failure for load in (*before, *after) for failure in load.failures] == []
     assert engine.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", f"aw-{kept}") == container
