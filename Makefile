@@ -25,11 +25,11 @@ demo: ## While `make run` runs: one conversation with a scripted model, live
 	@deploy/setup
 	@exec .venv/bin/python -m deploy.demo
 
-test: ## Run all tests, as continuous integration does: lint, unit tests, real parts, drills, chaos (18 minutes)
+test: ## Run all tests, as continuous integration does: lint, unit tests, real parts, drills, chaos (16 minutes)
 	@deploy/setup test
 	@exec .venv/bin/python -m tests.stages ci
 
-unit: ## Run the tests that need no engine, on SQLite (2 minutes)
+unit: ## Run the tests that need no engine, on SQLite (a minute and a half)
 	@deploy/setup unit
 	@exec .venv/bin/python -m tests.stages unit
 
