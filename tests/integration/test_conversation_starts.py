@@ -69,13 +69,10 @@ class TestStarts:
         assert inside(f"grep -rIl {TOKEN} / --exclude-dir=proc --exclude-dir=sys 2>/dev/null; true") == ""
         assert TOKEN not in engine.docker("logs", container) + engine.docker("inspect", container) + service.log()
 
+    @pytest.mark.nightly  # for a change, tests of the worker's clones show it with git and a shell
     @pytest.mark.parametrize(
         ("repository", "reason", "words"),
-        [
-            # For a change, tests of the worker's clones show it with git and a shell.
-            pytest.param("acme/nowhere", "clone_failed", "acme/nowhere", marks=pytest.mark.nightly),
-            ("acme/broken", "setup_script_failed", "no such luck"),
-        ],
+        [("acme/nowhere", "clone_failed", "acme/nowhere"), ("acme/broken", "setup_script_failed", "no such luck")],
     )
     def test_start_that_fails_says_why_and_leaves_nothing(
         self, settled: Client, service: Deployment, engine: PrivateEngine, repository: str, reason: str, words: str

@@ -177,7 +177,7 @@ def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, C
             go_on(before, 1)
             today.start()
             after = stack.enter_context(load_on(today))
-            go_on([*before, *after], 2)
+            go_on([*before, *after], 1)
         earlier.stop()
         go_on(after, 1)
 

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import effort
 from tests.services.directories import REPOSITORY
 from tests.services.engine import TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
@@ -21,13 +22,16 @@ from tests.waiting import eventually
 # Not one that `make run` would build for itself.
 IMAGE = "rolling-restart/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
-PROCESSES = ("worker.1", "worker.2", "web.1", "web.2")
+# Of each kind: of two, one goes on while the other one restarts; with one, requests and jobs wait for it.
+COUNT = effort.choose(quick=1, change=1, thorough=2)
+PROCESSES = tuple(f"{kind}.{number + 1}" for kind in ("worker", "web") for number in range(COUNT))
 
 
 @pytest.fixture
 def supervised(engine: PrivateEngine) -> Iterator[SupervisedService]:
     engine.docker("tag", TINY_IMAGE, IMAGE)
-    with running_supervised(engine, AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as supervised:
+    processes = (f"web={COUNT}", f"worker={COUNT}", "flower=0")
+    with running_supervised(engine, *processes, AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as supervised:
         yield supervised
 
 

@@ -181,6 +181,7 @@ def test_worker_that_dies_after_a_claim_is_followed_by_one_that_goes_on(service:
         alice.await_sandbox(sandbox_id, "RUNNING")
 
 
+@pytest.mark.nightly  # for a change, `tests.worker.test_deferred_init` shows the real one, and others here a small one
 def test_real_agent_server_waits_and_converses(
     installed: Deployment, model: ScriptedModel, engine: PrivateEngine
 ) -> None:

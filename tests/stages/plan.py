@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
-# Tests wait a third of their time: two processes for each of two cores.
-PROCESSES = ("-n", "4", "--dist", "worksteal")
+# Tests wait a little: a third process has work for two cores while they do. A fourth costs more to begin than it saves.
+PROCESSES = ("-n", "3", "--dist", "worksteal")
 # Processes that start and stop keep two cores busy: with four at a time, tests run into their time limits. Tests that
 # share a heavy fixture stay in one process.
 WAITING = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")

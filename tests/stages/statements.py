@@ -1,6 +1,6 @@
 """Which tests of a change run on PostgreSQL, too: those without which some statement would not be sent to it.
 
-Tests of `tests/shared` run on both databases. What is above the store differs between databases by the statements that
+Tests of the store run on both databases. What is above it differs between databases by the statements that
 it sends alone: a test there that sends none of its own runs on SQLite, and on PostgreSQL at night. This records what
 the tests of a run send:
 
@@ -27,7 +27,7 @@ import pytest
 from tests.kinds import DATABASE_PARAMETER
 
 KEPT = Path(__file__).with_name("postgresql.json")
-BOTH = ("tests/shared/", "tests/deploy/")
+BOTH = ("tests/shared/store/", "tests/shared/test_", "tests/deploy/")
 # Statements that differ in these alone are one: the numbers of parameters, and how many values a list has.
 PARAMETER = re.compile(r"%\((\w+?)(_\d+)*\)s")
 LIST = re.compile(r"\((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\)(, \((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\))*")

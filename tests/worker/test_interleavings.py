@@ -53,7 +53,7 @@ SEEN_HERE = [
     "the answer is for the wish before",
     "nobody is woken",
 ]
-SHARDS, POSTGRES_SHARDS = range(effort.choose(quick=1, change=3, thorough=20)), range(1)
+SHARDS, POSTGRES_SHARDS = range(effort.choose(quick=1, change=2, thorough=20)), range(1)
 # The first of these lives by which a wrong worker is noticed is among the first thousand.
 LIVES_OF_MUTANTS = range(1000)
 INSTALLATION = "test-installation"
