@@ -66,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--database",
         choices=[*DATABASES, "both"],
         default="both",
-        help="which databases to test; both: what is above the store mostly on SQLite, real tests and drills on one",
+        help="which databases to test; both: what is above the store mostly on SQLite, drills there, real tests on one",
     )
     group.addoption("--quick", action="store_true", help="leave out what starts processes or tries many examples")
     group.addoption("--thorough", action="store_true", help="both databases everywhere, more and random examples")
@@ -149,7 +149,10 @@ def _wanted(name: str, variants: list[pytest.Item], database: str, *, thorough: 
         return {None, *DATABASES}
     if name.startswith(POSTGRESQL_FOR_A_CHANGE):
         return {"postgresql"}
-    if kind_of(variants[0]) in ("real", "drill"):
+    kind = kind_of(variants[0])
+    if kind == "drill":  # on one, operations are recorded once and installations made once for all drills
+        return {None, "sqlite"}
+    if kind == "real":
         return {there[zlib.crc32(name.encode()) % len(there)]}
     return {None, *DATABASES} if runs_on_postgresql(name, read_choice()) else {None, "sqlite"}
 

@@ -85,8 +85,8 @@ CI: Groups = [
     # The first two keep one core busy at most, and need nothing of the third.
     [LINT_STAGE, IMAGES_STAGE, without_engine(select("unit", "-m", "unit", *PROCESSES))],
     [select("real", "-m", "real", *WAITING)],
-    [select("drills", "-m", "drill", *ALONE)],
-    [select("chaos", "-m", "chaos", *BOTH)],
+    [select("drills", "-m", "drill", "tests/drills", *ALONE)],
+    [select("chaos", "-m", "chaos", "tests/drills", *BOTH)],
 ]
 
 
@@ -149,7 +149,7 @@ def nightly() -> dict[str, Groups]:
         "unit": _all_units(),
         "random": _thorough("random", *RANDOM, *PROCESSES),
         "real": _thorough("real", "-m", "real", *WAITING),
-        "points": _thorough("points", "-m", "drill", *ALONE),
+        "points": _thorough("points", "-m", "drill", "tests/drills", *ALONE),
         **_all_pairs(),
         "chaos-sqlite": _chaos("sqlite"),
         "chaos-postgresql": _chaos("postgresql"),

@@ -11,7 +11,7 @@ from tests.services import processes
 from tests.services.directories import REPOSITORY
 
 SEED = 20261120
-# One round. At night it lasts twenty minutes.
+# A round, and another one where a client has not done all that clients do. At night it lasts twenty minutes.
 SECONDS = 20
 OPERATIONS = 80
 # Those that failed don't count.
