@@ -25,15 +25,15 @@ demo: ## While `make run` runs: one conversation with a scripted model, live
 	@deploy/setup
 	@exec .venv/bin/python -m deploy.demo
 
-test: ## Run all tests, as continuous integration does: lint, unit tests, real parts, drills, chaos (16 minutes)
+test: ## Run all tests, as continuous integration does: lint, unit tests, real parts, drills, chaos (13 minutes)
 	@deploy/setup test
 	@exec .venv/bin/python -m tests.stages ci
 
-unit: ## Run the tests that need no engine, on SQLite (a minute and a half)
+unit: ## Run the tests that need no engine, on SQLite (a minute and a quarter)
 	@deploy/setup unit
 	@exec .venv/bin/python -m tests.stages unit
 
-integration: ## Run the tests of real engines, sandboxes and processes
+integration: ## Run the tests of real engines, sandboxes and processes (5 minutes)
 	@deploy/setup test
 	@exec .venv/bin/python -m tests.stages integration
 
