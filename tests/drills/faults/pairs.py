@@ -34,7 +34,8 @@ from tests.services.registry import running_registry
 from tests.services.stores import PostgresStores, SqliteStores, Stores
 from tests.services.valkey import running_valkey
 
-WIDTH = 4
+# As many as the drills have: what is killed waits most of the time.
+WIDTH = 6
 WISHES = ("start", "pause", "resume", "delete")
 
 EXPLANATION = (
