@@ -107,7 +107,7 @@ AZURE = [
 def _cloud(asked: Asked, workspace: str) -> Answer:
     """The first workspace has five repositories, the second none, the third two."""
     names = {"acme": NAMES[:5], "gamma": NAMES[5:]}.get(workspace, [])
-    found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'))
+    found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'), re.DOTALL)
     assert found
     repositories = [
         {
@@ -124,7 +124,7 @@ def _cloud(asked: Asked, workspace: str) -> Answer:
 
 
 def _cloud_branches(asked: Asked) -> Answer:
-    found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'))
+    found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'), re.DOTALL)
     assert found
     return named(asked, [item for item in CLOUD_BRANCHES if found[1] in str(item["name"])])
 

@@ -56,9 +56,9 @@ def graphql(asked: Asked) -> Answer:
 
 
 def search_github(asked: Asked) -> Answer:
-    word, *rest = asked.query["q"].split()
-    found = [item for item in GITHUB if word in str(item["full_name"])]
-    assert rest[:2] == ["in:name", "fork:true"]
+    words, qualifiers, _ = asked.query["q"].rpartition(" in:name fork:true")
+    assert qualifiers
+    found = [item for item in GITHUB if all(word in str(item["full_name"]) for word in words.split())]
     return linked(asked, found, "per_page", "items")
 
 

@@ -62,6 +62,14 @@ def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provid
     assert walk(user, "repositories", provider=provider, query="nothing", limit=2) == []
 
 
+@pytest.mark.parametrize("query", ["API version", "two\nlines", "%25N%09", 'a "quoted" word', "acme/", "\U000bcb2c"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_any_text_is_searched_for(connect: Ask, ask: Ask, user: Person, provider: str, query: str) -> None:
+    connect(user, provider)
+    for path, more in (("repositories", {}), ("branches", {"repository": "acme/app"})):
+        assert ask(user, path, provider=provider, query=query, **more).status_code == 200
+
+
 @pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"gitlab", "forgejo"}))
 def test_installations_are_listed(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
     connect(user, provider)
