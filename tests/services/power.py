@@ -1,7 +1,9 @@
 """Power loss: an engine and all that runs on it end at once, with no chance to say anything."""
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,11 +15,20 @@ PROCESSES = Path("/proc")
 
 
 def cut_power(engine: PrivateEngine) -> None:
-    """Kill the engine's daemon, its containerd and shims, and every process in its containers."""
+    """Kill the engine's daemon, its containerd and shims, and every process in its containers; forget its memory."""
     home = str(engine.data.parent)
     containers = {folder.name for folder in (engine.data / "containers").glob("*")}
     engine.kill()
     eventually(lambda: not _kill(home, containers), deadline_seconds=20)
+    _forget(engine.data.with_name("exec"))
+
+
+def _forget(memory: Path) -> None:
+    """Remove what a machine has in `/run`, in memory: a container whose shim left its folder there can't be started."""
+    mounts = (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
+    for mount in [mount for mount in mounts if mount.startswith(f"{memory}/")]:
+        subprocess.run(["umount", "--lazy", mount], check=True)
+    shutil.rmtree(memory)
 
 
 def _kill(home: str, containers: set[str]) -> list[int]:
