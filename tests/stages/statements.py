@@ -1,8 +1,8 @@
 """Which tests of a change run on PostgreSQL, too: those without which some statement would not be sent to it.
 
-Tests of the store run on both databases. What is above it differs between databases by the statements that
-it sends alone: a test there that sends none of its own runs on SQLite, and on PostgreSQL at night. This records what
-the tests of a run send:
+Tests of the store, of what all parts share and of deployment run on both databases (`BOTH`). What is above the store
+differs between databases by the statements that it sends alone: a test there that sends none of its own runs on SQLite,
+and on PostgreSQL at night. This records what the tests of a run send:
 
     pytest -m unit --database postgresql --thorough -p tests.stages.statements --statements DIRECTORY
 
