@@ -1,15 +1,19 @@
 """What an engine does for us, in our own words: no Docker type leaves `worker.engine`.
 
 EngineError
-├── EngineUnavailable   it does not answer: nothing can be said or done now
+├── EngineUnavailable   nothing can be said or done now: try again later
+│   └── EngineFailing   it answers, with an error of its own (5xx)
 ├── ImageMissing        it has no such image
-└── EngineRefused       it said no; its words say why
+└── EngineRefused       it said no to this request (4xx); its words say why
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+# The longest wait for an engine's answer to a change, in seconds. The change may be made all the same.
+ACT_SECONDS = 10
 
 
 class ContainerState(StrEnum):
@@ -73,7 +77,11 @@ class EngineError(Exception):
 
 
 class EngineUnavailable(EngineError):
-    """The engine does not answer."""
+    """The engine does not answer: a node in trouble, not a failed request."""
+
+
+class EngineFailing(EngineUnavailable):
+    """The engine answers with an error of its own (5xx), whatever it was asked."""
 
 
 class ImageMissing(EngineError):
@@ -81,7 +89,7 @@ class ImageMissing(EngineError):
 
 
 class EngineRefused(EngineError):
-    """The engine answered that it will not or can not."""
+    """The engine answered that this request can not be carried out, now or later."""
 
 
 class Engine(Protocol):
@@ -96,15 +104,18 @@ class Engine(Protocol):
     def observe(self, name: str) -> Observed:
         """What is there of the sandbox whose container and volume have this name."""
 
-    def create(self, request: ContainerRequest) -> None:
+    def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         """Create the container and its volume; adopt one of that name with our labels, replace any other.
+
+        Args:
+            seconds: the longest that the engine may take for an answer. One that copies images needs more than others.
 
         Raises:
             ImageMissing: pull it first.
         """
 
     def pull(self, image: str) -> None:
-        """Fetch an image, however long it takes.
+        """Fetch an image, for as long as it makes progress.
 
         Raises:
             ImageMissing: no registry that can be reached has it.

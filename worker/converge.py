@@ -15,13 +15,13 @@ from shared.states import Desired, Reason, Status
 from shared.store import sandboxes, wishes
 from shared.store.sandboxes import WishAsFound
 from worker.agent_server_errors import AgentServerError, WrongServer
-from worker.containers import EngineRefused, ImageMissing, Observed
+from worker.containers import EngineRefused, EngineUnavailable, ImageMissing, Observed
 from worker.handing_on import hand_on
 from worker.health_wait import HealthWait
 from worker.parts import Parts
 from worker.plan import SETTLING, Step, plan
-from worker.settling import Settlement
-from worker.steps import Steps
+from worker.settling import DEFECT, Settlement
+from worker.steps import Overtaken, Steps
 from worker.turns import TryAgain, take_turns
 
 log = structlog.get_logger()
@@ -43,6 +43,8 @@ ANSWERED = col(Sandbox.generation) == col(Sandbox.observed_generation)
 ANSWERS = frozenset({Step.SETTLE_RUNNING, Step.SETTLE_PAUSED})
 # What one engine refuses, another may do.
 MOVABLE = frozenset({Step.CREATE, Step.START})
+# What brings a sandbox to rest, or away: else it would go on to cost what its owner has ended.
+ENDING = frozenset({Step.FREEZE, Step.STOP, Step.REMOVE})
 
 
 def converge(parts: Parts, sandbox_id: str) -> None:
@@ -83,8 +85,8 @@ class Convergence:
         """Step until settled.
 
         Raises:
-            TryAgain: the engine refused a step, and the next attempt may fare better; or this was to be a glance only,
-                and there is more to do.
+            TryAgain: the engine refused a step or is in trouble, and the next attempt may fare better; or this was to
+                be a glance only, and there is more to do.
             LeaseLost: another worker owns the sandbox now.
         """
         try:
@@ -95,7 +97,18 @@ class Convergence:
             raise
 
     def _run(self) -> None:
+        try:
+            self._step_until_settled()
+        except EngineUnavailable as error:
+            words = f"the engine can't do it now and is asked again: {error}"
+            self._settlement.explain(Reason.ENGINE_ERROR, words)
+            # The desired state stands for as long as the engine is in trouble: attempts are counted for the backoff
+            # only, and leave one for a refusal.
+            raise TryAgain(words, counts=self._sandbox.attempt < self._parts.settings.most_attempts - 2) from None
+
+    def _step_until_settled(self) -> None:
         while self._sandbox.status != Status.DELETED:
+            self._parts.keeper.mark_progress(Sandbox, self._sandbox)
             observed = self._steps.observe()
             try:
                 step = self._plan(observed)
@@ -120,14 +133,16 @@ class Convergence:
                 return
 
     def give_up(self) -> None:
-        """Say that a defect of ours is in the way. A delete is tried for ever.
+        """Say that a defect of ours is in the way. Only a start or a resume ends by it.
 
         Raises:
-            TryAgain: the sandbox is to be deleted.
+            TryAgain: the sandbox is to be paused, stopped or deleted.
         """
-        if self._sandbox.desired == Desired.DELETED:
-            raise TryAgain("a delete never gives up")
-        self._settlement.give_up()
+        if self._sandbox.desired == Desired.RUNNING:
+            self._settlement.give_up()
+            return
+        self._settlement.explain(Reason.INTERNAL_ERROR, DEFECT)
+        raise TryAgain("a pause, a stop or a delete never gives up")
 
     def _answer(self, step: Step, observed: Observed) -> bool:
         """Settle by a write that shows the wish it answers, too: that spares the look before it. False: overtaken."""
@@ -194,6 +209,12 @@ class Convergence:
         self._stepped = True
         try:
             self._steps.take(step, observed)
+        except Overtaken:
+            return True
+        except EngineUnavailable as error:
+            if step in MOVABLE and hand_on(self._parts, self._sandbox, str(error)):
+                return False
+            raise
         except (AgentServerError, ImageMissing, EngineRefused) as error:
             return self._bear(step, error, observed)
         if self._taken > MOST_STEPS:
@@ -219,9 +240,10 @@ class Convergence:
         return False
 
     def _tolerate(self, step: Step, words: str, observed: Observed) -> bool:
-        """Take a refusal for a bad moment until there were too many of them; a delete never gives up."""
+        """Take a refusal for a bad moment until there were too many of them. What ends something never gives up."""
         last = self._sandbox.attempt + 1 >= self._parts.settings.most_attempts
-        if not last or self._sandbox.desired == Desired.DELETED:
+        if not last or step in ENDING:
+            self._settlement.explain(Reason.ENGINE_ERROR, f"{step} is tried again: {words}")
             raise TryAgain(f"{step}: {words}")
         self._settlement.fail(STEP_REASONS.get(step, Reason.ENGINE_ERROR), words, observed)
         return False

@@ -1,7 +1,5 @@
 """The Docker Engine. The only file that imports `docker`; each thread has a client of its own."""
 
-import io
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,14 +13,18 @@ from docker.types import LogConfig
 
 from shared import failpoints
 from worker.containers import (
+    ACT_SECONDS,
     ContainerRequest,
     ContainerState,
+    EngineError,
+    EngineFailing,
     EngineRefused,
     EngineUnavailable,
     ImageMissing,
     Listed,
     Observed,
 )
+from worker.engine_formats import STATES, pack_file, read_observed
 from worker.own_doings import OwnDoings
 
 INSTALLATION_LABEL = "agent-workspace.installation"
@@ -30,20 +32,15 @@ SANDBOX_LABEL = "agent-workspace.sandbox"
 # The sandbox's files: everything below it outlives the container.
 WORKSPACE = "/workspace"
 
-CALL_SECONDS = 60
-PULL_SECONDS = 1800
+# The longest waits for an answer, in seconds: to a question about one thing, to one about all, for the next line of a
+# pull's progress, and for the next event before the stream of events is opened anew.
+READ_SECONDS = 5
+LIST_SECONDS = 30
+PULL_SECONDS = 300
+FOLLOW_SECONDS = 60
 NOT_MODIFIED, CONFLICT = 304, 409
 SERVER_ERROR = 500
 
-STATES = {
-    "created": ContainerState.CREATED,
-    "running": ContainerState.RUNNING,
-    "restarting": ContainerState.RUNNING,
-    "paused": ContainerState.FROZEN,
-    "exited": ContainerState.EXITED,
-    "removing": ContainerState.REMOVING,
-    "dead": ContainerState.DEAD,
-}
 # What happens to a container that may change what we know of it.
 EVENTS = ["start", "die", "oom", "pause", "unpause", "destroy"]
 
@@ -63,7 +60,7 @@ class DockerEngine:
     def read_id(self) -> str:
         """The engine's id and data root (Docker's `GET /info`): older engines of one machine share their id."""
         with _translated():
-            found = self._api().info()
+            found = self._api(LIST_SECONDS).info()
         return f"{found['ID']} {found['DockerRootDir']}"
 
     def observe(self, name: str) -> Observed:
@@ -73,17 +70,17 @@ class DockerEngine:
                 found = self._api().inspect_container(name)
             except NotFound:
                 return Observed(ContainerState.ABSENT, leftovers=self._has_volume(name))
-        return _observed(found)
+        return read_observed(found)
 
-    def create(self, request: ContainerRequest) -> None:
+    def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         """Create, adopt or replace the container."""
         with _translated():
             try:
-                self._create(request)
+                self._create(request, seconds)
             except APIError as error:
                 if error.status_code != CONFLICT:
                     raise
-                self._adopt_or_replace(request)
+                self._adopt_or_replace(request, seconds)
 
     @failpoints.watched("engine.pull")
     def pull(self, image: str) -> None:
@@ -91,13 +88,17 @@ class DockerEngine:
         repository, _, tag = image.partition("@") if "@" in image else image.rpartition(":")
         if not repository or "/" in tag:
             repository, tag = image, "latest"
-        client = self._connect(timeout=PULL_SECONDS)
+        client = self._connect(PULL_SECONDS)
         try:
             with _translated():
                 # What goes wrong once it has begun is told in the midst of its progress.
                 for told in client.pull(repository, tag=tag, stream=True, decode=True):
                     if "error" in told:
                         raise EngineRefused(told["error"][:500])
+        except EngineFailing as error:
+            # So it answers where a registry can't be reached, too. An engine in trouble fails at any question.
+            self.find_image(image)
+            raise ImageMissing(str(error)) from None
         except EngineRefused as error:
             raise ImageMissing(str(error)) from None
         finally:
@@ -115,27 +116,27 @@ class DockerEngine:
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into the container."""
         with _translated():
-            self._api().put_archive(name, "/", _archive(path.lstrip("/"), content))
+            self._api(ACT_SECONDS).put_archive(name, "/", pack_file(path.lstrip("/"), content))
 
     @failpoints.watched("engine.start")
     def start(self, name: str) -> None:
         """Start the container."""
         with _translated(), _already(), self._own.expecting(name, "start"):
-            self._api().start(name)
+            self._api(ACT_SECONDS).start(name)
 
     @failpoints.watched("engine.freeze")
     def freeze(self, name: str) -> None:
         """Freeze the container."""
         with _translated(), _already(), self._own.expecting(name, "pause"):
-            self._api().pause(name)
+            self._api(ACT_SECONDS).pause(name)
 
     @failpoints.watched("engine.unfreeze")
     def unfreeze(self, name: str) -> None:
         """Unfreeze the container."""
         try:
             with _translated(), _already(), self._own.expecting(name, "unpause"):
-                self._api().unpause(name)
-        except EngineRefused:
+                self._api(ACT_SECONDS).unpause(name)
+        except EngineFailing:
             # "Not paused" is a 500, told apart from a real one by its words only, or by looking.
             if self.observe(name).state == ContainerState.FROZEN:
                 raise
@@ -144,13 +145,14 @@ class DockerEngine:
     def stop(self, name: str, seconds: int) -> None:
         """Stop the container."""
         with _translated(), _already():
-            self._api().stop(name, timeout=seconds)
+            # The client waits for the container's grace as well.
+            self._api(ACT_SECONDS).stop(name, timeout=seconds)
 
     @failpoints.watched("engine.discard")
     def discard(self, name: str) -> None:
         """Remove the container."""
         with _translated(), _already():
-            self._api().remove_container(name, force=True, v=True)
+            self._api(ACT_SECONDS).remove_container(name, force=True, v=True)
 
     def remove(self, name: str) -> None:
         """Remove the container and its volume."""
@@ -170,7 +172,7 @@ class DockerEngine:
         """Every container of this installation."""
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
         with _translated():
-            found = self._api().containers(all=True, filters=wanted)
+            found = self._api(LIST_SECONDS).containers(all=True, filters=wanted)
         return [
             Listed(item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"], item["ImageID"])
             for item in found
@@ -181,13 +183,13 @@ class DockerEngine:
         """Every volume of this installation."""
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
         with _translated():
-            found = self._api().volumes(filters=wanted)
+            found = self._api(LIST_SECONDS).volumes(filters=wanted)
         return [item["Name"] for item in found.get("Volumes") or []]
 
     def follow(self, installation: str) -> Iterator[str]:
         """The names of containers as they change behind our back."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
-        client = self._api()
+        client = self._api(FOLLOW_SECONDS)
         with _translated():
             # The engine answers before it listens: what happens in between, it tells from its memory.
             self._stream = client.events(decode=True, filters=wanted, since=int(time.time()))
@@ -207,11 +209,13 @@ class DockerEngine:
                 if not self._own.are_told(name, event["Action"]):
                     yield name
 
-    def _api(self) -> APIClient:
+    def _api(self, seconds: int = READ_SECONDS) -> APIClient:
+        """This thread's client, which waits so long for the next answer."""
         client: APIClient | None = getattr(self._local, "client", None)
         if client is None:
-            client = self._local.client = self._connect(timeout=CALL_SECONDS)
+            client = self._local.client = self._connect(READ_SECONDS)
             self._clients.append(client)
+        client.timeout = seconds
         return client
 
     def _connect(self, timeout: int) -> APIClient:
@@ -227,8 +231,8 @@ class DockerEngine:
             return False
         return True
 
-    def _create(self, request: ContainerRequest) -> None:
-        api = self._api()
+    def _create(self, request: ContainerRequest, seconds: int) -> None:
+        api = self._api(seconds)
         with failpoints.around("engine.create_volume"):
             api.create_volume(request.name, labels=request.labels)
         with failpoints.around("engine.create_container"):
@@ -243,17 +247,19 @@ class DockerEngine:
                 host_config=_host_config(api, request),
             )
 
-    def _adopt_or_replace(self, request: ContainerRequest) -> None:
+    def _adopt_or_replace(self, request: ContainerRequest, seconds: int) -> None:
         found = self.observe(request.name)
+        if found.state == ContainerState.ABSENT:
+            raise EngineUnavailable("the container is still being made, for a request whose answer was lost")
         if all(found.labels.get(key) == value for key, value in request.labels.items()):
             return
         self.discard(request.name)
-        self._create(request)
+        self._create(request, seconds)
 
     @failpoints.watched("engine.remove_volume")
     def _remove_volume(self, name: str) -> None:
         with _translated(), _already():
-            self._api().remove_volume(name)
+            self._api(ACT_SECONDS).remove_volume(name)
 
 
 def _host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
@@ -277,28 +283,6 @@ def _host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
     return config
 
 
-def _observed(found: dict[str, Any]) -> Observed:
-    state = found["State"]
-    published = found["NetworkSettings"].get("Ports") or {}
-    return Observed(
-        STATES[state["Status"]],
-        exit_code=state["ExitCode"],
-        oom_killed=state["OOMKilled"],
-        ports={int(port.split("/")[0]): int(to[0]["HostPort"]) for port, to in published.items() if to},
-        labels=found["Config"]["Labels"] or {},
-    )
-
-
-def _archive(path: str, content: bytes) -> bytes:
-    """A tar of one file that its container's user can read and nobody there can change."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        info = tarfile.TarInfo(path)
-        info.size, info.mode = len(content), 0o444
-        tar.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
@@ -306,7 +290,7 @@ def _translated() -> Iterator[None]:
     except NotFound as error:
         raise (ImageMissing if "image" in str(error.explanation).lower() else EngineRefused)(_words(error)) from None
     except APIError as error:
-        raise EngineRefused(_words(error)) from None
+        raise _refusal(error) from None
     except (DockerException, requests.exceptions.RequestException, OSError) as error:
         raise EngineUnavailable(type(error).__name__) from None
 
@@ -322,6 +306,13 @@ def _already() -> Iterator[None]:
     except APIError as error:
         if error.status_code not in (NOT_MODIFIED, CONFLICT) and not isinstance(error, NotFound):
             raise
+
+
+def _refusal(error: APIError) -> EngineError:
+    """An engine that fails (5xx) is in trouble whatever it is asked; one that refuses (4xx) is well."""
+    if error.status_code is not None and error.status_code >= SERVER_ERROR:
+        return EngineFailing(f"status {error.status_code}: {_words(error)}")
+    return EngineRefused(_words(error))
 
 
 def _words(error: APIError) -> str:

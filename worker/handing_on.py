@@ -7,7 +7,7 @@ from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.states import Desired
 from shared.store import relocation
-from worker.containers import ContainerState, EngineRefused
+from worker.containers import ContainerState, EngineRefused, EngineUnavailable
 from worker.parts import Parts
 from worker.sandbox_container import container_name
 
@@ -49,7 +49,7 @@ def _is_new(sandbox: Sandbox) -> bool:
 def _is_removed(parts: Parts, name: str) -> bool:
     try:
         parts.engine.remove(name)
-    except EngineRefused:
+    except (EngineRefused, EngineUnavailable):
         return False
     found = parts.engine.observe(name)
     return found.state == ContainerState.ABSENT and not found.leftovers

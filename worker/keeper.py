@@ -1,8 +1,9 @@
-"""Keeps the leases that this process holds: an action may take longer than a lease, a dead process may not."""
+"""Keeps the leases that this process holds: work may take longer than a lease, if its holder lives and gets on."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -11,8 +12,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from shared import leases
 from shared.database import Database
 from shared.errors import LeaseLost
+from shared.models import Sandbox, StartTask
 
 log = structlog.get_logger()
+
+# Longer than any single call to an engine or an agent server may take.
+STALL_SECONDS = 60.0
+# The tables whose holders say that they get on.
+MARKED = frozenset({Sandbox, StartTask})
 
 
 class LeaseKeeper:
@@ -24,6 +31,8 @@ class LeaseKeeper:
         self.seconds = seconds
         self._database = database
         self._held: dict[tuple[type[Any], str], int] = {}
+        # When the holder of each last made progress, by the process's monotonic clock.
+        self._progress: dict[tuple[type[Any], str], float] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -31,18 +40,36 @@ class LeaseKeeper:
         """Keep the lease on this row for the length of the block."""
         key = (table, row.id)
         with self._lock:
-            self._held[key] = row.fence
+            self._held[key], self._progress[key] = row.fence, monotonic()
         try:
             yield
         finally:
             self._drop(key, row.fence)
 
+    def mark_progress(self, table: type[Any], row: Any) -> None:
+        """Say that the holder of this row gets on."""
+        key = (table, row.id)
+        with self._lock:
+            if self._held.get(key) == row.fence:
+                self._progress[key] = monotonic()
+
     def renew_all(self) -> None:
         """Renew what is held. A lost lease is dropped: its holder finds out at its next write."""
+        self._drop_stalled()
         with self._lock:
             held = list(self._held.items())
         for (table, row_id), fence in held:
             self._renew(table, row_id, fence)
+
+    def _drop_stalled(self) -> None:
+        """Let the leases end whose holders make no progress, so that others get at their rows."""
+        before = monotonic() - STALL_SECONDS
+        with self._lock:
+            stalled = [(key, fence) for key, fence in self._held.items() if self._progress[key] < before]
+        for (table, row_id), fence in stalled:
+            if table in MARKED:
+                log.warning("turn_stalled", table=table.__tablename__, row=row_id, seconds=STALL_SECONDS)
+                self._drop((table, row_id), fence)
 
     def _renew(self, table: type[Any], row_id: str, fence: int) -> None:
         try:
@@ -59,4 +86,4 @@ class LeaseKeeper:
         """Let go of this claim: another thread may have claimed the row since, and holds it under its own fence."""
         with self._lock:
             if self._held.get(key) == fence:
-                del self._held[key]
+                del self._held[key], self._progress[key]

@@ -21,6 +21,7 @@ from worker.sandbox_container import container_name, exposed_urls
 log = structlog.get_logger()
 
 LOG_LINES = 30
+DEFECT = "the worker failed at it again and again; its log says how"
 
 
 class Settlement:
@@ -62,10 +63,18 @@ class Settlement:
         self._write(Fact(Status.ERROR, reason, detail))
         self._clear_up(observed)
 
+    def explain(self, reason: Reason, words: str) -> None:
+        """Say why the desired state isn't reached yet; the status stays what it is."""
+        row = self._sandbox
+        if row.generation == row.observed_generation or (row.reason, row.detail) == (reason, words):
+            return
+        kind = PauseKind(row.pause_kind) if row.pause_kind else None
+        fact = Fact(Status(row.status), reason, words, pause_kind=kind, exposed_urls=row.exposed_urls)
+        self._write(fact, answered=False)
+
     def give_up(self) -> None:
         """End in ERROR for a defect of ours. Nothing is cleared up here: that may be what fails."""
-        words = "the worker failed at it again and again; its log says how"
-        self._write(Fact(Status.ERROR, Reason.INTERNAL_ERROR, words))
+        self._write(Fact(Status.ERROR, Reason.INTERNAL_ERROR, DEFECT))
 
     def urls(self, observed: Observed) -> list[dict[str, str | int]]:
         """The URLs of what is observed."""

@@ -105,6 +105,7 @@ class ConversationStart:
             StartFailed: the sandbox was paused or deleted, or has failed.
             LeaseLost: another worker owns the task now.
         """
+        self._parts.keeper.mark_progress(StartTask, self._task)
         try:
             with self._parts.database.reading() as session:
                 task, sandbox = session.get_one(StartTask, self._task.id), self._find_sandbox(session)

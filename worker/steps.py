@@ -1,24 +1,32 @@
 """The steps that bring one sandbox on, and what a turn knows of its container and server from having taken them."""
 
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
+from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.states import Status
-from shared.store import conversations
+from shared.store import conversations, sandboxes
 from worker.agent_server_errors import AgentServerUnreachable, WrongServer
-from worker.containers import ContainerState, ImageMissing, Observed
+from worker.containers import ACT_SECONDS, ContainerState, ImageMissing, Observed
 from worker.parts import Parts
 from worker.plan import Health, Step
 from worker.sandbox_container import AGENT_SERVER, CONFIG_PATH, container_name, container_request
 from worker.sandbox_server import SandboxServer
 from worker.settling import Settlement
+from worker.watched_work import carry_out
 
 log = structlog.get_logger()
 
+MAX_CREATE_SECONDS = 40
 # Those after which the container is as the wish has it, whatever was wished of it before.
 TELLING = (Step.START, Step.STOP, Step.FREEZE, Step.UNFREEZE)
+
+
+class Overtaken(Exception):
+    """The desired state has changed while a step for the former one was being taken."""
 
 
 class Steps:
@@ -81,6 +89,8 @@ class Steps:
         Raises:
             ImageMissing: the image is nowhere.
             EngineRefused: the engine does not do it.
+            EngineUnavailable: the engine can't do it now.
+            Overtaken: the desired state has changed meanwhile.
             AgentServerError: the agent server does not.
         """
         log.info("step", sandbox=self._sandbox.id, step=step.value, generation=self._sandbox.generation)
@@ -133,12 +143,28 @@ class Steps:
             installation=self._parts.installation,
             address=self._parts.settings.node_address,
         )
+        # An engine that needs longer than the client waits is given twice the time with each attempt.
+        seconds = min(ACT_SECONDS * 2**self._sandbox.attempt, MAX_CREATE_SECONDS)
         try:
-            self._parts.engine.create(request)
+            self._parts.engine.create(request, seconds)
         except ImageMissing:
             log.info("pulling", sandbox=self._sandbox.id, image=request.image)
-            self._parts.engine.pull(request.image)
-            self._parts.engine.create(request)
+            carry_out(partial(self._parts.engine.pull, request.image), self._require_wanted)
+            self._parts.engine.create(request, seconds)
+
+    def _require_wanted(self) -> None:
+        """Show that this turn makes progress, and stop it if it is for nothing by now.
+
+        Raises:
+            Overtaken: the desired state has changed.
+            LeaseLost: another worker owns the sandbox.
+        """
+        self._parts.keeper.mark_progress(Sandbox, self._sandbox)
+        newer = sandboxes.find_wish(self._parts.database, self._sandbox.id, self._sandbox.fence)
+        if newer is None:
+            raise LeaseLost(f"sandbox {self._sandbox.id}")
+        if newer.generation != self._sandbox.generation:
+            raise Overtaken
 
     def _part_well(self, observed: Observed) -> None:
         """Let the agent server send what it still has before its container goes: best effort."""

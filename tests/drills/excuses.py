@@ -20,6 +20,18 @@ TOUCHES: Mapping[Reason, frozenset[str]] = {
     Reason.START_FAILED: frozenset({"container removed"}),
     Reason.ENGINE_ERROR: frozenset({"container removed"}),
 }
+# An engine that is in trouble, whatever its trouble, ends nothing: it is asked again until it is well.
+ANSWERS = frozenset(
+    {
+        "reads fail",
+        "everything fails",
+        "answers fail",
+        "answers dropped",
+        "answers cut",
+        "answers late",
+        "answers swallowed",
+    }
+)
 ENGINE = frozenset({"engine restarted", "engine killed", "node power lost", "machine power lost"})
 SILENCE = frozenset(
     {
@@ -36,11 +48,8 @@ SILENCE = frozenset(
 # By what happened to a part that any sandbox may need.
 TROUBLES: Mapping[Reason, frozenset[str]] = {
     Reason.EXIT_CODE: ENGINE,
-    Reason.NODE_LOST: ENGINE | SILENCE | {"disk full"},
+    Reason.NODE_LOST: ENGINE | SILENCE | ANSWERS | {"disk full"},
     Reason.IMAGE_PULL_FAILED: ENGINE | {"pull fails", "pull slow", "disk full"},
-    Reason.CREATE_FAILED: ENGINE | {"disk full", "engine stalled"},
-    Reason.START_FAILED: ENGINE | {"disk full", "engine stalled"},
-    Reason.ENGINE_ERROR: ENGINE | {"disk full", "engine stalled"},
     Reason.HEALTH_TIMEOUT: ENGINE | {"engine stalled", "disk full"},
 }
 # A fault is over before its last consequence is.

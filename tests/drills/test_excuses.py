@@ -52,6 +52,9 @@ def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, inflicted: Inflicte
         (sandbox(), fault("process killed", subject="api-1", node="")),
         (sandbox(), fault(ended=WISHED_AT - ECHO_SECONDS - 1)),
         (sandbox(), fault("pull slow", node=None)),
+        # An engine in trouble is asked again.
+        (sandbox(Reason.CREATE_FAILED), fault("writes fail")),
+        (sandbox(Reason.ENGINE_ERROR), fault("disk full")),
         (sandbox(None), fault()),
     ],
 )

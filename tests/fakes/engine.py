@@ -15,8 +15,10 @@ import httpx
 from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
 from worker.containers import (
+    ACT_SECONDS,
     ContainerRequest,
     ContainerState,
+    EngineFailing,
     EngineRefused,
     EngineUnavailable,
     ImageMissing,
@@ -88,7 +90,9 @@ class FakeEngine:
         # How often somebody else's server answers at a container's address.
         self.impostors: Counter[str] = Counter()
         self.asked: Callable[[str], None] = lambda _name: None
+        # How often a verb is refused (4xx), and how often the engine fails at it (5xx).
         self.refuse: dict[str, int] = {}
+        self.fail: dict[str, int] = {}
         self.down = False
         # The agent servers by container; what they keep is on the volume.
         self.servers: dict[str, FakeAgentServer] = {}
@@ -119,7 +123,7 @@ class FakeEngine:
                 labels=dict(found.request.labels),
             )
 
-    def create(self, request: ContainerRequest) -> None:
+    def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         self._enter("create", request.name)
         with self._lock:
             self.volumes.setdefault(request.name, request.labels)
@@ -261,6 +265,9 @@ class FakeEngine:
         if self.refuse.get(verb, 0) > 0:
             self.refuse[verb] -= 1
             raise EngineRefused(f"{verb} refused")
+        if self.fail.get(verb, 0) > 0:
+            self.fail[verb] -= 1
+            raise EngineFailing(f"status 500: {verb} failed")
 
     def _get(self, name: str) -> FakeContainer:
         if name not in self.containers:

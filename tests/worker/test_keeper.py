@@ -13,7 +13,7 @@ from shared.clock import now
 from shared.database import Database
 from shared.models import Sandbox
 from tests.factories import Person, make_sandbox
-from worker.keeper import LeaseKeeper
+from worker.keeper import STALL_SECONDS, LeaseKeeper
 
 HOUR = timedelta(hours=1)
 
@@ -78,6 +78,23 @@ def test_lease_is_let_go_when_the_work_fails(database: Database, keeper: LeaseKe
         raise RuntimeError
     keeper.renew_all()
     assert not is_renewed(database, sandbox_id)
+
+
+def test_lease_of_a_holder_without_progress_ends(
+    database: Database, keeper: LeaseKeeper, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 1000.0
+    monkeypatch.setattr("worker.keeper.monotonic", lambda: seconds)
+    row = claim(database, sandbox_id)
+    with keeper.holding(Sandbox, row):
+        seconds += STALL_SECONDS
+        keeper.mark_progress(Sandbox, row)
+        seconds += STALL_SECONDS
+        keeper.renew_all()
+        assert is_renewed(database, sandbox_id)
+        seconds += 1
+        keeper.renew_all()
+        assert keeper._held == {}
 
 
 def test_lost_lease_is_dropped(database: Database, keeper: LeaseKeeper, sandbox_id: str) -> None:

@@ -119,7 +119,7 @@ def test_engine_that_is_away_is_asked_again(parts: Parts, user: Person, engine: 
     engine.down = True
     looked(parts, sandbox_id)
     found = row(parts, Sandbox, sandbox_id)
-    assert (found.status, found.attempt) == (Status.RUNNING, 0)
+    assert (found.status, found.reason) == (Status.RUNNING, None)
     assert found.due_at is not None
 
 

@@ -14,6 +14,7 @@ from tests.services.deployment import Deployment
 from tests.services.deployment_settings import SHORTENED
 from tests.services.directories import short_directory
 from tests.services.engine import TINY_IMAGE
+from tests.services.faulty_engine import FaultyEngine, running_faulty_engine
 from tests.services.link import Link, Network, running_network
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.private_engine import PrivateEngine, running_private_engine
@@ -56,6 +57,8 @@ class Site:
 
     service: Deployment
     engines: dict[str, PrivateEngine]
+    # What the service talks to instead of these.
+    faulty: dict[str, FaultyEngine]
     valkey: Valkey
     postgres: Postgres | None
     registry: Registry
@@ -105,11 +108,12 @@ def running_site(database: str, *, hurried: bool) -> Iterator[Site]:
         registry = stack.enter_context(running_registry(TINY_IMAGE))
         engines = {name: stack.enter_context(_engine()) for name in NODES}
         url = _make_database(directory, postgres)
-        service = _make_service(directory, url, valkey, engines, registry, SETTINGS if hurried else {})
+        faulty = {name: stack.enter_context(running_faulty_engine(engine)) for name, engine in engines.items()}
+        service = _make_service(directory, url, valkey, faulty, registry, SETTINGS if hurried else {})
         stack.callback(service.stop)
         network = stack.enter_context(running_network())
         database_links, broker_links = _link(network, directory, valkey, postgres)
-        site = Site(service, engines, valkey, postgres, registry, directory, database_links, broker_links)
+        site = Site(service, engines, faulty, valkey, postgres, registry, directory, database_links, broker_links)
         for name in (*APIS, *WORKERS):
             site.set_clock(name, 0)
             site.start_process(name)
@@ -148,7 +152,7 @@ def _make_service(
     directory: Path,
     url: str,
     valkey: Valkey,
-    engines: dict[str, PrivateEngine],
+    engines: dict[str, FaultyEngine],
     registry: Registry,
     settings: dict[str, str],
 ) -> Deployment:

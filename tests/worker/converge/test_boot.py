@@ -68,7 +68,7 @@ class TestStart:
         for _ in range(parts.settings.most_attempts + 2):
             converge(parts, sandbox_id)
         found = row(parts, sandbox_id)
-        assert (found.status, found.attempt) == (Status.STARTING, 0)
+        assert (found.status, found.reason) == (Status.STARTING, "engine_error")
         assert found.due_at is not None
         engine.down = False
         converge(parts, sandbox_id)

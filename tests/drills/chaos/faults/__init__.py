@@ -1,5 +1,15 @@
 """What the nemesis does to a site: each fault can be inflicted and healed, and says what it is and whom it hits."""
 
+from tests.drills.chaos.faults.answers import (
+    AnswersCut,
+    AnswersDropped,
+    AnswersFail,
+    AnswersLate,
+    AnswersSwallowed,
+    EverythingFails,
+    ReadsFail,
+    WritesFail,
+)
 from tests.drills.chaos.faults.containers import (
     ContainerKilled,
     ContainerPaused,
@@ -53,6 +63,14 @@ PARTS: tuple[type[Fault], ...] = (
     MachinePowerLost,
     DatabasePartitioned,
     BrokerPartitioned,
+    ReadsFail,
+    WritesFail,
+    EverythingFails,
+    AnswersFail,
+    AnswersDropped,
+    AnswersCut,
+    AnswersLate,
+    AnswersSwallowed,
 )
 # What happens to containers, behind the service's back.
 CONTAINERS: tuple[type[Fault], ...] = (

@@ -1,0 +1,108 @@
+"""A real engine whose answers are spoiled: what was acknowledged is carried out once it is well, and shown before."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
+from tests.services.engine import TINY_IMAGE
+from tests.services.faulty_engine import FaultyEngine, Trouble, Way, running_faulty_engine
+from tests.services.private_engine import PrivateEngine, running_private_engine
+from tests.services.stores import SqliteStores
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+# More often than a refusal is tried before the sandbox ends in ERROR.
+SPOILED = 6
+READS, WRITES = Trouble(Way.FAIL, writes=False), Trouble(Way.FAIL, reads=False)
+
+
+@pytest.fixture(scope="module")
+def private_engine() -> Iterator[PrivateEngine]:
+    with running_private_engine([TINY_IMAGE]) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(private_engine: PrivateEngine) -> Iterator[FaultyEngine]:
+    with running_faulty_engine(private_engine) as engine:
+        yield engine
+    private_engine.clear()
+
+
+@pytest.fixture
+def service(engine: FaultyEngine, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
+    with (
+        sqlite_stores.fresh(tmp_path) as database_url,
+        deployed(engine, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
+    ):
+        service.start()
+        yield service
+
+
+@pytest.fixture
+def alice(service: Deployment) -> Iterator[Client]:
+    with service.user("alice") as client:
+        yield client
+
+
+@pytest.fixture
+def sandbox_id(alice: Client) -> str:
+    sandbox_id = alice.start_sandbox()
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    return sandbox_id
+
+
+def told(alice: Client, sandbox_id: str) -> tuple[Any, Any]:
+    found = alice.sandbox(sandbox_id) or {}
+    return found.get("status"), found.get("reason")
+
+
+def history(alice: Client, sandbox_id: str) -> list[str]:
+    found = alice.get(f"/api/v1/sandboxes/{sandbox_id}/transitions").json()
+    return [move["to_status"] for move in found]
+
+
+def suffer(engine: FaultyEngine) -> None:
+    """Be in trouble for as long as it takes to fail so often."""
+    before = engine.spoiled.total()
+    eventually(lambda: engine.spoiled.total() >= before + SPOILED, deadline_seconds=60)
+
+
+@pytest.mark.parametrize(("trouble", "kind"), [(READS, "frozen"), (WRITES, "stopped")])
+def test_pause_is_carried_out_when_the_engine_is_well(
+    alice: Client, engine: FaultyEngine, sandbox_id: str, trouble: Trouble, kind: str
+) -> None:
+    engine.trouble = trouble
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"kind": kind}).status_code == 200
+    eventually(lambda: told(alice, sandbox_id) == ("RUNNING", "engine_error"))
+    suffer(engine)
+    assert told(alice, sandbox_id) == ("RUNNING", "engine_error")
+    engine.trouble = None
+    eventually(lambda: told(alice, sandbox_id) == ("PAUSED", None))
+    assert history(alice, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
+
+
+def test_start_is_carried_out_when_the_engine_is_well(alice: Client, engine: FaultyEngine) -> None:
+    engine.trouble = WRITES
+    sandbox_id = alice.start_sandbox()
+    suffer(engine)
+    assert told(alice, sandbox_id) == ("STARTING", "engine_error")
+    engine.trouble = None
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
+
+
+def test_lost_answer_to_a_pause_does_not_keep_a_delete(
+    alice: Client, engine: FaultyEngine, private_engine: PrivateEngine, sandbox_id: str
+) -> None:
+    engine.trouble = Trouble(Way.SWALLOW, reads=False)
+    alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause")
+    eventually(lambda: engine.spoiled.total() > 0)
+    engine.trouble = None
+    assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+    eventually(lambda: not private_engine.containers(), deadline_seconds=25)
+    eventually(lambda: not private_engine.volumes())
