@@ -10,6 +10,7 @@ from sqlmodel import col
 
 from shared.database import Database
 from shared.models import Conversation, Sandbox
+from shared.models.columns import UtcDateTime
 from shared.store.pages import Order, Page
 from shared.store.texts import LINE_END, TextList, lines
 
@@ -96,6 +97,11 @@ def _children() -> Any:
     return select(lines(ids.c.id)).scalar_subquery()
 
 
+def _time(name: str) -> Any:
+    # It would take no type from a column that follows it, and SQLite would compare texts that are written differently.
+    return bindparam(name, type_=UtcDateTime())
+
+
 _CREATED, _UPDATED = col(Conversation.created_at), col(Conversation.updated_at)
 _LIST = TextList(
     columns=(
@@ -108,10 +114,10 @@ _LIST = TextList(
     always=(col(Conversation.owner_id) == bindparam("owner_id"), col(Conversation.listed)),
     filters={
         "title_contains": func.lower(Conversation.title).like(func.lower(bindparam("title_contains")), escape="/"),
-        "created_from": bindparam("created_from") <= _CREATED,
-        "created_before": bindparam("created_before") > _CREATED,
-        "updated_from": bindparam("updated_from") <= _UPDATED,
-        "updated_before": bindparam("updated_before") > _UPDATED,
+        "created_from": _time("created_from") <= _CREATED,
+        "created_before": _time("created_before") > _CREATED,
+        "updated_from": _time("updated_from") <= _UPDATED,
+        "updated_before": _time("updated_before") > _UPDATED,
         "sandbox_id": col(Conversation.sandbox_id) == bindparam("sandbox_id"),
         "repository": col(Conversation.selected_repository) == bindparam("repository"),
         "trigger": col(Conversation.trigger) == bindparam("trigger"),

@@ -109,6 +109,21 @@ class TestSearch:
             assert _get(client, user, "/count", title__contains=text) == 0
         assert _get(client, user, "/count") == 2
 
+    @pytest.mark.parametrize("column", ["created_at", "updated_at"])
+    @pytest.mark.parametrize("written", ["2026-01-01T10:00:00.123456Z", "2026-01-01T11:00:00.123456+01:00"])
+    def test_gte_includes_the_time_itself_and_lt_does_not(
+        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox, column: str, written: str
+    ) -> None:
+        time = datetime(2026, 1, 1, 10, microsecond=123456, tzinfo=UTC)
+        before, row, after = (
+            make_conversation(database, user, sandbox, **{column: time + timedelta(microseconds=number)}).id
+            for number in (-1, 0, 1)
+        )
+        for comparison, expected in (("gte", {row, after}), ("lt", {before})):
+            params = {f"{column}__{comparison}": written}
+            assert {item["id"] for item in _get(client, user, "/search", **params)["items"]} == expected
+            assert _get(client, user, "/count", **params) == len(expected)
+
     def test_search_includes_sub_conversations_when_asked(
         self, client: TestClient, user: Person, database: Database, sandbox: Sandbox
     ) -> None:
