@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import httpx
 
 from api.schemas.sandboxes import agent_server_url, wire_status
-from api.traffic.errors import Unanswered
+from api.traffic.errors import BrokenOff, Refused, Unanswered
 from shared import failpoints
 from shared.crypto import Vault
+from shared.documents import check_texts, clean_text
 from shared.errors import Conflict, NotFound, TooLarge
 from shared.models import Sandbox
 from shared.states import Status
@@ -25,6 +26,8 @@ SECONDS = 30.0
 # All of an answer is held.
 MOST_BYTES = 8 * 1024 * 1024
 MOST_DETAIL = 500
+# Refusals of what a client has asked for. A 401 or a 403 is none: the key that was shown is the service's.
+REFUSALS = (400, 404, 409, 413, 422, 429)
 
 
 class Answer(NamedTuple):
@@ -43,6 +46,16 @@ class Answer(NamedTuple):
             raise Unanswered(f"the agent server answered {self.status}")
         return self.content
 
+    def check_refusal(self) -> None:
+        """Pass a refusal on, where the request is in a client's words.
+
+        Raises:
+            Refused: it is one. A 422 counts as a 400: its entries are about a request that the client has not made.
+        """
+        if self.status in REFUSALS:
+            status = 400 if self.status == 422 else self.status
+            raise Refused(status, self.detail or f"the agent server answered {self.status}")
+
     @property
     def detail(self) -> str:
         """What an error says of itself, to people."""
@@ -50,7 +63,7 @@ class Answer(NamedTuple):
             said = json.loads(self.content)["detail"]
         except (ValueError, RecursionError, KeyError, TypeError):
             return ""
-        return " ".join(said.split())[:MOST_DETAIL] if isinstance(said, str) else ""
+        return clean_text(" ".join(said.split()), MOST_DETAIL) or "" if isinstance(said, str) else ""
 
     def need_json(self) -> Any:
         """The document of a success.
@@ -62,6 +75,19 @@ class Answer(NamedTuple):
             return json.loads(self.need())
         except (ValueError, RecursionError):
             raise Unanswered("the agent server's answer is no JSON") from None
+
+    def need_document(self) -> Any:
+        """The same, of what is given to a client as it is.
+
+        Raises:
+            Unanswered: as above; or no answer of ours could hold it.
+        """
+        document = self.need_json()
+        try:
+            check_texts(document)
+        except ValueError as error:
+            raise Unanswered(f"the agent server's answer is no JSON: {error}") from None
+        return document
 
 
 class AgentServers:
@@ -91,7 +117,7 @@ class AgentServers:
             NotFound: the sandbox is deleted.
             Conflict: it does not run; the text says what to do.
             TooLarge: the answer is.
-            Unanswered: its agent server does not answer.
+            Unanswered: its agent server does not answer; BrokenOff: not to the end.
         """
         key = self._vault.decrypt(sandbox.session_key)
         return await self.ask_at(_address(sandbox), key, method, path, **request)
@@ -103,7 +129,7 @@ class AgentServers:
 
         Raises:
             TooLarge: the answer is.
-            Unanswered: nobody answers there.
+            Unanswered: nobody answers there; BrokenOff: not to the end.
         """
         try:
             headers = {"X-Session-API-Key": key}
@@ -125,10 +151,13 @@ def _points(method: str, path: str) -> AbstractContextManager[None]:
 
 async def _read(response: httpx.Response) -> bytes:
     content = bytearray()
-    async for chunk in response.aiter_bytes():
-        content += chunk
-        if len(content) > MOST_BYTES:
-            raise TooLarge(f"the agent server's answer is larger than {MOST_BYTES} bytes")
+    try:
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > MOST_BYTES:
+                raise TooLarge(f"the agent server's answer is larger than {MOST_BYTES} bytes")
+    except httpx.HTTPError:
+        raise BrokenOff("the agent server's answer broke off") from None
     return bytes(content)
 
 

@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from api.git.errors import Busy, TooSlow, Unreached
-from api.traffic.errors import NotNow, Overdue, StillAsleep, Unanswered
+from api.traffic.errors import NotNow, Overdue, Refused, StillAsleep, Unanswered
 from shared.database import UNAVAILABLE
 from shared.errors import (
     Conflict,
@@ -25,7 +25,7 @@ from shared.errors import (
 
 log = structlog.get_logger()
 
-# Of a `NotNow`: what is in the way is over soon.
+# Of a `NotNow`, and of an agent server's 429: what is in the way is over soon.
 RETRY_SECONDS = 1
 
 STATUS: dict[type[WorkspaceError], int] = {
@@ -65,16 +65,22 @@ async def answer_workspace_error(
     request: Request, error: Exception, names: tuple[str, ...] = ("detail",)
 ) -> JSONResponse:
     """The answer that an error of ours is; `names` are those under which its text is in the body."""
-    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), None)
+    status = _status_of(error)
     if status is None:
         return await _answer_defect(request, error)
     return JSONResponse(dict.fromkeys(names, str(error)), status, _headers(error))
 
 
+def _status_of(error: Exception) -> int | None:
+    if isinstance(error, Refused):
+        return error.status
+    return next((code for kind, code in STATUS.items() if isinstance(error, kind)), None)
+
+
 def _headers(error: Exception) -> dict[str, str] | None:
     if isinstance(error, QuotaExceeded | Busy):
         return {"Retry-After": str(error.retry_seconds)}
-    if isinstance(error, NotNow):
+    if isinstance(error, NotNow) or (isinstance(error, Refused) and error.status == 429):
         return {"Retry-After": str(RETRY_SECONDS)}
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 

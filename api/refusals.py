@@ -26,7 +26,7 @@ WORDS = {
     409: "something else is in the way",
     410: "it is deleted",
     413: "more than is taken at once",
-    429: "a quota is used up; `Retry-After` says when to try again",
+    429: "a quota is used up, or the agent server is busy; `Retry-After` says when to try again",
     502: "the sandbox's agent server, or the git provider, does not answer as it should",
     503: "not now: the store does not answer, the sandbox is in ERROR, or the git provider wants to be asked later",
     504: "the git provider, or what the agent server waits for, does not answer in time",

@@ -12,7 +12,7 @@ from api.context import Context, Here
 from api.refusals import refusals
 from api.schemas.messages import MessageSent, UserMessage
 from api.schemas.sandboxes import wire_status
-from api.traffic.errors import Unanswered
+from api.traffic.errors import BrokenOff, Unanswered
 from shared.errors import Gone, Invalid, NotFound, Unavailable
 from shared.ids import parse_id
 from shared.models import Conversation, Sandbox
@@ -20,7 +20,7 @@ from shared.states import Status
 from shared.store import conversations
 
 # Of what is asked of the agent server.
-ASKED = refusals(409, 413, 502)
+ASKED = refusals(409, 413, 429, 502)
 
 router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=ForUsers)
 
@@ -30,13 +30,13 @@ DOTLESS = ("gitlab", "azure_devops")
 # What no user of a page looks for in it.
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 MOST_FILES = 2000
-LIST_SECONDS = 20
+COMMAND_SECONDS = 20
 
 FilePath = Annotated[str, Query(min_length=1, max_length=4096)]
 Ref = Annotated[str | None, Query(max_length=256)]
 
 
-@router.post("/send-message", responses=refusals(409, 410, 502))
+@router.post("/send-message", responses=refusals(409, 410, 429, 502))
 async def send_message(here: Here, me: Me, conversation_id: str, message: UserMessage) -> MessageSent:
     """Say something to the agent, which goes on with it; nothing is resumed for it."""
     conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
@@ -47,6 +47,7 @@ async def send_message(here: Here, me: Me, conversation_id: str, message: UserMe
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
     path = f"/api/conversations/{UUID(conversation.id)}/events"
     answer = await here.agent_servers.ask(sandbox, "POST", path, json=message.model_dump(mode="json"))
+    answer.check_refusal()
     answer.need()
     return MessageSent(success=True, sandbox_status=status)
 
@@ -73,9 +74,15 @@ async def get_file(
     """A text file of the sandbox."""
     conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
     path = file_path or plan_path(conversation)
-    answer = await here.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
+    try:
+        answer = await here.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
+    except BrokenOff:
+        # It looks whether there is such a file, and begins its answer before it opens the file.
+        await _check_readable(here, sandbox, path)
+        raise
     if answer.status == 404:
         raise NotFound("file", path)
+    answer.check_refusal()
     try:
         return answer.need().decode()
     except UnicodeDecodeError:
@@ -90,11 +97,7 @@ async def list_files(here: Here, me: Me, conversation_id: str, path: FilePath | 
     """
     conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
     folder = path or conversation.working_dir or "/"
-    body = {"command": _list_command(folder), "timeout": LIST_SECONDS}
-    answer = await here.agent_servers.ask(sandbox, "POST", "/api/bash/execute_bash_command", json=body)
-    found = answer.need_json()
-    if not isinstance(found, dict):
-        raise Unanswered("the agent server's answer is no command's outcome")
+    found = await _run(here, sandbox, _list_command(folder))
     if found.get("exit_code") != 0:
         raise NotFound("folder", folder)
     return sorted(line.removeprefix("./") for line in str(found.get("stdout") or "").splitlines())
@@ -126,4 +129,26 @@ def _list_command(folder: str) -> str:
 async def _ask_git(here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None) -> Any:
     _, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
     params = {"path": path} | ({"ref": ref} if ref else {})
-    return (await here.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)).need_json()
+    answer = await here.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)
+    answer.check_refusal()
+    return answer.need_document()
+
+
+async def _check_readable(here: Context, sandbox: Sandbox, path: str) -> None:
+    outcome = await _run(here, sandbox, f"test -r {shlex.quote(path)}")
+    if outcome.get("exit_code") == 1:
+        raise Invalid("the sandbox's user may not read that file")
+
+
+async def _run(here: Context, sandbox: Sandbox, command: str) -> dict[str, Any]:
+    """The outcome of a command in the sandbox.
+
+    Raises:
+        Unanswered: the agent server says none.
+    """
+    body = {"command": command, "timeout": COMMAND_SECONDS}
+    answer = await here.agent_servers.ask(sandbox, "POST", "/api/bash/execute_bash_command", json=body)
+    outcome = answer.need_document()
+    if not isinstance(outcome, dict):
+        raise Unanswered("the agent server's answer is no command's outcome")
+    return outcome

@@ -48,7 +48,7 @@ def get_web_hosts(here: Here, me: Me, conversation_id: str) -> WebHosts:
     return WebHosts(hosts={one.url: one.port for one in urls if one.name.startswith("WORKER")})
 
 
-@router.post("/message", responses=refusals(409, 410, 502), **replaced_by(f"{PATH}/send-message"))
+@router.post("/message", responses=refusals(409, 410, 429, 502), **replaced_by(f"{PATH}/send-message"))
 async def send_message(here: Here, me: Me, conversation_id: str, message: PlainMessage) -> Success:
     """Say something to the agent, which goes on with it."""
     said = UserMessage(content=[TextContent(text=message.message)])

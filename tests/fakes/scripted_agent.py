@@ -13,10 +13,12 @@ class ScriptedAgent:
         answers: status and content, by method and path ("GET /api/skills"). Another method is a 405, as at the real
             server, and another path a 404.
         got: what it was asked: method, path, query, session key and body.
+        broken: requests, written as in `answers`, whose answers it begins and does not end.
     """
 
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     got: list[tuple[str, str, str, str | None, Any]] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -32,7 +34,8 @@ class ScriptedAgent:
         self.got.append((scope["method"], scope["path"], query, key, json.loads(body) if body else None))
         status, content = self._find(scope["method"], scope["path"])
         await send({"type": "http.response.start", "status": status, "headers": []})
-        await send({"type": "http.response.body", "body": content})
+        is_broken = f"{scope['method']} {scope['path']}" in self.broken
+        await send({"type": "http.response.body", "body": content, "more_body": is_broken})
 
     def _find(self, method: str, path: str) -> tuple[int, bytes]:
         if any(known.partition(" ")[2] == path for known in self.answers):

@@ -261,6 +261,6 @@ def test_the_agent_server_is_asked_as_by_v1(
     assert ask(client, user, "GET", f"{one}/git/diff?path=a.py").json() == {"modified": "x", "original": ""}
     assert agent.got[-1][2] == "path=%2Fworkspace%2Fproject%2Fapp%2Fa.py"
     assert ask(client, user, "GET", f"{one}/select-file?file=a.py").json() == {"code": "text"}
-    for told in ({}, {"GET /api/git/changes": (200, b"null")}):
-        agent.answers = told
+    for told in ((500, b""), (200, b"null")):
+        agent.answers = {"GET /api/git/changes": told}
         assert ask(client, user, "GET", f"{one}/git/changes").status_code == 502
