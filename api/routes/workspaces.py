@@ -1,6 +1,7 @@
 """What is asked of a conversation's agent server while its sandbox runs: messages, files, changes."""
 
 import shlex
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -32,7 +33,9 @@ UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cac
 MOST_FILES = 2000
 COMMAND_SECONDS = 20
 
-FilePath = Annotated[str, Query(min_length=1, max_length=4096)]
+FilePath = Annotated[
+    str, Query(min_length=1, max_length=4096, description="An absolute path, or one below the project's folder")
+]
 Ref = Annotated[str | None, Query(max_length=256)]
 
 
@@ -69,11 +72,11 @@ async def get_file(
     here: Here,
     me: Me,
     conversation_id: str,
-    file_path: Annotated[FilePath | None, Query(description="An absolute path; by default that of the plan")] = None,
+    file_path: FilePath | None = None,
 ) -> str:
-    """A text file of the sandbox."""
+    """A text file of the sandbox, by default the plan."""
     conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
-    path = file_path or plan_path(conversation)
+    path = absolute_path(conversation, file_path or plan_path(conversation))
     try:
         answer = await here.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
     except BrokenOff:
@@ -96,7 +99,7 @@ async def list_files(here: Here, me: Me, conversation_id: str, path: FilePath | 
     Up to 2,000, without those of git, of installed packages and of caches.
     """
     conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
-    folder = path or conversation.working_dir or "/"
+    folder = absolute_path(conversation, path or ".")
     found = await _run(here, sandbox, _list_command(folder))
     if found.get("exit_code") != 0:
         raise NotFound("folder", folder)
@@ -114,10 +117,14 @@ def load_shown(here: Context, me: Caller, conversation_id: str) -> tuple[Convers
         return conversations.get_shown(session, parse_id(conversation_id), me.id)
 
 
+def absolute_path(conversation: Conversation, path: str) -> str:
+    """The path in the sandbox; a relative one is below the project's folder."""
+    return str(PurePosixPath(conversation.working_dir or "/", path))
+
+
 def plan_path(conversation: Conversation) -> str:
-    """Where an agent that plans has written its plan."""
-    folder = "agents-tmp-config" if conversation.git_provider in DOTLESS else ".agents_tmp"
-    return f"{conversation.working_dir}/{folder}/PLAN.md"
+    """Where in the project an agent that plans has written its plan."""
+    return f"{'agents-tmp-config' if conversation.git_provider in DOTLESS else '.agents_tmp'}/PLAN.md"
 
 
 def _list_command(folder: str) -> str:
@@ -127,8 +134,8 @@ def _list_command(folder: str) -> str:
 
 
 async def _ask_git(here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None) -> Any:
-    _, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
-    params = {"path": path} | ({"ref": ref} if ref else {})
+    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
+    params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
     answer = await here.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)
     answer.check_refusal()
     return answer.need_document()

@@ -1,10 +1,8 @@
 """V0's operations for a conversation's sandbox; what they do is in `sandboxes` and `workspaces`."""
 
-from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
-from starlette.concurrency import run_in_threadpool
+from fastapi import APIRouter
 
 from api.auth import Caller, Me
 from api.context import Context, Here
@@ -23,8 +21,6 @@ router = APIRouter(prefix="/conversations/{conversation_id}", tags=["conversatio
 
 PATH = "/api/v1/app-conversations/{conversation_id}"
 SANDBOXES = replaced_by("/api/v1/sandboxes")
-
-RelativePath = Annotated[str, Query(min_length=1, max_length=4096, description="Below the project's folder")]
 
 
 @router.get("/config", **replaced_by(PATH))
@@ -58,32 +54,24 @@ async def send_message(here: Here, me: Me, conversation_id: str, message: PlainM
 @router.get("/git/changes", responses=v1.ASKED, **replaced_by(f"{PATH}/git/changes"))
 async def get_changes(here: Here, me: Me, conversation_id: str) -> list[dict[str, Any]]:
     """What has changed in the project's folder, in git's letters."""
-    folder = await run_in_threadpool(_absolute, here, me, conversation_id, ".")
-    found = await v1.get_changes(here, me, conversation_id, folder)
+    found = await v1.get_changes(here, me, conversation_id, ".")
     if not isinstance(found, list):
         raise Unanswered("the agent server's answer is no list of changes")
     return [one | {"status": CHANGES.get(str(one.get("status")), "M")} for one in found if isinstance(one, dict)]
 
 
 @router.get("/git/diff", responses=v1.ASKED, **replaced_by(f"{PATH}/git/diff"))
-async def get_diff(here: Here, me: Me, conversation_id: str, path: RelativePath) -> Any:
+async def get_diff(here: Here, me: Me, conversation_id: str, path: v1.FilePath) -> Any:
     """A file before and after."""
-    absolute = await run_in_threadpool(_absolute, here, me, conversation_id, path)
-    return await v1.get_diff(here, me, conversation_id, absolute)
+    return await v1.get_diff(here, me, conversation_id, path)
 
 
 @router.get("/select-file", responses=v1.ASKED, **replaced_by(f"{PATH}/file"))
-async def get_file(here: Here, me: Me, conversation_id: str, file: RelativePath) -> FileContent:
+async def get_file(here: Here, me: Me, conversation_id: str, file: v1.FilePath) -> FileContent:
     """A text file."""
-    absolute = await run_in_threadpool(_absolute, here, me, conversation_id, file)
-    return FileContent(code=await v1.get_file(here, me, conversation_id, absolute))
+    return FileContent(code=await v1.get_file(here, me, conversation_id, file))
 
 
 def _exposed(here: Context, me: Caller, conversation_id: str) -> list[ExposedUrl]:
     _, sandbox = v1.load_shown(here, me, conversation_id)
     return sandboxes.get_sandbox(here, me, sandbox.id).exposed_urls or []
-
-
-def _absolute(here: Context, me: Caller, conversation_id: str, path: str) -> str:
-    conversation, _ = v1.load_shown(here, me, conversation_id)
-    return str(PurePosixPath(conversation.working_dir or "/", path))

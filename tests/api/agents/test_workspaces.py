@@ -1,6 +1,7 @@
 """What is asked of a conversation's agent server: messages, files, changes; and what is said where none answers."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -74,9 +75,7 @@ def say_listed(agent: ScriptedAgent, **result: object) -> None:
     agent.answers[f"POST {BASH}"] = (200, json.dumps(result).encode())
 
 
-@pytest.mark.parametrize(
-    ("query", "folder"), [("?path=/a%20b'c", "'/a b'\"'\"'c'"), ("", "/workspace/project/app"), ("?path=-x", "-x")]
-)
+@pytest.mark.parametrize(("query", "folder"), [("?path=/a%20b'c", "'/a b'\"'\"'c'"), ("", "/workspace/project/app")])
 def test_files_are_relative_paths(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, query: str, folder: str
 ) -> None:
@@ -96,6 +95,28 @@ def test_files_are_relative_paths(
     assert ask(client, user, conversation, "GET", f"files{query}").status_code == 404
     agent.answers[f"POST {BASH}"] = (200, b"[]")
     assert ask(client, user, conversation, "GET", f"files{query}").status_code == 502
+
+
+@pytest.mark.parametrize(
+    ("path", "absolute"),
+    [("src/a b", "/workspace/project/app/src/a b"), ("-x", "/workspace/project/app/-x"), ("/etc/x", "/etc/x")],
+)
+def test_relative_paths_are_below_the_projects_folder(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, path: str, absolute: str
+) -> None:
+    v0 = f"/api/conversations/{conversation.id}"
+    for asked in (
+        f"{PATH}/{conversation.id}/file?file_path={path}",
+        f"{PATH}/{conversation.id}/git/changes?path={path}",
+        f"{PATH}/{conversation.id}/git/diff?path={path}",
+        f"{v0}/git/diff?path={path}",
+        f"{v0}/select-file?file={path}",
+    ):
+        client.get(asked, headers=user.headers)
+        assert parse_qs(agent.got[-1][2]) == {"path": [absolute]}, asked
+    say_listed(agent, exit_code=0, stdout=None)
+    ask(client, user, conversation, "GET", f"files?path={path}")
+    assert agent.got[-1][4]["command"].startswith(f"cd -- {shlex.quote(absolute)} && find . ")
 
 
 def test_the_command_lists_what_a_reader_looks_for(tmp_path: Path) -> None:
