@@ -28,9 +28,10 @@ from api.schemas.conversations_v0 import (
 )
 from api.schemas.start_tasks import StartTaskInfo
 from api.schemas.triggers import Trigger
+from api.starts_v0 import NEWEST_FIRST, find_start, find_unfinished, list_starting, merge, require_started
 from shared.errors import NotFound
 from shared.ids import parse_id
-from shared.states import Stage
+from shared.models import StartTask
 from shared.store import conversation_lists, conversations, start_tasks
 from shared.store.conversation_lists import ConversationFilter
 
@@ -62,33 +63,38 @@ def list_conversations(
     conversation_trigger: Trigger | None = None,
     include_sub_conversations: bool = False,
 ) -> ConversationResults:
-    """A page of the caller's conversations, newest first."""
+    """A page of the caller's conversations, newest first, with those that are being started."""
     which = ConversationFilter(
         repository=selected_repository,
         trigger=conversation_trigger,
         with_sub_conversations=include_sub_conversations,
     )
-    page = conversation_lists.search(
-        here.database, me.id, which, sort_order="CREATED_AT_DESC", page_id=page_id, limit=limit
-    )
+    # Before the others: one that is made READY meanwhile is found twice, instead of never.
+    starting = list_starting(here, me, which, page_id)
+    page = conversation_lists.search(here.database, me.id, which, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit)
     shown = [show_conversation(*conversation_lists.read_text(text), here.vault, me.origin) for text in page.items]
-    return ConversationResults(results=[show_v0(item) for item in shown], next_page_id=page.next_page_id)
+    return merge([show_v0(item) for item in shown], page.next_page_id, starting, limit)
 
 
 @router.get("/{conversation_id}", **ONE)
 def get_conversation(here: Here, me: Me, conversation_id: str) -> ConversationInfo | None:
     """One of the caller's conversations, also while it is being started; null for an unknown one."""
+    task = find_start(here, me, conversation_id)
+    if task is not None:
+        return show_beginning(task)
     try:
         return show_v0(v1.get_conversation(here, me, conversation_id))
     except NotFound:
-        return _find_beginning(here, me, parse_id(conversation_id))
+        return None
 
 
-@router.patch("/{conversation_id}", **ONE)
+@router.patch("/{conversation_id}", responses=refusals(409), **ONE)
 def change_conversation(here: Here, me: Me, conversation_id: str, update: TitleUpdate) -> bool:
-    """Give a conversation another title, which stays."""
+    """Give a conversation another title, which stays; also while it is being started."""
+    hexed = parse_id(conversation_id)
     with here.database.transaction() as session:
-        conversations.change(session, parse_id(conversation_id), me.id, {"title": update.title})
+        if not start_tasks.rename(session, hexed, me.id, update.title):
+            conversations.change(session, hexed, me.id, {"title": update.title})
     return True
 
 
@@ -101,36 +107,42 @@ def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: str)
         return False
 
 
-@router.post("/{conversation_id}/start", responses=refusals(429), **replaced_by("/api/v1/sandboxes"))
+@router.post("/{conversation_id}/start", responses=refusals(409, 429), **replaced_by("/api/v1/sandboxes"))
 async def resume_conversation(
     here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: str
 ) -> ConversationAnswer:
-    """Wish for the conversation's sandbox to run; a body that says which providers are set is not needed."""
+    """Wish for the conversation's sandbox to run; a body that says which providers are set is not needed.
+
+    For one that is being started that is wished already.
+    """
+    if task := await run_in_threadpool(find_unfinished, here, me, conversation_id):
+        return _answer_of_start(task)
     sandbox_id = await run_in_threadpool(_sandbox_of, here, me, conversation_id)
     await sandboxes.resume_sandbox(here, me, wishes, patience, sandbox_id)
     return await run_in_threadpool(_answer, here, me, conversation_id)
 
 
-@router.post("/{conversation_id}/stop", **replaced_by("/api/v1/sandboxes"))
+@router.post("/{conversation_id}/stop", responses=refusals(409), **replaced_by("/api/v1/sandboxes"))
 async def stop_conversation(
     here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: str
 ) -> ConversationAnswer:
-    """Wish for the conversation's sandbox to be paused, with all that is in it."""
+    """Wish for the conversation's sandbox to be paused, with all that is in it.
+
+    One that is being started can't be stopped: nothing of it could go on later. It can be deleted.
+    """
+    await run_in_threadpool(require_started, here, me, conversation_id, "it can be stopped")
     sandbox_id = await run_in_threadpool(_sandbox_of, here, me, conversation_id)
     await sandboxes.pause_sandbox(here, me, wishes, patience, sandbox_id)
     return await run_in_threadpool(_answer, here, me, conversation_id)
 
 
-def _find_beginning(here: Context, me: Caller, conversation_id: str) -> ConversationInfo | None:
-    with here.database.reading() as session:
-        task = start_tasks.find_for_conversation(session, conversation_id)
-    if task is None or task.owner_id != me.id or task.stage == Stage.READY:
-        return None
-    return show_beginning(task)
-
-
 def _sandbox_of(here: Context, me: Caller, conversation_id: str) -> str:
     return v1.get_conversation(here, me, conversation_id).sandbox_id
+
+
+def _answer_of_start(task: StartTask) -> ConversationAnswer:
+    shown = show_beginning(task)
+    return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)
 
 
 def _answer(here: Context, me: Caller, conversation_id: str) -> ConversationAnswer:

@@ -99,9 +99,10 @@ def welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Convers
 
 
 def publish(session: Session, conversation_id: str) -> Conversation | None:
-    """Let the owner see the conversation, which is locked from now on: its start has succeeded."""
+    """Let the owner see the conversation, which is locked from now on: its start, locked already, has succeeded."""
     conversation = find(session, conversation_id, lock=True)
     if conversation is not None:
+        _adopt_title(session, conversation)
         conversation.listed = True
         conversation.updated_at = now()
         changes.note(session, conversation)
@@ -160,6 +161,13 @@ def _adopt(
     if found is not None:
         changes.note(session, found)
     return found
+
+
+def _adopt_title(session: Session, conversation: Conversation) -> None:
+    """Its owner may have changed the title since the row was made."""
+    request = session.exec(select(StartTask.request).where(StartTask.conversation_id == conversation.id)).first()
+    if title := (request or {}).get("title"):
+        conversation.title, conversation.title_settled = title, True
 
 
 def _with_sandbox() -> Any:

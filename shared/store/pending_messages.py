@@ -13,7 +13,7 @@ from shared.errors import Conflict, Gone, NotFound, QuotaExceeded
 from shared.jobs import DeliverMessages
 from shared.models import Conversation, PendingMessage, Sandbox, StartTask
 from shared.states import Desired, Stage
-from shared.store import conversations
+from shared.store import conversations, start_tasks
 
 # As many as V1 lets wait (wire contract 1.4).
 MOST = 10
@@ -145,7 +145,7 @@ def _lock(session: Session, conversation_id: str, owner_id: str, due_at: datetim
     """Keep everybody else away from the conversation's messages; the job, if it can be told already."""
     conversation = conversations.find(session, conversation_id)
     if conversation is None or not conversation.listed:
-        task = _lock_start(session, conversation_id)
+        task = start_tasks.find_for_conversation(session, conversation_id, lock=True)
         if task is None or task.owner_id != owner_id:
             raise NotFound("conversation", conversation_id)
         if task.stage == Stage.ERROR or task.cancelled_at is not None:
@@ -160,11 +160,6 @@ def _lock(session: Session, conversation_id: str, owner_id: str, due_at: datetim
         raise Gone(f"the sandbox of conversation {conversation_id} is deleted")
     conversation.awaits_sandbox, conversation.due_at = True, due_at
     return DeliverMessages(conversation_id, sandbox.node_id)
-
-
-def _lock_start(session: Session, conversation_id: str) -> StartTask | None:
-    found = select(StartTask).where(StartTask.conversation_id == conversation_id)
-    return session.exec(found.with_for_update()).first()
 
 
 def _deliverable(conversation_id: str) -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
 """Start tasks: their queue, their stages, their reads."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -40,9 +40,37 @@ class Withdrawn(NamedTuple):
         return CancelStart(self.task.id, self.sandbox.node_id if self.sandbox else None)
 
 
-def find_for_conversation(session: Session, conversation_id: str) -> StartTask | None:
+def find_for_conversation(session: Session, conversation_id: str, *, lock: bool = False) -> StartTask | None:
     """The task that starts, or started, that conversation."""
-    return session.exec(select(StartTask).where(StartTask.conversation_id == conversation_id)).first()
+    statement = select(StartTask).where(StartTask.conversation_id == conversation_id)
+    return session.exec(statement.with_for_update() if lock else statement).first()
+
+
+def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
+    """The owner's tasks that are on their way, without those that are cancelled."""
+    own = select(StartTask).where(StartTask.owner_id == owner_id, col(StartTask.cancelled_at).is_(None))
+    return session.exec(own.where(*UNFINISHED)).all()
+
+
+def rename(session: Session, conversation_id: str, owner_id: str, title: str) -> bool:
+    """Give the conversation that is being started another title; it has that one when it is READY.
+
+    Returns:
+        False: nothing was done, since none of the owner's is being started under that id.
+
+    Raises:
+        Conflict: its start has failed.
+    """
+    # Locked before its conversation, as by the worker that makes it READY.
+    task = find_for_conversation(session, conversation_id, lock=True)
+    if task is None or task.owner_id != owner_id or task.stage == Stage.READY or task.cancelled_at is not None:
+        return False
+    if task.stage == Stage.ERROR:
+        raise Conflict(f"the conversation's start has failed: {task.detail}")
+    task.request = task.request | {"title": title}
+    task.updated_at = now()
+    changes.note(session, task)
+    return True
 
 
 def advance(
