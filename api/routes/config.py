@@ -34,7 +34,7 @@ async def search_models(
         for model in SUGGESTED
         if provider__eq in (None, model.provider) and _is_meant(model.name, query, verified)
     }
-    names, next_page_id = page_of_names(list(found), page_id, limit)
+    names, next_page_id = page_of_names("models", list(found), page_id, limit)
     items = [LlmModel(provider=found[name].provider, name=found[name].name, verified=True) for name in names]
     return PageOf(items=items, next_page_id=next_page_id)
 
@@ -45,14 +45,14 @@ async def search_providers(
 ) -> PageOf[LlmProvider]:
     """A page of the models' providers, filtered."""
     providers = {model.provider for model in SUGGESTED if _is_meant(model.provider, query, verified)}
-    names, next_page_id = page_of_names(sorted(providers), page_id, limit)
+    names, next_page_id = page_of_names("providers", sorted(providers), page_id, limit)
     return PageOf(items=[LlmProvider(name=name, verified=True) for name in names], next_page_id=next_page_id)
 
 
 @router.get("/skills/search")
 async def search_skills(page_id: PageId = None, limit: Limit = 100) -> PageOf[SkillInfo]:
     """No skills: a project's own are found by the agent server in each conversation."""
-    page_of_names([], page_id, limit)
+    page_of_names("skills", [], page_id, limit)
     return PageOf(items=[])
 
 

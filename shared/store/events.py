@@ -45,7 +45,7 @@ def search(
     limit: int,
 ) -> Page[Event]:
     """A page of a conversation's events; of an unknown or another owner's one, an empty page (wire contract 1.3)."""
-    order = Order(col(Event.timestamp), col(Event.seq), descending)
+    order = Order(col(Event.timestamp), col(Event.seq), descending, of=conversation_id)
     statement = select(Event).where(*_conditions(conversation_id, owner_id, which))
     return read_page(session, statement, order, page_id, limit)
 

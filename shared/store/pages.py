@@ -26,11 +26,22 @@ class Page(Generic[Item]):
 
 @dataclass(frozen=True)
 class Order:
-    """A sort order: a column, the row id that breaks ties, and a direction."""
+    """A sort order: a column, the row id that breaks ties, and a direction.
+
+    Args:
+        of: whose list it is, if each of several has one of its own: a page id of another one is refused.
+    """
 
     column: Any
     tie: Any
     descending: bool = False
+    of: str = ""
+
+    @property
+    def name(self) -> list[Any]:
+        """What a page id says of the list that it was given out by."""
+        column = f"{self.column.class_.__tablename__}.{self.column.key}"
+        return [column, self.descending, self.of] if self.of else [column, self.descending]
 
 
 def read_page(session: Session, statement: Any, order: Order, page_id: str | None, limit: int) -> Page[Any]:
@@ -51,7 +62,7 @@ def encode_page_id(order: Order, value: Any, tie: Any) -> str:
     """The id of the page that follows a row with these values of the order's columns."""
     if isinstance(value, datetime):
         value = value.isoformat()
-    text = json.dumps([order.column.key, order.descending, value, tie])
+    text = json.dumps([*order.name, value, tie])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -63,8 +74,8 @@ def decode_page_id(page_id: str, order: Order) -> tuple[Any, Any]:
     """
     try:
         text = base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4))
-        key, descending, value, tie = json.loads(text)
-        if (key, descending) != (order.column.key, order.descending):
+        *name, value, tie = json.loads(text)
+        if name != order.name:
             raise ValueError("another list's page")
         return _read(order.column, value), _read(order.tie, tie)
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, UnicodeError):

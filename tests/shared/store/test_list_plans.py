@@ -241,7 +241,7 @@ def test_events_have_an_index(store: Explained, owner_id: str, descending: bool)
             select(Event.conversation_id).join(Conversation).where(Conversation.owner_id == owner_id)
         ).first()
     assert told is not None
-    order = Order(col(Event.timestamp), col(Event.seq), descending)
+    order = Order(col(Event.timestamp), col(Event.seq), descending, of=told)
     for page_id in (None, encode_page_id(order, NEWEST.replace(day=1, minute=10), 1)):
         with store.reading() as session, plans_of_sessions(store) as plans:
             events.search(session, told, owner_id, EventFilter(), descending=descending, page_id=page_id, limit=3)

@@ -125,21 +125,24 @@ def test_the_last_page_has_no_next_one(database: Database, add: Callable[..., st
         encoded(None),
         encoded({}),
         encoded([]),
-        encoded(["created_at", True, NOON.isoformat()]),
-        encoded(["created_at", True, NOON.isoformat(), "0" * 32, "more"]),
-        encoded(["created_at", False, NOON.isoformat(), "0" * 32]),
-        encoded(["updated_at", True, NOON.isoformat(), "0" * 32]),
-        encoded(["created_at", True, "yesterday", "0" * 32]),
-        encoded(["created_at", True, None, "0" * 32]),
-        encoded(["created_at", True, 12, "0" * 32]),
-        encoded(["created_at", True, "2026-11-20T12:00:00", "0" * 32]),
-        encoded(["created_at", True, "0001-01-01T00:00:00+23:59", "0" * 32]),
-        encoded(["created_at", True, "9999-12-31T23:59:59-23:59", "0" * 32]),
-        encoded(["created_at", True, NOON.isoformat(), None]),
-        encoded(["created_at", True, NOON.isoformat(), 7]),
-        encoded(["created_at", True, NOON.isoformat(), ["0"]]),
-        encoded(["created_at", True, NOON.isoformat(), "\x00"]),
-        encoded(["created_at", True, NOON.isoformat(), "\ud800"]),
+        encoded(["conversation.created_at", True, NOON.isoformat()]),
+        encoded(["conversation.created_at", True, NOON.isoformat(), "0" * 32, "more"]),
+        encoded(["conversation.created_at", False, NOON.isoformat(), "0" * 32]),
+        encoded(["created_at", True, NOON.isoformat(), "0" * 32]),
+        encoded(["sandbox.created_at", True, NOON.isoformat(), "0" * 32]),
+        encoded(["conversation.created_at", True, "", NOON.isoformat(), "0" * 32]),
+        encoded(["conversation.updated_at", True, NOON.isoformat(), "0" * 32]),
+        encoded(["conversation.created_at", True, "yesterday", "0" * 32]),
+        encoded(["conversation.created_at", True, None, "0" * 32]),
+        encoded(["conversation.created_at", True, 12, "0" * 32]),
+        encoded(["conversation.created_at", True, "2026-11-20T12:00:00", "0" * 32]),
+        encoded(["conversation.created_at", True, "0001-01-01T00:00:00+23:59", "0" * 32]),
+        encoded(["conversation.created_at", True, "9999-12-31T23:59:59-23:59", "0" * 32]),
+        encoded(["conversation.created_at", True, NOON.isoformat(), None]),
+        encoded(["conversation.created_at", True, NOON.isoformat(), 7]),
+        encoded(["conversation.created_at", True, NOON.isoformat(), ["0"]]),
+        encoded(["conversation.created_at", True, NOON.isoformat(), "\x00"]),
+        encoded(["conversation.created_at", True, NOON.isoformat(), "\ud800"]),
     ],
 )
 def test_a_page_id_of_our_own_making_is_needed(database: Database, page_id: str) -> None:
@@ -150,10 +153,10 @@ def test_a_page_id_of_our_own_making_is_needed(database: Database, page_id: str)
 @pytest.mark.parametrize("tie", ["1", 1.5, True, None, 10**30, -(10**30), "Infinity"])
 def test_a_number_that_breaks_ties_has_bounds(database: Database, tie: Any) -> None:
     with pytest.raises(Invalid, match="page_id"):
-        read(database, BY_ARRIVAL, encoded(["timestamp", False, now().isoformat(), tie]))
+        read(database, BY_ARRIVAL, encoded(["event.timestamp", False, now().isoformat(), tie]))
 
 
 @pytest.mark.parametrize("title", ["\x00", "\udfff", 5, None])
 def test_a_text_to_sort_by_must_be_one(database: Database, title: Any) -> None:
     with pytest.raises(Invalid, match="page_id"):
-        read(database, BY_TITLE, encoded(["title", False, title, "0" * 32]))
+        read(database, BY_TITLE, encoded(["conversation.title", False, title, "0" * 32]))
