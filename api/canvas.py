@@ -41,15 +41,17 @@ class Canvas:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path = str(scope["path"])
-        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path.startswith(RESERVED):
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or _is_reserved(path):
             await self._otherwise(scope, receive, send)
             return
-        response = await self._answer(Request(scope, receive), path)
-        await response(scope, receive, send)
+        request = Request(scope, receive)
+        if _is_file(path):
+            answer: ASGIApp = await self._send_file(scope, path)
+        else:
+            answer = await self._answer(request, path) if _comes_from_browser(request) else self._otherwise
+        await answer(scope, receive, send)
 
     async def _answer(self, request: Request, path: str) -> Response:
-        if _is_file(path):
-            return await self._send_file(request.scope, path)
         if await find_signed_in(request) is None:
             # On a loopback address the page itself does not ask for a login.
             here = path + (f"?{request.url.query}" if request.url.query else "")
@@ -70,6 +72,18 @@ class Canvas:
         told = f"window.__AGENT_CANVAS_LOCK_TO_CLOUD__={json.dumps(origin)};window.__AGENT_CANVAS_DO_NOT_TRACK__=true;"
         page = self._index.replace("</head>", f"<script>{told}</script></head>", 1)
         return HTMLResponse(page.replace("<script", f'<script nonce="{nonce}"'), headers=_headers(origin, nonce))
+
+
+def _is_reserved(path: str) -> bool:
+    """Whether a program means one of our operations, even if it writes its path in another way."""
+    return f"/{path.lstrip('/').lower()}/".startswith(RESERVED)
+
+
+def _comes_from_browser(request: Request) -> bool:
+    """Whether a page would be understood: programs show a key, or say that they want no HTML."""
+    accepted = request.headers.get("Accept", "*/*")
+    has_key = "Authorization" in request.headers or "X-Session-API-Key" in request.headers
+    return not has_key and any(kind in accepted for kind in ("text/html", "text/*", "*/*"))
 
 
 def _is_file(path: str) -> bool:

@@ -131,6 +131,25 @@ def test_operations_are_as_they_were(browser: TestClient) -> None:
         assert "__AGENT_CANVAS" not in answer.text
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["//api/v1/sandboxes/search", "///api/v1/x", "/API/v1/sandboxes/search", "/api", "//oauth/x", "/Sandbox/1/x"],
+)
+@pytest.mark.parametrize("accept", ["application/json", "*/*", "text/html"])
+def test_unknown_path_of_the_api_is_a_404(client: TestClient, user: Person, path: str, accept: str) -> None:
+    for headers in ({}, user.headers):
+        answer = client.get(f"{ORIGIN}{path}", headers=headers | {"Accept": accept}, follow_redirects=False)
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+
+
+def test_program_that_asks_for_a_path_of_the_page_gets_a_404(client: TestClient, user: Person) -> None:
+    for headers in ({"Accept": "application/json"}, user.headers, {"X-Session-API-Key": user.key}):
+        answer = client.get("/nope", headers=headers, follow_redirects=False)
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+    for accept in ("text/html,application/xhtml+xml,*/*;q=0.8", "text/*", "*/*"):
+        assert client.get("/nope", headers={"Accept": accept}, follow_redirects=False).status_code == 303
+
+
 def test_the_login_leads_to_what_no_menu_of_it_does(browser: TestClient, page: Path) -> None:
     assert 'href="/settings/llm"' in browser.get("/login").text
     (page / "index.html").unlink()
