@@ -14,6 +14,7 @@ from api.canvas import Canvas
 from api.context import Context
 from api.cors import Cors
 from api.errors import install_error_handlers
+from api.head import HeadAsGet
 from api.lists import GivenAgain, ListRoute
 from api.lookout import Lookout
 from api.routes import (
@@ -80,6 +81,8 @@ def create_app(context: Context) -> FastAPI:
     _add_canvas(app, context.settings)
     install_error_handlers(app)
     limits = context.settings
+    # The first one stands closest to the routes.
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyGuard, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
     app.add_middleware(GivenAgain, lists=_list_routes())
     if limits.cors_listed:

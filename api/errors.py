@@ -6,6 +6,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.routing import Match
 
 from api.git.errors import Busy, TooSlow, Unreached
 from api.traffic.errors import NotNow, Overdue, Refused, StillAsleep, Unanswered
@@ -46,6 +47,9 @@ STATUS: dict[type[WorkspaceError], int] = {
     TooSlow: 504,
 }
 
+# Those of our routes.
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+
 
 def install_error_handlers(app: FastAPI) -> None:
     """Answer every error in one of two bodies: `{"detail": text}`, or a 422 with a list (wire contract, section 0)."""
@@ -53,6 +57,7 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     for kind in UNAVAILABLE:
         app.add_exception_handler(kind, _answer_store_error)
+    app.add_exception_handler(405, _answer_wrong_method)
     app.add_exception_handler(Exception, _answer_defect)
 
 
@@ -90,6 +95,18 @@ async def _answer_validation_error(_request: Request, error: Exception) -> JSONR
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
     return JSONResponse({"detail": detail}, 422)
+
+
+async def _answer_wrong_method(request: Request, _error: Exception) -> JSONResponse:
+    # A route knows its own method alone.
+    allowed = [method for method in METHODS if _is_known(request, method)]
+    heads = ["HEAD"] if "GET" in allowed else []
+    return JSONResponse({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(sorted(allowed + heads))})
+
+
+def _is_known(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] == Match.FULL for route in request.app.routes)
 
 
 async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:

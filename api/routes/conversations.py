@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 from sqlmodel import Session
+from starlette.background import BackgroundTask
 
 from api.auth import Caller, ForUsers, Me
 from api.context import Context, Here, Hurry, Wishes
@@ -146,7 +147,9 @@ def download_conversation(here: Here, me: Me, conversation_id: str) -> Streaming
         archive = export(session, shown, me.id)
     name = f"conversation_{UUID(hexed)}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(read_chunks(archive), media_type="application/zip", headers=headers)
+    # Who has gone before the first chunk has read nothing, not even the end.
+    closing = BackgroundTask(archive.close)
+    return StreamingResponse(read_chunks(archive), media_type="application/zip", headers=headers, background=closing)
 
 
 @router.patch("/{conversation_id}")

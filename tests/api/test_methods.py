@@ -1,0 +1,68 @@
+"""Methods: HEAD is answered wherever GET is, and a 405 names all methods of its path."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.context import Context
+from shared.models import Conversation, Sandbox
+from tests.api.operations import all_operations
+from tests.factories import Person, session_key_of
+from tests.services.asgi import serving
+
+CHANGES = "/api/v1/changes"
+SECONDS = 30.0
+
+
+@pytest.fixture
+def listening(here: Context) -> Iterator[httpx.Client]:
+    """A client of the application behind a real server: it holds one connection."""
+    with serving(create_app(here), lifespan="off") as url, httpx.Client(base_url=url, timeout=SECONDS) as client:
+        yield client
+
+
+def test_head_says_what_get_would(
+    client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation
+) -> None:
+    operations = [one for one in all_operations(client) if one.method == "GET" and one.path != CHANGES]
+    assert {"/alive", "/health", "/ready", "/login", "/metrics", "/api/v1/settings"} <= {one.path for one in operations}
+    for operation in operations:
+        url = operation.url(any=conversation.id, sandbox_id=sandbox.id)
+        for headers in ({}, user.headers, {"X-Session-API-Key": session_key_of(sandbox)}):
+            answers = [
+                client.request(method, url, headers=headers, follow_redirects=False) for method in ("GET", "HEAD")
+            ]
+            read, headed = [(one.status_code, one.headers.get("Content-Type")) for one in answers]
+            assert (headed, answers[1].content) == (read, b""), operation
+
+
+def test_head_leaves_its_connection_as_it_was(listening: httpx.Client, user: Person) -> None:
+    for path in ("/alive", CHANGES, "/api/v1/app-conversations/search", "/nothing", "/alive"):
+        headed = listening.head(path, headers=user.headers)
+        assert (headed.status_code, headed.content) == (404 if path == "/nothing" else 200, b""), path
+    assert listening.get("/alive").status_code == 200
+
+
+def test_head_with_a_body_is_answered(listening: httpx.Client, user: Person) -> None:
+    assert listening.request("HEAD", "/api/v1/sandboxes/search", json={}, headers=user.headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/v1/settings", "GET, HEAD, POST"),
+        ("POST", "/alive", "GET, HEAD"),
+        ("GET", "/api/v1/sandboxes/x/pause", "POST"),
+        ("HEAD", "/api/v1/sandboxes/x/pause", "POST"),
+        ("PUT", "/api/v1/sandboxes/x", "DELETE, GET, HEAD, PATCH"),
+        ("PUT", "/api/conversations/x", "DELETE, GET, HEAD, PATCH"),
+    ],
+)
+def test_405_names_all_methods_of_its_path(
+    client: TestClient, user: Person, method: str, path: str, allowed: str
+) -> None:
+    answer = client.request(method, path, headers=user.headers)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
