@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import BaseRoute, Mount
 
 from api.body import BodyGuard
+from api.caching import NoStore
 from api.canvas import Canvas
 from api.context import Context
 from api.cors import Cors
@@ -85,6 +86,7 @@ def create_app(context: Context) -> FastAPI:
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyGuard, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
     app.add_middleware(GivenAgain, lists=_list_routes())
+    app.add_middleware(NoStore)
     if limits.cors_listed:
         # Outermost: a browser's first question has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_listed))

@@ -117,7 +117,8 @@ async def _answer_store_error(request: Request, error: Exception) -> JSONRespons
 async def _answer_defect(request: Request, error: Exception) -> JSONResponse:
     # The type alone: an exception's text may quote a value, and a value may be a secret.
     log.error("defect", path=request.url.path, error=type(error).__name__, where=_where(error))
-    return JSONResponse({"detail": "internal error"}, 500)
+    # It is answered outside of what adds this header to all others.
+    return JSONResponse({"detail": "internal error"}, 500, {"Cache-Control": "no-store"})
 
 
 def _where(error: Exception) -> str:

@@ -6,7 +6,7 @@ Nobody has a key yet who asks here, and nothing is told but codes; only the page
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -24,7 +24,6 @@ from shared.store.users import KeyHolder
 
 router = APIRouter(prefix="/oauth/device", tags=["device login"])
 
-NO_STORE = {"Cache-Control": "no-store"}
 PAGE = "/oauth/device/verify"
 DESCRIPTIONS = {
     PollError.AUTHORIZATION_PENDING: "nobody has approved it yet",
@@ -39,11 +38,10 @@ UserCode = Annotated[str, Query(max_length=20, pattern=r"^[A-Za-z -]*$")]
 
 
 @router.post("/authorize", responses=refusals(413, 503))
-def authorize(here: Here, response: Response, client: Client = "") -> DeviceCodes:
+def authorize(here: Here, client: Client = "") -> DeviceCodes:
     """Codes for a device: one that it shows to its user, and one that it asks for its key with."""
     with here.database.transaction() as session:
         begun = device_authorizations.begin(session, here.vault, client)
-    response.headers.update(NO_STORE)
     page = f"{here.settings.public_url}{PAGE}"
     return DeviceCodes(
         device_code=begun.device_code,
@@ -69,7 +67,7 @@ def get_token(here: Here, form: Form) -> Any:
         polled = device_authorizations.poll(session, here.vault, form["device_code"])
     if polled.key is None:
         return _tell(polled)
-    return JSONResponse(DeviceToken(access_token=polled.key).model_dump(), headers=NO_STORE)
+    return JSONResponse(DeviceToken(access_token=polled.key).model_dump())
 
 
 @router.get("/verify", response_class=HTMLResponse, responses=refusals(503))
@@ -120,4 +118,4 @@ def _tell(polled: Polled) -> JSONResponse:
 
 def _refuse(error: str, description: str, interval: int = device_authorizations.INTERVAL_SECONDS) -> JSONResponse:
     refusal = DeviceRefusal(error=error, error_description=description, interval=interval)
-    return JSONResponse(refusal.model_dump(), 400, NO_STORE)
+    return JSONResponse(refusal.model_dump(), 400)

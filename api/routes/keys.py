@@ -1,6 +1,6 @@
 """The caller's own API keys: made, listed and revoked by whoever holds one of them."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from api.auth import ForUsers, Me
 from api.context import Here
@@ -20,9 +20,8 @@ def get_keys(here: Here, me: Me) -> list[KeyInfo]:
 
 
 @router.post("", status_code=201, responses=refusals(404, 409))
-def create_key(here: Here, me: Me, wanted: KeyCreate, response: Response) -> NewKey:
+def create_key(here: Here, me: Me, wanted: KeyCreate) -> NewKey:
     """A new key; it is shown now, and never again. It does not outlive the key that it is made with."""
-    response.headers["Cache-Control"] = "no-store"
     with here.database.transaction() as session:
         row, key = users.create_own_key(session, here.vault, me.id, wanted.name, wanted.expires_at, me.key_id)
         return show_new_key(row, key)
