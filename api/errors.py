@@ -49,6 +49,12 @@ STATUS: dict[type[WorkspaceError], int] = {
 
 # Those of our routes.
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+# Why a body can't be read; a UnicodeDecodeError is a ValueError.
+UNREADABLE: dict[type[Exception], str] = {
+    UnicodeDecodeError: "the body is not UTF-8",
+    RecursionError: "the body is nested too deep",
+    ValueError: "a number in the body has too many digits",
+}
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -57,6 +63,8 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     for kind in UNAVAILABLE:
         app.add_exception_handler(kind, _answer_store_error)
+    # FastAPI's own: nothing of ours raises an HTTPException.
+    app.add_exception_handler(400, _answer_unreadable_body)
     app.add_exception_handler(405, _answer_wrong_method)
     app.add_exception_handler(Exception, _answer_defect)
 
@@ -95,6 +103,13 @@ async def _answer_validation_error(_request: Request, error: Exception) -> JSONR
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
     return JSONResponse({"detail": detail}, 422)
+
+
+async def _answer_unreadable_body(_request: Request, error: Exception) -> JSONResponse:
+    # What is wrong with JSON itself is a 422 already; this is what Python's reader gives up on.
+    cause = error.__cause__
+    why = next((text for kind, text in UNREADABLE.items() if isinstance(cause, kind)), "the body can't be read")
+    return JSONResponse({"detail": [validation_entry(("body",), why, "json_invalid")]}, 422)
 
 
 async def _answer_wrong_method(request: Request, _error: Exception) -> JSONResponse:

@@ -19,7 +19,7 @@ class Refusal(BaseModel):
 Responses = dict[int | str, dict[str, Any]]
 
 WORDS = {
-    400: "an id, a `page_id` or a body that is none, or what can't be done as it is",
+    400: "an id or a `page_id` that is none, or what can't be done as it is",
     401: "no key, or one that is not in force",
     403: "what was shown is good, but not for this: a key, a cookie from another site's page, a provider's token",
     404: "no such thing, or another's",

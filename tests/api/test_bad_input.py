@@ -85,6 +85,20 @@ def test_wrong_bodies_are_refused_by_every_operation(
     assert complaints == []
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("invalid UTF-8", "not UTF-8"), ("too deep, and closed", "too deep"), ("a huge integer", "too many digits")],
+)
+@pytest.mark.parametrize("path", ["/api/add-git-providers", "/api/settings", "/api/v1/app-conversations", "/api/keys"])
+def test_body_that_can_not_be_read_is_a_422_with_entries(
+    client: TestClient, user: Person, name: str, words: str, path: str
+) -> None:
+    answer = client.post(path, content=BODIES[name], headers=user.headers | JSON)
+    [entry] = answer.json()["detail"]
+    assert (answer.status_code, entry["loc"], entry["type"]) == (422, ["body"], "json_invalid")
+    assert words in entry["msg"]
+
+
 def test_a_nul_behind_an_escape(client: TestClient, user: Person) -> None:
     for path in ("/api/v1/app-conversations", "/api/settings"):
         for body in (b'{"title": "a\\u0000b"}', b'{"secrets": {"a\\u0000": ""}}', b'{"x": [[{"y": "\\u0000"}]]}'):

@@ -135,12 +135,8 @@ def test_wrong_secrets_are_named(client: TestClient, user: Person) -> None:
     assert client.get("/api/settings", headers=user.headers).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [(body, 422) for body in (b"", b"{", b"[]", b"null", b'"x"', b"1", b'{"language": "a\\u0000b"}')]
-    + [(b"\xff", 400)],
-)
-def test_a_body_that_is_no_object_is_refused(client: TestClient, user: Person, body: bytes, status: int) -> None:
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"1", b'{"language": "a\\u0000b"}', b"\xff"])
+def test_a_body_that_is_no_object_is_refused(client: TestClient, user: Person, body: bytes) -> None:
     answer = client.post("/api/settings", content=body, headers=user.headers | JSON)
-    assert answer.status_code == status
+    assert answer.status_code == 422
     assert answer.json()["detail"]
