@@ -54,6 +54,7 @@ from api.routes import (
     workspaces,
     workspaces_v0,
 )
+from api.slashes import SlashRedirect
 from api.streams import Streams
 from api.subscription import subscribe
 from api.traffic.path import SandboxPath
@@ -80,6 +81,8 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     app.state.sandbox_path = sandbox_path
     _add_canvas(app, context.settings)
+    app.router.redirect_slashes = False
+    app.router.default = SlashRedirect(app.router.routes, app.router.default)
     install_error_handlers(app)
     limits = context.settings
     # The first one stands closest to the routes.

@@ -1,0 +1,34 @@
+"""A slash too many at the end of a path: where it leads depends on the path alone."""
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.factories import Person
+
+
+@pytest.mark.parametrize(
+    ("path", "location"),
+    [
+        ("/api/v1/sandboxes/search/", "/api/v1/sandboxes/search"),
+        ("/api/v1/sandboxes/search//?limit=1&x=%2F", "/api/v1/sandboxes/search?limit=1&x=%2F"),
+        ("/api/v1/secrets/a%3Fb%20c/", "/api/v1/secrets/a%3Fb%20c"),
+        ("/alive/", "/alive"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
+def test_redirect_names_no_host(client: TestClient, method: str, path: str, location: str) -> None:
+    headers = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
+    answer = client.request(method, path, headers=headers, follow_redirects=False)
+    assert (answer.status_code, answer.headers["Location"]) == (307, location)
+
+
+def test_redirect_is_followed_with_its_method_and_body(client: TestClient, user: Person) -> None:
+    answer = client.post("/api/settings/", json={"language": "de"}, headers=user.headers)
+    assert answer.status_code == 200
+    assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "//alive/", "/nothing/", "/api/nothing/", "/"])
+def test_path_that_is_none_without_its_slash_either_is_a_404(client: TestClient, path: str) -> None:
+    answer = client.get(f"http://testserver{path}", follow_redirects=False)
+    assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
