@@ -1,7 +1,6 @@
 """Messages for conversations that can't be told yet: kept, and delivered by a worker, in order."""
 
 from typing import Any
-from uuid import UUID
 
 from fastapi import APIRouter
 from sqlmodel import Session
@@ -11,7 +10,6 @@ from api.context import Here, Hurry
 from api.idempotency import OnlyOnce
 from api.refusals import refusals
 from api.schemas.messages import PendingMessageInfo, PendingMessageResponse, QueuedMessage, show_pending_message
-from shared.errors import Invalid
 from shared.ids import parse_id
 from shared.store import pending_messages
 
@@ -55,8 +53,4 @@ def list_messages(here: Here, me: Me, conversation_id: str) -> list[PendingMessa
 def _find(session: Session, me: Caller, text: str) -> str:
     if not text.startswith(OF_START):
         return parse_id(text)
-    try:
-        task_id = UUID(text.removeprefix(OF_START)).hex
-    except ValueError:
-        raise Invalid(f"not the id of a start task: {text[:64]!r}") from None
-    return pending_messages.conversation_of_start(session, task_id, me.id)
+    return pending_messages.conversation_of_start(session, parse_id(text.removeprefix(OF_START)), me.id)

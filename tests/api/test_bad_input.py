@@ -238,7 +238,10 @@ def test_batches_of_more_than_100_ids_are_refused(client: TestClient, user: Pers
 
 
 TAKING_NEW_NAMES = {"POST /api/v1/settings/profiles/{name}", "DELETE /api/v1/settings/profiles/{name}"}
-WRONG_IDS = ["nonsense", "x" * 5000, "a%00b", "%ff%fe", "%F0%9F%A6%8A", "0" * 31, "'%20OR%201=1", "%5Cud800", "..%2F.."]
+WRONG_IDS = [
+    *("nonsense", "x" * 5000, "a%00b", "%ff%fe", "%F0%9F%A6%8A", "0" * 31, "'%20OR%201=1", "%5Cud800", "..%2F.."),
+    "%EF%BC%90" * 32,  # full-width digits
+]
 
 
 def test_wrong_ids_in_paths_are_refused_by_every_operation(client: TestClient, user: Person, sandbox: Sandbox) -> None:

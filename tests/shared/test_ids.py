@@ -7,7 +7,20 @@ import pytest
 from shared.errors import Invalid
 from shared.ids import new_id, parse_id, parse_ids
 
-BAD = ["", "x", "0" * 31, "0" * 33, "g" * 32, "\x00" * 32, "1" * 10_000]
+HEXED = "25e2a1b3c4d5e6f7a8b9c0d1e2f3a4b5"
+FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")
+ODD = [
+    HEXED.translate(FULL_WIDTH),
+    f"{{{HEXED}}}",
+    f"urn:uuid:{HEXED}",
+    f"25_2{HEXED[4:]}",
+    f"+{HEXED[1:]}",
+    f" {HEXED[1:]}",
+    f"{HEXED}\n",
+    f"-{HEXED}",
+    "-".join(HEXED),
+]
+BAD = ["", "x", "0" * 31, "0" * 33, "g" * 32, "\x00" * 32, "1" * 10_000, *ODD]
 
 
 def test_a_new_id_is_32_hex_digits() -> None:
