@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, bindparam, func, join, select
+from sqlalchemy import and_, bindparam, join, select
 from sqlalchemy.orm import aliased
 from sqlmodel import col
 
@@ -13,6 +13,7 @@ from shared.models import Conversation, Sandbox
 from shared.models.columns import UtcDateTime
 from shared.store.pages import Order, Page
 from shared.store.texts import LINE_END, TextList, lines
+from shared.store.title_search import Part, contains
 
 SORT_ORDERS = {
     f"{name.upper()}{suffix}": Order(getattr(Conversation, name), col(Conversation.id), descending=bool(suffix))
@@ -75,17 +76,7 @@ def read_text(text: str) -> tuple[Conversation, Sandbox, list[str]]:
 
 
 def _values(owner_id: str, which: ConversationFilter) -> dict[str, Any]:
-    values = asdict(which) | {"owner_id": owner_id, "parents_only": None if which.with_sub_conversations else True}
-    if which.title_contains is not None:
-        values["title_contains"] = _containing(which.title_contains)
-    return values
-
-
-def _containing(text: str) -> str:
-    # The database lowers both sides: SQLite knows the capitals of ASCII alone, and must not be half right.
-    for special in "/%_":
-        text = text.replace(special, "/" + special)
-    return f"%{text}%"
+    return asdict(which) | {"owner_id": owner_id, "parents_only": None if which.with_sub_conversations else True}
 
 
 def _children() -> Any:
@@ -113,7 +104,7 @@ _LIST = TextList(
     shown_from=join(Conversation, Sandbox, col(Sandbox.id) == col(Conversation.sandbox_id)),
     always=(col(Conversation.owner_id) == bindparam("owner_id"), col(Conversation.listed)),
     filters={
-        "title_contains": func.lower(Conversation.title).like(func.lower(bindparam("title_contains")), escape="/"),
+        "title_contains": contains(Conversation.title, bindparam("title_contains", type_=Part())),
         "created_from": _time("created_from") <= _CREATED,
         "created_before": _time("created_before") > _CREATED,
         "updated_from": _time("updated_from") <= _UPDATED,

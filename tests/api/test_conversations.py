@@ -109,6 +109,17 @@ class TestSearch:
             assert _get(client, user, "/count", title__contains=text) == 0
         assert _get(client, user, "/count") == 2
 
+    @pytest.mark.parametrize("title", ["Über Straße", "ПРИВЕТ", "a*b", "a?b", "[x]", "a]b^-c", "100% of_it", "a/b\\c"])
+    def test_parts_of_titles_are_found_whatever_their_capitals(
+        self, client: TestClient, user: Person, database: Database, sandbox: Sandbox, title: str
+    ) -> None:
+        make_conversation(database, user, sandbox, title=f"x{title}x")
+        make_conversation(database, user, sandbox, title="xyz ı abc 100 of it")
+        for part in (title, title.lower(), title[1:]):
+            assert _get(client, user, "/count", title__contains=part) == 1, part
+        for part in ("\N{COMBINING DIAERESIS}", "a.b", "[a-z]", "[^q]", "x*x", "x?", "%b", "100__of"):
+            assert _get(client, user, "/count", title__contains=part) == 0, part
+
     @pytest.mark.parametrize("column", ["created_at", "updated_at"])
     @pytest.mark.parametrize("written", ["2026-01-01T10:00:00.123456Z", "2026-01-01T11:00:00.123456+01:00"])
     def test_gte_includes_the_time_itself_and_lt_does_not(
