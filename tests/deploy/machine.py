@@ -43,7 +43,7 @@ PYTHON = """
 case "$*" in
 --version) echo "Python 3.11.2" ;;
 *"import ensurepip"*) exit "${VENV_STATUS:-0}" ;;
-"-m venv"*) mkdir -p .venv/bin && for name in pip python uv; do cp "$STUBS/recorder" ".venv/bin/$name"; done ;;
+"-m venv"*) mkdir -p "${!#}/bin" && for name in pip python uv; do cp "$STUBS/recorder" "${!#}/bin/$name"; done ;;
 esac
 """
 INERT = ("apt-get", "git", "iptables", "npm", "systemctl", "mountpoint")

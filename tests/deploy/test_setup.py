@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.machine import Machine
+from tests.deploy.machine import PYTHON, Machine
 
 NEEDS_ROOT = """
 This machine lacks packages, and only root on Debian can add them here. Install them with
@@ -28,6 +28,15 @@ class TestSetup:
         assert (second.status, second.said, second.complaint) == (0, "", "")
         assert machine.calls("apt-get", "dockerd") == []
         assert len(machine.calls("uv")) == 2  # the packages and the project, the first time
+
+    def test_environment_of_another_python_is_beside_the_one_in_use(self, machine: Machine) -> None:
+        assert machine.run("setup").status == 0
+        machine.stub("python3.13", PYTHON.replace("3.11.2", "3.13.0"))
+        other = {"AW_PYTHON": "python3.13", "AW_ENVIRONMENT": "var/python/3.13"}
+        assert machine.run("setup", "unit", **other).said == "making the Python environment in var/python/3.13\n"
+        assert (machine.project / "var/python/3.13/bin/uv").exists()
+        for variables in ({}, other):
+            assert machine.run("setup", "unit", **variables).said == ""
 
     @pytest.mark.parametrize(
         ("missing", "mode", "packages"),

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tests.stages.pythons import environment_of
+
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
 # Tests wait a little: a third process has work for two cores while they do. A fourth costs more to begin than it saves.
@@ -23,6 +25,8 @@ RANDOM = (
 )
 # The sandbox image with the newest agent server that its package registry has.
 NEXT_IMAGE = "agent-workspace/sandbox:next"
+# Those that are supported besides the oldest, which all else runs on.
+OTHER_PYTHONS = ("3.12", "3.13")
 CHAOS_SECONDS = 1200
 STATEMENTS = "var/statements"
 # All pairs of two deaths within four operations took four minutes.
@@ -137,6 +141,18 @@ def _bench(database: str) -> Groups:
     ]
 
 
+def _other_pythons() -> Groups:
+    """What `make unit` runs, with each."""
+    return [group for version in OTHER_PYTHONS for group in _other_python(version)]
+
+
+def _other_python(version: str) -> Groups:
+    name, python = f"python-{version}", str(environment_of(version) / "bin" / "python")
+    tests = select(f"unit-{version}", "-m", "unit", "--database", "sqlite", "--quick", *PROCESSES)
+    held = without_engine(replace(tests, command=(python, *tests.command[1:])))
+    return [[module(name, "tests.stages.pythons", version)], [held]]
+
+
 def _next() -> Groups:
     chosen = ("-m", "real", "-k", "real", "--database", "sqlite", "tests/worker", "tests/contract", *WAITING)
     held = replace(select("next", *chosen), environment=(("AW_TEST_SANDBOX_IMAGE", NEXT_IMAGE),))
@@ -155,5 +171,6 @@ def nightly() -> dict[str, Groups]:
         "chaos-postgresql": _chaos("postgresql"),
         "bench-sqlite": _bench("sqlite"),
         "bench-postgresql": _bench("postgresql"),
+        "pythons": _other_pythons(),
         "next": _next(),
     }
