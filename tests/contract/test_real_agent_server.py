@@ -187,6 +187,34 @@ def test_a_file_that_is_not_there(client: TestClient, user: Person, conversation
     assert (answer.status_code, "nothing" in answer.json()["detail"]) == (404, True)
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("file?file_path=/etc", "not a file"),
+        ("file?file_path=/dev/zero", "not a file"),
+        ("file?file_path=/etc/shadow", "may not read"),
+        ("git/diff?path=nothing", "nothing"),
+        ("git/changes?path=.&ref=nothing", "nothing"),
+    ],
+)
+def test_path_or_ref_that_is_none_is_a_400_with_the_reason(
+    client: TestClient, user: Person, server: AgentServer, conversation: Conversation, path: str, words: str
+) -> None:
+    folder = conversation.working_dir
+    assert server.run_command(f"mkdir -p {folder} && git -C {folder} init --quiet").exit_code == 0
+    answer = client.get(f"{PATH}/{conversation.id}/{path}", headers=user.headers)
+    assert (answer.status_code, words in answer.json()["detail"]) == (400, True), answer.text
+
+
+def test_names_that_are_listed_can_be_asked_for(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
+    folder = f"{conversation.working_dir}/src"
+    assert server.run_command(f"mkdir -p {folder} && echo one >{folder}/a.txt").exit_code == 0
+    base = f"{PATH}/{conversation.id}"
+    assert ask("GET", f"{base}/files") == ["src/a.txt"]
+    assert ask("GET", f"{base}/file", file_path="src/a.txt") == "one\n"
+    assert ask("GET", f"{base}/files", path="src") == ["a.txt"]
+
+
 def test_skills_and_hooks(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
     skill = "---\\nname: house\\ntriggers:\\n- paint\\n---\\nUse blue."
     hook = '{"pre_tool_use": [{"matcher": "terminal", "hooks": [{"type": "command", "command": "true"}]}]}'
