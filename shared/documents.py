@@ -4,8 +4,25 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic_core import from_json
+
 # Deeper than anything a tool's schema or an agent's event needs, and shallow enough for every serialiser.
 MOST_LEVELS = 100
+
+
+def read_document(content: bytes, max_values: int) -> Any:
+    """Parse JSON from a sandbox, in memory that does not depend on what it holds.
+
+    Args:
+        max_values: about as many values may be in it. Commas and brackets are counted, those in texts too: before it is
+            parsed nobody knows which is which.
+
+    Raises:
+        ValueError: it is no JSON (NaN and half a surrogate pair are none), nested too deep, or holds more values.
+    """
+    if sum(map(content.count, (b",", b"[", b"{"))) > max_values:
+        raise ValueError(f"more than {max_values} values")
+    return from_json(content, allow_inf_nan=False)
 
 
 def check_document(document: Any) -> None:
@@ -34,8 +51,12 @@ def clean_text(value: Any, most: int) -> str | None:
     """The value as text that every database stores, cut to `most` characters; None if it is no text or empty."""
     if not isinstance(value, str):
         return None
-    storable = value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
-    return storable[:most] or None
+    return storable(value)[:most] or None
+
+
+def storable(text: str) -> str:
+    """The text without NULs and halves of surrogate pairs, which not every database stores."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def _walk(document: Any) -> Iterator[Any]:

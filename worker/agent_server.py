@@ -1,53 +1,46 @@
-"""The agent server of a sandbox, over HTTP: the few of its routes that a worker calls. Bodies are never logged."""
+"""The agent server of a sandbox, over HTTP: the few of its routes that a worker calls. Bodies are never logged.
+
+What it answers may be hostile: it is read by `worker.exchanges`, and has one of the shapes of `worker.agent_answers`.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from shared import failpoints
+from worker.agent_answers import (
+    AnyPage,
+    CommandOutcome,
+    CommandResult,
+    ConversationShape,
+    Document,
+    InitState,
+    Message,
+    MessagePage,
+    RunningPage,
+)
 from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
-from worker.patience import PatientTransport
+from worker.exchanges import CONTROL_SECONDS, MAX_BYTES, Answer, Shape, exchange, exchange_status, read_shape
 from worker.redaction import Redact, redacting
 from worker.refusal_texts import refusal_text
 
 # Seconds.
 PROBE_SECONDS = 3.0
-CONTROL_SECONDS = 20.0
+# A newer desired state waits for it.
+INITIALIZE_SECONDS = 10.0
 UPLOAD_SECONDS = 60.0
 CREATE_SECONDS = 120.0
 # What a command may take beyond its own limit: the server's way of ending it takes 2 s.
 COMMAND_GRACE_SECONDS = 15.0
-# The server drops a connection that was idle for 5 s: a request must not meet it doing so.
-KEEPALIVE_SECONDS = 4.0
-
-EVENTS_A_PAGE = 100
+# A page has few conversations, as each may be large.
+RUNNING_A_PAGE = 10
+MAX_RUNNING_PAGES = 10
+# One message may hold images: a page has one, and the max size is that of a message that the API takes, and some more.
+MAX_MESSAGES = 100
+MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 LONGEST_DETAIL = 2000
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """What became of a shell command. `exit_code` -1: it ran out of time or never started."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def output(self) -> str:
-        """Both streams, standard output first."""
-        return self.stdout + self.stderr
-
-
-def open_client() -> httpx.Client:
-    """A client for any number of agent servers and threads; it keeps connections for reuse.
-
-    The environment's proxies are ignored: sandboxes are neighbours, not the internet.
-    """
-    transport = PatientTransport(KEEPALIVE_SECONDS)
-    return httpx.Client(trust_env=False, timeout=CONTROL_SECONDS, transport=transport)
 
 
 class AgentServer:
@@ -99,21 +92,21 @@ class AgentServer:
     def is_dormant(self) -> bool | None:
         """Whether the server waits for `initialize` (wire contract 3.4); None: it does not answer, or is at it."""
         try:
-            answer = self._client.get(self._api + "/init", timeout=PROBE_SECONDS)
-        except httpx.TransportError:
+            answer = exchange(self._client, "GET", self._api + "/init", headers={}, seconds=PROBE_SECONDS)
+            if answer.status == 404:  # it was not told to wait, or is too old to know how
+                return False
+            state = read_shape(answer.content, InitState)[0].state if answer.is_success else "initializing"
+        except (httpx.HTTPError, WrongServer, ValueError):
             return None
-        if answer.status_code == 404:  # it was not told to wait, or is too old to know how
-            return False
-        state = _state(answer)
-        return None if state is None or state == "initializing" else state == "dormant"
+        return None if state == "initializing" else state == "dormant"
 
     def warm_up(self) -> None:
         """Have a dormant server build its routes now: it does so when it first looks for one, which takes 70 ms.
 
         It knows no such path, and looks for it through all that it has. What it says does not matter.
         """
-        with suppress(httpx.TransportError):
-            self._client.get(self._api + "/nowhere", timeout=PROBE_SECONDS)
+        with suppress(httpx.HTTPError):
+            exchange_status(self._client, "GET", self._api + "/nowhere", headers={}, seconds=PROBE_SECONDS)
 
     def initialize(self, boot_key: str, config: dict[str, Any]) -> bool:
         """Tell a dormant server whose it is. One that is being told just now takes no notice.
@@ -130,7 +123,7 @@ class AgentServer:
         """
         try:
             headers = {"X-Init-API-Key": boot_key}
-            self._call("take its keys", "POST", "/init", json=config, extra=headers, timeout=CONTROL_SECONDS)
+            self._call("take its keys", "POST", "/init", json=config, extra=headers, seconds=INITIALIZE_SECONDS)
         except AgentServerRefused as refusal:
             if refusal.status not in (400, 404):
                 raise
@@ -144,14 +137,9 @@ class AgentServer:
         Giving up here does not end the command there.
         """
         body = {"command": command, "cwd": cwd, "timeout": max(1, round(timeout))}
-        answer = self._json(
-            "run a command",
-            "POST",
-            "/bash/execute_bash_command",
-            json=body,
-            timeout=timeout + COMMAND_GRACE_SECONDS,
-        )
-        return CommandResult(answer["exit_code"], answer["stdout"] or "", answer["stderr"] or "")
+        path, seconds = "/bash/execute_bash_command", timeout + COMMAND_GRACE_SECONDS
+        outcome, _ = self._read(CommandOutcome, "run a command", "POST", path, json=body, seconds=seconds)
+        return outcome.result
 
     def upload(self, path: str, content: bytes) -> None:
         """Write a file in the sandbox, with its folders; it is readable by all who can enter the folder."""
@@ -161,7 +149,7 @@ class AgentServer:
             "/file/upload",
             params={"path": path},
             files={"file": ("file", content)},
-            timeout=UPLOAD_SECONDS,
+            seconds=UPLOAD_SECONDS,
         )
 
     def keep_profile(self, name: str, llm: Mapping[str, Any]) -> None:
@@ -178,27 +166,29 @@ class AgentServer:
         An existing one is returned as it is: the rest of the body, its initial message too, is ignored.
         """
         aim = "start the conversation"
-        return self._json(aim, "POST", "/conversations", json=body, timeout=CREATE_SECONDS)
+        made, _ = self._read(Document, aim, "POST", "/conversations", json=body, seconds=CREATE_SECONDS)
+        return made.root
 
     def get_conversation(self, conversation_id: str) -> dict[str, Any] | None:
-        """The conversation as the server knows it (title, execution_status, stats, …); None if it doesn't."""
-        return self._json_if_known("show the conversation", "GET", f"/conversations/{conversation_id}")
+        """The conversation as the server knows it; None if it doesn't.
+
+        Only `title` and `last_user_message_id` are checked: both are texts, None, or not there.
+        """
+        path = f"/conversations/{conversation_id}"
+        known = self._read_if_known(ConversationShape, "show the conversation", "GET", path)
+        return None if known is None else known[1]
 
     def send_message(self, conversation_id: str, message: dict[str, Any]) -> None:
         """Give the conversation a message, {role, content, run}."""
         self._call("take a message", "POST", f"/conversations/{conversation_id}/events", json=message)
 
-    def list_messages(self, conversation_id: str) -> list[dict[str, Any]]:
-        """The newest messages of users, up to a hundred events, newest first."""
-        params: dict[str, str | int] = {
-            "kind": "MessageEvent",
-            "source": "user",
-            "sort_order": "TIMESTAMP_DESC",
-            "limit": EVENTS_A_PAGE,
-        }
+    def list_messages(self, conversation_id: str) -> Iterator[Message]:
+        """The newest messages of users, up to a hundred, newest first; each is asked for when it is wanted."""
         path = f"/conversations/{conversation_id}/events/search"
-        messages: list[dict[str, Any]] = self._json("list messages", "GET", path, params=params)["items"]
-        return messages
+        params = {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": 1}
+        pages = self._pages(MessagePage, "list messages", path, params, MAX_MESSAGES, max_bytes=MAX_MESSAGE_BYTES)
+        for page in pages:
+            yield from page.items
 
     def run(self, conversation_id: str) -> bool:
         """Let the agent go on. False: it is at work already."""
@@ -213,75 +203,85 @@ class AgentServer:
     def rename_conversation(self, conversation_id: str, title: str) -> bool:
         """Set the title. False: no such conversation."""
         aim, path = "rename the conversation", f"/conversations/{conversation_id}"
-        return self._json_if_known(aim, "PATCH", path, json={"title": title}) is not None
+        return self._read_if_known(Document, aim, "PATCH", path, json={"title": title}) is not None
 
     def interrupt(self, conversation_id: str) -> bool:
         """Stop the agent in the middle of its work; a message makes it go on. False: no such conversation."""
         path = f"/conversations/{conversation_id}/interrupt"
-        return self._json_if_known("interrupt the conversation", "POST", path) is not None
+        return self._read_if_known(Document, "interrupt the conversation", "POST", path) is not None
 
     def delete_conversation(self, conversation_id: str) -> bool:
         """Delete the conversation, not its files. False: no such conversation."""
         path = f"/conversations/{conversation_id}"
-        return self._json_if_known("delete the conversation", "DELETE", path) is not None
+        return self._read_if_known(Document, "delete the conversation", "DELETE", path) is not None
 
     def find_running(self) -> list[str]:
-        """The dashed ids of up to 100 conversations whose agent is at work."""
-        page = self._json(
-            "list conversations", "GET", "/conversations/search", params={"status": "running", "limit": 100}
-        )
-        return [item["id"] for item in page["items"]]
-
-    def list_events(self, conversation_id: str) -> Iterator[dict[str, Any]]:
-        """The conversation's stored events, oldest first: for what a webhook could not deliver."""
-        path = f"/conversations/{conversation_id}/events/search"
-        params: dict[str, str | int] = {"limit": EVENTS_A_PAGE, "sort_order": "TIMESTAMP"}
-        while True:
-            page = self._json("list events", "GET", path, params=params)
-            yield from page["items"]
-            if not page.get("next_page_id"):
-                return
-            params["page_id"] = page["next_page_id"]
+        """The dashed ids of up to a hundred conversations whose agent is at work."""
+        path, params = "/conversations/search", {"status": "running", "limit": RUNNING_A_PAGE}
+        pages = self._pages(RunningPage, "list conversations", path, params, MAX_RUNNING_PAGES)
+        return [conversation.id for page in pages for conversation in page.items]
 
     def _probe(self, headers: dict[str, str]) -> int | None:
         try:
             url = self._api + "/conversations/count"
-            return self._client.get(url, headers=headers, timeout=PROBE_SECONDS).status_code
-        except httpx.TransportError:
+            return exchange_status(self._client, "GET", url, headers=headers, seconds=PROBE_SECONDS)
+        except httpx.HTTPError:
             return None
 
-    def _json(self, aim: str, method: str, path: str, **options: Any) -> dict[str, Any]:
-        response = self._call(aim, method, path, **options)
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
-        if isinstance(answer, dict):
-            return answer
-        raise WrongServer(f"what answers when asked to {aim} is not an agent server")
+    def _pages(
+        self, shape: type[AnyPage], aim: str, path: str, params: Mapping[str, Any], most: int, **options: Any
+    ) -> Iterator[AnyPage]:
+        """Up to so many pages, from the first."""
+        for _ in range(most):
+            page, _ = self._read(shape, aim, "GET", path, params=params, **options)
+            yield page
+            if page.next_page_id is None:
+                return
+            params = {**params, "page_id": page.next_page_id}
 
-    def _json_if_known(self, aim: str, method: str, path: str, **options: Any) -> dict[str, Any] | None:
+    def _read(self, shape: type[Shape], aim: str, method: str, path: str, **options: Any) -> tuple[Shape, Any]:
+        """What the answer says, and the document as it is."""
+        answer = self._call(aim, method, path, **options)
         try:
-            return self._json(aim, method, path, **options)
+            return read_shape(answer.content, shape)
+        except ValueError:
+            raise WrongServer(f"what answers when asked to {aim} is not an agent server") from None
+
+    def _read_if_known(
+        self, shape: type[Shape], aim: str, method: str, path: str, **options: Any
+    ) -> tuple[Shape, Any] | None:
+        try:
+            return self._read(shape, aim, method, path, **options)
         except AgentServerRefused as refusal:
             if refusal.status == 404:
                 return None
             raise
 
     def _call(
-        self, aim: str, method: str, path: str, *, extra: Mapping[str, str] | None = None, **options: Any
-    ) -> httpx.Response:
+        self,
+        aim: str,
+        method: str,
+        path: str,
+        *,
+        seconds: float = CONTROL_SECONDS,
+        max_bytes: int = MAX_BYTES,
+        extra: Mapping[str, str] | None = None,
+        **content: Any,
+    ) -> Answer:
         headers = {**self._headers, **(extra or {})}
-        with _transport_errors(aim), _point(method, aim):
-            response = self._client.request(method, self._api + path, headers=headers, **options)
-        if response.is_success:
-            return response
-        if response.status_code == 401:
+        url = self._api + path
+        with _http_errors(aim), _point(method, aim):
+            answer = exchange(
+                self._client, method, url, headers=headers, seconds=seconds, max_bytes=max_bytes, **content
+            )
+        if answer.is_success:
+            return answer
+        if answer.status == 401:
             raise WrongServer("the agent server does not take the sandbox's key")
-        detail = self._hide_key(self._redact(refusal_text(response)))[:LONGEST_DETAIL]
-        if response.status_code >= 500 or response.status_code == 429:
-            raise AgentServerUnreachable(f"the agent server could not {aim}: {response.status_code} {detail}")
-        raise AgentServerRefused(aim, response.status_code, detail)
+        detail = self._hide_key(self._redact(refusal_text(answer.content)))[:LONGEST_DETAIL]
+        if answer.status >= 500 or answer.status == 429:
+            raise AgentServerUnreachable(f"the agent server could not {aim}: {answer.status} {detail}")
+        raise AgentServerRefused(aim, answer.status, detail)
 
 
 def _point(method: str, aim: str) -> AbstractContextManager[None]:
@@ -289,17 +289,9 @@ def _point(method: str, aim: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _transport_errors(aim: str) -> Iterator[None]:
+def _http_errors(aim: str) -> Iterator[None]:
     try:
         yield
-    except httpx.TransportError as error:
+    except httpx.HTTPError as error:
         # Only the kind of the error: its text and its request may quote what was sent.
         raise AgentServerUnreachable(f"no answer when asked to {aim}: {type(error).__name__}") from None
-
-
-def _state(response: httpx.Response) -> str | None:
-    try:
-        body = response.json() if response.is_success else None
-    except ValueError:
-        return None
-    return str(body.get("state")) if isinstance(body, dict) else None

@@ -113,7 +113,7 @@ class Convergence:
             try:
                 step = self._plan(observed)
             except WrongServer as error:
-                if self._is_another_chance():
+                if self._is_overtaken() or self._is_another_chance():
                     continue
                 self._settlement.fail(Reason(error.reason), str(error), observed)
                 return

@@ -60,7 +60,7 @@ def _deliver(parts: Parts, conversation: Conversation, server: AgentServer, mess
 
 def _give(parts: Parts, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
     if message.attempted_at is None:
-        newest = next((event["id"] for event in server.list_messages(conversation.id)), None)
+        newest = next((said.id for said in server.list_messages(conversation.id)), None)
         with parts.database.transaction() as session:
             pending_messages.mark_attempt(session, conversation, message, newest)
     elif _is_there(server, message) or _is_there_late(server, message):
@@ -75,10 +75,10 @@ def _is_there_late(server: AgentServer, message: PendingMessage) -> bool:
 
 
 def _is_there(server: AgentServer, message: PendingMessage) -> bool:
-    for event in server.list_messages(message.conversation_id):
-        if event["id"] == message.newest_before:
+    for said in server.list_messages(message.conversation_id):
+        if said.id == message.newest_before:
             return False
-        if _parts_of(event.get("llm_message", {}).get("content", [])) == _parts_of(message.content):
+        if _parts_of(said.llm_message.content) == _parts_of(message.content):
             return True
     return False
 

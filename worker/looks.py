@@ -12,11 +12,14 @@ from shared.jobs import CheckSandbox
 from shared.models import Sandbox
 from worker.converge import glance
 from worker.parts import Parts
+from worker.patience import timeout
 
 log = structlog.get_logger()
 
 # A look is some queries and one or two calls to the engine.
 THREADS = 4
+# For what a look asks of an agent server: a newer desired state waits for the lease meanwhile.
+ASK_SECONDS = 5.0
 
 
 def open_threads() -> ThreadPoolExecutor:
@@ -52,7 +55,9 @@ def _ask(parts: Parts, sandbox_id: str) -> None:
 def _look(parts: Parts, sandbox_id: str, silent_seconds: float = 0.0) -> None:
     failpoints.begin("looks")
     try:
-        if not glance(parts, sandbox_id, silent_seconds):
+        with timeout(ASK_SECONDS):
+            done = glance(parts, sandbox_id, silent_seconds)
+        if not done:
             parts.publisher.publish(CheckSandbox(sandbox_id, parts.settings.node))
     except SQLAlchemyError as error:
         log.warning("look_failed", sandbox=sandbox_id, error=type(error).__name__)

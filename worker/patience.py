@@ -1,12 +1,13 @@
-"""Requests that are given up when nobody wants their answer any more (decision 40).
+"""Requests that end in time, and those that are given up when nobody wants their answer any more (decision 40).
 
 A frozen server answers nothing and closes nothing: whoever waits for it would do so for as long as the longest of its
-commands may take. So the one who waits looks about, now and then.
+commands may take. So the one who waits looks about, now and then. A hostile server sends a byte now and then: what
+limits one read of a socket limits nothing, so that both go by the clock, however much arrives.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Any
@@ -18,23 +19,63 @@ import httpx
 LOOK_SECONDS = 1.0
 Look = Callable[[], None]
 
-_look: ContextVar[Look | None] = ContextVar("look", default=None)
+# A request without a timeout of its own: the time that a socket waits has a max.
+UNLIMITED_SECONDS = 86_400.0
+# Bytes that are sent between two checks of the timeout.
+WRITE_BYTES = 64 * 1024
+
+
+class _Looker:
+    """What is to be called, and when."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._due_at = time.monotonic() + LOOK_SECONDS
+
+    def look_if_due(self) -> None:
+        if time.monotonic() >= self._due_at:
+            self._look()
+            self._due_at = time.monotonic() + LOOK_SECONDS
+
+
+_looker: ContextVar[_Looker | None] = ContextVar("looker", default=None)
+# When requests of this thread time out, by the monotonic clock.
+_ends_at: ContextVar[float] = ContextVar("ends_at", default=float("inf"))
 
 
 @contextmanager
 def looking(look: Look) -> Iterator[None]:
     """Have `look` called every second that this thread waits for an answer; what it raises ends the wait."""
-    token = _look.set(look)
+    token = _looker.set(_Looker(look))
     try:
         yield
     finally:
-        _look.reset(token)
+        _looker.reset(token)
 
 
-def look_about() -> None:
-    """Call what is to be called now and then, if anything is."""
-    if (look := _look.get()) is not None:
-        look()
+@contextmanager
+def timeout(seconds: float) -> Iterator[None]:
+    """Have all requests that this thread makes in the block time out after so many seconds in all.
+
+    In a block within another the earlier end counts.
+    """
+    token = _ends_at.set(min(_ends_at.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _ends_at.reset(token)
+
+
+def _left(ends_at: float, error: type[Exception]) -> float:
+    """Seconds until then, or until the timeout of the block."""
+    left = min(ends_at, _ends_at.get()) - time.monotonic()
+    if left <= 0:
+        raise error("the time is over")
+    return left
+
+
+def _ends(seconds: float | None) -> float:
+    return time.monotonic() + (UNLIMITED_SECONDS if seconds is None else seconds)
 
 
 class PatientTransport(httpx.HTTPTransport):
@@ -64,7 +105,8 @@ class _PatientBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        return _PatientStream(super().connect_tcp(host, port, timeout, local_address, socket_options))
+        left = _left(_ends(timeout), httpcore.ConnectTimeout)
+        return _PatientStream(super().connect_tcp(host, port, left, local_address, socket_options))
 
 
 class _PatientStream(httpcore.NetworkStream):
@@ -72,18 +114,18 @@ class _PatientStream(httpcore.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        ends_at = _ends(timeout)
         while True:
-            left = max(deadline - time.monotonic(), 0.001)
-            try:
+            if (looker := _looker.get()) is not None:
+                looker.look_if_due()
+            left = _left(ends_at, httpcore.ReadTimeout)
+            with suppress(httpcore.ReadTimeout):
                 return self._inner.read(max_bytes, min(left, LOOK_SECONDS))
-            except httpcore.ReadTimeout:
-                if left <= LOOK_SECONDS:
-                    raise
-            look_about()
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._inner.write(buffer, timeout)
+        ends_at = _ends(timeout)
+        for start in range(0, len(buffer), WRITE_BYTES):
+            self._inner.write(buffer[start : start + WRITE_BYTES], _left(ends_at, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._inner.close()

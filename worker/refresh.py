@@ -6,6 +6,7 @@ import structlog
 
 from shared import changes, leases
 from shared.clock import now
+from shared.documents import clean_text
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from shared.store import conversations, pending_messages
@@ -68,10 +69,10 @@ def _hold_to_budget(server: AgentServer, conversation: Conversation) -> None:
 
 
 def _settle_title(parts: Parts, server: AgentServer, conversation: Conversation) -> None:
-    known: dict[str, Any] | None = server.get_conversation(conversation.id)
-    title = known and known.get("title")
+    known = server.get_conversation(conversation.id)
+    title = clean_text(known.get("title"), LONGEST_TITLE) if known else None
     if title:
-        _write_title(parts, conversation, str(title)[:LONGEST_TITLE])
+        _write_title(parts, conversation, title)
     elif known is not None and conversation.attempt < MOST_TITLE_TRIES:
         raise TryAgain("no title yet", seconds=TITLE_SECONDS)
 

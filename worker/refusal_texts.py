@@ -3,18 +3,26 @@
 import re
 from typing import Any
 
-import httpx
+from pydantic import BaseModel
+
+from shared.documents import storable
+from worker.exchanges import read_shape
 
 
-def refusal_text(response: httpx.Response) -> str:
-    """What the answer says is wrong, on one line; empty if it says nothing."""
+class Refusal(BaseModel):
+    """What an answer may say of itself."""
+
+    detail: Any = None
+    exception: Any = None
+
+
+def refusal_text(content: bytes) -> str:
+    """What an answer's content says is wrong, on one line; empty if it says nothing."""
     try:
-        body = response.json()
+        refusal, _ = read_shape(content, Refusal)
     except ValueError:
         return ""
-    if not isinstance(body, dict):
-        return ""
-    parts = [_problems(body.get("detail")), _words(body.get("exception"))]
+    parts = [_problems(refusal.detail), _words(refusal.exception)]
     return "; ".join(part for part in parts if part)
 
 
@@ -26,7 +34,9 @@ def _problems(detail: object) -> str:
 
 
 def _problem(entry: dict[str, Any]) -> str:
-    place = ".".join(str(part) for part in entry.get("loc", ()) if part != "body")
+    loc = entry.get("loc")
+    names = loc if isinstance(loc, list) else []
+    place = _words(".".join(str(part) for part in names if isinstance(part, str | int) and part != "body"))
     return f"{place}: {_words(entry.get('msg'))}" if place else _words(entry.get("msg"))
 
 
@@ -34,6 +44,7 @@ def _words(text: object) -> str:
     """A text on one line, without the shortened values that pydantic quotes: redaction can't find those."""
     if not isinstance(text, str):
         return ""
-    text = re.sub(r"\[type=[^,\]]*, input_value=.*", "", text)
+    # No bracket within: else a text of many opening ones would take the square of its length.
+    text = re.sub(r"\[type=[^,\[\]]*, input_value=.*", "", text)
     text = re.sub(r"For further information visit \S+", "", text)
-    return " ".join(text.split())
+    return " ".join(storable(text).split())

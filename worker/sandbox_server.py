@@ -9,10 +9,14 @@ from shared.states import Desired
 from worker.agent_server import AgentServer
 from worker.agent_server_errors import AgentServerError, WrongServer
 from worker.parts import Parts
+from worker.patience import timeout
 from worker.plan import Health
 from worker.sandbox_container import dormant_config, init_config, server_config
 
 log = structlog.get_logger()
+
+# For all interruptions of a pause, a stop or a delete, which wait for them.
+INTERRUPT_SECONDS = 5.0
 
 
 class NotDormant(WrongServer):
@@ -77,13 +81,19 @@ class SandboxServer:
         return self._at(url).initialize(self._parts.vault.decrypt(self._sandbox.boot_key), config)
 
     def interrupt_runs(self, url: str) -> None:
-        """End what its agents do, as they would keep it from ending in time: best effort."""
-        server = self._at(url)
+        """End what its agents do, as they would keep it from ending in time: best effort.
+
+        Nothing is raised, and all of it has one timeout: a pause, a stop and a delete follow whatever it answers.
+        """
         try:
-            for conversation_id in server.find_running():
-                server.interrupt(conversation_id)
+            with timeout(INTERRUPT_SECONDS):
+                server = self._at(url)
+                for conversation_id in server.find_running():
+                    server.interrupt(conversation_id)
         except AgentServerError as error:
             log.info("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
+        except Exception as error:
+            log.exception("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
 
     def waits_for_its_owner(self) -> bool:
         """Whether it was claimed from the warm pool, and nobody has heard of it since: no need to ask if it is told."""

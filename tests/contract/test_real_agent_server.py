@@ -15,9 +15,10 @@ from shared.states import Desired
 from shared.store import user_settings
 from tests.factories import VAULT, Person, make_conversation, make_sandbox
 from tests.rows import as_stored
-from tests.services.agent_servers import FOLDER, HELLO, KEY, body_for
+from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
-from worker.agent_server import AgentServer, open_client
+from worker.agent_server import AgentServer
+from worker.exchanges import open_client
 
 PATH = "/api/v1/app-conversations"
 # Of everything that can be set for an agent, something; what would be fetched from the internet is left out.
@@ -111,10 +112,16 @@ def sandbox(database: Database, user: Person, sandbox_url: str) -> Sandbox:
 
 
 @pytest.fixture
-def server(sandbox_url: str) -> Iterator[AgentServer]:
-    """A worker's client of it."""
+def place(sandbox_url: str) -> Iterator[Place]:
+    """Where it is."""
     with open_client() as client:
-        yield AgentServer(sandbox_url, KEY, client)
+        yield Place("real", sandbox_url, client)
+
+
+@pytest.fixture
+def server(place: Place) -> AgentServer:
+    """A worker's client of it."""
+    return place.server
 
 
 @pytest.fixture
@@ -229,6 +236,7 @@ def test_skills_and_hooks(server: AgentServer, conversation: Conversation, ask: 
 
 
 def test_a_message_and_another_profile(
+    place: Place,
     server: AgentServer,
     conversation: Conversation,
     contract_model: Any,
@@ -239,7 +247,7 @@ def test_a_message_and_another_profile(
     assert ask("POST", f"{PATH}/{conversation.id}/switch_profile", {"profile_name": "quick"}) == {"success": True}
     message = {"content": [{"type": "text", "text": "Hello"}], "run": False}
     assert ask("POST", f"{PATH}/{conversation.id}/send-message", message)["success"] is True
-    said = [event for event in server.list_events(conversation.id) if event["kind"] == "MessageEvent"]
+    said = [event for event in place.list_events(conversation.id) if event["kind"] == "MessageEvent"]
     assert [event["source"] for event in said] == ["user"]
     known = server.get_conversation(conversation.id)
     assert known

@@ -12,10 +12,10 @@ from shared.models import Sandbox
 from tests.contract.recordings import recording
 from tests.contract.recordings.recording import SCENARIOS, Body, Recording
 from tests.factories import Person, make_conversation
-from tests.services.agent_servers import FOLDER, KEY, REAL_IMAGE
+from tests.services.agent_servers import FOLDER, REAL_IMAGE, Place
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.webhooks import WebhookReceiver
-from worker.agent_server import AgentServer, open_client
+from worker.exchanges import open_client
 
 Tell = Callable[..., int]
 Order = Callable[[Sequence[Body]], list[Body]]
@@ -79,8 +79,8 @@ def test_real_server_still_reports_what_was_recorded(
 ) -> None:
     """What an upgrade changes shows here: then record anew, and see whether the service reads it."""
     with open_client() as client:
-        server = AgentServer(sandbox_url, KEY, client)
-        now = recording.record(scenario, REAL_IMAGE, server, contract_model, receiver)
+        place = Place("real", sandbox_url, client)
+        now = recording.record(scenario, REAL_IMAGE, place, contract_model, receiver)
     then = recording.read(scenario)
     assert kinds(now) == kinds(then)
     assert fields(now) == fields(then)

@@ -54,6 +54,17 @@ class Place:
         headers = {"X-Session-API-Key": key}
         return self.client.request(method, f"{self.url}/api{path}", headers=headers, timeout=60, **content)
 
+    def list_events(self, conversation_id: str) -> list[dict[str, Any]]:
+        """The conversation's stored events, oldest first."""
+        params: dict[str, Any] = {"limit": 100, "sort_order": "TIMESTAMP"}
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.request("GET", f"/conversations/{conversation_id}/events/search", params=params).json()
+            found += page["items"]
+            if not page["next_page_id"]:
+                return found
+            params["page_id"] = page["next_page_id"]
+
     def forget_conversations(self) -> None:
         """Delete all: it runs a few at a time, and those of the model `held` never end."""
         for found in self.request("GET", "/conversations/search", params={"limit": 100}).json()["items"]:

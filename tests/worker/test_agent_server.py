@@ -5,12 +5,14 @@ from typing import Any
 import httpx
 import pytest
 
-from worker.agent_server import AgentServer, open_client
+from worker.agent_server import AgentServer
 from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
+from worker.exchanges import open_client
 from worker.redaction import redacting
 
 KEY = "session-key-1"
 ID = "0123456789abcdef0123456789abcdef"
+DASHED = "01234567-89ab-cdef-0123-456789abcdef"
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
@@ -193,32 +195,58 @@ def test_a_conversation_can_be_looked_at() -> None:
 def test_the_conversations_at_work() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         assert request.url.params["status"] == "running"
-        return httpx.Response(200, json={"items": [{"id": "a"}, {"id": "b"}], "next_page_id": None})
+        found, following = pages[request.url.params.get("page_id")]
+        return httpx.Response(200, json={"items": [{"id": found, "title": 1}], "next_page_id": following})
 
-    assert server_that(handler).find_running() == ["a", "b"]
-
-
-def test_events_are_read_from_all_pages_in_order() -> None:
-    pages = {None: (["e1", "e2"], "p2"), "p2": (["e3"], None)}
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        events, following = pages[request.url.params.get("page_id")]
-        return httpx.Response(200, json={"items": [{"id": event} for event in events], "next_page_id": following})
-
-    assert [event["id"] for event in server_that(handler).list_events(ID)] == ["e1", "e2", "e3"]
+    pages = {None: (DASHED, ID), ID: (ID, None)}
+    assert server_that(handler).find_running() == [DASHED, ID]
 
 
 def test_the_newest_messages_of_users_are_asked_for() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
-        assert dict(request.url.params) == {
-            "kind": "MessageEvent",
-            "source": "user",
-            "sort_order": "TIMESTAMP_DESC",
-            "limit": "100",
-        }
-        return httpx.Response(200, json={"items": [{"id": "b"}, {"id": "a"}], "next_page_id": "more"})
+        asked = dict(request.url.params)
+        event, following = pages[asked.pop("page_id", None)]
+        assert asked == {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": "1"}
+        content = [{"type": "text", "text": event}]
+        item = {"id": event, "kind": "MessageEvent", "llm_message": {"role": "user", "content": content}}
+        return httpx.Response(200, json={"items": [item], "next_page_id": following})
 
-    assert [event["id"] for event in server_that(handler).list_messages(ID)] == ["b", "a"]
+    pages = {None: ("b", "a"), "a": ("a", None)}
+    found = list(server_that(handler).list_messages(ID))
+    assert [(said.id, said.llm_message.content[0]["text"]) for said in found] == [("b", "b"), ("a", "a")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "ask"),
+    [
+        ({"exit_code": "0", "stdout": None, "stderr": None}, lambda server: server.run_command("true")),
+        ({"exit_code": 0, "stdout": [], "stderr": None}, lambda server: server.run_command("true")),
+        ({"title": 1}, lambda server: server.get_conversation(ID)),
+        ({"last_user_message_id": {}}, lambda server: server.get_conversation(ID)),
+        ({"items": [{"id": 1}]}, lambda server: list(server.list_messages(ID))),
+        ({"items": [{"id": "e", "llm_message": None}]}, lambda server: list(server.list_messages(ID))),
+        ({"items": [{"id": "e", "llm_message": {"content": [1]}}]}, lambda server: list(server.list_messages(ID))),
+        ({"items": [{"id": "e" * 65}]}, lambda server: list(server.list_messages(ID))),
+        ({"items": [], "next_page_id": {}}, lambda server: list(server.list_messages(ID))),
+    ],
+)
+def test_an_answer_of_another_shape(answer: Any, ask: Callable[[AgentServer], Any]) -> None:
+    with pytest.raises(WrongServer):
+        ask(server_that(answering(200, json=answer)))
+
+
+def test_texts_that_not_every_database_stores_are_changed() -> None:
+    said = {"exit_code": 1, "stdout": "a\0b", "stderr": None}
+    assert server_that(answering(200, json=said)).run_command("true").stdout == "a\N{REPLACEMENT CHARACTER}b"
+    refusal = {"detail": [{"loc": ["body", "a\0"], "msg": "no\0"}]}
+    with pytest.raises(AgentServerRefused) as failure:
+        server_that(answering(422, json=refusal)).create_conversation({})
+    assert "\0" not in str(failure.value)
+
+
+def test_a_refusal_that_quotes_a_lot_is_read_soon() -> None:
+    with pytest.raises(AgentServerRefused):
+        server_that(answering(422, json={"detail": "[type=" * 100_000})).create_conversation({})
 
 
 def test_an_agent_that_is_at_work_need_not_be_run() -> None:

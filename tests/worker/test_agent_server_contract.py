@@ -12,8 +12,9 @@ from shared.reports import read_conversation
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
 from worker.agent_request import TITLE_PROFILE
-from worker.agent_server import AgentServer, open_client
+from worker.agent_server import AgentServer
 from worker.agent_server_errors import AgentServerRefused, WrongServer
+from worker.exchanges import open_client
 
 UNKNOWN = "0" * 32
 
@@ -68,7 +69,7 @@ class TestConversation:
         known = server.get_conversation(id_of(body))
         assert known
         assert known["last_user_message_id"]
-        said = [event for event in server.list_events(id_of(body)) if event["kind"] == "MessageEvent"]
+        said = [event for event in place.list_events(id_of(body)) if event["kind"] == "MessageEvent"]
         assert [event["source"] for event in said] == ["user"]
         assert said[0]["llm_message"]["content"][0]["text"] == "Hello"
 
@@ -97,9 +98,9 @@ class TestConversation:
     def test_lists_what_its_user_said_newest_first(self, server: AgentServer, idle: str) -> None:
         for text in ("one", "two"):
             server.send_message(idle, message(text))
-        said = server.list_messages(idle)
-        assert [event["llm_message"]["content"][0]["text"] for event in said] == ["two", "one"]
-        assert len({event["id"] for event in said}) == 2
+        said = list(server.list_messages(idle))
+        assert [message.llm_message.content[0]["text"] for message in said] == ["two", "one"]
+        assert len({message.id for message in said}) == 2
 
     def test_lists_its_events_page_by_page(self, place: Place, server: AgentServer, idle: str) -> None:
         for number in range(5):
@@ -112,7 +113,7 @@ class TestConversation:
             pages.append([event["id"] for event in page["items"]])
             params["page_id"] = page["next_page_id"]
         assert {len(page) for page in pages[:-1]} == {2}
-        assert list(chain(*pages)) == [event["id"] for event in server.list_events(idle)]
+        assert list(chain(*pages)) == [event["id"] for event in place.list_events(idle)]
 
     @pytest.mark.parametrize("limit", [0, 101])
     def test_refuses_a_page_of_that_size(self, place: Place, idle: str, limit: int) -> None:
@@ -150,7 +151,7 @@ class TestConversation:
 
     def test_takes_a_message_while_it_runs(self, server: AgentServer, running: str) -> None:
         server.send_message(running, message("And then?", run=True))
-        eventually(lambda: len(server.list_messages(running)) == 2)
+        eventually(lambda: len(list(server.list_messages(running))) == 2)
         assert status_of(server, running) == "running"
 
     def test_is_renamed(self, server: AgentServer, contract_model: ScriptedModel) -> None:
@@ -170,7 +171,7 @@ class TestConversation:
         assert not server.rename_conversation(UNKNOWN, "A title")
         assert not server.interrupt(UNKNOWN)
         assert not server.delete_conversation(UNKNOWN)
-        for ask in (server.list_messages, server.run):
+        for ask in (lambda unknown: list(server.list_messages(unknown)), server.run):
             with pytest.raises(AgentServerRefused) as refusal:
                 ask(UNKNOWN)
             assert refusal.value.status == 404

@@ -69,7 +69,7 @@ def _kinds(place: Place, around: Around) -> set[str]:
     place.server.create_conversation(body)
 
     def kinds() -> set[str]:
-        return {event["kind"] for event in place.server.list_events(body["conversation_id"])}
+        return {event["kind"] for event in place.list_events(body["conversation_id"])}
 
     if place.kind == "real":
         eventually(lambda: "ObservationEvent" in kinds())

@@ -30,7 +30,7 @@ class TestEvents:
         eventually(lambda: statuses(receiver, id_of(body)) == ["running"])
         place.server.interrupt(id_of(body))
         eventually(lambda: statuses(receiver, id_of(body)) == ["running", "paused"])
-        kept = [event["id"] for event in place.server.list_events(id_of(body))]
+        kept = [event["id"] for event in place.list_events(id_of(body))]
         eventually(lambda: set(kept) <= set(ids(receiver, id_of(body))))
         assert [event_id for event_id in ids(receiver, id_of(body)) if event_id in kept] == kept
         assert len(set(ids(receiver, id_of(body)))) == len(ids(receiver, id_of(body)))

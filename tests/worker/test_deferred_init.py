@@ -12,8 +12,9 @@ from tests.services.agent_servers import BOOT_SECONDS, HELLO, KEY, REAL_IMAGE, P
 from tests.services.engine import TINY_IMAGE
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
-from worker.agent_server import AgentServer, open_client
+from worker.agent_server import AgentServer
 from worker.agent_server_errors import WrongServer
+from worker.exchanges import open_client
 from worker.sandbox_container import dormant_config, init_config
 
 BOOT_KEY = "the-boot-key"

@@ -28,7 +28,7 @@ from tests.worker.scenes import (
     wish,
 )
 from worker import patience
-from worker.agent_server import open_client
+from worker.exchanges import open_client
 from worker.parts import Parts
 from worker.refresh import refresh_conversation
 from worker.starts import start_conversation

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from tests.services.hostile_server import Mode, dripping, dripping_head, hostile, never_answering
 from tests.waiting import eventually
 from worker import patience
-from worker.agent_server import open_client
+from worker.exchanges import open_client
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -97,6 +98,33 @@ def test_the_limit_of_a_request_holds_whoever_looks() -> None:
     assert looks
 
 
+def test_a_look_is_taken_however_much_arrives() -> None:
+    """A server that sends a byte now and then keeps every single read short."""
+
+    def look() -> None:
+        raise Unwanted
+
+    with hostile(dripping) as server, open_client() as client, pytest.raises(Unwanted), patience.looking(look):
+        client.get(server.url, timeout=60)
+
+
+@pytest.mark.parametrize("mode", [dripping, dripping_head, never_answering])
+def test_the_timeout_of_a_block_is_for_all_that_is_asked_in_it(mode: Mode) -> None:
+    with hostile(mode) as server, open_client() as client, patience.timeout(60), patience.timeout(0.3):
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(httpx.TimeoutException), patience.timeout(60):
+                client.get(server.url, timeout=60)
+            assert time.monotonic() - began < 20
+
+
+def test_the_timeout_is_for_what_is_sent_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, open_client() as client:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"  # whose kernel takes the connection, and some bytes
+        with pytest.raises(httpx.WriteTimeout), patience.timeout(0.3):
+            client.post(url, content=b"x" * 50_000_000, timeout=60)
+
+
 def test_nobody_looks_for_another_thread_or_afterwards() -> None:
     looks: list[None] = []
     with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
@@ -107,5 +135,8 @@ def test_nobody_looks_for_another_thread_or_afterwards() -> None:
         assert isinstance(asked.exception(), httpx.ReadTimeout)
         server.may_answer.set()
         served.result(10)
-        patience.look_about()
+        with ThreadPoolExecutor(1) as again:
+            again.submit(server.serve)
+            server.may_answer.set()
+            assert client.get(server.url, timeout=60).text == "ok"
     assert looks == []

@@ -9,10 +9,10 @@ from deploy.demo.network import bridge_address
 from deploy.demo.scripted_model import ScriptedModel
 from tests.contract.recordings import recording
 from tests.fixtures.agent_servers import make_scripts
-from tests.services.agent_servers import BOOT_SECONDS, KEY, booted
+from tests.services.agent_servers import BOOT_SECONDS, KEY, Place, booted
 from tests.services.webhooks import running_receiver
 from tests.waiting import eventually
-from worker.agent_server import AgentServer, open_client
+from worker.exchanges import open_client
 from worker.sandbox_container import server_config
 
 
@@ -21,11 +21,11 @@ def main() -> None:
     with ScriptedModel(make_scripts(), host=host) as model, running_receiver(host) as receiver:
         config = server_config(KEY, webhook_url=receiver.url, origins=[])
         with booted(config) as url, open_client() as client:
-            server = AgentServer(url, KEY, client)
-            eventually(server.is_ready, deadline_seconds=BOOT_SECONDS)
+            place = Place("real", url, client)
+            eventually(place.server.is_ready, deadline_seconds=BOOT_SECONDS)
             version = str(httpx.get(f"{url}/server_info").json()["version"])
             for scenario in recording.SCENARIOS:
-                made = recording.record(scenario, version, server, model, receiver)
+                made = recording.record(scenario, version, place, model, receiver)
                 recording.write(scenario, made)
                 print(f"{scenario}: {len(made.events)} events, {len(made.descriptions)} descriptions")
 

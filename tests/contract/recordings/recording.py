@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.demo.scripted_model import ScriptedModel
-from tests.services.agent_servers import HELLO, body_for
+from tests.services.agent_servers import HELLO, Place, body_for
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
 from worker.agent_server import AgentServer
@@ -68,18 +68,16 @@ def write(scenario: str, recording: Recording) -> None:
     (FOLDER / f"{scenario}.json").write_text(text + "\n")
 
 
-def record(
-    scenario: str, version: str, server: AgentServer, model: ScriptedModel, receiver: WebhookReceiver
-) -> Recording:
+def record(scenario: str, version: str, place: Place, model: ScriptedModel, receiver: WebhookReceiver) -> Recording:
     """Let a conversation go through that scenario, and record what is reported of it."""
-    llm, run = SCENARIOS[scenario]
+    (llm, run), server = SCENARIOS[scenario], place.server
     body = body_for(model, llm_model=llm, initial_message=HELLO, agent_settings={"llm": PRICES}, tags={"team": "blue"})
     conversation_id = body["conversation_id"]
     server.create_conversation(body)
     run(server, conversation_id)
     known = server.get_conversation(conversation_id)
     assert known
-    kept = [event["id"] for event in server.list_events(conversation_id)]
+    kept = [event["id"] for event in place.list_events(conversation_id)]
     server.delete_conversation(conversation_id)
     eventually(lambda: _is_complete(receiver, conversation_id, kept))
     deliveries = [{"path": one.path, "body": one.body} for one in receiver.deliveries(conversation_id)]

@@ -33,9 +33,9 @@ SPEAKERS: Mapping[str, str] = {
     "api/git/client.py": "git hosts are only read",
     "api/git/network.py": "connections of `api.git.client`",
     "worker/agent_server.py": "tests.drills.faults.test_points_cover_writes",
-    "worker/patience.py": "connections of `worker.agent_server`",
+    "worker/exchanges.py": "requests of `worker.agent_server`",
+    "worker/patience.py": "connections of `worker.exchanges`",
     "worker/parts.py": "only the name of a type",
-    "worker/refusal_texts.py": "only the name of a type",
     "worker/engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
 }
 

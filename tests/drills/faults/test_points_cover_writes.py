@@ -185,7 +185,7 @@ MIGRATION = {"shared/administration.py", "shared/migrations.py"}
         (r"\b(Session|sessionmaker|create_engine)\(", {"shared/database.py"} | MIGRATION),
         (r"\.commit\(", {"shared/administration.py"}),
         (r"\.(send_task|apply_async|delay)\(", {"shared/broker.py"}),
-        (r"\bhttpx\.Client\(", {"worker/agent_server.py"}),
+        (r"\bhttpx\.Client\(", {"worker/exchanges.py"}),
         (r"\bhttpx\.AsyncClient\(", {"api/agent_servers.py", "api/git/client.py"}),
     ],
 )

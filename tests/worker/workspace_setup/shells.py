@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tests.services.git_http import GitServer
-from worker.agent_server import CommandResult
+from worker.agent_answers import CommandResult
 from worker.git_remotes import Repository
 from worker.workspace_setup import (
     Project,
