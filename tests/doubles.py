@@ -18,6 +18,14 @@ class RecordingPublisher(Publisher):
         self.jobs += jobs
 
 
+class PromptExecutor(Executor):
+    """Does what it is given at once, in the thread that gives it."""
+
+    def submit(self, act: Callable[..., Any], /, *args: Any, **_kwargs: Any) -> Future[Any]:
+        act(*args)
+        return Future()
+
+
 class PatientExecutor(Executor):
     """Keeps what it is given, in order, until a test has it run."""
 

@@ -20,13 +20,13 @@ from shared.logs import configure_logs
 from shared.notices import Announcer
 from shared.settings import Settings
 from shared.store import nodes
-from worker.agent_server import open_client
 from worker.app import app
 from worker.dead_workers import free_leases, show_life
 from worker.engine import DockerEngine
 from worker.events import follow_events
+from worker.exchanges import open_client
 from worker.gathered_events import GatheringConsumer
-from worker.health import TURNS, HealthWatch
+from worker.health import TURNS, HealthWatch, open_watch
 from worker.keeper import LeaseKeeper
 from worker.looks import open_threads
 from worker.lost_nodes import NodeWatch
@@ -62,7 +62,8 @@ def main() -> None:
         beat(parts)  # before anything else: what moved away from here while we were gone must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error}") from None
-    routines = make_routines(parts)
+    watch = open_watch(parts)
+    routines = make_routines(parts, watch)
     for routine in routines:
         routine.start()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
@@ -85,7 +86,8 @@ def main() -> None:
         routine.stop()
     parts.looks.shutdown(cancel_futures=True)
     parts.probes.shutdown(wait=False, cancel_futures=True)
-    parts.http.close()  # or a server that drips its answer would keep us here
+    watch.close()
+    parts.http.close()  # or a request that is under way would keep us here
     life.close()
     raise SystemExit(worker.exitcode)
 
@@ -112,7 +114,7 @@ def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Pa
     )
 
 
-def make_routines(parts: Parts) -> list[Routine]:
+def make_routines(parts: Parts, watch: HealthWatch) -> list[Routine]:
     """What this worker does beside its jobs."""
     settings = parts.settings
     return [
@@ -121,7 +123,7 @@ def make_routines(parts: Parts) -> list[Routine]:
         Routine("workers", settings.sweep_seconds, lambda: free_leases(parts, parts.shared.workers_dir)),
         Routine("nodes", settings.sweep_seconds, NodeWatch(parts).look),
         Routine("sweep", settings.sweep_seconds, lambda: sweep(parts)),
-        Routine("health", settings.probe_seconds / len(TURNS), HealthWatch(parts).look),
+        Routine("health", settings.probe_seconds / len(TURNS), watch.look),
         Routine("resync", settings.resync_seconds, lambda: resync(parts)),
         Routine("events", RECONNECT_SECONDS, lambda: follow_events(parts)),
     ]

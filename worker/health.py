@@ -1,7 +1,7 @@
 """Health: whether the agent servers of the sandboxes that are said to run still answer."""
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import datetime
 from itertools import cycle
 
@@ -17,48 +17,88 @@ log = structlog.get_logger()
 
 # The sandboxes are asked in turns, by the first digit of their ids: so the work is spread, and nothing is kept.
 TURNS = "0123456789abcdef"
-THREADS = 16
-# More than a probe may take by its own limits: a server that sends its answer byte by byte is silent, too.
-TURN_SECONDS = 10.0
+# For probes, each of which has a timeout.
+PROBE_THREADS = 16
+# For what is to be done about those that are silent: it waits for the engine, and must not keep probes waiting.
+SILENCE_THREADS = 4
+
+
+def open_watch(parts: Parts) -> "HealthWatch":
+    """A watch with threads of its own."""
+    return HealthWatch(
+        parts,
+        probes=ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="health"),
+        silences=ThreadPoolExecutor(SILENCE_THREADS, thread_name_prefix="silence"),
+    )
 
 
 class HealthWatch:
     """Counts how often in a row each agent server did not answer.
 
     Counted in memory: a worker that starts anew begins to count anew, and each of several counts for itself; nothing
-    but patience is lost by either. Rounds are counted, not seconds: a time in which nobody asked is not a silence.
+    but patience is lost by either. Rounds are counted, not seconds: a time in which nobody asked is not a silence. No
+    round waits for its answers: a slow server delays the probes of no other.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        """Begin to count."""
+    def __init__(self, parts: Parts, *, probes: Executor, silences: Executor) -> None:
+        """Begin to count; `probes` are made in the one, and what follows from silences in the other."""
         self._parts = parts
         self._turns = cycle(TURNS)
-        self._silences: dict[str, dict[tuple[str, datetime], int]] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="health")
+        # A row that was written since is a server that was heard since, or another one.
+        self._silences: dict[tuple[str, datetime], int] = {}
+        self._probes, self._silence_checks = probes, silences
+        # Ids: one probe and one check for each sandbox at a time.
+        self._probed: set[str] = set()
+        self._checked: set[str] = set()
 
     def look(self) -> None:
-        """Ask a sixteenth of the servers, and have it told of those that have been silent for too long."""
+        """Have a sixteenth of the servers asked, but for those that are being asked still."""
         digit = next(self._turns)
         with self._parts.database.reading() as session:
             rows = sandboxes.said_to_run(session, self._parts.settings.node, digit)
-        silences = self._count(self._silences.get(digit, {}), self._ask(rows))
-        self._silences[digit] = silences
-        seconds = {row_id: times * self._parts.settings.probe_seconds for (row_id, _), times in silences.items()}
-        over = [row_id for row_id, silent in seconds.items() if silent >= self._parts.settings.health_timeout]
-        wait([self._threads.submit(tell_silence, self._parts, row_id, seconds[row_id]) for row_id in over])
+        self._forget_others(digit, rows)
+        for row in rows:
+            if row.id not in self._probed:
+                self._probed.add(row.id)
+                self._probes.submit(self._probe, row)
 
-    def _ask(self, rows: Sequence[Sandbox]) -> list[Sandbox]:
-        """Those whose servers are silent."""
-        asked = {self._threads.submit(self._answers, row): row for row in rows}
-        wait(asked, timeout=TURN_SECONDS)
-        return [row for future, row in asked.items() if _is_silence(future)]
+    def close(self) -> None:
+        """Begin nothing more."""
+        for threads in (self._probes, self._silence_checks):
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    def _count(
-        self, known: Mapping[tuple[str, datetime], int], silent: Sequence[Sandbox]
-    ) -> dict[tuple[str, datetime], int]:
-        """A row that was written since is a server that was heard since, or another one."""
-        keys = [(row.id, row.updated_at) for row in silent]
-        return {key: known.get(key, 0) + 1 for key in keys}
+    def _forget_others(self, digit: str, rows: Sequence[Sandbox]) -> None:
+        known = {(row.id, row.updated_at) for row in rows}
+        for key in list(self._silences):
+            if key[0].startswith(digit) and key not in known:
+                self._silences.pop(key, None)
+
+    def _probe(self, sandbox: Sandbox) -> None:
+        try:
+            self._count(sandbox, answered=self._answers(sandbox))
+        except Exception as error:  # a defect of ours, in one row: the others are to be asked all the same
+            log.exception("not_asked", sandbox=sandbox.id, error=type(error).__name__)
+        finally:
+            self._probed.discard(sandbox.id)
+
+    def _count(self, sandbox: Sandbox, *, answered: bool) -> None:
+        key = (sandbox.id, sandbox.updated_at)
+        if answered:
+            self._silences.pop(key, None)
+            return
+        self._silences[key] = times = self._silences.get(key, 0) + 1
+        seconds = times * self._parts.settings.probe_seconds
+        if seconds >= self._parts.settings.health_timeout and sandbox.id not in self._checked:
+            self._checked.add(sandbox.id)
+            self._silence_checks.submit(self._check, sandbox.id, seconds)
+
+    def _check(self, sandbox_id: str, seconds: float) -> None:
+        try:
+            tell_silence(self._parts, sandbox_id, seconds)
+        except Exception as error:  # the next round asks for it again
+            log.exception("silence_not_told", sandbox=sandbox_id, error=type(error).__name__)
+        finally:
+            self._checked.discard(sandbox_id)
 
     def _answers(self, sandbox: Sandbox) -> bool:
         try:
@@ -66,11 +106,4 @@ class HealthWatch:
             return server is not None and server.answers()
         except WrongServer:
             look(self._parts, sandbox.id)
-        except Exception as error:  # a defect of ours, in one row: the others are to be asked all the same
-            log.exception("not_asked", sandbox=sandbox.id, error=type(error).__name__)
         return True
-
-
-def _is_silence(answer: Future[bool]) -> bool:
-    """Whether the server was asked and gave no answer; one whose turn did not come is not to blame."""
-    return not answer.cancel() and not (answer.done() and answer.result())

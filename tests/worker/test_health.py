@@ -1,7 +1,7 @@
 """RUNNING means that the agent server answers: one that has stopped doing so is told of, and nobody else suffers."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,13 +9,14 @@ import pytest
 from shared.clock import after
 from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Reason, Status
+from tests.doubles import PromptExecutor
 from tests.factories import Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
 from worker.containers import ContainerState
 from worker.converge import converge
-from worker.health import TURNS, HealthWatch, _is_silence
+from worker.health import TURNS, HealthWatch, open_watch
 from worker.parts import Parts
 from worker.sandbox_container import container_name
 
@@ -31,7 +32,7 @@ def parts(parts: Parts) -> Parts:
 
 @pytest.fixture
 def watch(parts: Parts) -> HealthWatch:
-    return HealthWatch(parts)
+    return HealthWatch(parts, probes=PromptExecutor(), silences=PromptExecutor())
 
 
 def ask(watch: HealthWatch, rounds: int = 1) -> None:
@@ -162,12 +163,48 @@ def test_row_that_can_not_be_asked_harms_no_other(parts: Parts, user: Person, wa
     assert row(parts, Sandbox, gone.id).reason == Reason.CONTAINER_MISSING
 
 
-def test_answer_without_an_end_is_a_silence_and_one_that_was_not_asked_for_is_none() -> None:
-    """A server may hold a probe for ever; those behind it in the queue are not to blame."""
-    held = threading.Event()
-    with ThreadPoolExecutor(1) as threads:
-        asked = [threads.submit(answer) for answer in (lambda: True, lambda: False, held.wait, lambda: False)]
-        asked[1].result()
-        eventually(asked[2].running)
-        assert [_is_silence(future) for future in asked] == [False, True, True, False]
+def test_server_that_holds_a_probe_delays_no_other(parts: Parts, user: Person, engine: FakeEngine) -> None:
+    """It is asked once for as long as it does not answer, and no round waits for it."""
+    held, asked = threading.Event(), Counter[str]()
+    stuck, well = (container_name(running(parts, user)) for _ in range(2))
+
+    def hold(name: str) -> None:
+        asked[name] += 1
+        if name == stuck:
+            held.wait(30)
+
+    engine.asked = hold
+    watch = open_watch(parts)
+    try:
+        for rounds in range(1, 4):
+            ask(watch)
+            eventually(lambda: asked[well] >= rounds)  # noqa: B023 - called at once
+        assert asked[stuck] == 1
+    finally:
         held.set()
+        watch.close()
+
+
+def test_engine_that_stands_still_delays_no_probe(parts: Parts, user: Person, engine: FakeEngine) -> None:
+    """What follows from a silence needs the engine: it is done once at a time, and apart."""
+    held, observed, asked = threading.Event(), Counter[str](), Counter[str]()
+    silent, well = (container_name(running(parts, user)) for _ in range(2))
+
+    def hold(name: str) -> None:
+        observed[name] += 1
+        held.wait(30)
+
+    def note(name: str) -> None:
+        asked[name] += 1
+
+    engine.silent, engine.asked, engine.before["observe"] = {silent}, note, hold
+    watch = open_watch(parts)
+    try:
+        for rounds in range(1, PROBES + 3):
+            ask(watch)
+            eventually(lambda: asked[well] >= rounds)  # noqa: B023 - called at once
+        eventually(lambda: observed[silent])
+        assert observed == {silent: 1}
+    finally:
+        held.set()
+        watch.close()
