@@ -3,9 +3,10 @@
 Traffic that clients send themselves goes through `api.traffic`.
 """
 
-import json
+import asyncio
 import ssl
 from contextlib import AbstractContextManager, nullcontext
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, NamedTuple
 
 import httpx
@@ -14,7 +15,7 @@ from api.schemas.sandboxes import agent_server_url, wire_status
 from api.traffic.errors import BrokenOff, Refused, Unanswered
 from shared import failpoints
 from shared.crypto import Vault
-from shared.documents import check_texts, clean_text
+from shared.documents import check_texts, clean_text, read_document
 from shared.errors import Conflict, NotFound, TooLarge
 from shared.models import Sandbox
 from shared.states import Status
@@ -22,9 +23,12 @@ from shared.states import Status
 CONNECT_SECONDS = 5.0
 # The agent server drops a connection that was idle for 5 s.
 KEEPALIVE_SECONDS = 4.0
+# For a request and its whole answer: a hostile server sends a byte now and then.
 SECONDS = 30.0
 # All of an answer is held.
 MOST_BYTES = 8 * 1024 * 1024
+# Of a file's text each comma counts, too.
+MAX_VALUES = 1_000_000
 MOST_DETAIL = 500
 # Refusals of what a client has asked for. A 401 or a 403 is none: the key that was shown is the service's.
 REFUSALS = (400, 404, 409, 413, 422, 429)
@@ -60,8 +64,8 @@ class Answer(NamedTuple):
     def detail(self) -> str:
         """What an error says of itself, to people."""
         try:
-            said = json.loads(self.content)["detail"]
-        except (ValueError, RecursionError, KeyError, TypeError):
+            said = read_document(self.content, MAX_VALUES)["detail"]
+        except (ValueError, KeyError, TypeError):
             return ""
         return clean_text(" ".join(said.split()), MOST_DETAIL) or "" if isinstance(said, str) else ""
 
@@ -72,8 +76,8 @@ class Answer(NamedTuple):
             Unanswered: it is none, or no JSON.
         """
         try:
-            return json.loads(self.need())
-        except (ValueError, RecursionError):
+            return read_document(self.need(), MAX_VALUES)
+        except ValueError:
             raise Unanswered("the agent server's answer is no JSON") from None
 
     def need_document(self) -> Any:
@@ -102,6 +106,10 @@ class AgentServers:
             verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
             limits=httpx.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
+            # A small part of what is encoded may inflate to any size.
+            headers={"Accept-Encoding": "identity"},
+            # Those of one sandbox would be sent to all others: ports of one host share them.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
 
     async def ask(self, sandbox: Sandbox, method: str, path: str, **request: Any) -> Answer:
@@ -117,7 +125,7 @@ class AgentServers:
             NotFound: the sandbox is deleted.
             Conflict: it does not run; the text says what to do.
             TooLarge: the answer is.
-            Unanswered: its agent server does not answer; BrokenOff: not to the end.
+            Unanswered: its agent server does not answer in time, or encodes its answer; BrokenOff: not to the end.
         """
         key = self._vault.decrypt(sandbox.session_key)
         return await self.ask_at(_address(sandbox), key, method, path, **request)
@@ -129,14 +137,17 @@ class AgentServers:
 
         Raises:
             TooLarge: the answer is.
-            Unanswered: nobody answers there; BrokenOff: not to the end.
+            Unanswered: nobody answers there in time, or the answer is encoded; BrokenOff: not to the end.
         """
         try:
             headers = {"X-Session-API-Key": key}
             with _points(method, path):
-                async with self._client.stream(method, f"{origin}{path}", headers=headers, **request) as response:
+                async with (
+                    asyncio.timeout(SECONDS),
+                    self._client.stream(method, f"{origin}{path}", headers=headers, **request) as response,
+                ):
                     return Answer(response.status_code, await _read(response))
-        except httpx.HTTPError:
+        except (httpx.HTTPError, TimeoutError):
             raise Unanswered("the sandbox's agent server does not answer") from None
 
     async def close(self) -> None:
@@ -150,6 +161,8 @@ def _points(method: str, path: str) -> AbstractContextManager[None]:
 
 
 async def _read(response: httpx.Response) -> bytes:
+    if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise Unanswered("the agent server's answer is encoded, which nobody asked for")
     content = bytearray()
     try:
         async for chunk in response.aiter_bytes():

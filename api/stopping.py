@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import structlog
 from starlette.concurrency import run_in_threadpool
@@ -19,7 +20,8 @@ log = structlog.get_logger()
 
 # An agent server that takes longer is frozen, whatever runs in it.
 SECONDS = 5.0
-RUNNING = {"status": "running", "limit": 100}
+MAX_RUNNING = 100
+RUNNING = {"status": "running", "limit": MAX_RUNNING}
 
 
 async def interrupt_runs(here: Context, me: Caller, sandbox_id: str) -> bool:
@@ -34,14 +36,14 @@ async def interrupt_runs(here: Context, me: Caller, sandbox_id: str) -> bool:
     try:
         async with asyncio.timeout(SECONDS):
             return await _interrupt(here, sandbox)
-    except (WorkspaceError, TimeoutError, LookupError, TypeError) as error:
+    except (WorkspaceError, TimeoutError, LookupError, TypeError, ValueError) as error:
         log.info("not_interrupted", sandbox=sandbox.id, why=type(error).__name__)
         return False
 
 
 async def _interrupt(here: Context, sandbox: Sandbox) -> bool:
     found = await here.agent_servers.ask(sandbox, "GET", "/api/conversations/search", params=RUNNING)
-    running: list[Any] = [str(item["id"]) for item in found.need_json()["items"]]
+    running = _read_ids(found.need_json())
     asked = [
         here.agent_servers.ask(sandbox, "POST", f"/api/conversations/{conversation_id}/interrupt")
         for conversation_id in running
@@ -49,6 +51,15 @@ async def _interrupt(here: Context, sandbox: Sandbox) -> bool:
     # One that has ended meanwhile is not there to be interrupted: that is a 4xx, and well.
     answers = await asyncio.gather(*asked, return_exceptions=True)
     return any(isinstance(answer, Answer) and answer.status < 300 for answer in answers)
+
+
+def _read_ids(page: Any) -> list[UUID]:
+    """The conversations of a page, up to as many as were asked for.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is no page of them.
+    """
+    return [UUID(str(item["id"])) for item in page["items"][:MAX_RUNNING]]
 
 
 def _load(here: Context, me: Caller, sandbox_id: str) -> Sandbox:

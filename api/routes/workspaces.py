@@ -103,7 +103,8 @@ async def list_files(here: Here, me: Me, conversation_id: str, path: FilePath | 
     found = await _run(here, sandbox, _list_command(folder))
     if found.get("exit_code") != 0:
         raise NotFound("folder", folder)
-    return sorted(line.removeprefix("./") for line in str(found.get("stdout") or "").splitlines())
+    lines = str(found.get("stdout") or "").split("\n", MOST_FILES)[:MOST_FILES]
+    return sorted(line.removeprefix("./") for line in lines if line)
 
 
 def load_shown(here: Context, me: Caller, conversation_id: str) -> tuple[Conversation, Sandbox]:
