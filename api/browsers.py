@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
 from api.context import get_context
+from api.listening import gateway_address
 from shared.errors import Forbidden
 
 COOKIE = "aw_session"
@@ -23,8 +24,15 @@ LONGEST_PATH = 4096
 
 
 def read_token(request: HTTPConnection) -> str | None:
-    """The token of the browser's login, if it has one."""
-    return request.cookies.get(COOKIE) or None
+    """The token of the browser's login, if it has one, and did not send it to the address of sandboxes."""
+    token = request.cookies.get(COOKIE) or None
+    return None if token and is_for_sandboxes(request) else token
+
+
+def is_for_sandboxes(request: HTTPConnection) -> bool:
+    """Whether a request came to the address that only sandboxes are told of: a cookie there may be stolen."""
+    settings, server = get_context(request).settings, request.scope.get("server")
+    return server is not None and server[0] == gateway_address(settings) != settings.host
 
 
 def own_origin(request: HTTPConnection) -> str:

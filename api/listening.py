@@ -39,7 +39,7 @@ def open_sockets(settings: Settings, *, shared: bool) -> list[socket.socket]:
         settings: names the addresses and the port.
         shared: let other processes bind them too, and the kernel spread the connections.
     """
-    hosts = dict.fromkeys(host for host in (settings.host, _gateway(settings)) if host)
+    hosts = dict.fromkeys(host for host in (settings.host, gateway_address(settings)) if host)
     return [_bind(host, settings.port, shared=shared) for host in hosts]
 
 
@@ -56,7 +56,8 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     return listener
 
 
-def _gateway(settings: Settings) -> str:
+def gateway_address(settings: Settings) -> str:
+    """The address that sandboxes reach; empty: they reach all that there are, or none."""
     if settings.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return ""
     return _bridge_address() or DEFAULT_GATEWAY if settings.gateway_host == "auto" else settings.gateway_host

@@ -16,7 +16,8 @@ class WorkerSettings(BaseSettings):
     node: str = Field(default_factory=socket.gethostname, max_length=64, description="Name of this worker's node")
     docker_host: str = Field("unix:///var/run/docker.sock", description="The engine beside this worker")
     node_capacity: int = Field(200, ge=1, description="Sandboxes this node takes, whatever their state")
-    node_address: str = Field("127.0.0.1", description="Private address that sandbox ports are published on")
+    # Not the API's own host: a browser sends its login to all ports of that.
+    node_address: str = Field("127.0.0.2", description="Private address that sandbox ports are published on")
     advertised_host: str = Field("", description="Host name in sandbox URLs; empty: the node's address")
     concurrency: int = Field(32, ge=1, description="Jobs carried out at a time")
     warm_boots: int = Field(2, ge=1, description="Members of the warm pool that boot on this node at a time")

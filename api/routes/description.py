@@ -17,11 +17,13 @@ parts = StaticFiles(directory=Path(fastapi_offline.__file__).parent / "static")
 
 @router.get("/docs")
 def show_description() -> HTMLResponse:
-    """Every operation, to read and to try."""
-    return get_swagger_ui_html(
+    """Every operation, to read and to try: in no frame of another page, which would have its reader try them."""
+    page = get_swagger_ui_html(
         openapi_url="/openapi.json",
         title="Agent Workspace",
         swagger_js_url=f"{PARTS}/swagger-ui-bundle.js",
         swagger_css_url=f"{PARTS}/swagger-ui.css",
         swagger_favicon_url=f"{PARTS}/favicon.png",
     )
+    page.headers["Content-Security-Policy"] = "frame-ancestors 'none'"
+    return page

@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import find_signed_in
-from api.browsers import check_origin, clear_cookie, local_path, read_token, set_cookie
+from api.browsers import check_origin, clear_cookie, is_for_sandboxes, local_path, read_token, set_cookie
 from api.context import Context, Here
 from api.forms import Form
 from api.login_page import show_login, show_signed_in
@@ -38,6 +38,8 @@ async def get_page(request: Request, here: Here, return_to: ReturnTo = None) -> 
 async def sign_in(request: Request, here: Here, form: Form) -> Response:
     """Take a form with `api_key` and `returnTo`: a cookie, and on to that path of ours."""
     return_to = local_path(form.get("returnTo"))
+    if is_for_sandboxes(request):
+        return show_login(return_to, f"This address is for sandboxes: sign in at {here.settings.public_url}.", 403)
     try:
         check_origin(request)
         holder = await here.callers.find(form.get("api_key", "").strip())

@@ -21,3 +21,7 @@ def test_the_page_has_all_its_parts_from_us(client: TestClient) -> None:
 def test_description_lists_what_there_is(client: TestClient) -> None:
     assert "'/openapi.json'" in client.get("/docs").text
     assert "/api/v1/sandboxes" in client.get("/openapi.json").json()["paths"]
+
+
+def test_the_page_is_shown_in_no_frame(client: TestClient) -> None:
+    assert client.get("/docs").headers["Content-Security-Policy"] == "frame-ancestors 'none'"
