@@ -20,13 +20,21 @@ log = structlog.get_logger()
 
 # The title is made by a model call beside the agent's own: it may come late, or never.
 TITLE_SECONDS = 2.0
+BUSY_SECONDS = 2.0
 MOST_TITLE_TRIES = 30
 LONGEST_TITLE = 500
 
 
 def refresh_conversation(parts: Parts, conversation_id: str) -> None:
     """Look after one conversation, if its sandbox runs."""
-    take_turns(parts, Conversation, conversation_id, _refresh, _leave_as_it_is)
+    take_turns(parts, Conversation, conversation_id, _refresh_if_free, _leave_as_it_is)
+
+
+def _refresh_if_free(parts: Parts, conversation: Conversation) -> None:
+    with parts.refreshes.taking(conversation.sandbox_id) as is_free:
+        if not is_free:
+            raise TryAgain("its sandbox is asked for others", seconds=BUSY_SECONDS, counts=False)
+        _refresh(parts, conversation)
 
 
 def _refresh(parts: Parts, conversation: Conversation) -> None:

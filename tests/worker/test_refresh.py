@@ -1,5 +1,7 @@
 """What no webhook does for a conversation: its title, and the stop at its budget."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -14,9 +16,10 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
+from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
 from worker.converge import converge
-from worker.parts import Parts
+from worker.parts import MAX_REFRESHES, Parts
 from worker.refresh import LONGEST_TITLE, MOST_TITLE_TRIES, refresh_conversation
 
 
@@ -160,3 +163,29 @@ def test_unknown_conversation_is_dropped(parts: Parts, server: FakeAgentServer, 
     refresh_conversation(parts, "0" * 32)
     assert all_rows(parts.database) == before
     assert (publisher.jobs, server.calls) == ([], [])
+
+
+def test_silent_server_takes_few_job_threads(
+    parts: Parts, user: Person, engine: FakeEngine, sandbox: Sandbox, server: FakeAgentServer
+) -> None:
+    """Reports may name any number of conversations, each of which has it asked."""
+    held = threading.Event()
+
+    def hold(_method: str) -> None:
+        held.wait(30)
+
+    server.before = hold
+    stuck = [make_conversation(parts.database, user, sandbox, due_at=now()) for _ in range(MAX_REFRESHES + 1)]
+    other = make_conversation(parts.database, user, row(parts, Sandbox, running(parts, user)), due_at=now())
+    server_of(engine, other.sandbox_id).add(other.id).title = "A better one"
+    with ThreadPoolExecutor(MAX_REFRESHES) as threads:
+        for one in stuck[:-1]:
+            threads.submit(refresh_conversation, parts, one.id)
+        eventually(lambda: len(server.calls) == MAX_REFRESHES)
+        waiting = refreshed(parts, stuck[-1])
+        assert (waiting.attempt, waiting.lease_until, waiting.due_at is not None) == (0, None, True)
+        assert refreshed(parts, other).title == "A better one"
+        held.set()
+    assert len(server.calls) == MAX_REFRESHES
+    refresh_conversation(parts, stuck[-1].id)
+    assert len(server.calls) == MAX_REFRESHES + 1
