@@ -9,7 +9,7 @@ past: else a row would wait for as long as that clock was off. A clock that is a
 their fences make harmless.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import ColumnElement, CursorResult, and_, case, func, or_, true, update
 from sqlmodel import Session, col, select
 
+from shared import locks
 from shared.clock import now
 from shared.database import Database
 from shared.errors import LeaseLost
@@ -79,17 +80,6 @@ def claim_at_once(
 ) -> Row | None:
     """The same, committed: on PostgreSQL in one message."""
     return _made(table, database.carry_out(_claiming(table, where), _claimant(row_id, owner, seconds)))
-
-
-def renew(session: Session, table: type[Row], row_id: str, fence: int, seconds: float) -> None:
-    """Hold the row for so many seconds more.
-
-    Raises:
-        LeaseLost: the fence has moved on, or the row was let go: nobody would let it go a second time.
-    """
-    until = now() + timedelta(seconds=seconds)
-    if not send(session, _renewing(table), give(row_id=row_id, fence=fence, lease_until=until)):
-        raise _lost(table, row_id, fence)
 
 
 def write(
@@ -162,24 +152,34 @@ def mark_due(
     _update(session, table, asked, {"due_at": case((due < at, due), else_=at)})
 
 
-def take_due(
-    session: Session, table: type[Row], where: ColumnElement[bool], *, again_at: datetime, limit: int = 500
-) -> Sequence[str]:
-    """The ids of rows that want a hand and have none, each handed to one caller only.
+def find_due(
+    session: Session, table: type[Row], where: ColumnElement[bool], *, limit: int = 500, **values: Any
+) -> list[str]:
+    """The ids of rows that want a worker and have none, without a lock: those that have waited longest come first.
 
-    Their `due_at` moves on to `again_at`, the time they are handed out again should nobody claim them.
+    In two queries, each along an index of the rows it is about: SQLite would read the whole table for both at once.
+
+    Args:
+        where: only those of which this is true. Keep it, as for `claim`.
+        values: what it has been `given`.
     """
-    waiting = and_(col(table.lease_until).is_(None), _is_past(col(table.due_at)))
-    not_handed_out = or_(col(table.due_at).is_(None), _is_past(col(table.due_at)))
-    abandoned = and_(_is_past(col(table.lease_until)), not_handed_out)
-    due = (
-        select(table.id, table.due_at, table.fence)
-        .where(where, or_(waiting, abandoned))
-        .order_by(col(table.id))
-        .limit(limit)
-    )
-    rows: Sequence[Any] = session.execute(due, give(**_times())).all()
-    return [row.id for row in rows if _postpone(session, table, row, again_at)]
+    asked = give(**values) | give(**_times())
+    rows = (send(session, statement, asked) for statement in _finding_due(table, where, limit))
+    return list(dict.fromkeys(row_id for found in rows for (row_id,) in found))[:limit]
+
+
+def take_due(session: Session, table: type[Row], ids: Collection[str], *, again_at: datetime) -> Sequence[str]:
+    """Those of the rows that still want a worker and have none, each handed to one caller only.
+
+    Their `due_at` moves on to `again_at`, the time they are handed out again should nobody claim them. A row that
+    somebody has locked is left to the next sweep.
+    """
+    due = or_(_is_waiting(table), _is_abandoned(table))
+    unlocked = locks.in_order(table, and_(col(table.id).in_(ids), due), skip_locked=True)
+    taken = session.execute(unlocked, give(**_times())).scalars().all() if ids else ()
+    if taken:
+        _update(session, table, col(table.id).in_(taken), {"due_at": again_at})
+    return taken
 
 
 def backlog(session: Session, table: type[Row]) -> Backlog:
@@ -192,15 +192,6 @@ def backlog(session: Session, table: type[Row]) -> Backlog:
 def is_held(lease_until: datetime | None) -> bool:
     """Whether somebody holds a row with this lease now."""
     return lease_until is not None and now() <= lease_until <= now() + FARTHEST
-
-
-def _postpone(session: Session, table: type[Row], row: Any, again_at: datetime) -> bool:
-    unchanged = and_(
-        col(table.id) == row.id,
-        col(table.fence) == row.fence,
-        col(table.due_at).is_not_distinct_from(row.due_at),
-    )
-    return _update(session, table, unchanged, {"due_at": again_at}) == 1
 
 
 def _update(session: Session, table: type[Row], where: ColumnElement[bool], values: dict[str, Any]) -> int:
@@ -235,6 +226,19 @@ def _is_past(column: Any) -> ColumnElement[bool]:
     return or_(column < given("now", UtcDateTime()), column > given("farthest", UtcDateTime()))
 
 
+def _is_waiting(table: type[Row]) -> ColumnElement[bool]:
+    """Due, and nobody holds it."""
+    # In the words of its index: from a comparison alone SQLite does not conclude that it may use that.
+    due = col(table.due_at)
+    return and_(due.is_not(None), _is_past(due), col(table.lease_until).is_(None))
+
+
+def _is_abandoned(table: type[Row]) -> ColumnElement[bool]:
+    """Its lease has run out, and it was not handed out since."""
+    due, until = col(table.due_at), col(table.lease_until)
+    return and_(until.is_not(None), _is_past(until), or_(due.is_(None), _is_past(due)))
+
+
 def _mine(table: type[Row]) -> ColumnElement[bool]:
     return and_(col(table.id) == given("row_id"), col(table.fence) == given("fence"))
 
@@ -249,10 +253,11 @@ def _claiming(table: type[Row], where: ColumnElement[bool] | None) -> Any:
     return taken.returning(*all_columns(table))
 
 
-@lru_cache
-def _renewing(table: type[Row]) -> Any:
-    held = update(table).where(_mine(table), col(table.lease_until).is_not(None))
-    return held.values(lease_until=given("lease_until")).returning(col(table.id))
+@lru_cache(maxsize=64)
+def _finding_due(table: type[Row], where: ColumnElement[bool], limit: int) -> tuple[Any, Any]:
+    waiting = select(table.id).where(where, _is_waiting(table)).order_by(col(table.due_at))
+    abandoned = select(table.id).where(where, _is_abandoned(table)).order_by(col(table.lease_until))
+    return waiting.limit(limit), abandoned.limit(limit)
 
 
 @lru_cache(maxsize=256)

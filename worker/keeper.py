@@ -9,9 +9,8 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared import leases
+from shared import renewals
 from shared.database import Database
-from shared.errors import LeaseLost
 from shared.models import Sandbox, StartTask
 
 log = structlog.get_logger()
@@ -23,7 +22,7 @@ MARKED = frozenset({Sandbox, StartTask})
 
 
 class LeaseKeeper:
-    """Renews every held lease three times in its length, in one thread."""
+    """Renews every held lease three times in its length, in one thread: all those of a table at once."""
 
     def __init__(self, database: Database, owner: str, seconds: float) -> None:
         """Keep leases of `seconds` for `owner`, a name that no other process has."""
@@ -58,8 +57,8 @@ class LeaseKeeper:
         self._drop_stalled()
         with self._lock:
             held = list(self._held.items())
-        for (table, row_id), fence in held:
-            self._renew(table, row_id, fence)
+        for table in {table for (table, _), _ in held}:
+            self._renew(table, {row_id: fence for (one, row_id), fence in held if one is table})
 
     def _drop_stalled(self) -> None:
         """Let the leases end whose holders make no progress, so that others get at their rows."""
@@ -71,16 +70,19 @@ class LeaseKeeper:
                 log.warning("turn_stalled", table=table.__tablename__, row=row_id, seconds=STALL_SECONDS)
                 self._drop((table, row_id), fence)
 
-    def _renew(self, table: type[Any], row_id: str, fence: int) -> None:
+    def _renew(self, table: type[Any], fences: dict[str, int]) -> None:
         try:
             with self._database.transaction() as session:
-                leases.renew(session, table, row_id, fence, self.seconds)
-        except LeaseLost:
-            # Its holder may have let it go just now.
-            log.info("lease_not_held", table=table.__tablename__, row=row_id, fence=fence)
-            self._drop((table, row_id), fence)
+                lapsed = renewals.renew(session, table, fences, self.seconds)
         except SQLAlchemyError as error:
-            log.warning("lease_not_renewed", row=row_id, error=type(error).__name__)
+            log.warning("leases_not_renewed", table=table.__tablename__, error=type(error).__name__)
+            return
+        for row_id in lapsed.locked:
+            log.warning("lease_not_renewed", row=row_id, error="its row is locked")
+        for row_id in lapsed.lost:
+            # Its holder may have let it go just now.
+            log.info("lease_not_held", table=table.__tablename__, row=row_id, fence=fences[row_id])
+            self._drop((table, row_id), fences[row_id])
 
     def _drop(self, key: tuple[type[Any], str], fence: int) -> None:
         """Let go of this claim: another thread may have claimed the row since, and holds it under its own fence."""

@@ -5,18 +5,19 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import structlog
-from sqlmodel import col, select
+from sqlmodel import col
 
-from shared import leases
 from shared.clock import after
 from shared.jobs import Job, ResumeSandbox
-from shared.models import Conversation, Node, Sandbox, StartTask
-from shared.store import evacuation, nodes
+from shared.models import Node, Sandbox
+from shared.statements import given
+from shared.store import evacuation, followers, nodes
 from shared.store.evacuation import Claimant, Lost
-from shared.store.followers import Followers
 from worker.parts import Parts
 
 log = structlog.get_logger()
+
+THERE = col(Sandbox.node_id) == given("node_id")
 
 
 class NodeWatch:
@@ -81,9 +82,10 @@ def _evacuate(parts: Parts, lost: Lost, sandbox_id: str) -> list[Job]:
 
 def _take_due(parts: Parts, lost: Lost) -> list[Job]:
     """Its start tasks and conversations have nobody else who would look after them."""
-    there = select(Sandbox.id).where(Sandbox.node_id == lost.node_id)
-    again_at = after(parts.shared.republish_seconds)
+    with parts.database.reading() as session:
+        due = followers.find_due(session, THERE, node_id=lost.node_id)
+    if not any(due):
+        return []
     with parts.database.transaction() as session:
-        starts = leases.take_due(session, StartTask, col(StartTask.sandbox_id).in_(there), again_at=again_at)
-        talks = leases.take_due(session, Conversation, col(Conversation.sandbox_id).in_(there), again_at=again_at)
-    return Followers(starts, talks).jobs(parts.settings.node)
+        taken = followers.take_due(session, due, again_at=after(parts.shared.republish_seconds))
+    return taken.jobs(parts.settings.node)

@@ -6,12 +6,16 @@ from sqlmodel import col, select
 from shared import leases
 from shared.clock import after
 from shared.jobs import CheckSandbox, Job, StartSandbox
-from shared.models import Conversation, Sandbox, StartTask
-from shared.store import change_log, idempotency, sandboxes
-from shared.store.followers import Followers
+from shared.models import Sandbox
+from shared.statements import given
+from shared.store import change_log, followers, idempotency, sandboxes
 from worker.deadlines import meet_deadlines
 from worker.parts import Parts
 from worker.warm_pool import tend_pools
+
+HERE = col(Sandbox.node_id) == given("node_id")
+# What is nowhere, yet or any more, is everybody's: whoever comes first tells its conversations.
+HERE_OR_NOWHERE = or_(HERE, col(Sandbox.node_id).is_(None))
 
 
 def sweep(parts: Parts) -> None:
@@ -34,14 +38,16 @@ def _place(parts: Parts) -> list[Job]:
 
 def _take_due(parts: Parts) -> list[Job]:
     node_id = parts.settings.node
-    # What is nowhere, yet or any more, is everybody's: whoever comes first tells its conversations.
-    here = select(Sandbox.id).where(or_(col(Sandbox.node_id) == node_id, col(Sandbox.node_id).is_(None)))
+    with parts.database.reading() as session:
+        due = leases.find_due(session, Sandbox, HERE, node_id=node_id)
+        waiting = followers.find_due(session, HERE_OR_NOWHERE, node_id=node_id)
+    if not (due or any(waiting)):
+        return []
     again_at = after(parts.shared.republish_seconds)
     with parts.database.transaction() as session:
-        due = leases.take_due(session, Sandbox, col(Sandbox.node_id) == node_id, again_at=again_at)
-        starts = leases.take_due(session, StartTask, col(StartTask.sandbox_id).in_(here), again_at=again_at)
-        talks = leases.take_due(session, Conversation, col(Conversation.sandbox_id).in_(here), again_at=again_at)
-    return [*(CheckSandbox(row_id, node_id) for row_id in due), *Followers(starts, talks).jobs(node_id)]
+        taken = leases.take_due(session, Sandbox, due, again_at=again_at)
+        woken = followers.take_due(session, waiting, again_at=again_at)
+    return [*(CheckSandbox(row_id, node_id) for row_id in taken), *woken.jobs(node_id)]
 
 
 def _forget(parts: Parts) -> None:

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import literal, select, union_all, update
+from sqlalchemy import ColumnElement, literal, select, union_all, update
 from sqlmodel import Session, col
 
+from shared import leases, locks
 from shared.jobs import Job, RefreshConversation, StartConversation
-from shared.models import Conversation, StartTask
+from shared.models import Conversation, Sandbox, StartTask
 from shared.statements import give, given, send
 from shared.store.start_tasks import UNFINISHED
 
@@ -38,9 +40,35 @@ def wake(session: Session, sandbox_id: str, at: datetime) -> Followers:
     rows = send(session, WAITING, give(sandbox_id=sandbox_id))
     starts, talks = ([row_id for table, row_id in rows if table == name] for name in (START, TALK))
     for table, ids in ((StartTask, starts), (Conversation, talks)):
+        listed = col(table.id).in_(ids)
+        if len(ids) > 1:
+            session.execute(locks.in_order(table, listed))
         if ids:
-            session.execute(update(table).where(col(table.id).in_(ids)).values(due_at=at))
+            session.execute(update(table).where(listed).values(due_at=at))
     return Followers(starts, talks)
+
+
+def find_due(session: Session, where: ColumnElement[bool], **values: Any) -> Followers:
+    """The followers of sandboxes of which this is true that want a worker and have none, without a lock.
+
+    Args:
+        where: keep it, as for `leases.claim`.
+        values: what it has been `given`.
+    """
+    tables: tuple[Any, ...] = (StartTask, Conversation)
+    return Followers(*(leases.find_due(session, table, _follows(table, where), **values) for table in tables))
+
+
+def take_due(session: Session, due: Followers, *, again_at: datetime) -> Followers:
+    """Those of them that still want one, each handed to one caller only; again at `again_at` should nobody claim it."""
+    starts = leases.take_due(session, StartTask, due.starts, again_at=again_at)
+    return Followers(starts, leases.take_due(session, Conversation, due.conversations, again_at=again_at))
+
+
+@lru_cache
+def _follows(table: Any, where: ColumnElement[bool]) -> ColumnElement[bool]:
+    # Looked up for each row that is due, of which there are few; a list of all such sandboxes would be made of all.
+    return select(col(Sandbox.id)).where(col(Sandbox.id) == table.sandbox_id, where).correlate(table).exists()
 
 
 # --- the statement, made once -----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tests.bench.pauses import pauses
 from tests.bench.queueing import queueing
 from tests.bench.site import Site, running_site
 from tests.bench.starts import cold, warm
+from tests.bench.sweeps import sweeps
 from tests.bench.versions import list_versions
 from tests.bench.wake import wakes
 from tests.bench.webhooks import webhooks
@@ -43,6 +44,7 @@ SITE_MEASURES: dict[str, Measure] = {
 STORE_MEASURES: dict[str, Callable[[argparse.Namespace], Iterable[Figure]]] = {
     "engine": lambda options: [stopped_engine(options.database, options.runs)],
     "versions": lambda options: [list_versions(options.database, options.runs)],
+    "sweep": lambda options: sweeps(options.database, options.size, options.runs),
     "lists": lambda options: lists(options.database, options.size, options.runs, say, only=options.list),
 }
 MEASURES = (*SITE_MEASURES, *STORE_MEASURES)
@@ -118,7 +120,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--only", type=_names, default=list(MEASURES), help=f"of {', '.join(MEASURES)}; with commas between"
     )
-    parser.add_argument("--size", type=int, default=100_000, help="conversations in the store of `lists`")
+    parser.add_argument("--size", type=int, default=100_000, help="rows in the stores of `lists` and `sweep`")
     parser.add_argument("--list", default="", help="of `lists`, those whose name holds this")
     parser.add_argument("--json", type=Path, dest="output", help="where to keep every sample")
     parser.add_argument("--peer", metavar="URL", help="measure the V1 server that listens there instead")

@@ -124,7 +124,22 @@ def test_database_that_is_away_ends_neither_the_keeper_nor_the_lease(
     other_id = make_sandbox(database, user).id
     with keeper.holding(Sandbox, claim(database, sandbox_id)), keeper.holding(Sandbox, claim(database, other_id)):
         keeper.renew_all()
-        assert [is_renewed(database, row_id) for row_id in (sandbox_id, other_id)] == [False, True]
+        assert [is_renewed(database, row_id) for row_id in (sandbox_id, other_id)] == [False, False]
+        keeper.renew_all()
+        assert [is_renewed(database, row_id) for row_id in (sandbox_id, other_id)] == [True, True]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_locked_row_keeps_its_lease_and_the_others_theirs(
+    database: Database, user: Person, keeper: LeaseKeeper, sandbox_id: str
+) -> None:
+    other_id = make_sandbox(database, user).id
+    with keeper.holding(Sandbox, claim(database, sandbox_id)), keeper.holding(Sandbox, claim(database, other_id)):
+        with database.transaction() as foreign:
+            foreign.get_one(Sandbox, sandbox_id, with_for_update=True)
+            keeper.renew_all()
+            assert is_renewed(database, other_id)
+        assert not is_renewed(database, sandbox_id)
         keeper.renew_all()
         assert is_renewed(database, sandbox_id)
 

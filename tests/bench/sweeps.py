@@ -1,0 +1,147 @@
+"""What a sweep costs in a store that is old and has nothing due, and what it costs those who write meanwhile.
+
+The store has seen `size` sandboxes come and go, each with a conversation and its start; some are there still.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import httpx
+from sqlalchemy import insert
+from sqlmodel import SQLModel
+
+from shared.database import Database
+from shared.ids import new_id
+from shared.settings import Settings
+from shared.states import Stage, Status
+from shared.store import user_settings
+from tests.bench.figures import Figure, Runs
+from tests.bench.site import running_store
+from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.factories import (
+    NODE_ID,
+    VAULT,
+    Person,
+    make_conversation,
+    make_person,
+    make_sandbox,
+    make_start_task,
+)
+from tests.fakes.engine import FakeEngine
+from worker.keeper import LeaseKeeper
+from worker.parts import Parts
+from worker.settings import WorkerSettings
+from worker.sweep import sweep
+
+SAMPLES = 100
+ALIVE = 200
+BATCH = 5_000
+# Between two samples: those of a run meet several sweeps.
+PAUSE_SECONDS = 0.03
+
+
+def sweeps(kind: str, size: int, runs: int) -> Iterator[Figure]:
+    """A sweep with nothing due, and a change of settings beside sweeps, beside the same without them."""
+    with ExitStack() as stack:
+        database = stack.enter_context(closing(Database(stack.enter_context(running_store(kind)), idle_seconds=120)))
+        alice = make_person(database, "alice")
+        _fill(database, alice, size)
+        parts = _make_parts(database)
+        sweep(parts)
+        swept = [_time(lambda: sweep(parts)) for _ in range(runs)]
+        yield Figure(
+            f"a sweep with nothing due, {size:,} sandboxes",
+            swept,
+            goal="p95 ≤ 5 ms",
+            check=lambda one: one.at(0.95).median <= 0.005,
+        )
+        yield _writes(parts, alice, size, runs)
+
+
+def _writes(parts: Parts, alice: Person, size: int, runs: int) -> Figure:
+    beside: Runs = []
+    alone: Runs = []
+    for _ in range(runs):
+        alone.append(_time(lambda: _change_settings(parts.database, alice)))
+        with _sweeping(parts):
+            beside.append(_time(lambda: _change_settings(parts.database, alice)))
+    return Figure(
+        f"a change of settings beside a sweep each second, {size:,} sandboxes",
+        beside,
+        "without sweeps",
+        alone,
+        "p95 ≤ 100 ms",
+        lambda one: one.at(0.95).median <= 0.1,
+    )
+
+
+def _change_settings(database: Database, person: Person) -> None:
+    with database.transaction() as session:
+        user_settings.change(session, VAULT, person.id, {"language": new_id()})
+
+
+@contextmanager
+def _sweeping(parts: Parts) -> Iterator[None]:
+    """A worker's sweeps, as often as it makes them."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(parts.settings.sweep_seconds):
+            sweep(parts)
+
+    sweeper = threading.Thread(target=repeat)
+    sweeper.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        sweeper.join()
+
+
+def _time(act: Callable[[], None]) -> list[float]:
+    return [_time_once(act) for _ in range(SAMPLES)]
+
+
+def _time_once(act: Callable[[], None]) -> float:
+    time.sleep(PAUSE_SECONDS)
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def _fill(database: Database, owner: Person, size: int) -> None:
+    for status, number in ((Status.DELETED, size - ALIVE), (Status.RUNNING, ALIVE)):
+        sandbox = make_sandbox(database, owner, status=status)
+        task = make_start_task(database, owner, sandbox, stage=Stage.READY)
+        conversation = make_conversation(database, owner, sandbox)
+        for first in range(1, number, BATCH):
+            with database.transaction() as session:
+                for row, own in ((sandbox, "session_key_digest"), (task, "conversation_id"), (conversation, "title")):
+                    session.execute(insert(type(row)), _copies(row, own, min(BATCH, number - first)))
+    if database.engine.dialect.name == "postgresql":  # it does so by itself after a while, and SQLite does not
+        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("ANALYZE")
+
+
+def _copies(row: SQLModel, own: str, number: int) -> list[dict[str, Any]]:
+    columns = row.model_dump()
+    return [columns | {"id": new_id(), own: new_id()} for _ in range(number)]
+
+
+def _make_parts(database: Database) -> Parts:
+    return Parts(
+        shared=Settings(),
+        settings=WorkerSettings(node=NODE_ID),
+        database=database,
+        vault=VAULT,
+        engine=FakeEngine(),
+        publisher=RecordingPublisher(),
+        keeper=LeaseKeeper(database, "bench", 15),
+        http=httpx.Client(),
+        looks=PatientExecutor(),
+        probes=PatientExecutor(),
+        installation="bench",
+    )
