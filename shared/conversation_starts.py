@@ -150,6 +150,7 @@ def _repository_of(parent: Conversation) -> dict[str, Any]:
 def _find_sandbox(session: Session, wish: Wish, request: dict[str, Any]) -> Sandbox | None:
     if request.get("sandbox_id") is None:
         return None
+    quotas.lock_resumed(session, request["sandbox_id"], wish.owner_id, wish.quotas)
     sandbox = sandboxes.get(session, request["sandbox_id"], wish.owner_id, lock=True)
     sandboxes.require_usable(sandbox)
     return sandbox
@@ -177,7 +178,7 @@ def _add_task(session: Session, wish: Wish, request: dict[str, Any], **columns: 
 
 def _make_room(session: Session, wish: Wish, place: Sandbox | SandboxSpec) -> list[Sandbox]:
     if isinstance(place, SandboxSpec):
-        return quotas.admit_create(session, wish.owner_id, wish.quotas, due_at=wish.due_at)
+        return quotas.admit_create(session, wish.owner_id, wish.quotas, spec=place, due_at=wish.due_at)
     return quotas.admit_resume(session, place, wish.quotas, due_at=wish.due_at)
 
 

@@ -35,6 +35,13 @@ LET_GO: dict[str, Any] = {"lease_owner": None, "lease_until": None}
 FARTHEST = timedelta(seconds=20)
 
 
+class Freed(NamedTuple):
+    """How many rows of a dead owner were freed, and whether these were all: somebody may have locked others."""
+
+    number: int
+    is_complete: bool
+
+
 class Backlog(NamedTuple):
     """What wants a hand and was not picked up yet.
 
@@ -111,6 +118,16 @@ def write(
     raise _lost(table, row_id, fence)
 
 
+def hold(session: Session, table: type[Row], row_id: str, fence: int) -> None:
+    """Lock the row until the transaction ends, before what stands behind it in the order of `shared.locks`.
+
+    Raises:
+        LeaseLost: the fence has moved on.
+    """
+    if not send(session, _holding(table), give(row_id=row_id, fence=fence)):
+        raise _lost(table, row_id, fence)
+
+
 def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> bool:
     """Let the row go, and ask for another look at `retry_at` unless somebody has asked for one already.
 
@@ -127,17 +144,19 @@ def release(session: Session, table: type[Row], row_id: str, fence: int, retry_a
 
 def free(
     session: Session, table: type[Row], owner: str, at: datetime, *, where: ColumnElement[bool] | None = None
-) -> int:
+) -> Freed:
     """Take away what an owner holds who is dead, and ask for a look at it; `where`: only where this is true.
 
-    Returns:
-        How many rows that were.
+    A row that somebody has locked is left for the next call.
     """
     values = {"lease_owner": None, "lease_until": None, "fence": col(table.fence) + 1, "due_at": at}
     held = and_(
         col(table.lease_until).is_not(None), col(table.lease_owner) == owner, true() if where is None else where
     )
-    return _update(session, table, held, values)
+    ids = session.execute(locks.in_order(table, held, skip_locked=True)).scalars().all()
+    number = _update(session, table, col(table.id).in_(ids), values) if ids else 0
+    left = session.execute(select(table.id).where(held).limit(1)).first()
+    return Freed(number, is_complete=left is None)
 
 
 def mark_due(
@@ -258,6 +277,11 @@ def _finding_due(table: type[Row], where: ColumnElement[bool], limit: int) -> tu
     waiting = select(table.id).where(where, _is_waiting(table)).order_by(col(table.due_at))
     abandoned = select(table.id).where(where, _is_abandoned(table)).order_by(col(table.lease_until))
     return waiting.limit(limit), abandoned.limit(limit)
+
+
+@lru_cache
+def _holding(table: type[Row]) -> Any:
+    return locks.in_order(table, _mine(table))
 
 
 @lru_cache(maxsize=256)

@@ -57,6 +57,7 @@ NO_RERUN = (
     "tests/worker/test_converge_properties.py",
     "tests/worker/test_dead_workers.py",
     "tests/worker/test_interleavings.py",
+    "tests/worker/locks/",
     "tests/worker/lost_nodes/",
     "tests/worker/test_plan_walk.py",
     "tests/worker/test_start_interruptions.py",

@@ -8,7 +8,7 @@ import fcntl
 import os
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import structlog
 from sqlalchemy import or_
@@ -17,6 +17,7 @@ from sqlmodel import col
 from shared import leases
 from shared.clock import now
 from shared.ids import new_id
+from shared.leases import Freed
 from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Desired
 from worker.parts import Parts
@@ -46,8 +47,9 @@ def free_leases(parts: Parts, directory: Path) -> None:
     for path in directory.glob(f"*{SUFFIX}"):
         if file := _take(path):
             with file:
-                _free(parts, file.read())
-            path.unlink(missing_ok=True)
+                is_complete = _free(parts, file.read())
+            if is_complete:
+                path.unlink(missing_ok=True)
 
 
 def _take(path: Path) -> IO[str] | None:
@@ -64,9 +66,13 @@ def _take(path: Path) -> IO[str] | None:
     return file
 
 
-def _free(parts: Parts, owner: str) -> None:
+def _free(parts: Parts, owner: str) -> bool:
+    """Free what the owner held; whether that is all."""
+    freed = [_free_rows(parts, table, owner) for table in (Sandbox, StartTask, Conversation)]
+    log.info("worker_dead", owner=owner, freed=sum(one.number for one in freed))
+    return all(one.is_complete for one in freed)
+
+
+def _free_rows(parts: Parts, table: type[Any], owner: str) -> Freed:
     with parts.database.transaction() as session:
-        freed = leases.free(session, Sandbox, owner, now(), where=SAFE)
-        freed += leases.free(session, StartTask, owner, now())
-        freed += leases.free(session, Conversation, owner, now())
-    log.info("worker_dead", owner=owner, freed=freed)
+        return leases.free(session, table, owner, now(), where=SAFE if table is Sandbox else None)

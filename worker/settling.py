@@ -133,9 +133,9 @@ class Settlement:
         judged: list[Judgement] = []
         first = fact.status == Status.RUNNING and self._sandbox.ready_at is None
         with self._parts.database.transaction() as session:
+            moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation, lets_go=lets_go)
             if first:
                 judged = refusals.judge(session, self._sandbox)
-            moved = sandboxes.move(session, self._sandbox, fact, observed_generation=generation, lets_go=lets_go)
             if moved or answered:
                 woken = followers.wake(session, self._sandbox.id, now()).jobs(self._sandbox.node_id)
         if first and self._sandbox.owner_id is None:

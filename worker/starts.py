@@ -232,12 +232,9 @@ class ConversationStart:
         log.info("conversation_ready", task=self._task.id, conversation=self._task.conversation_id)
 
     def _heed_parent(self, session: Session) -> None:
-        """Its deletion took along what it saw: a start that was accepted at that moment it did not see.
-
-        It is locked after the sandbox and before the task, as a deletion does.
-        """
+        """Its deletion took along what it saw: a start that was accepted at that moment it did not see."""
         parent_id = self._task.request.get("parent_conversation_id")
-        if parent_id is not None and conversations.is_deleted(session, parent_id):
+        if parent_id is not None and start_tasks.is_parent_deleted(session, self._task, parent_id):
             raise Cancelled(f"conversation {parent_id}, above it, is deleted")
 
     def _tolerate(self, error: AgentServerUnreachable | WrongServer) -> None:
@@ -255,8 +252,8 @@ class ConversationStart:
             # The sandbox first, as in `Convergence._write`: two that lock in opposite orders would wait for each other.
             node_id = start_tasks.discard_sandbox(session, self._task, now())
             start_tasks.advance(session, self._task, Stage.ERROR, reason=reason, detail=detail)
-            pending_messages.discard(session, self._task.conversation_id)
             self._discard_conversation(session, begun=begun)
+            pending_messages.discard(session, self._task.conversation_id)
         if begun:
             # Only now: had we lost the lease, the conversation would be its new holder's.
             refresh_conversation(self._parts, self._task.conversation_id)

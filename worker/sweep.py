@@ -1,14 +1,14 @@
 """The sweep: publishes what the store says is unfinished, whatever became of the messages (law 1)."""
 
 from sqlalchemy import or_
-from sqlmodel import col, select
+from sqlmodel import col
 
 from shared import leases
 from shared.clock import after
 from shared.jobs import CheckSandbox, Job, StartSandbox
 from shared.models import Sandbox
 from shared.statements import given
-from shared.store import change_log, followers, idempotency, sandboxes
+from shared.store import change_log, followers, idempotency, placement
 from worker.deadlines import meet_deadlines
 from worker.parts import Parts
 from worker.warm_pool import tend_pools
@@ -27,13 +27,16 @@ def sweep(parts: Parts) -> None:
 
 
 def _place(parts: Parts) -> list[Job]:
+    """Each in a transaction of its own: while nodes are locked, nobody else places anything."""
     with parts.database.reading() as session:
-        if session.exec(select(Sandbox.id).where(*sandboxes.waiting_for_node()).limit(1)).first() is None:
-            return []
-    here, due_at = parts.settings.node, after(parts.shared.republish_seconds)
-    with parts.database.transaction() as session:
-        placed = sandboxes.place_waiting(session, here, due_at=due_at)
-    return [StartSandbox(sandbox_id, node_id) for sandbox_id, node_id in placed]
+        waiting = placement.find(session)
+    jobs: list[Job] = []
+    for sandbox_id in waiting:
+        due_at = after(parts.shared.republish_seconds)
+        with parts.database.transaction() as session:
+            node_id = placement.place(session, sandbox_id, parts.settings.node, due_at=due_at)
+        jobs += [StartSandbox(sandbox_id, node_id)] if node_id else []
+    return jobs
 
 
 def _take_due(parts: Parts) -> list[Job]:

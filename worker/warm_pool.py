@@ -18,10 +18,17 @@ def tend_pools(parts: Parts) -> None:
     with parts.database.reading() as session:
         spec_ids = warm_pool.needy(session)
     for spec_id in spec_ids:
-        due_at = after(parts.shared.republish_seconds)
         with parts.database.transaction() as session:
-            wished = warm_pool.tend_pool(session, parts.vault, spec_id, boots=parts.settings.warm_boots, due_at=due_at)
-        parts.publisher.publish(*map(_job, wished))
+            retired = warm_pool.retire_useless(session, spec_id, due_at=after(parts.shared.republish_seconds))
+        parts.publisher.publish(*map(_job, retired))
+        while (made := _make_member(parts, spec_id)) is not None:
+            parts.publisher.publish(_job(made))
+
+
+def _make_member(parts: Parts, spec_id: str) -> Sandbox | None:
+    due_at, boots = after(parts.shared.republish_seconds), parts.settings.warm_boots
+    with parts.database.transaction() as session:
+        return warm_pool.make_member(session, parts.vault, spec_id, boots=boots, due_at=due_at)
 
 
 def retire_outdated(parts: Parts, listed: Mapping[str, Listed]) -> None:

@@ -143,7 +143,7 @@ def _start(
             return _started(here, me, made.generation if made else 0, kept.document, kept.answer)
         spec = specs.choose_spec(session, me.id, spec_id)
         quotas.lock(session, me.id, limits)
-        paused = quotas.admit_create(session, me.id, limits, due_at=wishes.due_at)
+        paused = quotas.admit_create(session, me.id, limits, spec=spec, due_at=wishes.due_at)
         sandbox = warm_pool.obtain(
             session, here.vault, owner_id=me.id, spec=spec, due_at=wishes.due_at, own_deadlines=columns
         )

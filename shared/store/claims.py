@@ -38,7 +38,7 @@ from shared.models import Node, Sandbox, SandboxSpec, SandboxTransition, UserSet
 from shared.models.columns import UtcDateTime
 from shared.statements import give, given, make_row
 from shared.states import Desired, Reason, Status
-from shared.store import deadlines, nodes, sandboxes, specs
+from shared.store import deadlines, nodes, sandboxes
 from shared.store.logged import table_of, with_entry
 
 MEMBER, NODE, SPEC, MOVE = map(table_of, (Sandbox, Node, SandboxSpec, SandboxTransition))
@@ -50,7 +50,6 @@ TYPES: dict[str, Any] = {
     "now": UtcDateTime(),
     "oldest_heartbeat": UtcDateTime(),
     "spec_id": String(),
-    "revision": Integer(),
     "is_ageless": Boolean(),
     **{name: MEMBER.c[name].type for name in GIVEN},
 }
@@ -65,7 +64,7 @@ def claim(
     Args:
         own: its deadlines, by the names of `shared.deadlines.FIELDS`.
     """
-    values = _give(vault, owner_id, due_at, own) | give(spec_id=spec.id, revision=spec.revision)
+    values = _give(vault, owner_id, due_at, own) | give(spec_id=spec.id)
     sandbox_id = session.execute(IN_TRANSACTION, values).scalar_one_or_none()
     if sandbox_id is None:
         return None
@@ -74,7 +73,6 @@ def claim(
             sandbox_id=sandbox_id, from_status=Status.RUNNING, to_status=Status.STARTING, reason=Reason.CLAIMED
         )
     )
-    specs.hold(session, spec)
     sandbox = deadlines.refresh(session, sandbox_id)
     changes.note(session, sandbox)
     return sandbox
@@ -165,20 +163,24 @@ def _claim(spec_id: Any, revision: Any) -> Update:
 
 def _claim_alone() -> Select[Any]:
     """The claim, its place in the history and in its owner's log, and what they were made from."""
-    held = _held_spec()
-    one = select(held.c.id).scalar_subquery(), select(held.c.revision).scalar_subquery()
+    spec = _wanted_spec()
+    one = select(spec.c.id).scalar_subquery(), select(spec.c.revision).scalar_subquery()
     claimed = _claim(*one).returning(*MEMBER.c).cte("claimed")
-    found = select(*claimed.c, *held.c).where(held.c.id == claimed.c.spec_id)
+    found = select(*claimed.c, *spec.c).where(spec.c.id == claimed.c.spec_id)
     moved = found.add_cte(_move(claimed).cte("moved"))
     return with_entry(moved, claimed, claimed.c.status, claimed.c.created_at)
 
 
-def _held_spec() -> CTE:
-    """The spec, if it has a pool and no greatest age; nobody changes it until the statement is over."""
+def _wanted_spec() -> CTE:
+    """The spec, if it has a pool and no greatest age.
+
+    It is not locked, so that a claim waits for nobody who changes it: who changes its deadlines locks its members, and
+    a member that its revision has outdated is not claimed.
+    """
     default = select(SPEC.c.id).order_by(SPEC.c.position, SPEC.c.id).limit(1).scalar_subquery()
     is_ageless = or_(_given("is_ageless"), SPEC.c.max_age_seconds.is_(None))
     wanted = SPEC.c.id == func.coalesce(_given("spec_id"), _preferred(), default)
-    return select(SPEC).where(wanted, SPEC.c.warm_most > 0, is_ageless).with_for_update(read=True).cte("held")
+    return select(SPEC).where(wanted, SPEC.c.warm_most > 0, is_ageless).cte("spec")
 
 
 def _preferred() -> ColumnElement[Any]:
@@ -203,5 +205,6 @@ def _move(claimed: CTE) -> Insert:
     return insert(MOVE).from_select(list(values), select(*values.values()))
 
 
-IN_TRANSACTION = _claim(_given("spec_id"), _given("revision")).returning(MEMBER.c.id)
+REVISION = select(SPEC.c.revision).where(SPEC.c.id == _given("spec_id")).scalar_subquery()
+IN_TRANSACTION = _claim(_given("spec_id"), REVISION).returning(MEMBER.c.id)
 ALONE = _claim_alone()

@@ -14,7 +14,7 @@ from sqlalchemy import select as sql_select
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col, select
 
-from shared import changes, deadlines
+from shared import changes, deadlines, locks
 from shared.clock import now
 from shared.deadlines import FIELDS, Act, Durations, Situation
 from shared.leases import FARTHEST
@@ -206,6 +206,8 @@ def count_doomed(session: Session, spec_id: str) -> int:
 def meet(session: Session, seen: Overdue, *, due_at: datetime) -> bool:
     """Wish what the deadline says, if all is still as it was seen; a sandbox that is in use is given more time instead.
 
+    One that somebody has locked is left to the next sweep.
+
     Returns:
         Whether it was wished.
     """
@@ -216,6 +218,8 @@ def meet(session: Session, seen: Overdue, *, due_at: datetime) -> bool:
         col(Sandbox.desired) != Desired.DELETED,
         *(getattr(Sandbox, name).is_not_distinct_from(getattr(seen, name)) for name in SEEN),
     )
+    if session.execute(locks.in_order(Sandbox, unchanged, skip_locked=True)).first() is None:
+        return False
     values = {
         "desired": desired,
         "wish_reason": reason,

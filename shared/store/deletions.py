@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete
+from sqlalchemy import delete, or_
 from sqlmodel import Session, col, select
 
-from shared import changes, leases
+from shared import changes, leases, locks
 from shared.changes import Change, Kind
 from shared.clock import now
 from shared.errors import NotFound
@@ -68,9 +68,9 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
     held = [_lock_sandbox(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in doomed})]
     nodes = {sandbox.id: sandbox.node_id for sandbox in held}
     jobs: list[Job] = [DeleteConversation(one.id, nodes[one.sandbox_id]) for one in sorted(doomed)]
+    jobs += _end_starts(session, [one.id for one in doomed], owner_id, due_at)
     for one in sorted(doomed):
         _delete(session, one.id, due_at)
-    jobs += _cancel_children(session, [one.id for one in doomed], owner_id, due_at)
     for sandbox in held:
         jobs += _leave(session, sandbox, due_at)
     return jobs
@@ -141,16 +141,20 @@ def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:
     entomb(conversation, due_at)
     pending_messages.discard(session, conversation_id)
     changes.note_change(session, Change(conversation.owner_id, Kind.CONVERSATION, conversation_id, GONE))
-    session.flush()
-    session.execute(delete(StartTask).where(col(StartTask.conversation_id) == conversation_id))
 
 
-def _cancel_children(session: Session, parent_ids: Collection[str], owner_id: str, due_at: datetime) -> list[Job]:
-    """Sub-conversations that are being started."""
-    unfinished = select(StartTask).where(StartTask.owner_id == owner_id, *start_tasks.UNFINISHED)
+def _end_starts(session: Session, doomed: Collection[str], owner_id: str, due_at: datetime) -> list[Job]:
+    """Forget the starts of the conversations, and cancel those of sub-conversations that are being started."""
+    own = col(StartTask.conversation_id).in_(doomed)
+    unfinished = select(StartTask).where(StartTask.owner_id == owner_id, *start_tasks.UNFINISHED, ~own)
     tasks = session.exec(unfinished).all()
-    ids = [task.id for task in tasks if task.request.get("parent_conversation_id") in parent_ids]
-    return [start_tasks.cancel(session, task_id, owner_id, due_at=due_at).job for task_id in sorted(ids)]
+    ids = [task.id for task in tasks if task.request.get("parent_conversation_id") in doomed]
+    children = col(StartTask.id).in_(ids)
+    session.execute(locks.in_order(StartTask, or_(own, children)))
+    session.execute(delete(StartTask).where(own).execution_options(synchronize_session=False))
+    # Until it was locked, one could succeed: it is deleted when a worker sees to the conversation above it.
+    left = session.exec(select(StartTask.id).where(children, *start_tasks.UNFINISHED).order_by(col(StartTask.id))).all()
+    return [start_tasks.cancel(session, task_id, owner_id, due_at=due_at).job for task_id in left]
 
 
 def _leave(session: Session, sandbox: Sandbox, due_at: datetime) -> Sequence[Job]:

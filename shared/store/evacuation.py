@@ -65,10 +65,11 @@ def evacuate(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant) 
     """Do what the sandbox needs, under its lease.
 
     Returns:
-        None if it needs nothing (now), if somebody holds it, or if there is no room elsewhere.
+        None if it needs nothing (now), if somebody holds or has locked it, or if there is no room elsewhere.
     """
+    # A sandbox that somebody has locked does not keep the others waiting: it is looked at the next time.
+    sandbox = session.get(Sandbox, sandbox_id, with_for_update={"skip_locked": True})
     problem = nodes.lose(session, lost.node_id, lost.heartbeat_at)
-    sandbox = session.get(Sandbox, sandbox_id, with_for_update=True)
     forgotten = session.get_one(Node, lost.node_id).forgotten_at is not None
     if problem is None or sandbox is None or (need := _need(sandbox, lost.node_id, forgotten=forgotten)) is None:
         return None

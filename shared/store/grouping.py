@@ -59,10 +59,14 @@ def choose(session: Session, owner_id: str, spec_id: str, strategy: str) -> Sand
     user_settings.lock(session, owner_id)
     fitting = _fitting(owner_id, spec_id)
     for sandbox_id in session.exec(fitting.order_by(*ORDERS[strategy])).all():
+        # One lock at a time: what does not fit is let go of with the savepoint.
+        attempt = session.begin_nested()
         sandbox: Sandbox | None = session.scalars(sandboxes.LOCK, give(sandbox_id=sandbox_id)).one_or_none()
         # Until it was locked, it could be paused, deleted or filled.
         if session.exec(fitting.where(Sandbox.id == sandbox_id)).first() is not None:
+            attempt.commit()
             return sandbox
+        attempt.rollback()
     return None
 
 

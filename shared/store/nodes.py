@@ -16,6 +16,8 @@ from shared.models import Installation, Node, Sandbox, SandboxLeftover
 from shared.states import NodeStatus, Status
 from shared.store import refusals
 
+# A sandbox may still be made that refers to the row.
+UNSHARED: dict[str, Any] = {"key_share": True}
 # A node that has been silent this long takes no new sandboxes.
 HEARTBEAT_LIMIT = timedelta(seconds=20)
 
@@ -111,7 +113,7 @@ def lose(session: Session, node_id: str, heartbeat_at: datetime) -> str | None:
     Returns:
         What is wrong with it; None if it is back.
     """
-    node = session.get(Node, node_id, with_for_update=True)
+    node = session.get(Node, node_id, with_for_update=UNSHARED)
     if node is None or node.heartbeat_at != heartbeat_at:
         return None
     if node.status == NodeStatus.READY:
@@ -269,14 +271,14 @@ def _forget_tombstones(session: Session, node_id: str, reaped: Collection[str]) 
 
 
 def _locked(session: Session, node_id: str) -> Node:
-    node = session.get(Node, node_id, with_for_update=True)
+    node = session.get(Node, node_id, with_for_update=UNSHARED)
     if node is None:
         raise NotFound("node", node_id)
     return node
 
 
 def _locked_or_made(session: Session, node_id: str, capacity: int) -> Node:
-    if session.get(Node, node_id, with_for_update=True) is None:
+    if session.get(Node, node_id, with_for_update=UNSHARED) is None:
         # Another worker of the node may make it at this moment.
         with suppress(IntegrityError), session.begin_nested():
             session.add(Node(id=node_id, status=NodeStatus.READY, capacity=capacity))

@@ -4,15 +4,16 @@ import math
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func
+from sqlalchemy import and_, func, or_
 from sqlmodel import Session, col, select
 
+from shared import locks
 from shared.clock import now
 from shared.errors import QuotaExceeded
-from shared.models import Sandbox, StartTask
+from shared.models import Sandbox, SandboxSpec, StartTask
 from shared.quotas import QuotaPolicy, Quotas
 from shared.states import FINAL_STAGES, Desired, Reason
-from shared.store import user_settings, wishes
+from shared.store import specs, user_settings, wishes
 
 MINUTE = timedelta(minutes=1)
 KEPT = tuple(wish for wish in Desired if wish != Desired.DELETED)
@@ -30,8 +31,16 @@ def lock(session: Session, owner_id: str, quotas: Quotas) -> None:
         user_settings.lock(session, owner_id)
 
 
-def admit_create(session: Session, owner_id: str, quotas: Quotas, *, due_at: datetime) -> list[Sandbox]:
-    """Admit one more sandbox, or refuse it; under `lock`.
+def lock_resumed(session: Session, sandbox_id: str, owner_id: str, quotas: Quotas) -> None:
+    """Lock the sandbox that is to be resumed together with all that `admit_resume` may pause for it; under `lock`."""
+    if quotas.policy != QuotaPolicy.REJECT and _is_full(session, owner_id, quotas):
+        _lock_running(session, owner_id, sandbox_id)
+
+
+def admit_create(
+    session: Session, owner_id: str, quotas: Quotas, *, spec: SandboxSpec, due_at: datetime
+) -> list[Sandbox]:
+    """Admit one more sandbox of a spec, or refuse it; under `lock`.
 
     Returns:
         The sandboxes that were wished PAUSED to make room, to be hurried after the commit.
@@ -41,12 +50,21 @@ def admit_create(session: Session, owner_id: str, quotas: Quotas, *, due_at: dat
     """
     _check_total(session, owner_id, quotas.sandboxes)
     _check_rate(session, owner_id, quotas.creates_per_minute)
+    if not _is_full(session, owner_id, quotas):
+        return []
+    if quotas.policy != QuotaPolicy.REJECT:
+        specs.hold(session, spec)  # before a sandbox is locked
     return _make_room(session, owner_id, quotas, due_at)
 
 
 def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: datetime) -> list[Sandbox]:
-    """Admit that a sandbox of a user runs again, as `admit_create` does; one that is to run already counts already."""
+    """Admit that a sandbox of a user runs again, as `admit_create` does; one that is to run already counts already.
+
+    Call it under `lock` and after `lock_resumed`.
+    """
     if sandbox.desired == Desired.RUNNING or sandbox.owner_id is None:
+        return []
+    if not _is_full(session, sandbox.owner_id, quotas):
         return []
     return _make_room(session, sandbox.owner_id, quotas, due_at)
 
@@ -69,8 +87,6 @@ def _check_rate(session: Session, owner_id: str, limit: int) -> None:
 
 def _make_room(session: Session, owner_id: str, quotas: Quotas, due_at: datetime) -> list[Sandbox]:
     limit = quotas.running
-    if not limit or _count(session, owner_id, Desired.RUNNING) < limit:
-        return []
     if quotas.policy == QuotaPolicy.REJECT:
         raise QuotaExceeded(RUNNING, limit, "pause or delete one, then try again", RETRY_SECONDS)
     oldest = _choose(session, owner_id, limit)
@@ -81,9 +97,11 @@ def _make_room(session: Session, owner_id: str, quotas: Quotas, due_at: datetime
 
 def _choose(session: Session, owner_id: str, limit: int) -> list[Sandbox]:
     """The oldest running sandboxes, as many as there are too many, without those that a conversation is started in."""
-    running = select(Sandbox).where(Sandbox.owner_id == owner_id, Sandbox.desired == Desired.RUNNING)
     # Locked: or one could be deleted before it is paused.
-    found = session.exec(running.order_by(col(Sandbox.created_at), col(Sandbox.id)).with_for_update()).all()
+    _lock_running(session, owner_id)
+    running = select(Sandbox).where(Sandbox.owner_id == owner_id, Sandbox.desired == Desired.RUNNING)
+    oldest_first = running.order_by(col(Sandbox.created_at), col(Sandbox.id))
+    found = session.exec(oldest_first.execution_options(populate_existing=True)).all()
     excess = max(0, len(found) + 1 - limit)
     busy = session.exec(_with_unfinished_starts(owner_id)).all()
     free = [sandbox for sandbox in found if sandbox.id not in busy]
@@ -91,6 +109,15 @@ def _choose(session: Session, owner_id: str, limit: int) -> list[Sandbox]:
         advice = "conversations are being started in them: wait for that, or pause or delete one, then try again"
         raise QuotaExceeded(RUNNING, limit, advice, RETRY_SECONDS)
     return free[:excess]
+
+
+def _is_full(session: Session, owner_id: str, quotas: Quotas) -> bool:
+    return bool(quotas.running) and _count(session, owner_id, Desired.RUNNING) >= quotas.running
+
+
+def _lock_running(session: Session, owner_id: str, *others: str) -> None:
+    running = and_(col(Sandbox.owner_id) == owner_id, col(Sandbox.desired) == Desired.RUNNING)
+    session.execute(locks.in_order(Sandbox, or_(running, col(Sandbox.id).in_(others))))
 
 
 def _with_unfinished_starts(owner_id: str) -> Any:

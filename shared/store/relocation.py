@@ -22,7 +22,11 @@ def hand_on(session: Session, sandbox: Sandbox, refusal: str, *, due_at: datetim
 
     Returns:
         The node; None if there is none that has room and has not refused it too.
+
+    Raises:
+        LeaseLost: another worker owns the sandbox; nothing was written.
     """
+    leases.hold(session, Sandbox, sandbox.id, sandbox.fence)
     node_id = nodes.place(session, sandbox.spec_id, besides=_tried(session, sandbox))
     if node_id is None:
         return None

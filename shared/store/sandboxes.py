@@ -75,6 +75,7 @@ def create(
         own_deadlines: by the names of `shared.deadlines.FIELDS`, what it has instead of its spec's.
     """
     own: dict[str, Any] = dict(own_deadlines or {})
+    specs.hold(session, spec)
     sandbox = Sandbox(
         owner_id=owner_id,
         spec_id=spec.id,
@@ -90,7 +91,6 @@ def create(
     session.add(sandbox)
     session.flush()
     session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.STARTING))
-    specs.hold(session, spec)
     changes.note(session, deadlines.refresh(session, sandbox.id))
     return sandbox
 
@@ -108,31 +108,6 @@ def set_deadlines(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str
     sandbox.last_active_at = sandbox.updated_at = now()
     session.flush()
     changes.note(session, deadlines.refresh(session, sandbox.id))
-
-
-def place_waiting(session: Session, here: str, *, due_at: datetime, limit: int = 100) -> list[tuple[str, str]]:
-    """Give nodes to sandboxes that have none yet, oldest first.
-
-    One that is wished away already needs no room, only a hand: it goes to the node `here`, whatever that has.
-
-    Returns:
-        The ids of the sandboxes placed now, with their nodes'.
-    """
-    statement = select(Sandbox).where(*waiting_for_node())
-    placed: list[tuple[str, str]] = []
-    for sandbox in session.exec(statement.order_by(col(Sandbox.created_at)).limit(limit).with_for_update()).all():
-        node_id = here if sandbox.desired == Desired.DELETED else nodes.place(session, sandbox.spec_id)
-        if node_id is None:
-            continue
-        sandbox.node_id, sandbox.due_at = node_id, due_at
-        session.flush()
-        placed.append((sandbox.id, node_id))
-    return placed
-
-
-def waiting_for_node() -> tuple[Any, ...]:
-    """What is true of a sandbox that has no node yet."""
-    return (col(Sandbox.node_id).is_(None), nodes.is_there())
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """Sandbox specs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func
+from sqlalchemy import and_, func
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
+from shared import locks
 from shared.database import Database
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox, SandboxSpec, UserSettings
@@ -84,13 +85,13 @@ def set_deadlines(session: Session, spec_id: str, durations: Mapping[str, int | 
     Raises:
         NotFound: there is no such spec.
     """
-    spec = get_spec(session, spec_id)
-    # Sandboxes before their spec, as whoever makes one has others locked before it holds the spec.
-    _lock_sandboxes(session, spec_id)
+    # The spec before its sandboxes: nobody makes another one of it until the transaction ends.
+    spec = _lock(session, spec_id)
     for name, seconds in durations.items():
         setattr(spec, name, seconds)
     session.flush()
-    for sandbox_id in _lock_sandboxes(session, spec_id):
+    kept = and_(col(Sandbox.spec_id) == spec_id, col(Sandbox.desired) != Desired.DELETED)
+    for sandbox_id in session.execute(locks.in_order(Sandbox, kept)).scalars().all():
         deadlines.refresh(session, sandbox_id)
     return deadlines.count_doomed(session, spec_id)
 
@@ -101,8 +102,7 @@ def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:
     Raises:
         NotFound: there is no such spec.
     """
-    spec = get_spec(session, spec_id)
-    session.refresh(spec, with_for_update=True)
+    spec = _lock(session, spec_id)
     if any(getattr(spec, name) != value for name, value in columns.items() if not name.startswith(BESIDES)):
         spec.revision += 1
     for name, value in columns.items():
@@ -110,14 +110,18 @@ def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:
     spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
 
 
-def _lock_sandboxes(session: Session, spec_id: str) -> Sequence[str]:
-    statement = select(Sandbox.id).where(Sandbox.spec_id == spec_id, Sandbox.desired != Desired.DELETED)
-    return session.exec(statement.order_by(col(Sandbox.created_at), col(Sandbox.id)).with_for_update()).all()
-
-
 def hold(session: Session, spec: SandboxSpec) -> None:
-    """Let nobody change the spec until the transaction ends: its next sandboxes would be missed by the change."""
-    session.exec(select(SandboxSpec.id).where(SandboxSpec.id == spec.id).with_for_update(read=True)).one()
+    """Let nobody change the spec until the transaction ends: its next sandboxes would be missed by the change.
+
+    The spec is brought up to date. Others may hold it, too; who makes room for a sandbox holds it before that.
+    """
+    held = select(SandboxSpec).where(SandboxSpec.id == spec.id).with_for_update(read=True)
+    session.exec(held.execution_options(populate_existing=True)).one()
+
+
+def lock(session: Session, spec: SandboxSpec) -> None:
+    """Keep everybody else from changing the spec, and from making sandboxes of it; it is brought up to date."""
+    session.refresh(spec, with_for_update={"key_share": True})
 
 
 def get_specs(session: Session, ids: list[str]) -> list[SandboxSpec | None]:
@@ -151,6 +155,12 @@ def remove_spec(session: Session, spec_id: str) -> None:
     if session.exec(select(Sandbox.id).where(Sandbox.spec_id == spec_id).limit(1)).first() is not None:
         raise Conflict(f"sandboxes were made from {spec_id!r}")
     session.delete(spec)
+
+
+def _lock(session: Session, spec_id: str) -> SandboxSpec:
+    spec = get_spec(session, spec_id)
+    lock(session, spec)
+    return spec
 
 
 def _default(session: Session) -> SandboxSpec | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import func, update
 from sqlmodel import Session, col, select
 
-from shared import changes, leases
+from shared import changes, leases, locks
 from shared.clock import now
 from shared.database import Database
 from shared.errors import Cancelled, Conflict, IllegalMove, NotFound
@@ -17,7 +17,7 @@ from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
 from shared.statements import give_several, rounded, several
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, stage_moves
-from shared.store import deadlines
+from shared.store import conversations, deadlines
 from shared.store.pages import Order, Page, read_page
 
 SORT_ORDERS = {
@@ -135,6 +135,16 @@ def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | No
     if session.execute(update(Sandbox).where(*alive).values(**values)).rowcount:  # type: ignore[attr-defined]
         changes.note(session, deadlines.refresh(session, task.sandbox_id))
     return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
+
+
+def is_parent_deleted(session: Session, task: StartTask, parent_id: str) -> bool:
+    """Whether the conversation above the task's own was deleted; if not, it stays until the transaction ends.
+
+    The task is locked before the conversations, as a deletion does.
+    """
+    session.execute(locks.in_order(StartTask, col(StartTask.id) == task.id))
+    session.execute(locks.in_order(Conversation, col(Conversation.id).in_((parent_id, task.conversation_id))))
+    return conversations.is_deleted(session, parent_id)
 
 
 def _used_by_nobody_else(task: StartTask) -> tuple[Any, Any]:

@@ -91,6 +91,7 @@ def resume(
         QuotaExceeded: a quota is used up, and nothing may be paused for it.
     """
     quotas.lock(session, owner_id, limits)
+    quotas.lock_resumed(session, sandbox_id, owner_id, limits)
     sandbox = sandboxes.get(session, sandbox_id, owner_id, lock=True)
     if only_asleep and stand(sandbox) != Standing.SLEEPS:
         return Resumption(sandbox, [], wished=False)

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, func, update
 from sqlmodel import Session, col, select
 
-from shared import instruments
+from shared import instruments, locks
 from shared.clock import now
 from shared.crypto import Vault
 from shared.instruments import Source
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.states import Desired, Reason, Status
-from shared.store import claims, nodes, sandboxes
+from shared.store import claims, nodes, sandboxes, specs
 from shared.warm_pools import OLD, Member, rests_until, tend
 
 # A boot takes a hundred times what a claim takes: a pool is filled again once those who wait for its members have them,
@@ -54,32 +54,50 @@ def needy(session: Session) -> list[str]:
     return [spec.id for spec in session.exec(found).all() if _look(session, spec).needs_tending]
 
 
-def tend_pool(session: Session, vault: Vault, spec_id: str, *, boots: int, due_at: datetime) -> list[Sandbox]:
-    """Retire and make members of a spec's pool; nobody else does so until the transaction ends.
+def retire_useless(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
+    """Retire the members of a spec's pool that are of no use, and write down failures, unless somebody else does so.
+
+    Returns:
+        The members that go.
+    """
+    if not locks.try_lock_pool(session, spec_id):
+        return []
+    spec = session.get_one(SandboxSpec, spec_id)
+    look = _look(session, spec)
+    _count_failures(session, spec, look)
+    return retire(session, look.tending.retired, due_at=due_at)
+
+
+def make_member(session: Session, vault: Vault, spec_id: str, *, boots: int, due_at: datetime) -> Sandbox | None:
+    """Make one member of a spec's pool that is missing. One for each transaction: others place sandboxes in between.
 
     Args:
         boots: so many members boot on a node at a time, of all specs together.
-        due_at: when the sweep hands them out, should their jobs be lost.
+        due_at: when the sweep hands it out, should its job be lost.
 
     Returns:
-        The members that were wished for, to be made or to be deleted.
+        None: none is missing, no node may take one, or somebody else makes them.
     """
-    spec = session.get_one(SandboxSpec, spec_id, with_for_update=True)
-    look = _look(session, spec)
-    _count_failures(spec, look)
-    retired = retire(session, look.tending.retired, due_at=due_at)
-    made: list[Sandbox] = []
-    if rests_until(spec.warm_failures, spec.warm_failed_at) is None:
-        made = _make(session, vault, spec, look.tending.wanted, boots, due_at)
-    return [*retired, *made]
+    if not locks.try_lock_pool(session, spec_id):
+        return None
+    spec = session.get_one(SandboxSpec, spec_id)
+    is_resting = rests_until(spec.warm_failures, spec.warm_failed_at) is not None
+    if is_resting or not _look(session, spec).tending.wanted:
+        return None
+    busy = _busy(session, boots)
+    if not nodes.has_room(session, spec_id, besides=busy, for_pool=True):
+        return None
+    return sandboxes.create(session, vault, owner_id=None, spec=spec, due_at=due_at, besides=busy)
 
 
 def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[Sandbox]:
-    """Wish members away; whoever was claimed meanwhile stays.
+    """Wish members away; whoever was claimed meanwhile, or is locked, stays.
 
     Returns:
         Those that go.
     """
+    members = and_(col(Sandbox.id).in_(ids), claims.is_member())
+    unlocked = session.execute(locks.in_order(Sandbox, members, skip_locked=True)).scalars().all() if ids else ()
     values = {
         "desired": Desired.DELETED,
         "wish_reason": Reason.RETIRED,
@@ -87,8 +105,8 @@ def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[
         "due_at": due_at,
         "updated_at": now(),
     }
-    gone = update(Sandbox).where(col(Sandbox.id).in_(ids), claims.is_member()).values(**values).returning(Sandbox)
-    return list(session.scalars(gone.execution_options(populate_existing=True)).all()) if ids else []
+    gone = update(Sandbox).where(col(Sandbox.id).in_(unlocked)).values(**values).returning(Sandbox)
+    return list(session.scalars(gone.execution_options(populate_existing=True)).all()) if unlocked else []
 
 
 def count(session: Session) -> dict[str, tuple[int, int]]:
@@ -134,29 +152,21 @@ def _member(spec: SandboxSpec, row: Sandbox, on_node: bool) -> Member:
     )
 
 
-def _count_failures(spec: SandboxSpec, look: _Look) -> None:
+def _count_failures(session: Session, spec: SandboxSpec, look: _Look) -> None:
     failed = [row for row in look.rows if row.status == Status.ERROR and row.reason != Reason.NODE_LOST]
     if failed:
+        specs.lock(session, spec)
         spec.warm_failures += 1
         # The rest of the detail is its log.
         words = (failed[-1].detail or "").partition("\n")[0]
         spec.warm_failed_at, spec.warm_detail = now(), f"{failed[-1].reason}: {words}"
     elif spec.warm_failed_at is not None and any(_is_ready_since(row, spec.warm_failed_at) for row in look.rows):
+        specs.lock(session, spec)
         spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
 
 
 def _is_ready_since(row: Sandbox, time: datetime) -> bool:
     return row.status == Status.RUNNING and row.settled_at > time
-
-
-def _make(session: Session, vault: Vault, spec: SandboxSpec, count: int, boots: int, due_at: datetime) -> list[Sandbox]:
-    made: list[Sandbox] = []
-    while len(made) < count:
-        busy = _busy(session, boots)
-        if not nodes.has_room(session, spec.id, besides=busy, for_pool=True):
-            break
-        made.append(sandboxes.create(session, vault, owner_id=None, spec=spec, due_at=due_at, besides=busy))
-    return made
 
 
 def _busy(session: Session, boots: int) -> set[str]:

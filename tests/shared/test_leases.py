@@ -111,10 +111,11 @@ def test_an_expired_lease_is_taken_over(database: Database, row: Sandbox) -> Non
     "late",
     [
         lambda session, old: leases.write(session, Sandbox, old.id, old.fence, detail="late"),
+        lambda session, old: leases.hold(session, Sandbox, old.id, old.fence),
         lambda session, old: leases.release(session, Sandbox, old.id, old.fence),
         lambda session, old: leases.release(session, Sandbox, old.id, old.fence, now()),
     ],
-    ids=["write", "release", "release with a retry"],
+    ids=["write", "hold", "release", "release with a retry"],
 )
 def test_the_old_fence_can_write_nothing(
     database: Database, row: Sandbox, late: Callable[[Session, Sandbox], None]

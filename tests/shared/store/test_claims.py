@@ -32,6 +32,18 @@ def obtain(database: Database, owner: Person, **own: int | None) -> Sandbox:
         return warm_pool.obtain(session, VAULT, owner_id=owner.id, spec=spec, due_at=after(5.0), own_deadlines=own)
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_claim_waits_for_nobody_who_has_locked_the_spec(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    members = {add(), add()}
+    with database.transaction() as session:
+        session.get_one(SandboxSpec, SPEC_ID, with_for_update=True)
+        claimed = claim(database, owner)
+        assert claimed is not None
+        assert {claimed.id, obtain(database, owner).id} == members
+
+
 def is_postgresql(database: Database) -> bool:
     return database.engine.dialect.name == "postgresql"
 
@@ -144,15 +156,19 @@ def test_many_at_once_get_one_each(database: Database, owner: Person, add: Calla
     assert list(numbers) == list(range(1, len(claimed) + 1))
 
 
-def test_claim_waits_for_a_change_of_its_spec(database: Database, owner: Person, add: Callable[..., str]) -> None:
-    """Or it would hand out what the change has made outdated."""
-    add()
+def test_claim_at_the_time_of_a_change_of_its_spec_comes_before_it(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    """What it gets was made from what was in force until the change is committed; nothing outdated is claimed after."""
+    members = {add(), add()}
     _, found = overlap(
         database,
         lambda session: specs.change(session, SPEC_ID, {"memory_bytes": 1 << 30}),
         lambda _: claim(database, owner) if is_postgresql(database) else None,
     )
-    assert found is None
+    assert found is None or found.id in members
+    assert (found is None) != is_postgresql(database)
+    assert claim(database, owner) is None
 
 
 def test_claim_is_announced(database_url: str, database: Database, owner: Person, add: Callable[..., str]) -> None:

@@ -14,7 +14,7 @@ from shared.database import Database
 from shared.errors import NotFound
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, NodeStatus, Status
-from shared.store import nodes, sandboxes
+from shared.store import nodes, placement, sandboxes
 from tests.factories import SPEC_ID, VAULT, Person, make_node, make_sandbox
 from tests.interleaving import overlap
 
@@ -34,7 +34,8 @@ def place(database: Database) -> str | None:
 
 
 def place_waiting_in(session: Session) -> list[tuple[str, str]]:
-    return sandboxes.place_waiting(session, "here", due_at=now())
+    found = [(row_id, placement.place(session, row_id, "here", due_at=now())) for row_id in placement.find(session)]
+    return [(row_id, node_id) for row_id, node_id in found if node_id is not None]
 
 
 def place_waiting(database: Database) -> list[tuple[str, str]]:

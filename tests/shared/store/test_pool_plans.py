@@ -13,7 +13,7 @@ from shared.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from shared.states import Desired, Status
-from shared.store import claims, nodes, sandboxes, warm_pool
+from shared.store import claims, nodes, placement, sandboxes, warm_pool
 from tests.factories import NODE_ID, VAULT, Person
 from tests.shared.store.plans import plans_of_sessions
 
@@ -28,9 +28,10 @@ ASKED: dict[str, Callable[[Session, SandboxSpec], Any]] = {
     "count": lambda session, _: warm_pool.count(session),
     "on a node": lambda session, _: warm_pool.on_node(session, NODE_ID),
     "all on a node": lambda session, _: sandboxes.on_node(session, NODE_ID),
-    "waiting for a node": lambda session, _: sandboxes.place_waiting(session, NODE_ID, due_at=after(5)),
+    "waiting for a node": lambda session, _: placement.find(session),
     "placement": lambda session, spec: nodes.place(session, spec.id),
-    "tend": lambda session, spec: warm_pool.tend_pool(session, VAULT, spec.id, boots=1, due_at=after(5)),
+    "retire": lambda session, spec: warm_pool.retire_useless(session, spec.id, due_at=after(5)),
+    "fill": lambda session, spec: warm_pool.make_member(session, VAULT, spec.id, boots=1, due_at=after(5)),
 }
 
 

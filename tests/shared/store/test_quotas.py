@@ -36,13 +36,14 @@ Attempt = Callable[[Session], list[str]]
 def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas) -> list[str]:
     """As the route does it; returns the ids of what was paused."""
     quotas.lock(session, owner.id, limits)
-    paused = quotas.admit_create(session, owner.id, limits, due_at=now())
+    paused = quotas.admit_create(session, owner.id, limits, spec=spec, due_at=now())
     sandboxes.create(session, VAULT, owner_id=owner.id, spec=spec, due_at=now())
     return [row.id for row in paused]
 
 
 def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) -> list[str]:
     quotas.lock(session, owner.id, limits)
+    quotas.lock_resumed(session, sandbox_id, owner.id, limits)
     sandbox = sandboxes.get(session, sandbox_id, owner.id, lock=True)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=now())
     wishes.wish(session, sandbox, Desired.RUNNING, due_at=now())
@@ -279,7 +280,7 @@ def test_a_refused_start_leaves_nothing(database: Database, user: Person) -> Non
         assert session.exec(select(StartTask)).all() == []
 
 
-def test_users_without_quotas_are_not_locked(database: Database, user: Person) -> None:
+def test_users_without_quotas_are_not_locked(database: Database, user: Person, spec: SandboxSpec) -> None:
     with database.transaction() as session:
         quotas.lock(session, "nobody", Quotas())
-        assert quotas.admit_create(session, user.id, Quotas(), due_at=now()) == []
+        assert quotas.admit_create(session, user.id, Quotas(), spec=spec, due_at=now()) == []

@@ -25,9 +25,21 @@ def claim(session: Session, owner: Person, **own: int | None) -> Sandbox:
 
 
 def tend(database: Database, boots: int = 10) -> list[tuple[str, str]]:
+    """As a sweep does: each member in a transaction of its own."""
     with database.transaction() as session:
-        wished = warm_pool.tend_pool(session, VAULT, SPEC_ID, boots=boots, due_at=after(LATER))
-        return [(row.id, row.desired) for row in wished]
+        wished = warm_pool.retire_useless(session, SPEC_ID, due_at=after(LATER))
+    while (made := make_member(database, boots)) is not None:
+        wished.append(made)
+    return [(row.id, row.desired) for row in wished]
+
+
+def make_member(database: Database, boots: int) -> Sandbox | None:
+    with database.transaction() as session:
+        return make_member_in(session, boots)
+
+
+def make_member_in(session: Session, boots: int = 10) -> Sandbox | None:
+    return warm_pool.make_member(session, VAULT, SPEC_ID, boots=boots, due_at=after(LATER))
 
 
 def shown_to(database: Database, owner: Person) -> list[str]:
@@ -147,11 +159,20 @@ def test_a_pool_is_filled_by_one_hand(database: Database, pooled: SandboxSpec) -
     made: list[str] = []
 
     def fill(session: Session) -> None:
-        wished = warm_pool.tend_pool(session, VAULT, pooled.id, boots=10, due_at=after(LATER))
-        made.extend(row.id for row in wished)
+        while (member := make_member_in(session)) is not None:
+            made.append(member.id)
 
     overlap(database, fill, fill)
     assert len(made) == pooled.warm_target
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_refill_leaves_the_spec_to_those_who_start_cold(database: Database, pooled: SandboxSpec) -> None:
+    with database.transaction() as session:
+        assert make_member_in(session) is not None
+        with database.transaction() as other:
+            specs.hold(other, pooled)
+            assert make_member_in(other) is None, "another worker fills the pool"
 
 
 def test_boots_at_a_time_are_limited(database: Database, pooled: SandboxSpec) -> None:

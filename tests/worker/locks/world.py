@@ -1,0 +1,160 @@
+"""Rows that operations contend for: one user's sandboxes, conversations and starts on few nodes, put back each time."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import insert
+from sqlmodel import SQLModel, select
+
+from shared.clock import after, now
+from shared.database import Database
+from shared.deadlines import Act
+from shared.models import (
+    Conversation,
+    Event,
+    Node,
+    NodeRefusal,
+    PendingMessage,
+    Sandbox,
+    SandboxLeftover,
+    SandboxSpec,
+    SandboxTransition,
+    StartTask,
+)
+from shared.states import Desired, NodeStatus, Reason, Stage, Status
+from shared.store import user_settings
+from tests.factories import VAULT, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
+from tests.fakes.engine import IMAGE
+from worker.parts import Parts
+
+Row = TypeVar("Row", bound=SQLModel)
+
+# In the order in which they can be inserted.
+TABLES: tuple[Any, ...] = (
+    SandboxSpec,
+    Node,
+    NodeRefusal,
+    Sandbox,
+    SandboxLeftover,
+    SandboxTransition,
+    StartTask,
+    Conversation,
+    Event,
+    PendingMessage,
+)
+SECOND, LOST = "node-b", "node-lost"
+DEAD = "a worker that died"
+A_WHILE = timedelta(minutes=1)
+
+
+@dataclass
+class World:
+    """The rows' ids by what they are for, and how everything was."""
+
+    parts: Parts
+    alice: Person
+    # Has as many sandboxes running as the quotas allow.
+    bob: Person
+    ids: dict[str, str]
+    _before: dict[Any, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def database(self) -> Database:
+        return self.parts.database
+
+    def keep(self) -> None:
+        """Remember everything as it is now."""
+        with self.database.reading() as session:
+            for table in TABLES:
+                self._before[table] = [row.model_dump() for row in session.exec(select(table)).all()]
+
+    def put_back(self) -> None:
+        """Have everything as it was."""
+        with self.database.transaction() as session:
+            for table in (*reversed(TABLES[3:]), NodeRefusal):
+                session.connection().execute(table.__table__.delete())
+            for table in TABLES:
+                if table in (SandboxSpec, Node):
+                    self._update(session, table)
+                elif rows := self._before[table]:
+                    session.connection().execute(insert(table.__table__), rows)
+
+    def read(self, table: type[Row], name: str) -> Row:
+        """The row as it is now; it belongs to no session."""
+        with self.database.reading() as session:
+            return session.get_one(table, self.ids[name])
+
+    def _update(self, session: Any, table: Any) -> None:
+        for row in self._before[table]:
+            fresh = {"heartbeat_at": now()} if table is Node and row["id"] != LOST else {}
+            found = session.get_one(table, row["id"])
+            for name, value in (row | fresh).items():
+                setattr(found, name, value)
+
+
+def make_world(parts: Parts) -> World:
+    """All that there is to contend for."""
+    database = parts.database
+    alice, bob = make_person(database, "alice"), make_person(database, "bob")
+    for person, strategy in ((alice, "ADD_TO_ANY"), (bob, "NO_GROUPING")):
+        with database.transaction() as session:
+            settings = {"llm_api_key": "sk-test", "llm_model": "m", "sandbox_grouping_strategy": strategy}
+            user_settings.change(session, VAULT, person.id, settings)
+    with database.transaction() as session:
+        spec = session.get_one(SandboxSpec, IMAGE)
+        spec.warm_target, spec.warm_most = 5, 6
+    make_node(database, SECOND)
+    make_node(database, LOST, status=NodeStatus.LOST, detail="silent", heartbeat_at=now() - A_WHILE)
+    world = World(parts, alice, bob, {})
+    _add_sandboxes(world)
+    _add_conversations(world)
+    world.keep()
+    return world
+
+
+def _add_sandboxes(world: World) -> None:
+    old, lost = {"last_active_at": now() - A_WHILE}, {"node_id": LOST}
+    overdue = {"deadline_at": now() - A_WHILE, "deadline_does": Act.FREEZE}
+    member = {"owner_id": None, "boot_key": VAULT.encrypt("boot")}
+    held = {"lease_owner": DEAD, "lease_until": after(10), "desired": Desired.PAUSED}
+    told = {"status": Status.ERROR, "reason": Reason.NODE_LOST, "generation": 3, "told_generation": 2}
+    new = {"status": Status.STARTING, "generation": 2}
+    wanted: dict[str, dict[str, Any]] = {
+        **{name: {**old} for name in ("one", "two", "three")},
+        "paused": {"status": Status.PAUSED},
+        "stale": {**overdue},
+        "waiting": {**new, "node_id": None},
+        "refused": {**new},
+        "proven": {**new, "node_id": SECOND},
+        "held": {**held},
+        "lost": {**lost},
+        "resumed": {**lost, **told},
+        **{f"member {number}": {**member} for number in range(3)},
+    }
+    for name, columns in wanted.items():
+        world.ids[name] = make_sandbox(world.database, world.alice, spec_id=IMAGE, **columns).id
+    for number in range(2):
+        world.ids[f"bob's {number}"] = make_sandbox(world.database, world.bob, spec_id=IMAGE).id
+    with world.database.transaction() as session:
+        proof = {"sandbox_id": world.ids["proven"], "node_id": world.parts.settings.node}
+        session.add(SandboxLeftover(**proof, refused_generation=2, refusal="no"))
+
+
+def _add_conversations(world: World) -> None:
+    one, two = (world.read(Sandbox, name) for name in ("one", "two"))
+    parent = make_conversation(world.database, world.alice, one, due_at=now())
+    child = make_conversation(world.database, world.alice, two, parent_id=parent.id, due_at=now())
+    request = {"parent_conversation_id": parent.id}
+    begun = Stage.STARTING_CONVERSATION
+    failing = make_start_task(world.database, world.alice, two, made_sandbox=True, request=request)
+    ending = make_start_task(world.database, world.alice, one, stage=begun, request=request)
+    unlisted = make_conversation(world.database, world.alice, one, id=ending.conversation_id, listed=False)
+    named: dict[str, Any] = {
+        "parent": parent,
+        "child": child,
+        "failing": failing,
+        "ending": ending,
+        "unlisted": unlisted,
+    }
+    world.ids |= {name: row.id for name, row in named.items()}
