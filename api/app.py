@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import structlog
+from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import BaseRoute, Mount
 
@@ -68,6 +69,11 @@ from shared.settings import Settings
 log = structlog.get_logger()
 
 RESTART_SECONDS = 1.0
+# Requests that are in threads at a time. Many more than there are connections to the database: those who wait for a
+# slot to write, as one caller's requests for a locked row do, must leave threads to the others.
+THREADS = 120
+# Of the ten connections for sessions.
+KEPT_FOR_READING = 2
 V1 = "/api/v1"
 LISTS = (conversations.lists, sandboxes.lists)
 
@@ -154,7 +160,8 @@ def _add_v1(api: APIRouter) -> None:
 
 def make_context(settings: Settings) -> Context:
     """The parts a process of this configuration has."""
-    database = Database(settings.database, announce=Announcer(settings.broker).announce)
+    announce = Announcer(settings.broker).announce
+    database = Database(settings.database, announce=announce, kept_for_reading=KEPT_FOR_READING)
     return Context(
         settings=settings,
         database=database,
@@ -169,6 +176,7 @@ def make_context(settings: Settings) -> Context:
 async def _live(app: FastAPI) -> AsyncIterator[None]:
     """What goes on beside the requests."""
     context: Context = app.state.context
+    to_thread.current_default_thread_limiter().total_tokens = THREADS
     async with asyncio.TaskGroup() as beside:
         tasks = [
             beside.create_task(_keep_up(context.lookout.run)),

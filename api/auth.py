@@ -19,6 +19,7 @@ from shared.errors import Unauthenticated
 from shared.models import Sandbox
 from shared.store import sandboxes
 from shared.store.users import KeyHolder
+from shared.write_slots import caller
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -73,7 +74,8 @@ FromSandbox = Annotated[Sandbox, Depends(get_sandbox)]
 def _identified(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Handler:
     async def identify_and_handle(request: Request) -> Response:
         failpoints.begin(f"{request.method} {request.scope['route'].path}")
-        request.state.caller = await find(request)
+        request.state.caller = found = await find(request)
+        caller.set((isinstance(found, Sandbox) and found.owner_id) or found.id)
         return await handle(request)
 
     return identify_and_handle

@@ -23,11 +23,15 @@ from shared.errors import (
     Unavailable,
     WorkspaceError,
 )
+from shared.write_slots import waited_in_vain
 
 log = structlog.get_logger()
 
 # Of a `NotNow`, and of an agent server's 429: what is in the way is over soon.
 RETRY_SECONDS = 1
+
+RETRY = {"Retry-After": str(RETRY_SECONDS)}
+LOCKED = "somebody else is changing what this request would change, and does not finish; try again"
 
 STATUS: dict[type[WorkspaceError], int] = {
     Unauthenticated: 401,
@@ -94,7 +98,7 @@ def _headers(error: Exception) -> dict[str, str] | None:
     if isinstance(error, QuotaExceeded | Busy):
         return {"Retry-After": str(error.retry_seconds)}
     if isinstance(error, NotNow) or (isinstance(error, Refused) and error.status == 429):
-        return {"Retry-After": str(RETRY_SECONDS)}
+        return RETRY
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 
 
@@ -125,8 +129,11 @@ def _is_known(request: Request, method: str) -> bool:
 
 
 async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:
+    if waited_in_vain(error):
+        log.warning("row_locked", path=request.url.path)
+        return JSONResponse({"detail": LOCKED}, 503, RETRY)
     log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
-    return JSONResponse({"detail": "the store does not answer; try again"}, 503, {"Retry-After": "1"})
+    return JSONResponse({"detail": "the store does not answer; try again"}, 503, RETRY)
 
 
 async def _answer_defect(request: Request, error: Exception) -> JSONResponse:

@@ -21,6 +21,8 @@ from shared.store import draining, nodes, refusals, sandboxes, specs, users, war
 from shared.store.draining import Drained
 
 ADMIN = "admin"
+# For a lock: an operator who changes what many requests use waits for them, and has the time.
+LOCK_SECONDS = 30.0
 
 
 class Administration:
@@ -296,7 +298,7 @@ class Administration:
     def _database(self) -> Iterator[Database]:
         if (file := _sqlite_file(self._settings.database)) is not None and not file.exists():
             raise Invalid(f"there is no database at {file} yet: run `agent-workspace migrate`")
-        database = Database(self._settings.database, pool_size=1)
+        database = Database(self._settings.database, pool_size=1, lock_seconds=LOCK_SECONDS)
         try:
             yield database
         finally:

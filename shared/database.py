@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.errors import IdleInTransactionSessionTimeout
@@ -19,6 +19,7 @@ from shared import changes, failpoints, instruments
 from shared.changes import Change
 from shared.statements import Rows, prepare
 from shared.store import change_log
+from shared.write_slots import WriteSlots
 
 # The database is away; or all connections to it are in use, and have been for seconds.
 UNAVAILABLE = (OperationalError, PoolTimeout)
@@ -29,6 +30,11 @@ Announce = Callable[[Collection[Change]], None]
 # (`leases.MOST_SECONDS`). Nothing of ours takes as long between two statements, but a machine that is short of
 # processors may: with 5 s, some did.
 IDLE_SECONDS = 15.0
+# For a row, or a table, that somebody else has locked one waits no longer than that, and then says so: whoever waits
+# holds a connection.
+LOCK_SECONDS = 5.0
+# Nothing of ours takes as long; what does is a defect, or a database that is overwhelmed.
+STATEMENT_SECONDS = 30.0
 # For so long one waits for others to be done with their connections.
 QUEUE_SECONDS = 10.0
 # A connection that was used since is taken for alive: to ask costs as much as a query. If it is not, whoever uses it
@@ -39,11 +45,32 @@ USED_AT = "used_at"
 MOST_READERS = 10
 
 
+class Timeouts(NamedTuple):
+    """After how many seconds PostgreSQL gives up what this process asks of it."""
+
+    idle: float = IDLE_SECONDS
+    lock: float = LOCK_SECONDS
+    statement: float = STATEMENT_SECONDS
+
+    @property
+    def words(self) -> str:
+        """What is said on each new connection."""
+        names = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
+        return "; ".join(f"SET {name} = {round(value * 1000)}" for name, value in zip(names, self, strict=True))
+
+
 class Database:
     """SQLite or PostgreSQL behind the same two verbs: `transaction` writes, `reading` reads."""
 
     def __init__(
-        self, url: str, *, pool_size: int = 10, announce: Announce | None = None, idle_seconds: float = IDLE_SECONDS
+        self,
+        url: str,
+        *,
+        pool_size: int = 10,
+        announce: Announce | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+        lock_seconds: float = LOCK_SECONDS,
+        kept_for_reading: int = 0,
     ) -> None:
         """Open lazily: no connection is made before the first use.
 
@@ -52,19 +79,24 @@ class Database:
             pool_size: so many connections to PostgreSQL at most, and `MOST_READERS` for `fetch`.
             announce: is told after each commit what it has changed; must neither wait nor raise.
             idle_seconds: after which PostgreSQL undoes a transaction in which nothing happens.
+            lock_seconds: after which PostgreSQL gives up a statement that waits for a lock.
+            kept_for_reading: so many of the connections to PostgreSQL are for `reading` alone.
         """
-        self.engine = _engine(url, pool_size, idle_seconds)
+        timeouts = Timeouts(idle_seconds, lock_seconds)
+        self.engine = _engine(url, pool_size, timeouts)
         self._announce = announce
         # SQLite's writers must lock at BEGIN: a reader that turns writer fails at once, whatever its timeout.
         self._writing = self.engine.execution_options(writing=True)
-        self._readers = _readers(url, min(pool_size, MOST_READERS))
+        self._readers = _readers(url, min(pool_size, MOST_READERS), timeouts)
         self._reading = _without_transactions(self.engine)
         self._single = _without_transactions(self._writing)
+        # SQLite's writers wait for one lock, and hold up nobody who reads.
+        self._slots = None if url.startswith("sqlite") else WriteSlots(pool_size - kept_for_reading)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """A session that commits at the end of the block, or rolls back on an error."""
-        with Session(self._writing, expire_on_commit=False) as session:
+        with self._slot(), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
                 if changed := changes.noted(session):
@@ -80,7 +112,7 @@ class Database:
         """
         prepared = prepare(statement, self.engine.dialect.name)
         failpoints.before("database.commit")
-        with self._single.begin() as connection:
+        with self._slot(), self._single.begin() as connection:
             rows = connection.exec_driver_sql(prepared.text, prepared.write(values)).all()
         failpoints.after("database.commit")
         return prepared.read(rows)
@@ -120,6 +152,9 @@ class Database:
         for engine in (self.engine, self._readers):
             event.listen(engine.pool, "checkin", _close)
             engine.dispose()
+
+    def _slot(self) -> AbstractContextManager[None]:
+        return self._slots.slot(QUEUE_SECONDS) if self._slots else nullcontext()
 
     def _tell(self, session: Session, changed: Collection[Change]) -> None:
         instruments.count_starts(session)
@@ -163,14 +198,14 @@ def _without_transactions(engine: Engine) -> Engine:
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def _readers(url: str, pool_size: int) -> Engine:
+def _readers(url: str, pool_size: int, timeouts: Timeouts) -> Engine:
     """Connections for `fetch`, which goes past SQLAlchemy's own."""
     if url.startswith("sqlite"):
-        return _engine(url, pool_size, IDLE_SECONDS, paramstyle="named")
-    return _engine(url, pool_size, IDLE_SECONDS, isolation_level="AUTOCOMMIT")
+        return _engine(url, pool_size, timeouts, paramstyle="named")
+    return _engine(url, pool_size, timeouts, isolation_level="AUTOCOMMIT")
 
 
-def _engine(url: str, pool_size: int, idle_seconds: float, **options: Any) -> Engine:
+def _engine(url: str, pool_size: int, timeouts: Timeouts, **options: Any) -> Engine:
     if url.startswith("sqlite"):
         engine = create_engine(
             url,
@@ -196,17 +231,17 @@ def _engine(url: str, pool_size: int, idle_seconds: float, **options: Any) -> En
         connect_args={"connect_timeout": 5},
         **options,
     )
-    event.listen(engine, "connect", partial(_configure_postgresql, round(idle_seconds * 1000)))
+    event.listen(engine, "connect", partial(_configure_postgresql, timeouts))
     event.listen(engine, "checkin", _note_use)
     event.listen(engine, "checkout", _ping)
     event.listen(engine, "handle_error", _call_idleness_unavailability)
     return engine
 
 
-def _configure_postgresql(idle_milliseconds: int, connection: Any, _record: Any) -> None:
+def _configure_postgresql(timeouts: Timeouts, connection: Any, _record: Any) -> None:
     without_transactions = connection.autocommit
     connection.autocommit = True  # what is set in a transaction is undone with it
-    connection.execute(f"SET idle_in_transaction_session_timeout = {idle_milliseconds}")
+    connection.execute(timeouts.words)
     connection.autocommit = without_transactions
 
 

@@ -48,8 +48,12 @@ def check(parts: Parts, sandbox_id: str) -> None:
 def _ask(parts: Parts, sandbox_id: str) -> None:
     """What happens to a container says nothing of a sandbox that lives on another node by now."""
     here, by = col(Sandbox.node_id) == parts.settings.node, after(parts.shared.republish_seconds)
-    with parts.database.transaction() as session:
-        leases.mark_due(session, Sandbox, sandbox_id, by, where=here)
+    try:
+        with parts.database.transaction() as session:
+            leases.mark_due(session, Sandbox, sandbox_id, by, where=here)
+    except SQLAlchemyError as error:
+        # A row that somebody has locked must not end the look at others; the next resync asks again.
+        log.warning("look_not_asked_for", sandbox=sandbox_id, error=type(error).__name__)
 
 
 def _look(parts: Parts, sandbox_id: str, silent_seconds: float = 0.0) -> None:

@@ -85,9 +85,11 @@ def test_connection_that_died_in_use_is_the_databases_fault_and_the_next_one_is_
 def test_rush_makes_no_more_connections(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.database.QUEUE_SECONDS", 0.1)
     with closing(Database(database_url, pool_size=2)) as database:
-        with database.transaction() as one, database.transaction() as another, database.transaction() as third:
+        with database.transaction() as one, database.transaction() as another:
             assert one.connection() is not another.connection()
-            with pytest.raises(UNAVAILABLE):
+            with pytest.raises(UNAVAILABLE), database.transaction():
+                pass
+            with pytest.raises(UNAVAILABLE), database.reading() as third:
                 third.connection()
             assert database.fetch(select(func.count(col(User.id))), {}) == [(0,)]
         assert names(database) == []
@@ -138,6 +140,14 @@ def test_writers_that_read_first_wait_for_each_other(database: Database) -> None
         list(pool.map(add_one, range(40)))
     with database.reading() as session:
         assert _locked(session).capacity == 40
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_no_statement_waits_or_runs_for_ever(database: Database) -> None:
+    set_ = select(func.current_setting("lock_timeout"), func.current_setting("statement_timeout"))
+    with database.transaction() as writing, database.reading() as reading:
+        found = [*writing.execute(set_).all(), *reading.execute(set_).all(), *database.fetch(set_, {})]
+    assert [tuple(one) for one in found] == [("5s", "30s")] * 3
 
 
 # SQLite's lock is a file's: it is held as long as its process lives.

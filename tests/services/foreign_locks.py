@@ -1,0 +1,22 @@
+"""Locks that nobody of the service holds: an operator's session, say, or a process that stands still."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import create_engine, text
+
+from shared.database import Database
+
+
+@contextmanager
+def locked_row(database: Database, table: str, row_id: str) -> Iterator[None]:
+    """A row of a PostgreSQL that stays locked for the length of the block."""
+    engine = create_engine(database.engine.url)
+    try:
+        with engine.connect() as connection:
+            found = connection.execute(text(f'SELECT id FROM "{table}" WHERE id = :id FOR UPDATE'), {"id": row_id})
+            assert found.one()
+            yield
+            connection.rollback()
+    finally:
+        engine.dispose()
