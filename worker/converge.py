@@ -6,7 +6,6 @@ from functools import partial
 import structlog
 from sqlmodel import col
 
-from shared import leases
 from shared.clock import after
 from shared.errors import LeaseLost
 from shared.jobs import CheckSandbox
@@ -187,7 +186,7 @@ class Convergence:
     def _adopt(self, newer: WishAsFound) -> None:
         """Go on with the newer wish; what is observed from here on answers it, so it needs no turn of its own."""
         with self._parts.database.transaction() as session:
-            leases.write(session, Sandbox, self._sandbox.id, self._sandbox.fence, due_at=None)
+            wishes.acknowledge(session, self._sandbox.id, self._sandbox.fence, newer.generation)
         for name, value in newer._asdict().items():
             setattr(self._sandbox, name, value)
         self._taken = 0

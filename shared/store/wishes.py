@@ -87,6 +87,14 @@ def wish_again(session: Session, sandbox_id: str, *, due_at: datetime) -> bool:
     return True
 
 
+def acknowledge(session: Session, sandbox_id: str, fence: int, generation: int) -> None:
+    """Clear `due_at` for a desired state that the holder of the sandbox's lease is about to reconcile.
+
+    A newer desired state, which came after the holder read this one, keeps its `due_at`.
+    """
+    send(session, ACKNOWLEDGING, give(sandbox_id=sandbox_id, fence=fence, generation=generation))
+
+
 def _give(sandbox_id: str, due_at: datetime, reason: Reason | None = None) -> dict[str, Any]:
     return give(sandbox_id=sandbox_id, due_at=due_at, now=now(), reason=reason)
 
@@ -98,6 +106,17 @@ def _require(rows: Rows, sandbox_id: str) -> Wished:
 
 
 # --- the statements, made once --------------------------------------------------------------------------------------
+
+
+ACKNOWLEDGING = (
+    update(Sandbox)
+    .where(
+        col(Sandbox.id) == given("sandbox_id"),
+        col(Sandbox.fence) == given("fence"),
+        col(Sandbox.generation) == given("generation"),
+    )
+    .values(due_at=None)
+)
 
 
 @cache

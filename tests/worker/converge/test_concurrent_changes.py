@@ -9,8 +9,11 @@ import pytest
 from sqlmodel import Session
 
 from shared.clock import now
+from shared.database import Database
 from shared.jobs import CheckSandbox
 from shared.states import Desired, Status
+from shared.store import sandboxes
+from shared.store.sandboxes import WishAsFound
 from tests.doubles import RecordingPublisher
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
@@ -133,6 +136,25 @@ class TestConcurrentChanges:
         converge(replace(parts, database=once_settling), sandbox_id)
         assert row(parts, sandbox_id).status == (Status.PAUSED if desired == Desired.PAUSED else Status.DELETED)
         assert_settled(parts, sandbox_id)
+
+    def test_desired_state_that_comes_between_the_look_at_another_and_its_acknowledgement(
+        self, parts: Parts, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sandbox_id = running(parts, user)
+        wish(parts, sandbox_id, Desired.PAUSED)
+        once(engine, "observe", lambda: wish(parts, sandbox_id, Desired.RUNNING))
+
+        def find_and_be_overtaken(database: Database, row_id: str, fence: int) -> WishAsFound | None:
+            monkeypatch.undo()
+            found = sandboxes.find_wish(database, row_id, fence)
+            wish(parts, sandbox_id, Desired.PAUSED)
+            engine.impostors[container_name(sandbox_id)] = 100  # so that the worker ends without another look
+            return found
+
+        monkeypatch.setattr("worker.converge.sandboxes.find_wish", find_and_be_overtaken)
+        converge(parts, sandbox_id)
+        found = row(parts, sandbox_id)
+        assert found.observed_generation == found.generation == 4
 
     @pytest.mark.parametrize(
         ("verb", "first", "then"),
