@@ -29,6 +29,33 @@ RESERVED_NAMES = frozenset(
     }
 )
 RESERVED_PREFIXES = ("LLM_", "OH_ALLOW_CORS_ORIGINS_", "OH_WEBHOOKS_")
+# What a shell and the programs it starts are found and run by; in these letters only: `path` is a variable like others.
+SHELL_NAMES = frozenset(
+    {
+        "CDPATH",
+        "EUID",
+        "HOME",
+        "IFS",
+        "LOGNAME",
+        "OLDPWD",
+        "PATH",
+        "PPID",
+        "PROMPT_COMMAND",
+        "PS1",
+        "PS2",
+        "PS4",
+        "PWD",
+        "PYTHONHOME",
+        "PYTHONPATH",
+        "SHELL",
+        "SHELLOPTS",
+        "TERM",
+        "TMPDIR",
+        "UID",
+        "USER",
+    }
+)
+SHELL_PREFIXES = ("BASH_", "LD_")
 
 
 def check_requested(names: Collection[object]) -> None:
@@ -54,7 +81,7 @@ def check_form(names: Iterable[object]) -> None:
 
 
 def check_free(names: Iterable[object]) -> None:
-    """Refuse the names that are the sandbox's own, in capitals or not.
+    """Refuse the names that are the sandbox's own, in capitals or not, and those that a shell needs.
 
     Raises:
         ValueError: it says which they are.
@@ -74,4 +101,5 @@ def _is_name(name: object) -> bool:
 
 
 def _is_reserved(name: str) -> bool:
-    return name.upper() in RESERVED_NAMES or name.upper().startswith(RESERVED_PREFIXES)
+    is_ours = name.upper() in RESERVED_NAMES or name.upper().startswith(RESERVED_PREFIXES)
+    return is_ours or name in SHELL_NAMES or name.startswith(SHELL_PREFIXES)

@@ -118,6 +118,20 @@ def test_bad_secrets_are_refused(client: TestClient, user: Person) -> None:
     assert names(client, user) == []
 
 
+@pytest.mark.parametrize("name", ["PATH", "HOME", "LD_PRELOAD"])
+def test_a_name_that_a_shell_needs_is_refused(client: TestClient, user: Person, name: str) -> None:
+    new = client.post(PATH, json={"name": name, "value": "plain"}, headers=user.headers)
+    assert (new.status_code, name in new.json()["detail"][0]["msg"]) == (422, True)
+    create(client, user, "A")
+    renamed = client.put(f"{PATH}/A", json={"name": name}, headers=user.headers)
+    assert (renamed.status_code, name in renamed.json()["detail"]) == (400, True)
+    store = {"secrets_store": {"custom_secrets": {name: "plain"}}}
+    assert client.post("/api/v1/settings", json=store, headers=user.headers).status_code == 422
+    start = client.post("/api/v1/app-conversations", json={"secrets": {name: "plain"}}, headers=user.headers)
+    assert start.status_code == 422
+    assert names(client, user) == ["A"]
+
+
 def test_each_user_has_their_own(client: TestClient, database: Database, user: Person, other_user: Person) -> None:
     create(client, user, "A")
     assert names(client, other_user) == []

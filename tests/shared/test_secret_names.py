@@ -4,7 +4,8 @@ from shared.secret_names import RESERVED_NAMES, RESERVED_PREFIXES, check_form, c
 
 MALFORMED = ["", "1ST", "no-dashes", "two words", "line\n", "café", "N" * 257]
 TAKEN = [*sorted(RESERVED_NAMES), *(f"{prefix}X" for prefix in RESERVED_PREFIXES), "vscode", "llm_api_key"]
-FINE = ["A", "_", "a1", "N" * 256, "GITHUB_TOKEN", "MY_LLM_KEY", "VSCODE_TOKEN"]
+SHELLS = ["PATH", "HOME", "IFS", "SHELL", "PWD", "USER", "BASH_ENV", "LD_PRELOAD", "PYTHONPATH"]
+FINE = ["A", "_", "a1", "N" * 256, "GITHUB_TOKEN", "MY_LLM_KEY", "VSCODE_TOKEN", "path", "home", "MY_PATH", "PATH_KEY"]
 
 
 @pytest.mark.parametrize("name", FINE)
@@ -22,7 +23,7 @@ def test_text_that_can_not_be_a_name_is_refused_and_not_quoted(name: str) -> Non
     assert not is_usable(name)
 
 
-@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("name", [*TAKEN, *SHELLS])
 def test_taken_names_are_refused_by_name(name: str) -> None:
     for check in (check_free, check_requested):
         with pytest.raises(ValueError, match=f"reserved names: {name}$"):
