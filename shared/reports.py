@@ -129,6 +129,8 @@ def needs_worker(conversation: Conversation, reports: list[Report]) -> bool:
 
 
 def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
+    moment, known_at = now(), conversation.execution_status_at
+    at = min(report.at, moment)
     changes: dict[str, Any] = {
         "agent_kind": report.agent_kind,
         "working_dir": report.working_dir,
@@ -139,11 +141,11 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         changes["parent_id"] = report.parent_id
     if report.title is not None and not conversation.title_settled:
         changes |= {"title": report.title, "title_settled": True}
-    known_at = conversation.execution_status_at
-    if known_at is None or report.at >= known_at:
+    # A time in the future is a wrong clock's, or a lie: no report could be newer than it.
+    if known_at is None or at >= known_at or known_at > moment:
         changes["llm_model"] = report.llm_model
         if report.execution_status is not None:
-            changes |= {"execution_status": report.execution_status, "execution_status_at": report.at}
+            changes |= {"execution_status": report.execution_status, "execution_status_at": at}
     return changes
 
 

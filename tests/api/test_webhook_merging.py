@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from shared.clock import now
 from shared.database import Database
 from shared.ids import new_id
 from shared.jobs import RefreshConversation
@@ -43,6 +44,24 @@ class TestStatus:
             assert row.execution_status == "finished"
             assert row.execution_status_at == FIRST + timedelta(seconds=4)
             assert row.updated_at > FIRST
+
+    def test_a_report_from_the_future_does_not_outlast_the_next(
+        self, tell: Tell, conversation: Conversation, database: Database
+    ) -> None:
+        far = "9999-12-31T23:59:59"
+        running = told_conversation(conversation.id, execution_status="running")
+        assert tell("/conversations", running | {"updated_at": f"{far}Z"}) == 200
+        assert as_stored(database, conversation).execution_status == "running"
+        finished = told_conversation(conversation.id, execution_status="finished")
+        assert tell("/conversations", finished | {"updated_at": now().isoformat()}) == 200
+        assert as_stored(database, conversation).execution_status == "finished"
+
+        event = told_update("execution_status", "running") | {"timestamp": far}
+        assert tell(f"/events/{conversation.id}", [event]) == 200
+        assert as_stored(database, conversation).execution_status == "running"
+        event = told_update("execution_status", "error") | {"timestamp": now().replace(tzinfo=None).isoformat()}
+        assert tell(f"/events/{conversation.id}", [event]) == 200
+        assert as_stored(database, conversation).execution_status == "error"
 
     def test_value_that_is_no_status_changes_none(
         self, tell: Tell, conversation: Conversation, database: Database
