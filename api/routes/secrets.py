@@ -12,7 +12,7 @@ from api.context import Context, Here
 from api.query import Limit, PageId
 from api.routes.providers import forget_tokens, store_tokens
 from api.schemas.secrets import CustomSecretCreate, CustomSecretInfo, CustomSecretWithoutValue
-from api.schemas.settings import GitProvidersUpdateV1, Message, in_clear
+from api.schemas.settings import GitProvidersUpdate, Message, in_clear
 from api.schemas.wire import PageOf
 from shared.errors import Invalid
 from shared.secret_names import check_free
@@ -44,7 +44,7 @@ def create_secret(here: Here, me: Me, secret: CustomSecretCreate) -> Message:
 
 
 @router.post("/git-providers")
-def store_git_providers(here: Here, me: Me, update: GitProvidersUpdateV1) -> Message:
+def store_git_providers(here: Here, me: Me, update: GitProvidersUpdate) -> Message:
     """Store the tokens that are sent and keep those of other providers.
 
     No provider is asked whether a token is good: that would show it to hosts it may not be meant for. The first

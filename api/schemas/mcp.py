@@ -138,7 +138,21 @@ class StdioServerInfo(BaseModel):
     env: dict[str, str] = {}
 
 
+def _either_shape(servers: Any) -> Any:
+    """The lists, from lists or from a map; a map is never taken for lists that are empty."""
+    if not isinstance(servers, dict) or not servers:
+        return servers
+    named = [name for name in servers if name not in McpConfig.model_fields]
+    if len(named) == len(servers):
+        return to_lists(servers)
+    if any(isinstance(servers[name], dict) for name in named):
+        raise ValueError("mcp_config is three lists, or a map of names to servers, and not both")
+    return servers
+
+
+# V1's map of names to servers; and that map or the lists.
 McpServers = Annotated[McpConfig, BeforeValidator(to_lists)]
+McpEitherShape = Annotated[McpConfig, BeforeValidator(_either_shape)]
 
 
 class McpConfigInfo(BaseModel):

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
 from api.schemas.fields import Count, Host, Key, Line, Strict, Text, Value, check_names
-from api.schemas.mcp import McpConfig, McpConfigInfo
-from shared.mcp_servers import MASK, mask_servers, to_lists
+from api.schemas.mcp import McpConfigInfo, McpEitherShape
+from shared.mcp_servers import MASK, mask_servers
 from shared.secret_names import check_free
 from shared.store.secrets import MOST_SECRETS
 from shared.user_settings import OpenSettings, Provider, StoredSettings
@@ -90,7 +90,7 @@ class SettingsUpdate(Strict):
     user_consents_to_analytics: bool | None = None
     sandbox_base_container_image: Text | None = None
     sandbox_runtime_container_image: Text | None = None
-    mcp_config: McpConfig | None = None
+    mcp_config: McpEitherShape | None = None
     search_api_key: Key | None = None
     sandbox_api_key: Key | None = None
     max_budget_per_task: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -104,17 +104,7 @@ class GitProvidersUpdate(Strict):
     """What to store for git providers (wire contract 1.9); null, as an absent field, changes nothing."""
 
     provider_tokens: ProviderTokens | None = None
-    mcp_config: McpConfig | None = None
-
-
-def _either_shape(servers: Any) -> Any:
-    return to_lists(servers) if isinstance(servers, dict) and "mcpServers" in servers else servers
-
-
-class GitProvidersUpdateV1(GitProvidersUpdate):
-    """The same; servers may be V1's map, as `{"mcpServers": {…}}`, too."""
-
-    mcp_config: Annotated[McpConfig, BeforeValidator(_either_shape)] | None = None
+    mcp_config: McpEitherShape | None = None
 
 
 def in_clear(value: Any) -> Any:

@@ -41,6 +41,27 @@ def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user
         assert load(database, user).mcp_config == LISTS
 
 
+@pytest.mark.parametrize("path", [PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers"])
+def test_a_map_under_the_flat_name_is_taken(client: TestClient, database: Database, user: Person, path: str) -> None:
+    post(client, user, {"mcp_config": {"sse_servers": [{"url": "https://old.example.com"}]}})
+    answer = client.post(path, json={"mcp_config": SERVERS}, headers=user.headers)
+    assert answer.status_code == 200, answer.text
+    assert load(database, user).mcp_config == LISTS
+
+
+@pytest.mark.parametrize("path", [PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers"])
+@pytest.mark.parametrize(
+    "sent", [{"a": 1}, {"a": {}}, {"a": {"url": "nowhere"}}, {"a": []}, {"sse_servers": [], "a": {}}]
+)
+def test_a_map_of_what_is_no_server_erases_nothing(
+    client: TestClient, database: Database, user: Person, path: str, sent: Any
+) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    answer = client.post(path, json={"mcp_config": sent}, headers=user.headers)
+    assert (answer.status_code, answer.json()["detail"][0]["loc"][:2]) == (422, ["body", "mcp_config"])
+    assert load(database, user).mcp_config == LISTS
+
+
 def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
     client: TestClient, database: Database, user: Person
 ) -> None:
