@@ -4,14 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlmodel import Session
 
 from api.auth import Caller, Me
 from api.context import Context, Here
+from api.errors import validation_entry
 from api.legacy import LegacyRoute, replaced_by
 from api.schemas.settings import Message, SettingsInfo, SettingsUpdate, in_clear, show_settings
 from shared.errors import Gone
-from shared.store import secrets, user_settings
+from shared.store import secrets, specs, user_settings
 from shared.user_settings import StoredSettings
 
 router = APIRouter(tags=["settings (V0)"], route_class=LegacyRoute)
@@ -59,10 +62,21 @@ def show_stored(here: Context, me: Caller, show: Show) -> Any:
 
 
 def store(here: Context, me: Caller, changes: dict[str, Any]) -> Message:
-    """Keep changes of settings, by the names they are kept under, and the secrets that came with them."""
+    """Keep changes of settings, by the names they are kept under, and the secrets that came with them.
+
+    Raises:
+        RequestValidationError: the sandbox spec is not known.
+    """
     sent = changes.pop("secrets_store", None) or {}
     with here.database.transaction() as session:
+        _check_spec(session, me, changes.get("default_sandbox_spec_id"))
         user_settings.change(session, here.vault, me.id, changes)
         secrets.put_custom_secrets(session, here.vault, me.id, sent.get("custom_secrets") or {})
         secrets.put_provider_tokens(session, here.vault, me.id, sent.get("provider_tokens") or {})
     return Message(message="Settings stored")
+
+
+def _check_spec(session: Session, me: Caller, spec_id: str | None) -> None:
+    if spec_id and not specs.is_choosable(session, me.id, spec_id):
+        entry = validation_entry(("body", "default_sandbox_spec_id"), "there is no sandbox spec with that id")
+        raise RequestValidationError([entry])

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from api.schemas.fields import Count, Key, Line, Strict, Text
+from api.schemas.fields import BaseUrl, Count, Key, Line, Strict, Text
 from api.schemas.mcp import HeaderNames, McpServers
 from shared.documents import check_texts
 
@@ -29,7 +29,7 @@ class LlmConfig(Strict):
 
     model: Text | None = None
     api_key: Key | None = None
-    base_url: Text | None = None
+    base_url: BaseUrl | None = None
     auth_type: Literal["api_key"] | None = None
     api_version: Line | None = None
     aws_access_key_id: Key | None = None
@@ -39,7 +39,7 @@ class LlmConfig(Strict):
     aws_profile_name: Line | None = None
     aws_role_name: Line | None = None
     aws_session_name: Line | None = None
-    aws_bedrock_runtime_endpoint: Text | None = None
+    aws_bedrock_runtime_endpoint: BaseUrl | None = None
     openrouter_site_url: Text | None = None
     openrouter_app_name: Line | None = None
     num_retries: Whole | None = None
@@ -57,7 +57,7 @@ class LlmConfig(Strict):
     extra_headers: HeaderChanges | None = None
     input_cost_per_token: Number | None = None
     output_cost_per_token: Number | None = None
-    ollama_base_url: Text | None = None
+    ollama_base_url: BaseUrl | None = None
     stream: Flag = None
     drop_params: Flag = None
     modify_params: Flag = None
@@ -98,7 +98,7 @@ class VerificationDiff(Strict):
     enable_iterative_refinement: Flag = None
     critic_threshold: Share | None = None
     max_refinement_iterations: Count | None = None
-    critic_server_url: Text | None = None
+    critic_server_url: BaseUrl | None = None
     critic_model_name: Line | None = None
     critic_api_key: Key | None = None
 

@@ -2,6 +2,7 @@
 
 import re
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
@@ -11,6 +12,7 @@ LARGEST_KEY_BYTES = 20_000
 LONGEST_TEXT = 10_000
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+BLANK = re.compile(r"[\x00-\x20\x7f]")
 
 
 class Strict(BaseModel):
@@ -29,7 +31,10 @@ def check_names(named: Any) -> Any:
 
 def _check_key(secret: SecretStr) -> SecretStr:
     # What a paste brings along; a header could not carry it.
-    key = _check_size(secret, LARGEST_KEY_BYTES).get_secret_value().strip()
+    sent = _check_size(secret, LARGEST_KEY_BYTES).get_secret_value()
+    key = sent.strip()
+    if sent and not key:
+        raise ValueError("a key is more than blanks")
     if CONTROL.search(key):
         raise ValueError("a key has no line breaks or other control characters")
     return SecretStr(key)
@@ -49,10 +54,34 @@ def _check_size(secret: SecretStr, most: int) -> SecretStr:
     return secret
 
 
+def _check_base_url(url: str) -> str:
+    if url and not (url.startswith(("http://", "https://")) and _names_host(url)):
+        raise ValueError("a base URL begins with http:// or https:// and names a host")
+    return url
+
+
+def _check_host(host: str) -> str:
+    if host and not _names_host(host if "://" in host else f"https://{host}"):
+        raise ValueError("a host is a name or an address; a port from 1 to 65535 may follow")
+    return host
+
+
+def _names_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and not BLANK.search(url)
+    except ValueError:
+        return False
+
+
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 # What ends up in a header, a command or a commit: one line.
 Line = Annotated[str, Field(max_length=320, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Host = Annotated[str, Field(max_length=256, pattern=r"^(https?://)?[A-Za-z0-9._~:/\[\]%-]*$")]
+# An empty text stands for none.
+BaseUrl = Annotated[Text, AfterValidator(_check_base_url)]
+Host = Annotated[
+    str, Field(max_length=256, pattern=r"^(https?://)?[A-Za-z0-9._~:/\[\]%-]*$"), AfterValidator(_check_host)
+]
 Key = Annotated[SecretStr, AfterValidator(_check_key)]
 Value = Annotated[SecretStr, AfterValidator(_check_secret)]

@@ -1,16 +1,19 @@
 """Settings and git providers on the wire (wire contract, section 5)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
-from api.schemas.fields import Count, Host, Key, Line, Strict, Text, Value, check_names
+from api.schemas.fields import BaseUrl, Count, Host, Key, Line, Strict, Text, Value, check_names
 from api.schemas.mcp import McpConfigInfo, McpEitherShape
 from shared.mcp_servers import MASK, mask_servers
 from shared.secret_names import check_free
 from shared.store.secrets import MOST_SECRETS
 from shared.user_settings import OpenSettings, Provider, StoredSettings
+
+# V0 knew two more; here whatever is not `llm` has each action confirmed.
+Analyzer = Literal["", "llm", "none", "invariant", "grayswan"]
 
 
 def _check_providers(tokens: Any) -> Any:
@@ -75,11 +78,11 @@ class SettingsUpdate(Strict):
     language: Line | None = None
     agent: Line | None = None
     max_iterations: Count | None = None
-    security_analyzer: Line | None = None
+    security_analyzer: Analyzer | None = None
     confirmation_mode: bool | None = None
     llm_model: Text | None = None
     llm_api_key: Key | None = None
-    llm_base_url: Text | None = None
+    llm_base_url: BaseUrl | None = None
     remote_runtime_resource_factor: Count | None = None
     secrets_store: SecretsStore | None = None
     enable_default_condenser: bool | None = None

@@ -66,6 +66,13 @@ def prefer_spec(session: Session, preferred: str | None) -> SandboxSpec:
     return found or get_spec(session, None)
 
 
+def is_choosable(session: Session, owner_id: str, spec_id: str) -> bool:
+    """Whether the user's settings may name that spec: it is there, or they name it already."""
+    settings = session.get(UserSettings, owner_id)
+    named = settings.document.get("default_sandbox_spec_id") if settings else None
+    return spec_id == named or session.get(SandboxSpec, spec_id) is not None
+
+
 def read_spec(database: Database, spec_id: str) -> SandboxSpec:
     """The spec of that id, which something is made from; it belongs to no session."""
     [row] = database.fetch(READ, give(spec_id=spec_id))

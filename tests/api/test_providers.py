@@ -131,6 +131,11 @@ BAD: list[tuple[Any, list[str]]] = [
     ({"provider_tokens": {"github": {"token": TOKEN, "host": "a b"}}}, ["provider_tokens", "github", "host"]),
     ({"provider_tokens": {"github": {"token": TOKEN, "host": "u@evil"}}}, ["provider_tokens", "github", "host"]),
     ({"provider_tokens": {"github": {"token": TOKEN, "host": "x" * 257}}}, ["provider_tokens", "github", "host"]),
+    *(
+        ({"provider_tokens": {"github": {"token": TOKEN, "host": host}}}, ["provider_tokens", "github", "host"])
+        for host in ("a.example.com:99999", "a.example.com:0", "a.example.com:x", "https://", "[::1")
+    ),
+    ({"provider_tokens": {"github": {"token": " \t "}}}, ["provider_tokens", "github", "token"]),
     ({"mcp_config": []}, ["mcp_config"]),
     ([], []),
 ]

@@ -12,9 +12,10 @@ from shared.ids import new_id
 from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.states import Desired, Reason, Status
+from shared.store import user_settings
 from tests.api.answers import get_json
 from tests.doubles import RecordingPublisher
-from tests.factories import Person, make_sandbox, make_spec, session_key_of
+from tests.factories import VAULT, Person, make_sandbox, make_spec, session_key_of
 from tests.rows import stored_row
 
 PATH = "/api/v1/sandboxes"
@@ -49,7 +50,8 @@ class TestStart:
         other = make_spec(database, "registry.example.com/other:1", position=1)
         for named, person, expected in ((other, user, other), ("gone:1", user, spec), (None, other_user, spec)):
             wanted = {"default_sandbox_spec_id": getattr(named, "id", named)}
-            client.post("/api/v1/settings", json=wanted, headers=person.headers)
+            with database.transaction() as session:
+                user_settings.change(session, VAULT, person.id, wanted)
             assert client.post(PATH, headers=person.headers).json()["sandbox_spec_id"] == expected.id
             asked = client.post(PATH, params={"sandbox_spec_id": spec.id}, headers=person.headers)
             assert asked.json()["sandbox_spec_id"] == spec.id

@@ -103,7 +103,8 @@ class TestStart:
     ) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
         for named, expected in ((other.id, other.id), ("gone:1", spec.id)):
-            client.post("/api/v1/settings", json={"default_sandbox_spec_id": named}, headers=user.headers)
+            with database.transaction() as session:
+                user_settings.change(session, VAULT, user.id, {"default_sandbox_spec_id": named})
             task = _task(database, _start(client, user)["id"])
             with database.reading() as session:
                 assert session.get_one(Sandbox, task.sandbox_id).spec_id == expected

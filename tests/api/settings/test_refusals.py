@@ -38,6 +38,9 @@ BAD_ARGS: list[Any] = ["'open", {}, ["x"] * 101, LONG]
 BAD_ENVS: list[Any] = ["A", "A=1,B", {"a b": "x"}, {"": "x"}, [], {f"E{number}": "x" for number in range(101)}]
 
 
+BAD_URLS = ["not a url", "localhost:11434", "ftp://a.example.com", "https://", "https://a:99999", "https://a b", " "]
+
+
 BAD_FIELDS: list[tuple[str, Any]] = [
     *((name, value) for name in TEXTS for value in BAD_TEXTS),
     *((name, value) for name in FLAGS for value in BAD_FLAGS),
@@ -49,6 +52,9 @@ BAD_FIELDS: list[tuple[str, Any]] = [
     *((name, "two\nlines") for name in ("email", "git_user_name", "git_user_email", "language")),
     ("email", "x" * 321),
     *((name, value) for name in ("mcp_config", "secrets_store") for value in BAD_OBJECTS),
+    *(("llm_base_url", url) for url in BAD_URLS),
+    ("security_analyzer", "foo"),
+    *((name, " \n ") for name in KEYS),
 ]
 
 
@@ -126,6 +132,7 @@ BAD_STORES: list[tuple[dict[str, Any], list[Any]]] = [
     ({"custom_secrets": {f"S{number}": "x" for number in range(201)}}, ["custom_secrets"]),
     ({"provider_tokens": {"sourceforge": "x"}}, ["provider_tokens"]),
     ({"provider_tokens": {"github": {"token": []}}}, ["provider_tokens", "github", "token"]),
+    ({"provider_tokens": {"github": "   "}}, ["provider_tokens", "github", "token"]),
 ]
 
 

@@ -6,8 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.database import Database
+from shared.models import SandboxSpec
 from tests.api.settings.v1 import MASK, PATH, agent, load, post, read, refused
-from tests.factories import Person
+from tests.factories import Person, make_spec
 
 # Flat and nested: what is written in one shape is read in the other.
 PAIRS: list[tuple[str, tuple[str, ...], Any]] = [
@@ -139,7 +140,24 @@ def test_a_mask_with_nothing_behind_it_is_refused(client: TestClient, user: Pers
         assert (answer.status_code, "mask" in answer.json()["detail"]) == (400, True)
 
 
-def test_the_other_fields_of_v1_are_kept(client: TestClient, user: Person) -> None:
+def test_a_spec_that_is_not_there_is_refused_unless_it_is_stored_already(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    spec = make_spec(database, "image:1")
+    assert refused(client, user, {"default_sandbox_spec_id": "nope", "language": "fr"}) == [
+        "body.default_sandbox_spec_id"
+    ]
+    post(client, user, {"default_sandbox_spec_id": spec.id})
+    with database.transaction() as session:
+        session.delete(session.get_one(SandboxSpec, spec.id))
+    post(client, user, {"default_sandbox_spec_id": spec.id, "language": "en"})
+    assert read(client, user)["default_sandbox_spec_id"] == spec.id
+    post(client, user, {"default_sandbox_spec_id": None})
+    assert refused(client, user, {"default_sandbox_spec_id": spec.id}) == ["body.default_sandbox_spec_id"]
+
+
+def test_the_other_fields_of_v1_are_kept(client: TestClient, database: Database, user: Person) -> None:
+    make_spec(database, "image:1")
     marketplace = {"name": "ours", "source": "github:a/b", "ref": None, "repo_path": None, "auto_load": True}
     sent = {
         "user_version": 3,
@@ -165,6 +183,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"agent_settings_diff": []}, "body.agent_settings_diff"),
     (agent(llm="x"), "body.agent_settings_diff.llm"),
     (agent(llm={"model": 1}), "body.agent_settings_diff.llm.model"),
+    *(
+        (agent(**{part: {name: "nowhere"}}), f"body.agent_settings_diff.{part}.{name}")
+        for part, name in (
+            ("llm", "base_url"),
+            ("llm", "ollama_base_url"),
+            ("llm", "aws_bedrock_runtime_endpoint"),
+            ("verification", "critic_server_url"),
+        )
+    ),
     (agent(llm={"temperature": "hot"}), "body.agent_settings_diff.llm.temperature"),
     (agent(llm={"temperature": float("nan")}), "body.agent_settings_diff.llm.temperature"),
     (agent(llm={"num_retries": -1}), "body.agent_settings_diff.llm.num_retries"),
@@ -210,6 +237,7 @@ def test_forms_are_described(client: TestClient, user: Person) -> None:
                 value = {"string": "s", "integer": 21, "number": 0.5, "boolean": True, "object": {}}[
                     field["value_type"]
                 ]
+                value = "https://a.example.com" if field["key"].endswith("_url") else value
                 choices = [choice["value"] for choice in field["choices"]]
                 diff = _diff((f"{name}_settings", *field["key"].split(".")), choices[0] if choices else value)
                 post(client, user, diff)  # each of them can be set

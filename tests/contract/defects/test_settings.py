@@ -72,8 +72,9 @@ def test_defect_29_what_is_changed_at_a_time_is_not_lost(client: TestClient, use
         *(lambda name=name: _post(client, user, {name: "x"}) for name in ("language", "agent", "git_user_name")),
         *(
             lambda name=name: _post(client, user, {"agent_settings_diff": {"llm": {name: "x"}}})
-            for name in ("model", "base_url", "api_version", "aws_region_name")
+            for name in ("model", "api_version", "aws_region_name")
         ),
+        lambda: _post(client, user, {"agent_settings_diff": {"llm": {"base_url": "https://x.example.com"}}}),
         *(
             lambda name=name: _post(client, user, {"secrets_store": {"custom_secrets": {name: "x"}}})
             for name in ("A", "B", "C")
@@ -82,7 +83,8 @@ def test_defect_29_what_is_changed_at_a_time_is_not_lost(client: TestClient, use
     with ThreadPoolExecutor(len(changes)) as pool:
         assert {future.result() for future in [pool.submit(change) for change in changes]} == {200}
     found = client.get("/api/v1/settings", headers=user.headers).json()
-    assert [found[name] for name in ("language", "agent", "git_user_name", "llm_model", "llm_base_url")] == ["x"] * 5
+    assert [found[name] for name in ("language", "agent", "git_user_name", "llm_model")] == ["x"] * 4
+    assert found["llm_base_url"] == "https://x.example.com"
     assert found["agent_settings"]["llm"].items() >= {"api_version": "x", "aws_region_name": "x"}.items()
     assert set(found["secrets_store"]["custom_secrets"]) == {"A", "B", "C"}
 
