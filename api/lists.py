@@ -92,7 +92,7 @@ async def _answer_again(request: Request, route: ListRoute) -> Response | None:
 async def _understand(understand: Handler, request: Request) -> Any:
     try:
         return await understand(request)
-    except RequestValidationError:
+    except (RequestValidationError, WorkspaceError):
         await _holder(request)  # a stranger is not told what is wrong
         raise
 

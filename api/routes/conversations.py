@@ -17,7 +17,7 @@ from api.idempotency import Once, OnlyOnce
 from api.lists import Listing, ListRoute
 from api.lookout import Subject
 from api.patience import Patient, Wished
-from api.query import Ids, Limit, PageId, Since
+from api.query import Ids, Limit, PageId, RowId, Since
 from api.refusals import refusals
 from api.schemas.conversations import AppConversation, ConversationUpdate, show_conversation, write_conversation
 from api.schemas.pages import write_count, write_page
@@ -26,7 +26,7 @@ from api.schemas.wire import PageOf, Success
 from shared import conversation_starts
 from shared.conversation_starts import Wish
 from shared.errors import NotFound
-from shared.ids import parse_id, parse_ids
+from shared.ids import parse_ids
 from shared.jobs import Job
 from shared.models import Conversation, Sandbox, StartTask
 from shared.store import conversation_lists, conversations, deletions, start_tasks
@@ -55,7 +55,7 @@ async def read_filter(
     created_before: Annotated[Since | None, Query(alias="created_at__lt")] = None,
     updated_from: Annotated[Since | None, Query(alias="updated_at__gte")] = None,
     updated_before: Annotated[Since | None, Query(alias="updated_at__lt")] = None,
-    sandbox_id: Annotated[str | None, Query(alias="sandbox_id__eq", max_length=256)] = None,
+    sandbox_id: Annotated[RowId | None, Query(alias="sandbox_id__eq")] = None,
     include_sub_conversations: bool = False,
 ) -> ConversationFilter:
     """Which conversations are meant."""
@@ -131,21 +131,20 @@ def get_conversations(
 
 
 @router.get("/{conversation_id}")
-def get_conversation(here: Here, me: Me, conversation_id: str) -> AppConversation:
+def get_conversation(here: Here, me: Me, conversation_id: RowId) -> AppConversation:
     """One of the caller's conversations (ours)."""
     with here.database.reading() as session:
-        row = conversations.get_shown(session, parse_id(conversation_id), me.id)
+        row = conversations.get_shown(session, conversation_id, me.id)
         return _show(session, here, me, [row])[0]
 
 
 @router.get("/{conversation_id}/download", response_class=StreamingResponse, responses=refusals(413))
-def download_conversation(here: Here, me: Me, conversation_id: str) -> StreamingResponse:
+def download_conversation(here: Here, me: Me, conversation_id: RowId) -> StreamingResponse:
     """A zip archive of a conversation and its events, whether its sandbox is there or not."""
-    hexed = parse_id(conversation_id)
     with here.database.reading() as session:
-        shown = _show(session, here, me, [conversations.get_shown(session, hexed, me.id)])[0]
+        shown = _show(session, here, me, [conversations.get_shown(session, conversation_id, me.id)])[0]
         archive = export(session, shown, me.id)
-    name = f"conversation_{UUID(hexed)}.zip"
+    name = f"conversation_{UUID(conversation_id)}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     # Who has gone before the first chunk has read nothing, not even the end.
     closing = BackgroundTask(archive.close)
@@ -153,24 +152,22 @@ def download_conversation(here: Here, me: Me, conversation_id: str) -> Streaming
 
 
 @router.patch("/{conversation_id}")
-def change_conversation(here: Here, me: Me, conversation_id: str, update: ConversationUpdate) -> AppConversation:
+def change_conversation(here: Here, me: Me, conversation_id: RowId, update: ConversationUpdate) -> AppConversation:
     """Change a conversation's title, publicity or repository; a title that is given stays."""
-    hexed = parse_id(conversation_id)
     with here.database.transaction() as session:
-        conversations.change(session, hexed, me.id, update.columns())
-        return _show(session, here, me, [conversations.get_shown(session, hexed, me.id)])[0]
+        conversations.change(session, conversation_id, me.id, update.columns())
+        return _show(session, here, me, [conversations.get_shown(session, conversation_id, me.id)])[0]
 
 
 @router.delete("/{conversation_id}")
-def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: str) -> Success:
+def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: RowId) -> Success:
     """Delete a conversation with its sub-conversations, and its sandbox if it was the last one there.
 
     It is gone at once; a worker sees to it that its agent server forgets it, too. One that is being started is
     cancelled.
     """
-    hexed = parse_id(conversation_id)
     with here.database.transaction() as session:
-        jobs = deletions.delete_conversation(session, hexed, me.id, due_at=wishes.due_at)
+        jobs = deletions.delete_conversation(session, conversation_id, me.id, due_at=wishes.due_at)
     wishes.hurry(*jobs)
     return Success()
 

@@ -11,7 +11,7 @@ from api.context import Context, Here, Hurry
 from api.idempotency import OnlyOnce
 from api.legacy import LegacyRoute, replaced_by
 from api.patience import Patient
-from api.query import Limit, PageId
+from api.query import Limit, PageId, RowId
 from api.refusals import refusals
 from api.routes import conversations as v1
 from api.routes import sandboxes
@@ -30,7 +30,6 @@ from api.schemas.start_tasks import StartTaskInfo
 from api.schemas.triggers import Trigger
 from api.starts_v0 import NEWEST_FIRST, find_start, find_unfinished, list_starting, merge, require_started
 from shared.errors import NotFound
-from shared.ids import parse_id
 from shared.models import StartTask
 from shared.store import conversation_lists, conversations, start_tasks
 from shared.store.conversation_lists import ConversationFilter
@@ -77,7 +76,7 @@ def list_conversations(
 
 
 @router.get("/{conversation_id}", **ONE)
-def get_conversation(here: Here, me: Me, conversation_id: str) -> ConversationInfo | None:
+def get_conversation(here: Here, me: Me, conversation_id: RowId) -> ConversationInfo | None:
     """One of the caller's conversations, also while it is being started; null for an unknown one."""
     task = find_start(here, me, conversation_id)
     if task is not None:
@@ -89,17 +88,16 @@ def get_conversation(here: Here, me: Me, conversation_id: str) -> ConversationIn
 
 
 @router.patch("/{conversation_id}", responses=refusals(409), **ONE)
-def change_conversation(here: Here, me: Me, conversation_id: str, update: TitleUpdate) -> bool:
+def change_conversation(here: Here, me: Me, conversation_id: RowId, update: TitleUpdate) -> bool:
     """Give a conversation another title, which stays; also while it is being started."""
-    hexed = parse_id(conversation_id)
     with here.database.transaction() as session:
-        if not start_tasks.rename(session, hexed, me.id, update.title):
-            conversations.change(session, hexed, me.id, {"title": update.title})
+        if not start_tasks.rename(session, conversation_id, me.id, update.title):
+            conversations.change(session, conversation_id, me.id, {"title": update.title})
     return True
 
 
 @router.delete("/{conversation_id}", **ONE)
-def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: str) -> bool:
+def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: RowId) -> bool:
     """Delete one of the caller's conversations, as V1 does; false: there is none."""
     try:
         return v1.delete_conversation(here, me, wishes, conversation_id).success
@@ -109,7 +107,7 @@ def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: str)
 
 @router.post("/{conversation_id}/start", responses=refusals(409, 429), **replaced_by("/api/v1/sandboxes"))
 async def resume_conversation(
-    here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: str
+    here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: RowId
 ) -> ConversationAnswer:
     """Wish for the conversation's sandbox to run; a body that says which providers are set is not needed.
 
@@ -124,7 +122,7 @@ async def resume_conversation(
 
 @router.post("/{conversation_id}/stop", responses=refusals(409), **replaced_by("/api/v1/sandboxes"))
 async def stop_conversation(
-    here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: str
+    here: Here, me: Me, wishes: Hurry, patience: Patient, conversation_id: RowId
 ) -> ConversationAnswer:
     """Wish for the conversation's sandbox to be paused, with all that is in it.
 

@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse
 
 from api.auth import ForAgentServers, FromSandbox
 from api.context import Here
+from api.query import RowId
 from api.refusals import refusals
 from api.schemas.secrets import CustomSecretInfo, SecretNamesResponse
 from shared.errors import Forbidden, NotFound, Unauthenticated
@@ -22,7 +23,7 @@ router = APIRouter(prefix="/sandboxes/{sandbox_id}/settings/secrets", tags=["san
 TOKEN = "_token"  # noqa: S105 - the end of a name
 
 
-async def find_owner(sandbox: FromSandbox, sandbox_id: str) -> str:
+async def find_owner(sandbox: FromSandbox, sandbox_id: RowId) -> str:
     """The user whose secrets the sandbox that asks may read.
 
     Raises:

@@ -14,7 +14,7 @@ from api.idempotency import Once, OnlyOnce
 from api.lists import Listing, ListRoute
 from api.lookout import Subject
 from api.patience import Patient, Wished
-from api.query import Ids, Limit, PageId
+from api.query import Ids, Limit, PageId, RowId
 from api.refusals import refusals
 from api.schemas.deadlines import OwnDeadlines
 from api.schemas.pages import write_page
@@ -22,7 +22,7 @@ from api.schemas.sandboxes import Resumed, SandboxInfo, TransitionInfo, show_san
 from api.schemas.wire import PageOf, Success
 from api.stopping import interrupt_runs
 from shared.clock import now
-from shared.ids import check_count
+from shared.ids import parse_ids
 from shared.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
 from shared.models import Sandbox
 from shared.states import Desired
@@ -46,15 +46,15 @@ async def search_sandboxes(page_id: PageId = None, limit: Limit = 100) -> Listin
 @router.get("")
 def get_sandboxes(here: Here, me: Me, ids: Annotated[Ids, Query(alias="id")]) -> list[SandboxInfo | None]:
     """The caller's sandboxes of those ids, in order; null for one that is unknown or deleted."""
-    check_count(ids, most=MOST_IDS)
+    hexes = parse_ids(ids, most=MOST_IDS)
     with here.database.reading() as session:
-        found = sandboxes.get_many(session, ids, me.id)
+        found = sandboxes.get_many(session, hexes, me.id)
         shown = {info.id: info for info in _show(session, here, me, [row for row in found if row])}
     return [shown[row.id] if row else None for row in found]
 
 
 @router.get("/{sandbox_id}")
-def get_sandbox(here: Here, me: Me, sandbox_id: str) -> SandboxInfo:
+def get_sandbox(here: Here, me: Me, sandbox_id: RowId) -> SandboxInfo:
     """One of the caller's sandboxes (ours)."""
     with here.database.reading() as session:
         [shown] = _show(session, here, me, [sandboxes.get(session, sandbox_id, me.id)])
@@ -62,7 +62,7 @@ def get_sandbox(here: Here, me: Me, sandbox_id: str) -> SandboxInfo:
 
 
 @router.get("/{sandbox_id}/transitions")
-def list_transitions(here: Here, me: Me, sandbox_id: str) -> list[TransitionInfo]:
+def list_transitions(here: Here, me: Me, sandbox_id: RowId) -> list[TransitionInfo]:
     """Every move of the sandbox's status, oldest first; of a deleted one too (ours)."""
     with here.database.reading() as session:
         sandbox = sandboxes.get(session, sandbox_id, me.id, deleted=True)
@@ -87,7 +87,7 @@ async def start_sandbox(
 
 
 @router.patch("/{sandbox_id}")
-def change_deadlines(here: Here, me: Me, sandbox_id: str, own: OwnDeadlines) -> SandboxInfo:
+def change_deadlines(here: Here, me: Me, sandbox_id: RowId, own: OwnDeadlines) -> SandboxInfo:
     """Change the sandbox's own deadlines; it counts as a use, even with nothing in the body (ours)."""
     with here.database.transaction() as session:
         sandbox = sandboxes.get(session, sandbox_id, me.id, lock=True)
@@ -104,7 +104,7 @@ async def pause_sandbox(
     me: Me,
     wishes: Hurry,
     patience: Patient,
-    sandbox_id: str,
+    sandbox_id: RowId,
     kind: Literal["frozen", "stopped"] = "frozen",
 ) -> Success:
     """Wish for the sandbox to be paused; pausing a paused one changes nothing.
@@ -120,13 +120,13 @@ async def pause_sandbox(
 
 
 @router.post("/{sandbox_id}/resume", responses=refusals(429))
-async def resume_sandbox(here: Here, me: Me, wishes: Hurry, patience: Patient, sandbox_id: str) -> Resumed:
+async def resume_sandbox(here: Here, me: Me, wishes: Hurry, patience: Patient, sandbox_id: RowId) -> Resumed:
     """Wish for the sandbox to run; resuming a running one changes nothing, one in ERROR is started again."""
     return await patience.see(partial(_resume, here, me, wishes, sandbox_id))
 
 
 @router.delete("/{sandbox_id}")
-async def delete_sandbox(here: Here, me: Me, wishes: Hurry, patience: Patient, sandbox_id: str) -> Success:
+async def delete_sandbox(here: Here, me: Me, wishes: Hurry, patience: Patient, sandbox_id: RowId) -> Success:
     """Wish for the sandbox to be gone, from any state. V1's clients name it in the query too: that is ignored."""
     return await patience.see(partial(_wish, here, me, wishes, sandbox_id, Desired.DELETED, DeleteSandbox))
 

@@ -3,7 +3,6 @@
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import APIRouter, Query
 
@@ -11,12 +10,12 @@ from api.auth import Caller, ForUsers, Me
 from api.context import Context, Here, Hurry, Wishes
 from api.lookout import Subject
 from api.patience import Patient, Wished
-from api.query import Limit, PageId, Since
+from api.query import Ids, Limit, PageId, RowId, Since
 from api.refusals import refusals
 from api.schemas.start_tasks import StartTaskInfo, show_start_task
 from api.schemas.wire import PageOf
 from shared.errors import NotFound
-from shared.ids import check_count
+from shared.ids import parse_ids
 from shared.models import StartTask
 from shared.store import start_tasks
 
@@ -24,7 +23,7 @@ router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"]
 
 MOST_IDS = 100
 OfConversation = Annotated[
-    UUID | None, Query(alias="conversation_id__eq", description="The conversation that was started")
+    RowId | None, Query(alias="conversation_id__eq", description="The conversation that was started")
 ]
 CreatedFrom = Annotated[Since | None, Query(alias="created_at__gte")]
 
@@ -53,7 +52,7 @@ def search_start_tasks(
         page = start_tasks.search(
             session,
             me.id,
-            conversation_id=conversation_id.hex if conversation_id else None,
+            conversation_id=conversation_id,
             created_from=created_from,
             sort_order=sort_order,
             page_id=page_id,
@@ -67,31 +66,29 @@ def count_start_tasks(
     here: Here, me: Me, conversation_id: OfConversation = None, created_from: CreatedFrom = None
 ) -> int:
     """How many start tasks a search with these filters finds."""
-    wanted = conversation_id.hex if conversation_id else None
     with here.database.reading() as session:
-        return start_tasks.count(session, me.id, conversation_id=wanted, created_from=created_from)
+        return start_tasks.count(session, me.id, conversation_id=conversation_id, created_from=created_from)
 
 
 @router.get("")
-def get_start_tasks(here: Here, me: Me, ids: Annotated[list[UUID], Query()]) -> list[StartTaskInfo | None]:
+def get_start_tasks(here: Here, me: Me, ids: Annotated[Ids, Query()]) -> list[StartTaskInfo | None]:
     """The caller's start tasks of those ids, in order; null for an unknown one."""
-    hexes = [task_id.hex for task_id in ids]
-    check_count(hexes, most=MOST_IDS)
+    hexes = parse_ids(ids, most=MOST_IDS)
     with here.database.reading() as session:
         found = start_tasks.get_many(session, hexes, me.id)
     return [row and show_start_task(*row, origin=me.origin) for row in found]
 
 
 @router.get("/{task_id}")
-def get_start_task(here: Here, me: Me, task_id: UUID) -> StartTaskInfo:
+def get_start_task(here: Here, me: Me, task_id: RowId) -> StartTaskInfo:
     """One of the caller's start tasks (ours)."""
-    return _look(here, me, task_id.hex)
+    return _look(here, me, task_id)
 
 
 @router.post("/{task_id}/cancel", responses=refusals(409))
-async def cancel_start_task(here: Here, me: Me, wishes: Hurry, patience: Patient, task_id: UUID) -> StartTaskInfo:
+async def cancel_start_task(here: Here, me: Me, wishes: Hurry, patience: Patient, task_id: RowId) -> StartTaskInfo:
     """Withdraw a start that is on its way (ours): it ends in ERROR at its next step, and what was made for it goes."""
-    return await patience.see(partial(_cancel, here, me, wishes, task_id.hex))
+    return await patience.see(partial(_cancel, here, me, wishes, task_id))
 
 
 def _cancel(here: Context, me: Caller, wishes: Wishes, task_id: str) -> Wished[StartTaskInfo]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -21,6 +22,8 @@ from api.schemas.texts import check_secret_names
 from api.schemas.triggers import Trigger
 from api.schemas.wire import StartTaskStatus, Time
 from shared.documents import check_texts
+from shared.errors import Invalid
+from shared.ids import parse_id
 from shared.models import Sandbox, StartTask
 from shared.states import Stage
 from shared.user_settings import Provider
@@ -29,14 +32,21 @@ LONGEST_MESSAGE = 1_000_000
 MOST_PARTS = 100
 
 
+def _read_id(text: str) -> str:
+    try:
+        return parse_id(text)
+    except Invalid:
+        raise ValueError("an id is 32 hexadecimal digits, with dashes or without") from None
+
+
 def _checked(value: Any) -> Any:
     check_texts(value)
     return value
 
 
-Id = Annotated[str, Field(max_length=256)]
 Secrets = Annotated[dict[str, Value], BeforeValidator(check_secret_names)]
 Parameters = Annotated[dict[str, Any], BeforeValidator(_checked)]
+SandboxId = Annotated[str, AfterValidator(_read_id)]
 # V1 writes this id without dashes, and `conversation_id` with them (wire contract, section 0).
 HexId = Annotated[UUID, PlainSerializer(lambda value: value.hex, return_type=str)]
 
@@ -77,7 +87,7 @@ class PluginSpec(BaseModel):
 class StartRequestInfo(BaseModel):
     """V1's AppConversationStartRequest, as it is shown; secrets are masked."""
 
-    sandbox_id: Annotated[Id | None, Blank] = None
+    sandbox_id: Annotated[SandboxId | None, Blank] = None
     conversation_id: UUID | None = None
     initial_message: SendMessageRequest | None = None
     system_message_suffix: str | None = Field(default=None, max_length=LONGEST_MESSAGE)

@@ -108,7 +108,7 @@ def test_a_nul_behind_an_escape(client: TestClient, user: Person) -> None:
 
 
 WRONG_FIELDS: dict[str, list[Any]] = {
-    "sandbox_id": [7, [], {}, "x" * 257],
+    "sandbox_id": [7, [], {}, "nonsense", "x" * 257],
     "conversation_id": ["nonsense", 7, "", "0" * 31],
     "initial_message": [
         "hi",
@@ -172,7 +172,7 @@ WRONG_PARAMETERS: dict[str, list[str]] = {
     "conversation_id__eq": ["nonsense", "", "0" * 33],
     "include_sub_conversations": ["perhaps"],
     "title__contains": ["x" * 501],
-    "sandbox_id__eq": ["x" * 257],
+    "sandbox_id__eq": ["nonsense", "x" * 257],
     "sandbox_spec_id": ["unknown", "x" * 5000],
     "ids": ["nonsense", "", "0" * 31],
     "id": ["x" * 257],

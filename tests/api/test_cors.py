@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from api.context import Context
+from shared.ids import new_id
 from tests.factories import Person
 
 PAGE, OTHER = "https://page.example", "https://evil.example"
@@ -49,7 +50,7 @@ def test_answers_and_errors_can_be_read_by_listed_pages(listing: TestClient, use
     for path, headers, status in (
         ("/api/v1/sandboxes/search", user.headers, 200),
         ("/api/v1/sandboxes/search", {}, 401),
-        ("/api/v1/sandboxes/none", user.headers, 404),
+        (f"/api/v1/sandboxes/{new_id()}", user.headers, 404),
         ("/api/settings", user.headers, 404),
         ("/alive", {}, 200),
     ):

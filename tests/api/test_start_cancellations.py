@@ -79,7 +79,7 @@ def test_start_of_another_user_is_a_404(
     task = make_start_task(database, other_user)
     assert cancel(client, user, task.id).status_code == 404
     assert cancel(client, user, new_id()).status_code == 404
-    assert cancel(client, user, "nonsense").status_code == 422
+    assert cancel(client, user, "nonsense").status_code == 400
     assert as_stored(database, task).cancelled_at is None
 
 

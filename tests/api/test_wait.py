@@ -260,7 +260,7 @@ class TestRefusals:
         assert count(database) == 0
 
     def test_unknown_sandbox_is_not_waited_for(self, client: TestClient, user: Person) -> None:
-        assert post(client, user, f"{SANDBOXES}/nobody/pause", params=MORE_THAN_A_ROUND).status_code == 404
+        assert post(client, user, f"{SANDBOXES}/{'0' * 32}/pause", params=MORE_THAN_A_ROUND).status_code == 404
 
 
 @pytest.mark.parametrize("value", ['Wait="0"', "wait = 0 ; x=y", "handling=lenient,WAIT=0, wait=7"])

@@ -56,7 +56,7 @@ class TestStartInASandbox:
         deleted = make_sandbox(database, user, status=Status.DELETED)
         theirs = make_sandbox(database, other_user)
         assert _status(client, user, sandbox_id=failed.id) == 400
-        for sandbox_id in (deleted.id, theirs.id, "unknown"):
+        for sandbox_id in (deleted.id, theirs.id, new_id()):
             assert _status(client, user, sandbox_id=sandbox_id) == 404
         with database.reading() as session:
             assert session.exec(select(StartTask)).all() == []

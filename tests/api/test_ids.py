@@ -1,0 +1,63 @@
+"""Ids in paths and queries: each may be written in several ways, and a malformed one is refused in one way."""
+
+from uuid import UUID
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.database import Database
+from shared.models import Conversation, Sandbox
+from shared.states import Stage
+from tests.factories import Person, make_start_task, session_key_of
+
+API = "/api/v1"
+STARTS = f"{API}/app-conversations/start-tasks"
+NAMED = [
+    ("GET", "/app-conversations/{}"),
+    ("GET", "/app-conversations?ids={}"),
+    ("GET", "/app-conversations/search?sandbox_id__eq={}"),
+    ("GET", "/app-conversations/count?sandbox_id__eq={}"),
+    ("GET", "/app-conversations/{}/download"),
+    ("PATCH", "/app-conversations/{}"),
+    ("DELETE", "/app-conversations/{}"),
+    ("GET", "/app-conversations/start-tasks/{}"),
+    ("GET", "/app-conversations/start-tasks?ids={}"),
+    ("GET", "/app-conversations/start-tasks/search?conversation_id__eq={}"),
+    ("GET", "/app-conversations/start-tasks/count?conversation_id__eq={}"),
+    ("POST", "/app-conversations/start-tasks/{}/cancel"),
+    ("GET", "/conversation/{}/events/search"),
+    ("GET", "/conversations/{}/pending-messages"),
+    ("GET", "/conversations/task-{}/pending-messages"),
+    ("GET", "/sandboxes/{}"),
+    ("GET", "/sandboxes?id={}"),
+    ("GET", "/sandboxes/{}/transitions"),
+    ("PATCH", "/sandboxes/{}"),
+    ("POST", "/sandboxes/{}/pause"),
+    ("POST", "/sandboxes/{}/resume"),
+    ("DELETE", "/sandboxes/{}"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), NAMED)
+def test_a_malformed_id_is_a_400_that_names_it(client: TestClient, user: Person, method: str, path: str) -> None:
+    answer = client.request(method, API + path.format("nonsense"), json={}, headers=user.headers)
+    assert (answer.status_code, "nonsense" in answer.json()["detail"]) == (400, True), answer.text
+    # A stranger is not told what is wrong with it.
+    assert client.request(method, API + path.format("nonsense"), json={}).status_code == 401
+
+
+def test_ids_may_have_dashes_and_capitals(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox, conversation: Conversation
+) -> None:
+    task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id)
+    for write in (str, lambda id_: id_.hex.upper()):
+        own, box, start = (write(UUID(row.id)) for row in (conversation, sandbox, task))
+        for path in (f"/app-conversations/{own}", f"/sandboxes/{box}", f"/app-conversations/start-tasks/{start}"):
+            assert client.get(API + path, headers=user.headers).status_code == 200, path
+        [found] = client.get(f"{API}/sandboxes", params={"id": box}, headers=user.headers).json()
+        assert found["id"] == sandbox.id
+        for name, path in (("sandbox_id__eq", f"{API}/app-conversations"), ("conversation_id__eq", STARTS)):
+            given = {name: box if name == "sandbox_id__eq" else own}
+            assert client.get(f"{path}/count", params=given, headers=user.headers).json() == 1
+        key = {"X-Session-API-Key": session_key_of(sandbox)}
+        assert client.get(f"{API}/sandboxes/{box}/settings/secrets", headers=key).status_code == 200
