@@ -16,7 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.database import Database
 from shared.models import Sandbox, StartTask
+from shared.states import Desired
 from shared.store import sandboxes, start_tasks
+from shared.store.sandboxes import Answered
 
 log = structlog.get_logger()
 
@@ -35,8 +37,13 @@ class Subject:
 
     table: type[Sandbox | StartTask]
     row_id: str
-    # The wish, if it is a sandbox's.
+    # Of a sandbox: the generation to be reconciled, and the state that it desires; None: whatever it desires.
     generation: int = 0
+    desired: Desired | None = None
+
+
+class Superseded(Exception):  # noqa: N818 - it is no error
+    """Another state is desired by now: what was waited for is not going to settle."""
 
 
 class Lookout:
@@ -60,6 +67,9 @@ class Lookout:
 
         Returns:
             Whether it is settled.
+
+        Raises:
+            Superseded: another state is desired than the subject's.
         """
         if self._closed:
             return False
@@ -122,23 +132,41 @@ class Lookout:
         if not subjects:
             return
         try:
-            settled = await to_thread.run_sync(self._find_settled, subjects, limiter=self._thread)
+            found = await to_thread.run_sync(self._find_settled, subjects, limiter=self._thread)
         except SQLAlchemyError as error:
             log.warning("not_looked", waiting=len(subjects), error=type(error).__name__)
             return  # the next round looks again
-        for subject in settled:
+        for subject, is_superseded in found.items():
             for future, awaited in self._waiting.get(subject.row_id, {}).items():
                 if awaited == subject:
-                    _answer(future, is_settled=True)
+                    _answer(future, is_settled=True, is_superseded=is_superseded)
 
-    def _find_settled(self, subjects: Collection[Subject]) -> set[Subject]:
-        wishes = {(one.row_id, one.generation): one for one in subjects if one.table is Sandbox}
+    def _find_settled(self, subjects: Collection[Subject]) -> dict[Subject, bool]:
+        """Those for which nothing more is to be waited, and whether because they are superseded."""
+        boxes = [one for one in subjects if one.table is Sandbox]
         starts = {one.row_id: one for one in subjects if one.table is StartTask}
-        answered = sandboxes.answered(self._database, wishes) if wishes else set()
+        answered = sandboxes.answered(self._database, {one.row_id for one in boxes}) if boxes else {}
         final = start_tasks.final(self._database, starts) if starts else set()
-        return {*map(wishes.__getitem__, answered), *map(starts.__getitem__, final)}
+        found = {starts[row_id]: False for row_id in final}
+        for box in boxes:
+            state = answered.get(box.row_id)
+            if (is_superseded := _is_superseded(box, state)) or _is_answered(box, state):
+                found[box] = is_superseded
+        return found
 
 
-def _answer(future: asyncio.Future[bool], *, is_settled: bool) -> None:
-    if not future.done():
+def _is_superseded(subject: Subject, answered: Answered | None) -> bool:
+    return subject.desired is not None and answered is not None and answered.desired != subject.desired
+
+
+def _is_answered(subject: Subject, answered: Answered | None) -> bool:
+    return answered is None or answered.generation >= subject.generation
+
+
+def _answer(future: asyncio.Future[bool], *, is_settled: bool, is_superseded: bool = False) -> None:
+    if future.done():
+        return
+    if is_superseded:
+        future.set_exception(Superseded())
+    else:
         future.set_result(is_settled)

@@ -12,12 +12,14 @@ from starlette.concurrency import run_in_threadpool
 
 from api.context import Context, Here, Hurry, Wishes
 from api.errors import validation_entry
-from api.lookout import Subject
+from api.lookout import Subject, Superseded
 from shared.jobs import Job
 
 # Less than the patience of proxies.
 MOST_SECONDS = 60
 SETTLED = "Wish-Settled"
+# What it says besides true and false: another state is desired by now.
+SUPERSEDED = "superseded"
 APPLIED = "Preference-Applied"
 SAID = (SETTLED, APPLIED)
 PREFERENCE = re.compile(r'\s*wait\s*(?:=\s*"?([^";]*?)"?\s*)?(?:;.*)?', re.IGNORECASE | re.DOTALL)
@@ -61,17 +63,20 @@ class Patience:
             self._wishes.hurry(*wished.jobs)
             return wished.answer
         self._wishes.hurry_now(*wished.jobs)
-        settled = wished.subject is None or await self._await(wished.subject)
+        settled = "true" if wished.subject is None else await self._await(wished.subject)
         answer = await run_in_threadpool(wished.look) if wished.subject and wished.look else wished.answer
-        self._say(answer, settled=settled)
+        self._say(answer, settled)
         return answer
 
-    async def _await(self, subject: Subject) -> bool:
+    async def _await(self, subject: Subject) -> str:
+        """What `Wish-Settled` is to say."""
         waiting = asyncio.create_task(self._here.lookout.settle(subject, self._seconds))
         leaving = asyncio.create_task(self._watch_caller())
         try:
             await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            return waiting.done() and waiting.result()
+            return str(waiting.done() and waiting.result()).lower()
+        except Superseded:
+            return SUPERSEDED
         finally:
             waiting.cancel()
             leaving.cancel()
@@ -81,9 +86,9 @@ class Patience:
         while (await self._request.receive())["type"] != "http.disconnect":
             pass
 
-    def _say(self, answer: object, *, settled: bool) -> None:
+    def _say(self, answer: object, settled: str) -> None:
         # An answer that is made already is not given the headers of FastAPI's own.
-        self._response.headers[SETTLED] = str(settled).lower()
+        self._response.headers[SETTLED] = settled
         if isinstance(answer, Response):
             said = self._response.headers
             answer.headers.update({name: said[name] for name in SAID if name in said})

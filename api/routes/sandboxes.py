@@ -169,7 +169,7 @@ def _claim(
 
 
 def _started(here: Context, me: Caller, generation: int, shown: dict[str, Any], answer: Any, *jobs: Job) -> Wished[Any]:
-    subject = Subject(Sandbox, shown["id"], generation)
+    subject = Subject(Sandbox, shown["id"], generation, Desired.RUNNING)
     return Wished(answer, jobs, subject, partial(_look, here, me, shown, answer))
 
 
@@ -186,11 +186,17 @@ def _look(here: Context, me: Caller, shown: dict[str, Any], answer: Any) -> Any:
 def _resume(here: Context, me: Caller, wishes: Wishes, sandbox_id: str) -> Wished[Resumed]:
     if not here.settings.quotas:
         wished = wish_at_once(here.database, sandbox_id, me.id, Desired.RUNNING, due_at=wishes.due_at)
-        return Wished(Resumed(paused_sandbox_ids=[]), (ResumeSandbox(wished.id, wished.node_id),), _subject(wished))
+        return Wished(
+            Resumed(paused_sandbox_ids=[]),
+            (ResumeSandbox(wished.id, wished.node_id),),
+            _subject(wished, Desired.RUNNING),
+        )
     with here.database.transaction() as session:
         sandbox, paused, _ = traffic.resume(session, sandbox_id, me.id, here.settings.quotas, due_at=wishes.due_at)
     answer = Resumed(paused_sandbox_ids=[row.id for row in paused])
-    return Wished(answer, (*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id)), _subject(sandbox))
+    return Wished(
+        answer, (*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id)), _subject(sandbox, Desired.RUNNING)
+    )
 
 
 def _search(here: Context, me: Caller, page_id: str | None, limit: int) -> Response:
@@ -201,11 +207,11 @@ def _wish(
     here: Context, me: Caller, wishes: Wishes, sandbox_id: str, desired: Desired, job: type[Job]
 ) -> Wished[Success]:
     sandbox = wish_at_once(here.database, sandbox_id, me.id, desired, due_at=wishes.due_at)
-    return Wished(Success(), (job(sandbox.id, sandbox.node_id),), _subject(sandbox))
+    return Wished(Success(), (job(sandbox.id, sandbox.node_id),), _subject(sandbox, desired))
 
 
-def _subject(sandbox: Sandbox | WishedSandbox) -> Subject:
-    return Subject(Sandbox, sandbox.id, sandbox.generation)
+def _subject(sandbox: Sandbox | WishedSandbox, desired: Desired) -> Subject:
+    return Subject(Sandbox, sandbox.id, sandbox.generation, desired)
 
 
 def _show(session: Session, here: Context, me: Caller, rows: list[Sandbox]) -> list[SandboxInfo]:

@@ -46,6 +46,13 @@ class Standing(NamedTuple):
     lease_until: datetime | None
 
 
+class Answered(NamedTuple):
+    """The newest generation of a sandbox's desired state that a worker has reconciled, and the desired state by now."""
+
+    generation: int
+    desired: str
+
+
 class WishAsFound(NamedTuple):
     """What is wished of a sandbox by now."""
 
@@ -216,12 +223,10 @@ def look(database: Database, sandbox_id: str, owner_id: str) -> Sandbox | None:
     return make_row(Sandbox, rows[0]) if rows else None
 
 
-def answered(database: Database, wishes: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Those of the wishes, each a sandbox's id and a generation, that a worker has answered, or whose row is gone."""
-    ids = [row_id for row_id, _ in wishes]
-    found = database.fetch(_observed(rounded(len(ids))), give_several("id", ids))
-    observed: dict[str, int] = {row_id: generation for row_id, generation in found}  # noqa: C416 - rows, not tuples
-    return {(row_id, wished) for row_id, wished in wishes if observed.get(row_id, wished) >= wished}
+def answered(database: Database, ids: Collection[str]) -> dict[str, Answered]:
+    """How far the sandboxes of those ids have got with what is desired of them; without those whose row is gone."""
+    found = database.fetch(_observed(rounded(len(ids))), give_several("id", list(ids)))
+    return {row_id: Answered(generation, desired) for row_id, generation, desired in found}
 
 
 def find_wish(database: Database, sandbox_id: str, fence: int) -> WishAsFound | None:
@@ -296,4 +301,5 @@ FIND_WISH = sql_select(*(getattr(Sandbox, name) for name in WishAsFound._fields)
 
 @cache
 def _observed(number: int) -> Any:
-    return select(Sandbox.id, Sandbox.observed_generation).where(col(Sandbox.id).in_(several("id", number)))
+    columns = (Sandbox.id, Sandbox.observed_generation, Sandbox.desired)
+    return select(*columns).where(col(Sandbox.id).in_(several("id", number)))

@@ -81,7 +81,7 @@ class Looks(Lookout):
         await super()._look()
         self._busy = False
 
-    def _find_settled(self, subjects: Collection[Subject]) -> set[Subject]:
+    def _find_settled(self, subjects: Collection[Subject]) -> dict[Subject, bool]:
         found = super()._find_settled(subjects)
         self.looks += 1
         if self._meanwhile is not None:
@@ -163,7 +163,7 @@ def test_store_that_was_away_is_looked_at_again(
     lookout, find = Lookout(database, OFTEN), Lookout._find_settled
     failures = iter([OperationalError("", {}, Exception())])
 
-    def fail_once(self: Lookout, subjects: Collection[Subject]) -> set[Subject]:
+    def fail_once(self: Lookout, subjects: Collection[Subject]) -> dict[Subject, bool]:
         for failure in failures:
             raise failure
         return find(self, subjects)

@@ -131,11 +131,33 @@ class TestAnswers:
     ) -> None:
         carry_out(Fact(Status.DELETING), Fact(Status.DELETED), desired=Desired.DELETED)
         answer = post(client, user, SANDBOXES, params=MORE_THAN_A_ROUND)
-        assert (answer.status_code, answer.json()["status"], answer.headers["Wish-Settled"]) == (
-            200,
-            "STARTING",
-            "true",
-        )
+        said = (answer.status_code, answer.json()["status"], answer.headers["Wish-Settled"])
+        assert said == (200, "STARTING", "superseded")
+
+    @pytest.mark.parametrize("path", ["pause", "pause?kind=stopped", "resume"])
+    def test_a_wait_that_another_command_supersedes_says_so(
+        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, path: str
+    ) -> None:
+        sandbox = make_sandbox(database, user)
+        other = Desired.PAUSED if path == "resume" else Desired.RUNNING
+
+        def supersede() -> None:
+            eventually(lambda: publisher.jobs)
+            wish(database, sandbox.id, other)  # and no worker answers
+
+        thread = threading.Thread(target=supersede)
+        thread.start()
+        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}/{path}", headers={"Prefer": "wait=20"})
+        thread.join()
+        assert (answer.status_code, answer.headers["Wish-Settled"]) == (200, "superseded")
+
+    def test_a_wait_whose_command_is_only_repeated_is_settled(
+        self, client: TestClient, user: Person, database: Database, carry_out: Callable[..., None]
+    ) -> None:
+        sandbox = make_sandbox(database, user)
+        carry_out(PAUSED, desired=Desired.PAUSED)
+        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}/pause", headers={"Prefer": "wait=20"})
+        assert answer.headers["Wish-Settled"] == "true"
 
 
 class StalledPublisher(RecordingPublisher):
