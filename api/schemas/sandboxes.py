@@ -13,11 +13,12 @@ from api.traffic.visit import PREFIX
 from shared.crypto import Vault
 from shared.deadlines import FIELDS, Durations
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
-from shared.states import Desired, Status
+from shared.states import Desired, PauseKind, Status
 from shared.store.sandbox_lists import read_text
 from shared.traffic import AGENT_SERVER, agent_server
 
 LOOPBACK = "127.0.0.1"
+PAUSE_KINDS = {Desired.PAUSED: PauseKind.FROZEN, Desired.STOPPED: PauseKind.STOPPED}
 
 
 class ExposedUrl(BaseModel):
@@ -38,7 +39,10 @@ class SandboxInfo(DurationsInfo):
     session_api_key: str | None
     exposed_urls: list[ExposedUrl] | None = None
     created_at: Time
+    # A status that `status` can be: RUNNING or PAUSED.
     desired_status: str
+    # FROZEN or STOPPED, as long as it is to be PAUSED.
+    desired_pause_kind: str | None = None
     # Why it is in ERROR: a code, and a text with the container's last log lines.
     reason: str | None = None
     detail: str | None = None
@@ -99,7 +103,7 @@ def show_sandbox(
         paused: what makes room for it.
         origin: of a browser that reaches agent servers through us: this service's.
     """
-    running = sandbox.status == Status.RUNNING
+    running, desired = sandbox.status == Status.RUNNING, Desired(sandbox.desired)
     return SandboxInfo(
         id=sandbox.id,
         created_by_user_id=sandbox.owner_id,
@@ -108,7 +112,8 @@ def show_sandbox(
         session_api_key=vault.decrypt(sandbox.session_key) if running else None,
         exposed_urls=_show_urls(sandbox, origin) if running else None,
         created_at=sandbox.created_at,
-        desired_status=sandbox.desired,
+        desired_status=Status.PAUSED if desired.is_paused else desired,
+        desired_pause_kind=PAUSE_KINDS.get(desired),
         reason=sandbox.reason,
         detail=sandbox.detail,
         pause_kind=sandbox.pause_kind,

@@ -164,6 +164,21 @@ class TestFields:
         assert shown["reason"] == (Reason.EXIT_CODE if status == Status.ERROR else None)
         assert shown["pause_kind"] == ("FROZEN" if status == Status.PAUSED else None)
 
+    @pytest.mark.parametrize(
+        ("desired", "status", "kind"),
+        [
+            (Desired.RUNNING, "RUNNING", None),
+            (Desired.PAUSED, "PAUSED", "FROZEN"),
+            (Desired.STOPPED, "PAUSED", "STOPPED"),
+        ],
+    )
+    def test_desired_status_is_one_that_status_can_be(
+        self, client: TestClient, user: Person, database: Database, desired: Desired, status: str, kind: str | None
+    ) -> None:
+        sandbox = make_sandbox(database, user, desired=desired)
+        for shown in (_get(client, user, f"/{sandbox.id}"), _get(client, user, "/search")["items"][0]):
+            assert (shown["desired_status"], shown["desired_pause_kind"]) == (status, kind)
+
     def test_the_key_is_nowhere_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
         sandbox = make_sandbox(database, user)
         assert session_key_of(sandbox) not in str(stored_row(database, Sandbox, sandbox.id))
