@@ -29,7 +29,7 @@ Show = Callable[[StoredSettings, dict[str, str | None], dict[str, str | None]], 
 
 @router.get("/settings", response_model=SettingsInfo, responses={404: {"description": NEVER_SAVED}}, **REPLACED)
 def get_settings(here: Here, me: Me) -> Any:
-    """The caller's settings; a 404 until some are stored, for then the defaults hold."""
+    """The caller's settings; a 404 until some, or secrets or tokens, are stored: the defaults hold."""
     return show_stored(here, me, show_settings)
 
 
@@ -50,15 +50,15 @@ def reset_settings() -> None:
 
 
 def show_stored(here: Context, me: Caller, show: Show) -> Any:
-    """The caller's settings in the shape that is asked for; a 404 if none are stored."""
+    """The caller's settings in the shape that is asked for; a 404 if neither settings nor secrets are stored."""
     with here.database.reading() as session:
         stored = user_settings.load(session, here.vault, me.id)
         names = secrets.describe_secrets(session, me.id)
         hosts = secrets.provider_hosts(session, me.id)
-    if stored is None:
+    if stored is None and not (names or hosts):
         # V0's clients read `error`, all others `detail`.
         return JSONResponse({"detail": NEVER_SAVED, "error": NEVER_SAVED}, 404)
-    return show(stored, names, hosts)
+    return show(stored or StoredSettings(), names, hosts)
 
 
 def store(here: Context, me: Caller, changes: dict[str, Any]) -> Message:

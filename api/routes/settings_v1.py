@@ -16,7 +16,7 @@ router = APIRouter(prefix="/settings", tags=["settings"], route_class=ForUsers)
 
 @router.get("", response_model=SettingsInfoV1, responses={404: {"description": NEVER_SAVED}})
 def get_settings(here: Here, me: Me) -> Any:
-    """The caller's settings, secrets masked; a 404 until some are stored, for then the defaults hold."""
+    """The caller's settings, secrets masked; a 404 until some, or secrets or tokens, are stored: the defaults hold."""
     return show_stored(here, me, show_settings_v1)
 
 

@@ -86,12 +86,13 @@ def test_a_token_that_is_not_there_is_not_set(
 
 
 def test_the_settings_say_which_are_set(client: TestClient, user: Person) -> None:
-    add(client, user, {"provider_tokens": {"github": TOKEN, "gitlab": {"token": "t", "host": "gitlab.example.com"}}})
     assert client.get("/api/settings", headers=user.headers).status_code == 404
-    client.post("/api/settings", json={}, headers=user.headers)
-    shown = client.get("/api/settings", headers=user.headers)
-    assert shown.json()["provider_tokens_set"] == {"github": None, "gitlab": "gitlab.example.com"}
-    assert TOKEN not in shown.text
+    add(client, user, {"provider_tokens": {"github": TOKEN, "gitlab": {"token": "t", "host": "gitlab.example.com"}}})
+    for path in ("/api/settings", "/api/v1/settings"):
+        shown = client.get(path, headers=user.headers)
+        assert (shown.status_code, shown.json()["enable_default_condenser"]) == (200, True)
+        assert shown.json()["provider_tokens_set"] == {"github": None, "gitlab": "gitlab.example.com"}
+        assert TOKEN not in shown.text
 
 
 def test_servers_are_stored_too(client: TestClient, database: Database, user: Person) -> None:
