@@ -36,6 +36,8 @@ NO_MODEL = (
 )
 # Kept with the request, and not shown: what is decided when it is accepted holds for all of its stages.
 OWN_FOLDER = {"own_folder": True}
+# What a request that leaves it open has from its parent.
+INHERITED = ("sandbox_id", "llm_model", "selected_repository", "selected_branch", "git_provider")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def accept(session: Session, vault: Vault, wish: Wish) -> Start:
     Raises:
         NotFound: the parent or the sandbox is not the user's.
         Invalid: the sandbox is in ERROR.
-        Conflict: the conversation id is taken.
+        Conflict: the conversation id is taken, or the same user has asked for it by another request.
         QuotaExceeded: the user may not have the sandbox that this needs.
     """
     quotas.lock(session, wish.owner_id, wish.quotas)
@@ -93,7 +95,19 @@ def _find_earlier(session: Session, wish: Wish) -> StartTask | None:
     taken = conversations.find(session, conversation_id) is not None
     if taken if task is None else task.owner_id != wish.owner_id:
         raise Conflict(f"there is a conversation with id {conversation_id} already")
+    if task is not None and not _asks_for(wish.request, task.request):
+        raise Conflict(f"conversation {conversation_id} was asked for already, by another request")
     return task
+
+
+def _asks_for(request: dict[str, Any], kept: dict[str, Any]) -> bool:
+    """Whether a request is the one that was kept; what it leaves open the kept one may have from its parent."""
+    open_names = INHERITED if request.get("parent_conversation_id") else ()
+    return all(
+        kept.get(name, value) == value or (value is None and name in open_names)
+        for name, value in request.items()
+        if name != "conversation_id"
+    )
 
 
 def _repeat(session: Session, task: StartTask) -> Start:

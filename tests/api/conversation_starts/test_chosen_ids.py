@@ -41,6 +41,34 @@ class TestChosenId:
             ids = {future.result()["id"] for future in asked}
         assert len(ids) == len(_all_sandboxes(database)) == 1
 
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"title": "Other"},
+            {"initial_message": {"content": [{"text": "Other"}]}},
+            {"selected_repository": "o/other"},
+            {"agent_type": "plan"},
+            {"secrets": {"A": "x"}},
+        ],
+    )
+    def test_the_same_id_with_another_request_is_a_409(
+        self, client: TestClient, user: Person, database: Database, other: dict[str, Any]
+    ) -> None:
+        conversation_id = new_id()
+        first = {"initial_message": {"content": [{"text": "First"}]}, "conversation_id": conversation_id}
+        shown = _start(client, user, **first)
+        assert _status(client, user, **(first | other)) == 409
+        assert _start(client, user, **first) == shown
+        assert len(_all_sandboxes(database)) == 1
+
+    def test_what_was_inherited_does_not_make_it_another_request(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
+        sandbox = make_sandbox(database, user)
+        parent = make_conversation(database, user, sandbox, selected_repository="o/r", llm_model="openai/m")
+        request = {"conversation_id": new_id(), "parent_conversation_id": parent.id}
+        assert _start(client, user, **request)["id"] == _start(client, user, **request)["id"]
+
     def test_a_started_one_shows_its_server(self, client: TestClient, user: Person, database: Database) -> None:
         task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
         shown = _start(client, user, conversation_id=task.conversation_id)
