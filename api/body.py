@@ -44,7 +44,9 @@ class BodyGuard:
         if "\0" in scope["path"] or b"%00" in scope.get("query_string", b""):
             return _nul(("path" if "\0" in scope["path"] else "query",))
         # An agent's terminal may print NULs: events are kept as they are, in JSON's own escape.
-        if not webhook and (b"\0" in body or _says_nul(body)):
+        if not webhook and b"\0" in body:
+            return _nul(("body",), "NUL bytes are no text in UTF-8, which the body has to be")
+        if not webhook and _says_nul(body):
             return _nul(("body",))
         return None
 
@@ -101,5 +103,5 @@ def _has_nul(document: Any) -> bool:
     return False
 
 
-def _nul(location: tuple[str, ...]) -> JSONResponse:
-    return JSONResponse({"detail": [validation_entry(location, "NUL characters can't be stored", "nul")]}, 422)
+def _nul(location: tuple[str, ...], message: str = "NUL characters can't be stored") -> JSONResponse:
+    return JSONResponse({"detail": [validation_entry(location, message, "nul")]}, 422)

@@ -102,10 +102,13 @@ def _headers(error: Exception) -> dict[str, str] | None:
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 
 
-async def _answer_validation_error(_request: Request, error: Exception) -> JSONResponse:
+async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
     # Pydantic's `input` and `ctx` repeat what was sent, secrets included: they are left out.
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
+    if [entry["loc"] for entry in detail] == [["body"]] and not _says_json(request):
+        # What is not said to be JSON was not read, and so is no object.
+        detail = [validation_entry(("header", "Content-Type"), "application/json is needed", "content_type")]
     return JSONResponse({"detail": detail}, 422)
 
 
@@ -126,6 +129,11 @@ async def _answer_wrong_method(request: Request, _error: Exception) -> JSONRespo
 def _is_known(request: Request, method: str) -> bool:
     scope = {**request.scope, "method": method}
     return any(route.matches(scope)[0] == Match.FULL for route in request.app.routes)
+
+
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:

@@ -107,6 +107,20 @@ def test_a_nul_behind_an_escape(client: TestClient, user: Person) -> None:
             assert "NUL" in answer.json()["detail"][0]["msg"]
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream"])
+def test_a_body_that_is_not_said_to_be_json_is_told_so(client: TestClient, user: Person, kind: str) -> None:
+    for path in ("/api/v1/app-conversations", "/api/settings"):
+        answer = client.post(path, content=b"{}", headers=user.headers | {"Content-Type": kind})
+        [entry] = answer.json()["detail"]
+        assert (answer.status_code, entry["loc"]) == (422, ["header", "Content-Type"])
+        assert "application/json" in entry["msg"]
+
+
+def test_a_body_that_is_not_utf_8_is_told_so(client: TestClient, user: Person) -> None:
+    answer = client.post("/api/settings", content="{}".encode("utf-16-le"), headers=user.headers | JSON)
+    assert (answer.status_code, "UTF-8" in answer.json()["detail"][0]["msg"]) == (422, True)
+
+
 WRONG_FIELDS: dict[str, list[Any]] = {
     "sandbox_id": [7, [], {}, "nonsense", "x" * 257],
     "conversation_id": ["nonsense", 7, "", "0" * 31],
