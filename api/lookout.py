@@ -42,7 +42,7 @@ class Subject:
     desired: Desired | None = None
 
 
-class Superseded(Exception):  # noqa: N818 - it is no error
+class Superseded(Exception):
     """Another state is desired by now: what was waited for is not going to settle."""
 
 

@@ -62,6 +62,12 @@ class LlmProfiles(BaseModel):
             self.active = None
 
 
+def secrets_of_llm(llm: Mapping[str, Any]) -> list[str]:
+    """The configuration's secrets in clear."""
+    values = [*(llm.get(name) for name in SECRET_FIELDS), *(llm.get("extra_headers") or {}).values()]
+    return [value for value in values if value]
+
+
 def mask_llm(llm: Mapping[str, Any]) -> Llm:
     """The configuration with masks in place of secrets."""
     shown = {name: MASK if name in SECRET_FIELDS and value else value for name, value in llm.items()}

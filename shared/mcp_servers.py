@@ -101,6 +101,16 @@ def unmask_servers(config: Mapping[str, Any], stored: Mapping[str, Any] | None) 
     }
 
 
+def secrets_of_servers(config: Mapping[str, Any] | None) -> Iterator[str]:
+    """The servers' secrets in clear: keys, values of headers and environments, and credentials in URLs."""
+    for _, _, entry in name_servers(config):
+        yield from (value for value in (entry.get("api_key"), *(entry.get("headers") or {}).values()) if value)
+        yield from (entry.get("env") or {}).values()
+        url = entry.get("url") or ""
+        yield from (found.group().rpartition(":")[2] for found in USER_INFO.finditer(url))
+        yield from (found.group().partition("=")[2] for found in SECRET_PARAMETER.finditer(url))
+
+
 def mask_told(servers: Mapping[Any, Any]) -> dict[Any, Any]:
     """An agent server's map of names to servers without the credentials in URLs: it masks only the others itself."""
     return {

@@ -15,6 +15,7 @@ from shared.errors import Invalid
 from shared.ids import parse_id
 from shared.mcp_servers import mask_told
 from shared.models import Conversation, Event
+from shared.redaction import Redact, redact_document
 
 # `deleting` is left out: it says that the agent server forgets the conversation, and we don't (wire contract 1.11).
 STATUSES = ("idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck")
@@ -56,6 +57,16 @@ class EventReport:
     timestamp: datetime
     body: dict[str, Any]
     report: Report | None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it may quote what an LLM's provider, or a tool, has said of a failure."""
+        observation = self.body.get("observation")
+        return self.kind.endswith("ErrorEvent") or (isinstance(observation, dict) and bool(observation.get("is_error")))
+
+    def redacted(self, redact: Redact) -> "EventReport":
+        """The same with its texts redacted."""
+        return read_event(redact_document(self.body, redact))
 
     def as_row(self, conversation_id: str) -> Event:
         """The event, to be stored."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from shared.errors import WorkspaceError
-from shared.llm_profiles import SECRET_FIELDS
+from shared.llm_profiles import secrets_of_llm
 from worker.agent_secrets import GivenSecret, check_secrets, gather_secrets, on_the_wire
 from worker.mcp_servers import map_servers
 
@@ -108,7 +108,9 @@ def secret_values(inputs: AgentInputs) -> list[str]:
     for server in map_servers(inputs.mcp_config, inputs.search_api_key).values():
         values += [server.get("auth", {}).get("value"), *server.get("env", {}).values()]
         values += server.get("headers", {}).values()
-    values += _further_secrets(inputs.agent_settings) + _llm_secrets(inputs.title_llm or {})
+    nested = inputs.agent_settings
+    values += secrets_of_llm(nested.get("llm", {})) + secrets_of_llm(inputs.title_llm or {})
+    values.append(nested.get("verification", {}).get("critic_api_key"))
     return [value for value in values if isinstance(value, str) and value]
 
 
@@ -141,14 +143,6 @@ def _llm(inputs: AgentInputs) -> Body:
         raise LlmNotConfigured(f"no API key is set for {model}: store llm_api_key in the settings")
     llm = {"model": model, "api_key": inputs.llm_api_key or None, "base_url": inputs.llm_base_url or None}
     return {**inputs.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}
-
-
-def _further_secrets(settings: Mapping[str, Any]) -> list[Any]:
-    return [*_llm_secrets(settings.get("llm", {})), settings.get("verification", {}).get("critic_api_key")]
-
-
-def _llm_secrets(llm: Mapping[str, Any]) -> list[Any]:
-    return [*(llm.get(name) for name in SECRET_FIELDS), *llm.get("extra_headers", {}).values()]
 
 
 def _condenser(inputs: AgentInputs) -> Body:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from shared import failpoints
+from shared.redaction import Redact, redacting
 from worker.agent_answers import (
     AnyPage,
     CommandOutcome,
@@ -23,7 +24,6 @@ from worker.agent_answers import (
 )
 from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.exchanges import CONTROL_SECONDS, MAX_BYTES, Answer, Shape, exchange, exchange_status, read_shape
-from worker.redaction import Redact, redacting
 from worker.refusal_texts import refusal_text
 
 # Seconds.

@@ -9,13 +9,13 @@ from shared.broker import Publisher
 from shared.crypto import Vault
 from shared.database import Database
 from shared.models import Sandbox
+from shared.redaction import Redact, redacting
 from shared.settings import Settings
 from shared.traffic import agent_server
 from worker.agent_server import AgentServer
 from worker.concurrency import Concurrency
 from worker.containers import Engine
 from worker.keeper import LeaseKeeper
-from worker.redaction import Redact, redacting
 from worker.settings import WorkerSettings
 
 # Of the conversations of one sandbox, at a time.

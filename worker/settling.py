@@ -8,14 +8,15 @@ from shared.clock import now
 from shared.instruments import observe_refill
 from shared.jobs import Job
 from shared.models import Sandbox, SandboxSpec
+from shared.redaction import redacting
 from shared.states import Desired, PauseKind, Reason, Status
 from shared.store import followers, refusals, sandboxes, specs
+from shared.store.known_secrets import redact_for
 from shared.store.refusals import Judgement
 from shared.store.sandboxes import Fact
 from worker.containers import ContainerState, EngineRefused, EngineUnavailable, Observed
 from worker.parts import Parts
 from worker.plan import Step
-from worker.redaction import redacting
 from worker.sandbox_container import container_name, exposed_urls
 
 log = structlog.get_logger()
@@ -122,7 +123,14 @@ class Settlement:
         except (EngineUnavailable, EngineRefused):
             return ""
         keys = filter(None, (self._sandbox.session_key, self._sandbox.boot_key))
-        return redacting(map(self._parts.vault.decrypt, keys))(text).strip()
+        return redacting(map(self._parts.vault.decrypt, keys))(self._hide_secrets(text)).strip()
+
+    def _hide_secrets(self, text: str) -> str:
+        """An agent server's log may quote what an LLM's provider said, and that its owner's key."""
+        if self._sandbox.owner_id is None:
+            return text
+        with self._parts.database.reading() as session:
+            return redact_for(session, self._parts.vault, self._sandbox.owner_id)(text)
 
     def _write(self, fact: Fact, *, answered: bool = True, lets_go: bool = False) -> None:
         """Write a fact, and wake what waits for it; `lets_go`: nothing follows it."""

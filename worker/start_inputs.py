@@ -8,6 +8,7 @@ from sqlmodel import Session
 
 from shared.llm_profiles import Llm
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
+from shared.redaction import Redact, redacting
 from shared.store import conversations, secrets, user_settings
 from shared.store.secrets import ProviderCredential
 from shared.user_settings import StoredSettings
@@ -15,7 +16,6 @@ from worker.agent_request import AgentInputs, secret_values
 from worker.agent_secrets import GivenSecret
 from worker.git_remotes import Repository
 from worker.parts import Parts
-from worker.redaction import Redact, redacting
 from worker.workspace_setup import Project
 
 Request = dict[str, Any]

@@ -20,9 +20,9 @@ from typing import ClassVar, Protocol
 from urllib.parse import quote
 
 from shared.errors import WorkspaceError
+from shared.redaction import Redact, redacting
 from worker.agent_answers import CommandResult
 from worker.git_remotes import Repository, UnusableRemote
-from worker.redaction import Redact, redacting
 from worker.setup_scripts import CLONE, CONFIGURE, HIDE, HOOKS, INIT, LOOK, PRE_COMMIT, SETUP, TELL, with_variables
 
 CLONE_SECONDS = 120.0

@@ -6,12 +6,14 @@ from fastapi import APIRouter
 from pydantic import Field, PlainValidator
 
 from api.auth import ForAgentServers, FromSandbox
-from api.context import Here, Hurry
+from api.context import Context, Here, Hurry
 from api.refusals import refusals
 from api.schemas.wire import Success
 from shared.ids import parse_id
+from shared.models import Sandbox
 from shared.reports import ConversationReport, EventReport, read_conversation, read_event
 from shared.store import reports
+from shared.store.known_secrets import redact_for
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=ForAgentServers)
 
@@ -39,8 +41,18 @@ def receive_events(
 ) -> Success:
     """Events happened: store each once, and take over what they say of their conversation."""
     subject = parse_id(conversation_id)
+    told = _hide_secrets(here, sandbox, told)
     with here.database.transaction() as session:
         job = reports.record_events(session, sandbox, subject, told, due_at=wishes.due_at)
     if job is not None:
         wishes.hurry(job)
     return Success()
+
+
+def _hide_secrets(here: Context, sandbox: Sandbox, told: list[EventReport]) -> list[EventReport]:
+    """The events, with their owner's secrets hidden in errors: providers quote keys that they do not take."""
+    if sandbox.owner_id is None or not any(event.is_error for event in told):
+        return told
+    with here.database.reading() as session:
+        redact = redact_for(session, here.vault, sandbox.owner_id)
+    return [event.redacted(redact) if event.is_error else event for event in told]

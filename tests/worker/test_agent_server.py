@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.redaction import redacting
 from worker.agent_server import AgentServer
 from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.exchanges import open_client
-from worker.redaction import redacting
 
 KEY = "session-key-1"
 ID = "0123456789abcdef0123456789abcdef"

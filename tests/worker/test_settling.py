@@ -8,7 +8,7 @@ from shared.clock import now
 from shared.crypto import new_api_key
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from shared.store import wishes
+from shared.store import user_settings, wishes
 from tests.factories import Person
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.services.metrics import read_metrics
@@ -32,6 +32,18 @@ def test_failure_s_log_lines_hold_no_key_of_the_sandbox(
     failed = row(parts, Sandbox, sandbox_id)
     assert failed.status == Status.ERROR
     assert str(failed.detail).endswith("with ****** and ******, it ends")
+
+
+def test_failure_s_log_lines_hold_no_secret_of_its_owner(
+    parts: Parts, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with parts.database.transaction() as session:
+        user_settings.change(session, parts.vault, user.id, {"llm_api_key": "plain-key"})
+    sandbox_id = start(parts, user)
+    monkeypatch.setattr(engine, "read_log", lambda _name, _lines: "401 incorrect API key: plain-key\n")
+    engine.at_boot = 3
+    converge(parts, sandbox_id)
+    assert str(row(parts, Sandbox, sandbox_id).detail).endswith("401 incorrect API key: ******")
 
 
 REFILL = "agent_workspace_warm_pool_refill_seconds"
