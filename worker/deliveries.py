@@ -1,4 +1,4 @@
-"""Telling an agent what was said while it could not be told: in order, and each message once.
+"""Telling an agent what was said while it could not be told: in order, and each message once; and letting it go on.
 
 The agent server takes a message without a name of ours, so that it can't be asked for it. Before a message is sent, the
 newest one of a user that is there is written down: after a worker that died, or an answer that never came, ours is
@@ -24,7 +24,7 @@ LATE_SECONDS = 1.0
 
 
 def deliver(parts: Parts, conversation: Conversation, server: AgentServer) -> None:
-    """Deliver all that waits, under the lease that the caller holds.
+    """Deliver all that waits, or let the agent go on, under the lease that the caller holds.
 
     Raises:
         TryAgain: something else answers where the agent server did.
@@ -32,12 +32,25 @@ def deliver(parts: Parts, conversation: Conversation, server: AgentServer) -> No
         LeaseLost: another worker delivers by now.
     """
     try:
+        if _find_next(parts, conversation) is None:
+            _go_on(conversation, server)  # with a message it does so by itself
         while (message := _find_next(parts, conversation)) is not None:
             _deliver(parts, conversation, server, message)
     except WrongServer as error:
         raise TryAgain(str(error)) from None
     with parts.database.transaction() as session:
         pending_messages.rest(session, conversation)
+
+
+def _go_on(conversation: Conversation, server: AgentServer) -> None:
+    """Let an agent go on that a pause of its sandbox has interrupted, unless somebody has let it already."""
+    try:
+        known = server.get_conversation(conversation.id)
+        if known is not None and known.get("execution_status") == "paused":
+            server.run(conversation.id)
+            log.info("continued", conversation=conversation.id)
+    except AgentServerRefused as error:
+        log.warning("not_continued", conversation=conversation.id, status=error.status)
 
 
 def _find_next(parts: Parts, conversation: Conversation) -> PendingMessage | None:

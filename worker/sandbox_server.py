@@ -3,9 +3,12 @@
 from concurrent.futures import Future
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
+from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.states import Desired
+from shared.store import conversations
 from worker.agent_server import AgentServer
 from worker.agent_server_errors import AgentServerError, WrongServer
 from worker.parts import Parts
@@ -83,17 +86,32 @@ class SandboxServer:
     def interrupt_runs(self, url: str) -> None:
         """End what its agents do, as they would keep it from ending in time: best effort.
 
-        Nothing is raised, and all of it has one timeout: a pause, a stop and a delete follow whatever it answers.
+        Those that a pause ends go on after the resume. That is written before they are interrupted: a worker that
+        dies in between leaves none behind. Of the agent server nothing is raised, and all of it has one timeout: a
+        pause, a stop and a delete follow whatever it answers.
+
+        Raises:
+            LeaseLost: another worker owns the sandbox.
+            SQLAlchemyError: the store does not answer.
         """
         try:
             with timeout(INTERRUPT_SECONDS):
                 server = self._at(url)
-                for conversation_id in server.find_running():
+                running = server.find_running()
+                self._continue_later(running)
+                for conversation_id in running:
                     server.interrupt(conversation_id)
         except AgentServerError as error:
             log.info("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
+        except (LeaseLost, SQLAlchemyError):
+            raise
         except Exception as error:
             log.exception("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
+
+    def _continue_later(self, running: list[str]) -> None:
+        if running and Desired(self._sandbox.desired).is_paused:
+            with self._parts.database.transaction() as session:
+                conversations.continue_later(session, self._sandbox, running)
 
     def waits_for_its_owner(self) -> bool:
         """Whether it was claimed from the warm pool, and nobody has heard of it since: no need to ask if it is told."""

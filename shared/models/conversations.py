@@ -57,7 +57,8 @@ class Conversation(Leased, table=True):
     listed: bool = True
     # A tombstone since then: nobody sees it, and no webhook brings it back.
     deleted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    # Something is to be done in its sandbox as soon as that runs.
+    # Something is to be done in its sandbox as soon as that runs: messages are delivered, an agent that a pause has
+    # interrupted goes on, a deleted conversation is forgotten.
     awaits_sandbox: bool = False
     title: str = Field(max_length=500)
     # True once there is a title worth keeping: a person's, or the agent server's own.

@@ -1,21 +1,26 @@
 """Conversations: what is stored of them."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from shared import changes
 from shared.clock import now
 from shared.database import Database
-from shared.errors import NotFound
+from shared.errors import Invalid, NotFound
+from shared.ids import parse_id
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.statements import give, given
 from shared.states import Stage
+
+# Of one sandbox: as many as its agent server tells at once.
+MOST_RUNNING = 100
 
 
 def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conversation | None:
@@ -96,6 +101,26 @@ def welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Convers
             conversation = _adopt(session, conversation_id, sandbox, sandbox.owner_id, listed=task is None)
     mine = conversation is not None and conversation.sandbox_id == sandbox.id
     return conversation if mine else None
+
+
+def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> None:
+    """Have those conversations of a sandbox go on when it runs again: a pause interrupts their agents.
+
+    Args:
+        sandbox: the row as claimed; nothing is written once another worker owns it.
+        ids: as the sandbox's agent server tells them, which may be anything.
+    """
+    mine = select(Sandbox.id).where(Sandbox.id == sandbox.id, Sandbox.fence == sandbox.fence)
+    known = {id_ for id_ in map(_read_id, islice(ids, MOST_RUNNING)) if id_ is not None}
+    which = (col(Conversation.id).in_(known), col(Conversation.sandbox_id) == sandbox.id, mine.exists())
+    session.execute(update(Conversation).where(*which).values(awaits_sandbox=True))
+
+
+def _read_id(text: Any) -> str | None:
+    try:
+        return parse_id(text)
+    except (Invalid, TypeError, AttributeError):
+        return None
 
 
 def publish(session: Session, conversation_id: str) -> Conversation | None:

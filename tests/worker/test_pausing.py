@@ -4,13 +4,13 @@ import httpx
 import pytest
 
 from shared.clock import now
-from shared.models import Sandbox
+from shared.models import Conversation, Sandbox
 from shared.states import Desired, Reason, Status
 from shared.store import wishes
-from tests.factories import Person, make_conversation
+from tests.factories import Person, make_conversation, make_sandbox
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import row, server_of
+from tests.worker.scenes import deliver, row, server_of, wish
 from worker.converge import converge
 from worker.parts import Parts
 
@@ -40,6 +40,46 @@ def test_pause_by_its_owner_interrupts_the_agents(
     assert server.conversations[TALK].execution_status == "paused"
     found = row(parts, Sandbox, sandbox_id)
     assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", None)
+
+
+@pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+def test_an_agent_that_was_at_work_goes_on_after_the_resume(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, desired: Desired
+) -> None:
+    for name, status in (("1", "running"), ("2", "paused"), ("3", "finished")):
+        server.add(name * 32, execution_status=status)
+        make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=name * 32, title_settled=True)
+    for _ in range(2):
+        for state in (desired, Desired.RUNNING):
+            wish(parts, sandbox_id, state)
+            converge(parts, sandbox_id)
+            deliver(parts)
+        found = [server.conversations[name * 32].execution_status for name in "123"]
+        assert found == ["running", "paused", "finished"]
+    assert not row(parts, Conversation, TALK).awaits_sandbox
+
+
+def test_an_agent_that_somebody_let_go_on_already_is_not_asked_again(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=TALK, title_settled=True)
+    pause(parts, sandbox_id)
+    server.conversations[TALK].execution_status = "finished"
+    wish(parts, sandbox_id, Desired.RUNNING)
+    converge(parts, sandbox_id)
+    deliver(parts)
+    assert (server.conversations[TALK].execution_status, server.calls[-1]) == ("finished", "get_conversation")
+
+
+def test_only_a_sandbox_s_own_conversations_go_on_with_it(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    other = make_conversation(parts.database, user, make_sandbox(parts.database, user))
+    make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), id=TALK, title_settled=True)
+    server.add(other.id, execution_status="running")  # as a hostile server tells
+    pause(parts, sandbox_id)
+    assert row(parts, Conversation, TALK).awaits_sandbox
+    assert not row(parts, Conversation, other.id).awaits_sandbox
 
 
 def test_pause_by_a_quota_interrupts_nothing(
