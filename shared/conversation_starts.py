@@ -201,6 +201,7 @@ def _ready_sandbox(
 ) -> tuple[Sandbox, Job | None]:
     if isinstance(place, SandboxSpec):
         made = warm_pool.obtain(session, vault, owner_id=wish.owner_id, spec=place, due_at=wish.due_at)
+        made.goes_with_conversations = True
         return made, StartSandbox(made.id, made.node_id)
     if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
         deadlines.record_use(session, place.id)

@@ -4,6 +4,7 @@ Shapes as sent by agent server 1.58.2; whatever is not known here is let through
 to us too. All merging is idempotent and independent of order, because webhooks are repeated and overtake each other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +24,10 @@ LONGEST_ID = 64
 LONGEST_TITLE = 500
 LONGEST_MODEL = 500
 LONGEST_DIRECTORY = 1024
+LONGEST_REASON = 64
+LONGEST_DETAIL = 2000
+# Of an agent that runs: it waits for its model, and has for long.
+MODEL_SILENT = "model_silent"
 MOST_TAGS = 100
 LONGEST_TAG = 256
 
@@ -41,6 +46,8 @@ class Report:
     agent_kind: str | None = None
     working_dir: str | None = None
     parent_id: str | None = None
+    # Why it is in error: a code, and a text for people.
+    failure: tuple[str, str] | None = None
 
     @property
     def shows_progress(self) -> bool:
@@ -124,11 +131,37 @@ def merge(conversation: Conversation, report: Report) -> bool:
     """
     changes = {name: value for name, value in _changes(conversation, report).items() if value is not None}
     changes = {name: value for name, value in changes.items() if getattr(conversation, name) != value}
+    if "execution_status" in changes:
+        explain(conversation, None, None)  # it was said of what it was until now
     for name, value in changes.items():
         setattr(conversation, name, value)
     if changes:
         conversation.updated_at = now()
     return bool(changes)
+
+
+def explain(conversation: Conversation, reason: str | None, detail: str | None) -> None:
+    """Say why the conversation stands as it does, or that there is nothing to be said."""
+    if (conversation.execution_reason, conversation.execution_detail) != (reason, detail):
+        conversation.execution_reason, conversation.execution_detail = reason, detail
+        conversation.updated_at = now()
+
+
+def waits_since(newest: Sequence[Event]) -> datetime | None:
+    """Since when an agent that runs has waited for its model; None: a tool is at work, or nobody knows.
+
+    Args:
+        newest: of its events, the newest first; those that tell of its state are of no use.
+    """
+    answered = {
+        str(event.body.get(name))
+        for event in newest
+        for name in ("action_id", "tool_call_id")
+        if event.kind != "ActionEvent"
+    }
+    calls = [event for event in newest if event.kind == "ActionEvent"]
+    at_work = [call for call in calls if not {call.id, str(call.body.get("tool_call_id"))} & answered]
+    return None if at_work or not newest else newest[0].timestamp
 
 
 def needs_worker(conversation: Conversation, reports: list[Report]) -> bool:
@@ -157,6 +190,8 @@ def _changes(conversation: Conversation, report: Report) -> dict[str, Any]:
         changes["llm_model"] = report.llm_model
         if report.execution_status is not None:
             changes |= {"execution_status": report.execution_status, "execution_status_at": at}
+        if report.failure is not None:
+            changes["execution_reason"], changes["execution_detail"] = report.failure
     return changes
 
 
@@ -173,8 +208,12 @@ def _mask(body: dict[str, Any]) -> dict[str, Any]:
 def _read_change(kind: str, at: datetime, body: dict[str, Any]) -> Report | None:
     if kind == "ObservationEvent":
         return _read_switch(body.get("observation"), at)
-    if kind != "ConversationStateUpdateEvent":
-        return None
+    if kind == "ConversationErrorEvent":
+        return Report(at=at, execution_status="error", failure=_read_failure(body))
+    return _read_update(at, body) if kind == "ConversationStateUpdateEvent" else None
+
+
+def _read_update(at: datetime, body: dict[str, Any]) -> Report | None:
     value = body.get("value")
     match body.get("key"):
         case "full_state" if isinstance(value, dict):
@@ -192,6 +231,11 @@ def _read_switch(observation: Any, at: datetime) -> Report | None:
     if not isinstance(observation, dict) or observation.get("kind") not in kinds or observation.get("is_error"):
         return None
     return Report(at=at, llm_model=clean_text(observation.get("active_model"), LONGEST_MODEL))
+
+
+def _read_failure(body: dict[str, Any]) -> tuple[str, str]:
+    reason = clean_text(body.get("code"), LONGEST_REASON) or "unknown"
+    return reason, clean_text(body.get("detail"), LONGEST_DETAIL) or "the agent server does not say why"
 
 
 def _read_state(state: dict[str, Any], at: datetime) -> Report:

@@ -77,6 +77,8 @@ def make_sandbox(
         "node_id": node_id,
         "session_key": VAULT.encrypt(key),
         "session_key_digest": VAULT.digest(key),
+        # As the start of a conversation makes it.
+        "goes_with_conversations": True,
     }
     return _add(database, Sandbox(**(settled | _settled(status) | columns)))
 

@@ -1,4 +1,4 @@
-"""What no webhook does for a conversation: its messages, its title, the stop at its budget, its end."""
+"""What no webhook does for a conversation: its messages, its title, its model's silence, its budget, its end."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from shared.store import conversations, pending_messages
 from worker.agent_server import AgentServer
 from worker.deliveries import deliver
 from worker.forgetting import forget
+from worker.model_silence import look_for_silence
 from worker.parts import Parts
 from worker.turns import TryAgain, take_turns
 
@@ -52,8 +53,11 @@ def _refresh(parts: Parts, conversation: Conversation) -> None:
     if conversation.awaits_sandbox:
         deliver(parts, conversation, server)
     _hold_to_budget(server, conversation)
+    seconds = look_for_silence(parts, conversation)
     if not conversation.title_settled:
         _settle_title(parts, server, conversation)
+    if seconds is not None:
+        raise TryAgain("its model may answer yet", seconds=seconds, counts=False)
 
 
 def _settle(parts: Parts, conversation: Conversation) -> None:

@@ -161,7 +161,7 @@ def change_conversation(here: Here, me: Me, conversation_id: RowId, update: Conv
 
 @router.delete("/{conversation_id}")
 def delete_conversation(here: Here, me: Me, wishes: Hurry, conversation_id: RowId) -> Success:
-    """Delete a conversation with its sub-conversations, and its sandbox if it was the last one there.
+    """Delete a conversation with its sub-conversations, and its sandbox if that was made for one and has none left.
 
     It is gone at once; a worker sees to it that its agent server forgets it, too. One that is being started is
     cancelled.

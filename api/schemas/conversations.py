@@ -56,7 +56,7 @@ class Workspace(BaseModel):
 
 
 class AppConversation(BaseModel):
-    """V1's AppConversation."""
+    """V1's AppConversation; `execution_reason` and `execution_detail` are ours."""
 
     id: str
     created_by_user_id: str | None
@@ -78,6 +78,9 @@ class AppConversation(BaseModel):
     updated_at: Time
     sandbox_status: SandboxStatus
     execution_status: ExecutionStatus | None
+    # Why it is in error, or that its model is silent: a code, and a text.
+    execution_reason: str | None = None
+    execution_detail: str | None = None
     conversation_url: str | None
     session_api_key: str | None
     acp_server: str | None
@@ -133,6 +136,8 @@ def show_conversation(
             "metrics": _show_metrics(conversation),
             "sandbox_status": wire_status(sandbox),
             "execution_status": conversation.execution_status if running else None,
+            "execution_reason": conversation.execution_reason if running else None,
+            "execution_detail": conversation.execution_detail if running else None,
             "conversation_url": f"{url}/api/conversations/{conversation.id}" if url else None,
             "session_api_key": vault.decrypt(sandbox.session_key) if running else None,
             "acp_server": conversation.tags.get("acpserver"),

@@ -74,6 +74,9 @@ class Conversation(Leased, table=True):
     execution_status: str | None = Field(default=None, max_length=32)
     # When the agent server wrote that status, by its own clock: a late webhook must not undo a newer one.
     execution_status_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    # Why it is in error, or what it waits for while it runs: a code, and a text for people.
+    execution_reason: str | None = Field(default=None, max_length=64)
+    execution_detail: str | None = None
     metrics: dict[str, Any] | None = Field(default=None, sa_type=Json)
     # In the metrics' currency; a worker interrupts the agent once it is spent.
     max_budget: float | None = None

@@ -96,6 +96,8 @@ class Sandbox(Leased, table=True):
     deadline_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     deadline_does: str | None = Field(default=None, max_length=16)
 
+    # Made for a conversation: it is deleted with the last one in it. One that its owner started by itself is not.
+    goes_with_conversations: bool = False
     # What it was made from, if that was for the warm pool.
     spec_revision: int = 1
     # Ciphertext; what initializes a server that booted for nobody. Empty: it booted for its owner.

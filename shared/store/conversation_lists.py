@@ -24,7 +24,7 @@ SORT_ORDERS = {
 SHOWN = (
     *("id", "owner_id", "sandbox_id", "parent_id", "title", "public", "created_at", "updated_at", "working_dir"),
     *("selected_repository", "selected_branch", "git_provider", "trigger", "pr_number", "llm_model", "agent_kind"),
-    *("execution_status", "metrics", "max_budget", "tags"),
+    *("execution_status", "execution_reason", "execution_detail", "metrics", "max_budget", "tags"),
 )
 SHOWN_OF_SANDBOX = ("status", "desired", "exposed_urls", "session_key")
 

@@ -37,6 +37,8 @@ BLANK: dict[str, Any] = {
     "working_dir": None,
     # No agent that was at work here keeps the sandbox from being frozen.
     "execution_status": None,
+    "execution_reason": None,
+    "execution_detail": None,
 }
 
 
@@ -46,7 +48,7 @@ class _Doomed(NamedTuple):
 
 
 def delete_conversation(session: Session, conversation_id: str, owner_id: str, *, due_at: datetime) -> list[Job]:
-    """Delete the owner's conversation with its sub-conversations, and each sandbox that none is left in.
+    """Delete the owner's conversation with its sub-conversations, and each sandbox made for one that none is left in.
 
     One whose start is on its way is cancelled. To delete what is deleted changes nothing.
 
@@ -158,13 +160,13 @@ def _end_starts(session: Session, doomed: Collection[str], owner_id: str, due_at
 
 
 def _leave(session: Session, sandbox: Sandbox, due_at: datetime) -> Sequence[Job]:
-    """Delete a sandbox, which the caller has locked, if nothing goes on in it any more."""
+    """Delete a sandbox, which the caller has locked, if it was made for a conversation and has none any more."""
     listed = select(Conversation.id).where(Conversation.sandbox_id == sandbox.id, col(Conversation.listed))
     starting = select(StartTask.id).where(
         StartTask.sandbox_id == sandbox.id, col(StartTask.cancelled_at).is_(None), *start_tasks.UNFINISHED
     )
     others = (session.exec(statement.limit(1)).first() for statement in (listed, starting))
-    if sandbox.desired == Desired.DELETED or any(others):
+    if sandbox.desired == Desired.DELETED or not sandbox.goes_with_conversations or any(others):
         return ()
     wishes.wish(session, sandbox, Desired.DELETED, due_at=due_at)
     return (DeleteSandbox(sandbox.id, sandbox.node_id),)

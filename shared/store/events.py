@@ -12,6 +12,10 @@ from sqlmodel import Session, col, select
 from shared.models import Conversation, Event
 from shared.store.pages import Order, Page, read_page
 
+STATE = "ConversationStateUpdateEvent"
+# More than an agent's tools are at work at once.
+NEWEST = 10
+
 
 @dataclass(frozen=True)
 class EventFilter:
@@ -48,6 +52,12 @@ def search(
     order = Order(col(Event.timestamp), col(Event.seq), descending, of=conversation_id)
     statement = select(Event).where(*_conditions(conversation_id, owner_id, which))
     return read_page(session, statement, order, page_id, limit)
+
+
+def newest(session: Session, conversation_id: str) -> Sequence[Event]:
+    """The newest events of a conversation, whoever owns it, newest first: without those that tell of its state."""
+    found = select(Event).where(Event.conversation_id == conversation_id, Event.kind != STATE)
+    return session.exec(found.order_by(col(Event.timestamp).desc(), col(Event.seq).desc()).limit(NEWEST)).all()
 
 
 def count(session: Session, conversation_id: str, owner_id: str, which: EventFilter) -> int:

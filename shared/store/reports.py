@@ -6,14 +6,27 @@ from typing import Any
 
 from sqlmodel import Session
 
-from shared import changes, reports
+from shared import changes, leases, reports
+from shared.clock import after
 from shared.errors import NotFound
 from shared.jobs import RefreshConversation
 from shared.models import Conversation, Sandbox
 from shared.reports import ConversationReport, EventReport, Report
 from shared.store import conversations, deadlines, events
 
-SHOWN = ("title", "execution_status", "metrics", "tags", "llm_model", "agent_kind", "parent_id")
+# A worker looks by then whether the model has answered; as far ahead as a row may ask for it.
+LOOK_SECONDS = leases.MOST_SECONDS
+SHOWN = (
+    "title",
+    "execution_status",
+    "execution_reason",
+    "execution_detail",
+    "metrics",
+    "tags",
+    "llm_model",
+    "agent_kind",
+    "parent_id",
+)
 
 
 def record_conversation(session: Session, sandbox: Sandbox, told: ConversationReport) -> None:
@@ -50,7 +63,7 @@ def record_events(
         return None  # the last that its agent server says of it: an error would make it say so again
     events.store(session, [event.as_row(conversation_id) for event in told])
     news = [event.report for event in told if event.report is not None]
-    _take_over(session, conversation, news)
+    _take_over(session, conversation, news, goes_on=any(event.kind != events.STATE for event in told))
     return _ask_worker(conversation, news, sandbox, due_at)
 
 
@@ -67,8 +80,11 @@ def _welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Conver
     return conversation
 
 
-def _take_over(session: Session, conversation: Conversation, news: Sequence[Report]) -> None:
+def _take_over(session: Session, conversation: Conversation, news: Sequence[Report], *, goes_on: bool = False) -> None:
+    """`goes_on`: the agent has done something, or heard something."""
     before = _shown(conversation)
+    if goes_on and conversation.execution_reason == reports.MODEL_SILENT:
+        reports.explain(conversation, None, None)
     for report in news:
         reports.merge(conversation, report)
     if _shown(conversation) != before:
@@ -84,6 +100,8 @@ def _ask_worker(
     conversation: Conversation, news: list[Report], sandbox: Sandbox, due_at: datetime
 ) -> RefreshConversation | None:
     if not reports.needs_worker(conversation, news):
+        if conversation.execution_status == "running" and conversation.due_at is None:
+            conversation.due_at = after(LOOK_SECONDS)
         return None
     conversation.due_at = due_at
     return RefreshConversation(conversation.id, sandbox.node_id)

@@ -206,7 +206,7 @@ class TestWorkerJobs:
         self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         titled = make_conversation(database, user, sandbox, title_settled=True)
-        assert tell(f"/events/{titled.id}", [told_update("execution_status", "running")]) == 200
+        assert tell(f"/events/{titled.id}", [told_update("execution_status", "idle")]) == 200
         assert publisher.jobs == []
         assert as_stored(database, titled).due_at is None
 

@@ -244,6 +244,7 @@ class TestPausedSandbox:
 def test_the_last_one_takes_its_sandbox_along(
     parts: Parts, user: Person, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer
 ) -> None:
+    change(parts, Sandbox, sandbox.id, goes_with_conversations=True)
     delete(parts, user, conversation)
     refresh_conversation(parts, conversation.id)
     assert_at_rest(row(parts, Conversation, conversation.id))

@@ -52,6 +52,7 @@ def test_a_start_that_the_deletion_did_not_see(
 def test_orphan_that_became_ready_meanwhile_is_deleted_after_it(
     parts: Parts, user: Person, parent: Conversation, elsewhere: str
 ) -> None:
+    change(parts, Sandbox, elsewhere, goes_with_conversations=True)
     with parts.database.transaction() as session:
         deletions.delete_conversation(session, parent.id, user.id, due_at=after(parts.shared.republish_seconds))
     late = make_conversation(parts.database, user, row(parts, Sandbox, elsewhere), parent_id=parent.id)

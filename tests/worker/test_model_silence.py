@@ -1,0 +1,112 @@
+"""A model that does not answer: said of its conversation within a minute, and until something happens."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from shared.clock import after, now
+from shared.models import Conversation, Sandbox
+from tests.api.agent_reports import told_event
+from tests.factories import Person, make_conversation, make_event
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import assert_at_rest, change, row, running, server_of
+from worker.model_silence import SILENT_SECONDS
+from worker.parts import Parts
+from worker.refresh import refresh_conversation
+
+Told = list[dict[str, Any]]
+CALL = told_event("ActionEvent", tool_call_id="call_1")
+ASKED = [told_event("MessageEvent")]
+AT_WORK = [*ASKED, CALL]
+AT_ONE_OF_TWO = [*ASKED, CALL, told_event("ActionEvent", tool_call_id="call_2")]
+DONE = [*AT_WORK, told_event("ObservationEvent", action_id=CALL["id"])]
+HALF_DONE = [*AT_ONE_OF_TWO, told_event("ObservationEvent", action_id=CALL["id"])]
+FAILED = [*AT_WORK, told_event("AgentErrorEvent", tool_call_id="call_1")]
+STATE = [told_event("ConversationStateUpdateEvent", key="stats", value={})]
+
+
+@pytest.fixture
+def sandbox(parts: Parts, user: Person) -> Sandbox:
+    return row(parts, Sandbox, running(parts, user))
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
+    return server_of(engine, sandbox.id)
+
+
+@pytest.fixture
+def conversation(parts: Parts, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+    """One whose agent runs, as far as we were told."""
+    made = make_conversation(
+        parts.database,
+        user,
+        sandbox,
+        due_at=now(),
+        title_settled=True,
+        execution_status="running",
+        execution_status_at=after(-600),
+        llm_model="openai/slow",
+    )
+    server.add(made.id, execution_status="running")
+    return made
+
+
+def tell(parts: Parts, conversation: Conversation, told: Told, seconds: float) -> datetime:
+    """Have it that the newest of these events is so old; when that was."""
+    at = after(-seconds)
+    for number, event in enumerate(told):
+        columns = {"id": f"{event['id']}", "kind": event["kind"], "body": event}
+        make_event(parts.database, conversation, timestamp=after(-seconds - len(told) + number + 1), **columns)
+    return at
+
+
+def refreshed(parts: Parts, conversation: Conversation) -> Conversation:
+    refresh_conversation(parts, conversation.id)
+    return row(parts, Conversation, conversation.id)
+
+
+@pytest.mark.parametrize("told", [ASKED, DONE, FAILED, [*DONE, *STATE]], ids=["asked", "done", "failed", "state"])
+def test_a_model_that_is_silent_for_long_is_named(parts: Parts, conversation: Conversation, told: Told) -> None:
+    tell(parts, conversation, told, SILENT_SECONDS + 2)
+    found = refreshed(parts, conversation)
+    assert found.execution_reason == "model_silent"
+    assert str(found.execution_detail).startswith("no answer from the model openai/slow since ")
+    assert found.updated_at > conversation.updated_at
+    assert_at_rest(found)
+
+
+def test_a_model_that_has_some_time_left_is_looked_at_again(parts: Parts, conversation: Conversation) -> None:
+    tell(parts, conversation, ASKED, SILENT_SECONDS - 10)
+    found = refreshed(parts, conversation)
+    assert (found.execution_reason, found.attempt) == (None, 0)
+    assert found.due_at is not None
+    assert found.due_at <= after(10)
+
+
+@pytest.mark.parametrize("told", [AT_WORK, HALF_DONE, [*AT_WORK, *STATE]], ids=["one", "one of two", "state"])
+def test_a_tool_that_takes_long_is_no_silence(parts: Parts, conversation: Conversation, told: Told) -> None:
+    tell(parts, conversation, told, 600)
+    found = refreshed(parts, conversation)
+    assert found.execution_reason is None
+    assert_at_rest(found)
+
+
+@pytest.mark.parametrize("status", ["idle", "paused", "finished", "error", None])
+def test_an_agent_that_does_not_run_waits_for_no_model(
+    parts: Parts, conversation: Conversation, status: str | None
+) -> None:
+    tell(parts, conversation, ASKED, 600)
+    change(parts, Conversation, conversation.id, execution_status=status)
+    found = refreshed(parts, conversation)
+    assert found.execution_reason is None
+    assert_at_rest(found)
+
+
+def test_an_agent_that_began_just_now_is_given_its_time(parts: Parts, conversation: Conversation) -> None:
+    tell(parts, conversation, ASKED, 600)
+    change(parts, Conversation, conversation.id, execution_status_at=now())
+    found = refreshed(parts, conversation)
+    assert (found.execution_reason, found.due_at is not None) == (None, True)
