@@ -36,6 +36,8 @@ NO_MODEL = (
 )
 # Kept with the request, and not shown: what is decided when it is accepted holds for all of its stages.
 OWN_FOLDER = {"own_folder": True}
+# Its branch is its parent's: for a new clone, while one that is there stays as the parent's agent has it.
+KEEPS_BRANCH = {"keeps_branch": True}
 # What a request that leaves it open has from its parent.
 INHERITED = ("sandbox_id", "llm_model", "selected_repository", "selected_branch", "git_provider")
 
@@ -150,7 +152,8 @@ def _inherit(session: Session, wish: Wish) -> dict[str, Any]:
     inherited: dict[str, Any] = {"sandbox_id": parent.sandbox_id, "llm_model": parent.llm_model}
     if request.get("selected_repository") in (None, parent.selected_repository):
         inherited |= _repository_of(parent)  # a branch of another repository means nothing here
-    return request | {name: value for name, value in inherited.items() if request.get(name) is None}
+    taken = {name: value for name, value in inherited.items() if request.get(name) is None}
+    return request | taken | (KEEPS_BRANCH if taken.get("selected_branch") else {})
 
 
 def _repository_of(parent: Conversation) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Repository:
         host: the provider's host if it is not the public one, with a scheme if that is not https.
         branch: must exist; None: a new branch is made from the default one.
         full: with its whole history.
+        keeps_branch: the branch is one for a new clone; a clone that is there stays on its own.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Repository:
     host: str | None = None
     branch: str | None = None
     full: bool = False
+    keeps_branch: bool = False
 
     @property
     def folder(self) -> str:

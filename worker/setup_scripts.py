@@ -32,7 +32,14 @@ done
 
 LOOK = """\
 [ -n "$(ls -A -- "$folder" 2>/dev/null)" ] || exit 0
-[ "$(git -C "$folder" config --local remote.origin.url)" = "$url" ] && echo cloned
+[ "$(git -C "$folder" config --local remote.origin.url)" = "$url" ] || exit
+echo cloned
+cd -- "$folder" || exit
+head=$(git symbolic-ref --quiet --short HEAD)
+# What is called a branch in a request may be a tag.
+tag=$(git rev-parse --quiet --verify "refs/tags/$branch^{commit}")
+if [ -z "$head" ] && [ -n "$tag" ] && [ "$tag" = "$(git rev-parse HEAD)" ]; then head=$branch; fi
+echo "$head"
 """
 
 HIDE = """\
@@ -42,20 +49,26 @@ hide() {
 }
 """
 
+# `remote` runs git with the credential, and no other one.
+REMOTE = """\
+export GIT_TERMINAL_PROMPT=0 GIT_ASKPASS= SSH_ASKPASS=
+# No background upkeep: it would hold this command's output open.
+remote() {
+    timeout -k 5 "$seconds" git \\
+        -c credential.helper= -c credential.helper="store --file=$private/credential" -c core.askPass= \\
+        -c protocol.allow=never -c protocol.http.allow=always -c protocol.https.allow=always \\
+        -c gc.auto=0 -c maintenance.auto=false "$@"
+}
+"""
+
 CLONE = """\
 work=$unfinished-$attempt
 trap 'rm -rf -- "$private" "$work"' EXIT
 trap 'exit 143' HUP INT TERM
 # An attempt that still runs, though nobody waits for it, fails by this: the newest one is in charge.
 rm -rf -- "$unfinished"-*
-export GIT_TERMINAL_PROMPT=0 GIT_ASKPASS= SSH_ASKPASS=
-# No background upkeep: it would hold this command's output open.
 make() {
-    timeout -k 5 "$seconds" git \\
-        -c credential.helper= -c credential.helper="store --file=$private/credential" -c core.askPass= \\
-        -c protocol.allow=never -c protocol.http.allow=always -c protocol.https.allow=always \\
-        -c gc.auto=0 -c maintenance.auto=false \\
-        clone --quiet ${depth:+--depth "$depth"} ${branch:+--branch "$branch"} -- "$url" "$work" || return
+    remote clone --quiet ${depth:+--depth "$depth"} ${branch:+--branch "$branch"} -- "$url" "$work" || return
     [ -n "$branch" ] || git -C "$work" checkout --quiet -b "$new_branch" || return
     mv -T -- "$work" "$project"
 }
@@ -63,6 +76,30 @@ make
 code=$?
 # Another attempt may have been the first.
 [ -e "$project/.git" ] || exit "$code"
+"""
+
+# Of a clone that is there already; work that is not committed stays where it is.
+SWITCH = """\
+trap 'rm -rf -- "$private"' EXIT
+trap 'exit 143' HUP INT TERM
+cd -- "$project" || exit
+if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
+    echo "the clone is on ${head:-no branch}, with changes that are not committed" >&2
+    exit 1
+fi
+# A fetch with a depth would cut off the history of a whole clone.
+[ "$(git rev-parse --is-shallow-repository)" = true ] || depth=
+fetch() { remote fetch --quiet ${depth:+--depth "$depth"} origin "+$1:$2"; }
+known() { git show-ref --verify --quiet "$1"; }
+if ! known "refs/heads/$branch" && ! known "refs/tags/$branch"; then
+    if fetch "refs/heads/$branch" "refs/remotes/origin/$branch"; then
+        git remote set-branches --add origin "$branch" || exit
+        git checkout --quiet -b "$branch" --track "origin/$branch"
+        exit
+    fi
+    fetch "refs/tags/$branch" "refs/tags/$branch" || exit
+fi
+git checkout --quiet "$branch" --
 """
 
 SETUP = """\

@@ -31,8 +31,8 @@ class StartInputs:
     max_budget: float | None
     sandbox_id: str
 
-    def conversation(self, task: StartTask) -> Conversation:
-        """The conversation's row, not listed yet."""
+    def conversation(self, task: StartTask, branch: str | None) -> Conversation:
+        """The conversation's row, not listed yet; `branch`: what its project was found on."""
         request, title = task.request, self.agent.title
         return Conversation(
             id=task.conversation_id,
@@ -44,7 +44,7 @@ class StartInputs:
             title_settled=title is not None,
             public=request.get("public"),
             selected_repository=request.get("selected_repository"),
-            selected_branch=request.get("selected_branch"),
+            selected_branch=branch if request.get("keeps_branch") else request.get("selected_branch"),
             git_provider=request.get("git_provider"),
             trigger=request.get("trigger"),
             pr_number=request.get("pr_number") or [],
@@ -148,6 +148,7 @@ def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full
         host=known.host if known else None,
         branch=request.get("selected_branch"),
         full=full,
+        keeps_branch=bool(request.get("keeps_branch")),
     )
 
 

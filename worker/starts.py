@@ -159,7 +159,7 @@ class ConversationStart:
         return session.get(Sandbox, self._task.sandbox_id)
 
     def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
-        self._brings = prepare_repository(server, inputs.project) or Brings()
+        self._brings = prepare_repository(server, inputs.project)
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
         run_setup_script(server, inputs.project.folder, redact=inputs.redact)
@@ -218,7 +218,7 @@ class ConversationStart:
     def _expect(self, session: Session, inputs: StartInputs) -> None:
         """Have its row there, unlisted: its webhooks are welcome from now on, its owner sees it once it is READY."""
         if conversations.find(session, self._task.conversation_id) is None:
-            session.add(inputs.conversation(self._task))
+            session.add(inputs.conversation(self._task, self._brings.branch))
 
     def _finish(self) -> None:
         with self._parts.database.transaction() as session:

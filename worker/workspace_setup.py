@@ -15,15 +15,29 @@ there is /dev/shm; git reads it from there, and the command that runs git remove
 import secrets
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 from urllib.parse import quote
 
+from shared.documents import clean_text
 from shared.errors import WorkspaceError
 from shared.redaction import Redact, redacting
 from worker.agent_answers import CommandResult
 from worker.git_remotes import Repository, UnusableRemote
-from worker.setup_scripts import CLONE, CONFIGURE, HIDE, HOOKS, INIT, LOOK, PRE_COMMIT, SETUP, TELL, with_variables
+from worker.setup_scripts import (
+    CLONE,
+    CONFIGURE,
+    HIDE,
+    HOOKS,
+    INIT,
+    LOOK,
+    PRE_COMMIT,
+    REMOTE,
+    SETUP,
+    SWITCH,
+    TELL,
+    with_variables,
+)
 
 CLONE_SECONDS = 120.0
 SETUP_SCRIPT_SECONDS = 600.0
@@ -32,6 +46,7 @@ GRACE_SECONDS = 15.0
 PRIVATE_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108 (a folder of mode 0700 is made there)
 MOST_LINES = 20
 LONGEST_TAIL = 4000
+LONGEST_BRANCH = 500
 # What coreutils' `timeout` answers when it had to end the program, and the agent server when it had to.
 TIMED_OUT = (124, 137, -1)
 
@@ -109,20 +124,22 @@ class Project:
 
 @dataclass(frozen=True)
 class Brings:
-    """Which scripts a project has for its own setup."""
+    """Which scripts a project has for its own setup, and the branch or tag that it is on, as far as anybody looked."""
 
     setup_script: bool = True
     git_hook: bool = True
+    branch: str | None = field(default=None, compare=False)
 
 
-def prepare_repository(shell: Shell, project: Project) -> Brings | None:
+def prepare_repository(shell: Shell, project: Project) -> Brings:
     """Make `project.folder` a git repository, cloned or new.
 
     Without a branch of its own a clone is on a new one, `openhands-workspace-<8 of the conversation id>`.
-    A clone that is there already is kept, whatever branch it is on.
+    A clone that is there already is kept. If a branch is asked for, it is checked out, unless it holds work that is not
+    committed.
 
     Returns:
-        Which scripts the project has; None: nobody has looked.
+        What the project has; of a clone that was there, nobody has looked for scripts.
 
     Raises:
         WorkspaceSetupFailed, RepositoryCloneFailed: see above.
@@ -170,23 +187,33 @@ def _configuring(project: Project) -> str:
     return with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
 
 
-def _clone(shell: Shell, project: Project, repository: Repository) -> Brings | None:
+def _clone(shell: Shell, project: Project, repository: Repository) -> Brings:
     try:
         url, credential = repository.url, repository.credential
     except UnusableRemote as error:
         raise RepositoryCloneFailed(str(error)) from error
-    if _is_cloned(shell, project.folder, url):
-        return None
+    branch = repository.branch
+    head = _find_head(shell, project.folder, url, branch or "")
+    if head is not None and (branch in (None, head) or repository.keeps_branch):
+        return Brings(branch=clean_text(head, LONGEST_BRANCH))
     private = _store_credential(shell, project, credential)
-    command = _clone_script(project, repository, url, private)
-    result = shell.run_command(command, timeout=project.clone_seconds + GRACE_SECONDS)
+    if head is not None:
+        script = _switch_script(project, repository, head, private)
+        _reach(shell, project, repository, script, f"checking out {branch} in the clone of {repository.name}")
+        return Brings(branch=branch)
+    script = _clone_script(project, repository, url, private)
+    return replace(_brings(_reach(shell, project, repository, script, f"cloning {repository.name}")), branch=branch)
+
+
+def _reach(shell: Shell, project: Project, repository: Repository, script: str, aim: str) -> CommandResult:
+    result = shell.run_command(script, timeout=project.clone_seconds + GRACE_SECONDS)
     if _is_late(result):
-        raise RepositoryCloneFailed(f"cloning {repository.name} did not end within {project.clone_seconds:g} s")
+        raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
     if result.exit_code != 0:
         token = repository.token or ""
         words = redacting([token, quote(token, safe="")])(_tail(result.output))
-        raise RepositoryCloneFailed(f"cloning {repository.name} failed: {words}")
-    return _brings(result)
+        raise RepositoryCloneFailed(f"{aim} failed: {words}")
+    return result
 
 
 def _brings(result: CommandResult) -> Brings:
@@ -194,11 +221,15 @@ def _brings(result: CommandResult) -> Brings:
     return Brings(setup_script="brings setup.sh" in told, git_hook="brings pre-commit.sh" in told)
 
 
-def _is_cloned(shell: Shell, folder: str, url: str) -> bool:
-    """Whether the clone is there; it appears under its name only when it is complete."""
-    result = shell.run_command(with_variables(LOOK, folder=folder, url=url))
+def _find_head(shell: Shell, folder: str, url: str, branch: str) -> str | None:
+    """The branch, or the tag asked for, that the clone is on, empty if it is on none; None: it is not there yet.
+
+    It appears under its name only when it is complete.
+    """
+    result = shell.run_command(with_variables(LOOK, folder=folder, url=url, branch=branch))
     if result.exit_code == 0:
-        return result.stdout.strip() == "cloned"
+        mark, _, head = result.stdout.strip().partition("\n")
+        return head.strip() if mark == "cloned" else None
     raise RepositoryCloneFailed(f"{folder} is there already and holds something else")
 
 
@@ -217,7 +248,7 @@ def _store_credential(shell: Shell, project: Project, credential: str) -> str:
 def _clone_script(project: Project, repository: Repository, url: str, private: str) -> str:
     parent, _, name = project.folder.rpartition("/")
     return with_variables(
-        CLONE + TELL,
+        REMOTE + CLONE + TELL,
         private=private,
         url=url,
         project=project.folder,
@@ -225,6 +256,18 @@ def _clone_script(project: Project, repository: Repository, url: str, private: s
         attempt=secrets.token_hex(4),
         branch=repository.branch or "",
         new_branch=f"openhands-workspace-{project.mark[:8]}",
+        depth="" if repository.full else "1",
+        seconds=f"{project.clone_seconds:g}",
+    )
+
+
+def _switch_script(project: Project, repository: Repository, head: str, private: str) -> str:
+    return with_variables(
+        REMOTE + SWITCH,
+        private=private,
+        project=project.folder,
+        head=head,
+        branch=repository.branch or "",
         depth="" if repository.full else "1",
         seconds=f"{project.clone_seconds:g}",
     )

@@ -17,7 +17,7 @@ from worker.workspace_setup import (
 
 def test_clone_reports_the_scripts_that_it_brings(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     assert prepare_repository(shell, project_of(sandbox, app_on(server))) == Brings(setup_script=False, git_hook=False)
-    assert prepare_repository(shell, project_of(sandbox, app_on(server))) is None  # it was there
+    assert prepare_repository(shell, project_of(sandbox, app_on(server))) == Brings()  # it was there
 
 
 def test_a_clone_is_shallow_and_on_a_new_branch(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
