@@ -76,14 +76,23 @@ class Repository:
 
     @property
     def _root(self) -> str:
-        host = self.host or DEFAULT_HOSTS.get(self.provider)
-        if not host:
-            raise UnusableRemote(f"no host is stored for the provider {self.provider}")
-        root = (host if "://" in host else f"https://{host}").rstrip("/")
-        parts = urlsplit(root)
-        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
-            raise UnusableRemote(f"the host stored for the provider {self.provider} is not a web address")
-        return root
+        return provider_root(self.provider, self.host)
+
+
+def provider_root(provider: str, host: str | None) -> str:
+    """The address that all repositories of a provider have in common.
+
+    Raises:
+        UnusableRemote: there is none.
+    """
+    host = host or DEFAULT_HOSTS.get(provider)
+    if not host:
+        raise UnusableRemote(f"no host is stored for the provider {provider}")
+    root = (host if "://" in host else f"https://{host}").rstrip("/")
+    parts = urlsplit(root)
+    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        raise UnusableRemote(f"the host stored for the provider {provider} is not a web address")
+    return root
 
 
 def _path(provider: str, parts: list[str]) -> str:

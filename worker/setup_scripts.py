@@ -114,6 +114,46 @@ tail -c "$most" -- "$log"
 exit "$code"
 """
 
+# Arguments of `install`: names of git's configuration, each with what the helper is told before git's own word.
+LOGINS = """\
+again() { "$@" >/dev/null || { sleep 1; "$@"; }; }
+umask 077
+folder=${XDG_CONFIG_HOME:-$HOME/.config}/agent-workspace
+mkdir -p -- "$folder" && chmod 700 -- "$folder" || exit
+printf '%s' "$helper" >"$folder/git-login.new" && chmod 700 -- "$folder/git-login.new" || exit
+mv -- "$folder/git-login.new" "$folder/git-login" || exit
+printf '%s' "$address" >"$folder/address" || exit
+install() {
+    while [ $# -gt 1 ]; do
+        again git config --global --replace-all "$1" "!'$folder/git-login' $2" || exit
+        shift 2
+    done
+    echo "$folder"
+}
+"""
+
+LOGIN = """\
+#!/bin/sh
+# Installed by Agent Workspace: git asks this for a login, and this asks the service for the token each time.
+provider=$1 user=$2
+[ "$3" = get ] || exit 0
+cd -- "${0%/*}" || exit
+address=$(cat address)/${provider}_token
+if command -v curl >/dev/null; then
+    token=$(curl --silent --fail --max-time 10 --header @key -- "$address") || exit 0
+else
+    token=$(python3 -c 'import sys, urllib.request as web
+name, value = open("key").read().split(": ", 1)
+print(web.urlopen(web.Request(sys.argv[1], headers={name: value.strip()}), timeout=10).read().decode())
+' "$address" 2>/dev/null) || exit 0
+fi
+# Passwords for programs are stored with the user's name.
+case $provider:$token in
+    bitbucket:*:* | bitbucket_data_center:*:*) user=${token%%:*} token=${token#*:} ;;
+esac
+printf 'username=%s\\npassword=%s\\n' "$user" "$token"
+"""
+
 HOOKS = """\
 cd -- "$folder" || exit
 [ -f .openhands/pre-commit.sh ] || exit 0

@@ -14,6 +14,7 @@ from shared.store.secrets import ProviderCredential
 from shared.user_settings import StoredSettings
 from worker.agent_request import AgentInputs, secret_values
 from worker.agent_secrets import GivenSecret
+from worker.git_logins import Logins, list_providers
 from worker.git_remotes import Repository
 from worker.parts import Parts
 from worker.workspace_setup import Project
@@ -30,6 +31,7 @@ class StartInputs:
     redact: Redact
     max_budget: float | None
     sandbox_id: str
+    logins: Logins
 
     def conversation(self, task: StartTask, branch: str | None) -> Conversation:
         """The conversation's row, not listed yet; `branch`: what its project was found on."""
@@ -75,7 +77,14 @@ def load_inputs(parts: Parts, task: StartTask, sandbox: Sandbox) -> StartInputs:
         redact=redacting(secret_values(agent)),
         max_budget=settings.max_budget_per_task,
         sandbox_id=sandbox.id,
+        logins=_logins(parts, sandbox, tokens),
     )
+
+
+def _logins(parts: Parts, sandbox: Sandbox, tokens: dict[str, ProviderCredential]) -> Logins:
+    root = parts.shared.webhook_url.removesuffix("/webhooks")
+    address = f"{root}/sandboxes/{sandbox.id}/settings/secrets"
+    return Logins(address, parts.vault.decrypt(sandbox.session_key), list_providers(tokens))
 
 
 def _agent_inputs(

@@ -25,6 +25,7 @@ from worker.agent_request import TITLE_PROFILE, LlmNotConfigured, build_request
 from worker.agent_secrets import UnusableSecret
 from worker.agent_server import AgentServer
 from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachable, WrongServer
+from worker.git_logins import install_logins
 from worker.parts import Parts
 from worker.refresh import refresh_conversation
 from worker.start_inputs import StartInputs, load_inputs
@@ -160,6 +161,7 @@ class ConversationStart:
 
     def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
         self._brings = prepare_repository(server, inputs.project)
+        install_logins(server, inputs.logins)
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
         run_setup_script(server, inputs.project.folder, redact=inputs.redact)

@@ -88,14 +88,14 @@ class TestReady:
         start_conversation(parts, task_id)
         assert list(dict.fromkeys(seen)) == [Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION]
         assert task_of(parts, task_id).stage == Stage.READY
-        assert server.calls.count("run_command") == 1
+        assert server.calls.count("run_command") == 2
 
     def test_setup_script_may_make_a_git_hook(
         self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.brings = ["setup.sh"]
         start_conversation(parts, ask(parts, user, sandbox_id))
-        assert server.calls.count("run_command") == 3
+        assert server.calls.count("run_command") == 4
 
     def test_over_a_sandbox_of_its_own(
         self, parts: Parts, user: Person, engine: FakeEngine, publisher: RecordingPublisher
