@@ -6,7 +6,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import delete, update
+from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
@@ -112,8 +112,12 @@ def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> No
     """
     mine = select(Sandbox.id).where(Sandbox.id == sandbox.id, Sandbox.fence == sandbox.fence)
     known = {id_ for id_ in map(_read_id, islice(ids, MOST_RUNNING)) if id_ is not None}
-    which = (col(Conversation.id).in_(known), col(Conversation.sandbox_id) == sandbox.id, mine.exists())
-    session.execute(update(Conversation).where(*which).values(awaits_sandbox=True))
+    found = select(Conversation).where(
+        col(Conversation.id).in_(known), Conversation.sandbox_id == sandbox.id, mine.exists()
+    )
+    # In one order, as all who lock several.
+    for conversation in session.exec(found.order_by(col(Conversation.id)).with_for_update()).all():
+        conversation.awaits_sandbox = True
 
 
 def _read_id(text: Any) -> str | None:
