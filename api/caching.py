@@ -14,7 +14,7 @@ class NoStore:
     """Adds `Cache-Control: no-store` to each answer that says nothing of caches."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Watch over the answers of `app`."""
+        """Add it to the answers of `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ PASSED_ON = f"{PREFIX}/"
 
 
 class HeadAsGet:
-    """Stands right before the routes, and lets them take each HEAD for a GET."""
+    """Passes each HEAD on as a GET, and drops the body of the answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Stand before `app`."""

@@ -91,8 +91,11 @@ def get_conversation(here: Here, me: Me, conversation_id: RowId) -> Conversation
 def change_conversation(here: Here, me: Me, conversation_id: RowId, update: TitleUpdate) -> bool:
     """Give a conversation another title, which stays; also while it is being started."""
     with here.database.transaction() as session:
-        if not start_tasks.rename(session, conversation_id, me.id, update.title):
-            conversations.change(session, conversation_id, me.id, {"title": update.title})
+        if start_tasks.rename(session, conversation_id, me.id, update.title):
+            return True
+    # On its own: a deletion locks the conversation before its start task.
+    with here.database.transaction() as session:
+        conversations.change(session, conversation_id, me.id, {"title": update.title})
     return True
 
 
@@ -111,7 +114,7 @@ async def resume_conversation(
 ) -> ConversationAnswer:
     """Wish for the conversation's sandbox to run; a body that says which providers are set is not needed.
 
-    For one that is being started that is wished already.
+    For one that is being started, RUNNING is the desired state already.
     """
     if task := await run_in_threadpool(find_unfinished, here, me, conversation_id):
         return _answer_of_start(task)

@@ -5,12 +5,14 @@ the use is what is looked at, and an error is one.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import func, or_
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
+from shared import changes
 from shared.clock import now
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.statements import give
@@ -59,15 +61,21 @@ def choose(session: Session, owner_id: str, spec_id: str, strategy: str) -> Sand
     user_settings.lock(session, owner_id)
     fitting = _fitting(owner_id, spec_id)
     for sandbox_id in session.exec(fitting.order_by(*ORDERS[strategy])).all():
-        # One lock at a time: what does not fit is let go of with the savepoint.
-        attempt = session.begin_nested()
-        sandbox: Sandbox | None = session.scalars(sandboxes.LOCK, give(sandbox_id=sandbox_id)).one_or_none()
-        # Until it was locked, it could be paused, deleted or filled.
-        if session.exec(fitting.where(Sandbox.id == sandbox_id)).first() is not None:
-            attempt.commit()
-            return sandbox
-        attempt.rollback()
+        # One lock at a time: with the savepoint, what does not fit is let go of.
+        with suppress(_DoesNotFit), changes.savepoint(session):
+            return _lock_fitting(session, fitting, sandbox_id)
     return None
+
+
+class _DoesNotFit(Exception):
+    """Until it was locked, the sandbox was paused, deleted or filled."""
+
+
+def _lock_fitting(session: Session, fitting: SelectOfScalar[str], sandbox_id: str) -> Sandbox:
+    sandbox: Sandbox | None = session.scalars(sandboxes.LOCK, give(sandbox_id=sandbox_id)).one_or_none()
+    if sandbox is None or session.exec(fitting.where(Sandbox.id == sandbox_id)).first() is None:
+        raise _DoesNotFit
+    return sandbox
 
 
 def _fitting(owner_id: str, spec_id: str) -> SelectOfScalar[str]:

@@ -32,11 +32,12 @@ class TestSetup:
     def test_environment_of_another_python_is_beside_the_one_in_use(self, machine: Machine) -> None:
         assert machine.run("setup").status == 0
         machine.stub("python3.13", PYTHON.replace("3.11.2", "3.13.0"))
-        other = {"AW_PYTHON": "python3.13", "AW_ENVIRONMENT": "var/python/3.13"}
-        assert machine.run("setup", "unit", **other).said == "making the Python environment in var/python/3.13\n"
-        assert (machine.project / "var/python/3.13/bin/uv").exists()
-        for variables in ({}, other):
-            assert machine.run("setup", "unit", **variables).said == ""
+        place = "var/python/3.13"
+        made = machine.run("setup", "unit", AW_PYTHON="python3.13", AW_ENVIRONMENT=place)
+        assert made.said == f"making the Python environment in {place}\n"
+        assert (machine.project / place / "bin" / "uv").exists()
+        assert machine.run("setup", "unit").said == ""
+        assert machine.run("setup", "unit", AW_PYTHON="python3.13", AW_ENVIRONMENT=place).said == ""
 
     @pytest.mark.parametrize(
         ("missing", "mode", "packages"),

@@ -20,6 +20,11 @@ FIRST = "STARTING"
 HIDDEN = frozenset({"DELETING", "DELETED"})
 
 
+def _is_watched(row: Sandbox | StartTask | Conversation) -> bool:
+    """Whether a worker looks at it from time to time, as its agent runs and its model may be silent."""
+    return isinstance(row, Conversation) and row.execution_status == "running"
+
+
 def unsettled(evidence: Evidence) -> Iterator[str]:
     """Rows that still wait for a worker, or are in the hands of one."""
     rows: list[Sandbox | StartTask | Conversation] = [
@@ -31,7 +36,7 @@ def unsettled(evidence: Evidence) -> Iterator[str]:
         name = f"{type(row).__name__} {row.id}"
         if row.lease_owner is not None or row.lease_until is not None:
             yield f"{name} is still held"
-        if row.due_at is not None:
+        if row.due_at is not None and not _is_watched(row):
             yield f"{name} still wants a hand"
     for row in evidence.sandboxes:
         if row.generation != row.observed_generation:

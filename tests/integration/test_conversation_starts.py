@@ -66,6 +66,7 @@ class TestStarts:
         shown = conversation(settled, task)
         assert (shown["title"], shown["public"], shown["selected_repository"]) == ("Mine", True, "acme/app")
         assert inside("cat greeting.txt")
+        assert inside("git push --quiet origin HEAD:refs/heads/made && git ls-remote origin refs/heads/made")
         assert inside(f"grep -rIl {TOKEN} / --exclude-dir=proc --exclude-dir=sys 2>/dev/null; true") == ""
         assert TOKEN not in engine.docker("logs", container) + engine.docker("inspect", container) + service.log()
 

@@ -43,7 +43,9 @@ class GitServer:
             _git(work, "commit", "--quiet", "--message", f"commit {number + 1}")
         for branch in branches:
             _git(work, "branch", branch)
-        _git(self.root, "clone", "--quiet", "--bare", str(work), str(self.root / "served" / f"{name}.git"))
+        served = self.root / "served" / f"{name}.git"
+        _git(self.root, "clone", "--quiet", "--bare", str(work), str(served))
+        _git(served, "config", "http.receivepack", "true")
 
     def accepts(self, authorization: str | None) -> bool:
         """Whether the header carries the user and the password."""

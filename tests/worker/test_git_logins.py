@@ -2,7 +2,6 @@
 
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +47,6 @@ def server(tmp_path: Path) -> Iterator[GitServer]:
     root.mkdir()
     with running_git_server(root, password=TOKEN) as git:
         git.add_repository("acme/app", [{"README.md": "first\n"}])
-        allow = ["git", "config", "http.receivepack", "true"]
-        subprocess.run(allow, cwd=root / "served" / "acme" / "app.git", check=True)
         yield git
 
 

@@ -36,7 +36,7 @@ INVERTED = [
     ("finish a start", "delete a conversation"),
     ("free", "set a spec's deadlines"),
 ]
-ROUNDS = effort.choose(quick=1, change=8, thorough=15)
+ROUNDS = effort.choose(quick=1, change=4, thorough=15)
 # Now and then, between two statements of a transaction.
 PAUSES = (0.0, 0.002, 0.006)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sqlalchemy import or_
 from sqlmodel import col, select
 
-from shared.models import Conversation, StartTask
+from shared.models import Conversation, Sandbox, StartTask
 from shared.states import Reason, Stage, Status
 from tests.drills.engine_listing import sandbox_name
 from tests.drills.faults.asking import CONVERSATIONS, MESSAGE, ask
@@ -45,6 +45,14 @@ def conversing(runner: Runner) -> str:
     sandbox_id = talking(runner)
     converse(runner, sandbox_id)
     runner.await_given(lambda: stages(runner) == [Stage.READY] and runner.is_at_rest())
+    return sandbox_id
+
+
+def conversing_alone(runner: Runner) -> str:
+    """The same, in a sandbox that was made for it."""
+    sandbox_id = conversing(runner)
+    with runner.service.database.transaction() as session:
+        session.get_one(Sandbox, sandbox_id).goes_with_conversations = True
     return sandbox_id
 
 
@@ -270,7 +278,7 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "delete-last-conversation": Operation(
         owns=frozenset({END, "conversations.delete", "sandboxes.delete"}),
-        prepare=conversing,
+        prepare=conversing_alone,
         act=_delete_last_conversation,
         # Or the end of the sandbox might ask for another look at the conversation, or might not.
         holds=ROUTINES | REMOVAL,
