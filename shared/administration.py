@@ -12,6 +12,7 @@ from sqlmodel import Session
 
 from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.database import Database
+from shared.database_clock import follow_database
 from shared.errors import Conflict, Invalid
 from shared.migrations import migrate, opened
 from shared.models import ApiKey, Node, NodeRefusal, Sandbox, SandboxSpec, User
@@ -300,6 +301,7 @@ class Administration:
             raise Invalid(f"there is no database at {file} yet: run `agent-workspace migrate`")
         database = Database(self._settings.database, pool_size=1, lock_seconds=LOCK_SECONDS)
         try:
+            follow_database(database)
             yield database
         finally:
             database.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from shared import clock
 from shared.crypto import Vault
 from shared.database import Database
 from shared.logs import configure_logs
@@ -49,6 +50,12 @@ def pytest_collection_finish() -> None:
 def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AW_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _own_clock() -> Iterator[None]:
+    yield
+    clock.follow_nothing()  # a test may set this machine's clock
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,20 @@
 import gc
 import os
 import signal
+import time
 import uuid
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 from celery import Celery
 
+from shared import clock
 from shared.broker import Publisher
 from shared.crypto import Vault
 from shared.database import Database
+from shared.database_clock import follow_database, keep_following
 from shared.errors import Conflict
 from shared.instruments import configure_instruments, serve
 from shared.jobs import queues_of
@@ -33,7 +37,7 @@ from worker.lost_nodes import NodeWatch
 from worker.node import beat
 from worker.parts import Parts
 from worker.resync import resync
-from worker.routines import Routine
+from worker.routines import Routine, unless_clock_is_wrong
 from worker.settings import WorkerSettings
 from worker.sweep import sweep
 from worker.tasks import register_tasks
@@ -59,6 +63,7 @@ def main() -> None:
     register_tasks(app, parts)
     life = show_life(shared.workers_dir, parts.keeper.owner)
     try:
+        await_right_clock(parts)
         beat(parts)  # before anything else: what moved away from here while we were gone must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error}") from None
@@ -120,13 +125,35 @@ def make_routines(parts: Parts, watch: HealthWatch) -> list[Routine]:
     return [
         Routine("heartbeat", settings.heartbeat_seconds, lambda: beat_or_end(parts)),
         Routine("leases", settings.lease_seconds / 3, parts.keeper.renew_all),
-        Routine("workers", settings.sweep_seconds, lambda: free_leases(parts, parts.shared.workers_dir)),
-        Routine("nodes", settings.sweep_seconds, NodeWatch(parts).look),
-        Routine("sweep", settings.sweep_seconds, lambda: sweep(parts)),
-        Routine("health", settings.probe_seconds / len(TURNS), watch.look),
-        Routine("resync", settings.resync_seconds, lambda: resync(parts)),
-        Routine("events", RECONNECT_SECONDS, lambda: follow_events(parts)),
+        *_make_work(parts, watch),
     ]
+
+
+def _make_work(parts: Parts, watch: HealthWatch) -> list[Routine]:
+    """The routines that a worker does without while its machine's clock is wrong."""
+    settings, directory = parts.settings, parts.shared.workers_dir
+    work: list[tuple[str, float, Callable[[], None]]] = [
+        ("workers", settings.sweep_seconds, lambda: free_leases(parts, directory)),
+        ("nodes", settings.sweep_seconds, NodeWatch(parts).look),
+        ("sweep", settings.sweep_seconds, lambda: sweep(parts)),
+        ("health", settings.probe_seconds / len(TURNS), watch.look),
+        ("resync", settings.resync_seconds, lambda: resync(parts)),
+        ("events", RECONNECT_SECONDS, lambda: follow_events(parts)),
+    ]
+    return [Routine(name, seconds, unless_clock_is_wrong(function)) for name, seconds, function in work]
+
+
+def await_right_clock(parts: Parts) -> None:
+    """Read the database's clock, and wait until this machine's agrees with it.
+
+    Raises:
+        Conflict: as for `beat`.
+    """
+    follow_database(parts.database)
+    keep_following(parts.database)
+    while clock.is_wrong():
+        beat(parts)  # says so
+        time.sleep(parts.settings.heartbeat_seconds)
 
 
 def beat_or_end(parts: Parts) -> None:

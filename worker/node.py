@@ -2,6 +2,7 @@
 
 import structlog
 
+from shared import clock
 from shared.store import nodes
 from worker.containers import EngineError
 from worker.parts import Parts
@@ -13,11 +14,15 @@ log = structlog.get_logger()
 def beat(parts: Parts) -> None:
     """Beat once. Without its engine the node is LOST: what it has waits, and nothing new is placed on it.
 
-    A node that was lost is rid of what lives elsewhere by now before it says that it is back.
+    A node that was lost is rid of what lives elsewhere by now before it says that it is back. A worker whose clock is
+    wrong does not beat: it says so.
 
     Raises:
         Conflict: this worker's engine and its node's name don't belong together; it must not work.
     """
+    if clock.is_wrong():
+        _report_clock(parts, clock.describe_error())
+        return
     here, problem, engine_id, reaped = parts.settings, None, None, set[str]()
     try:
         engine_id = parts.engine.read_id()
@@ -31,6 +36,12 @@ def beat(parts: Parts) -> None:
         )
     if replaced:
         log.warning("engine_replaced", node=here.node, before=replaced, now=engine_id)
+
+
+def _report_clock(parts: Parts, problem: str) -> None:
+    log.error("clock_wrong", node=parts.settings.node, problem=problem)
+    with parts.database.transaction() as session:
+        nodes.report_problem(session, parts.settings.node, problem)
 
 
 def _reap_leftovers(parts: Parts, engine_id: str) -> set[str]:

@@ -6,10 +6,20 @@ from collections.abc import Callable
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared import failpoints
+from shared import clock, failpoints
 from worker.containers import EngineError
 
 log = structlog.get_logger()
+
+
+def unless_clock_is_wrong(function: Callable[[], None]) -> Callable[[], None]:
+    """The same function, which does nothing while this machine's clock is too far from the database's."""
+
+    def call() -> None:
+        if not clock.is_wrong():
+            function()
+
+    return call
 
 
 class Routine:

@@ -9,7 +9,7 @@ import structlog
 from sqlalchemy import ColumnElement, and_, true
 from sqlmodel import col
 
-from shared import leases
+from shared import clock, leases
 from shared.clock import after
 from shared.database import UNAVAILABLE
 from shared.errors import LeaseLost
@@ -83,6 +83,8 @@ def backoff(attempt: int) -> float:
 
 
 def _claim(parts: Parts, table: type[Row], row_id: str, only: ColumnElement[bool] | None) -> Row | None:
+    if clock.is_wrong():
+        return None  # the row stays due, for a worker whose clock is right
     keeper, where = parts.keeper, _is_ours(parts.settings.node, table, only)
     return leases.claim_at_once(parts.database, table, row_id, keeper.owner, keeper.seconds, where=where)
 

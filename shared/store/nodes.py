@@ -68,6 +68,16 @@ def beat(
     return replaced
 
 
+def report_problem(session: Session, node_id: str, problem: str) -> None:
+    """Say what keeps a worker from work. While another worker beats for the node, nothing is written."""
+    node = session.get(Node, node_id, with_for_update=True)
+    if node is None or node.heartbeat_at > oldest_heartbeat():
+        return
+    if node.status == NodeStatus.READY:
+        node.status = NodeStatus.LOST
+    node.detail = problem
+
+
 def require_engine(session: Session, node_id: str, engine_id: str) -> None:
     """Hold a node's name to one engine, and an engine to one name. A name that was silent may get a new engine.
 

@@ -1,6 +1,6 @@
 """`python -m tests.drills.chaos.clocked MODULE`: runs one of our processes with a clock that a file sets off.
 
-What waits, does so by the monotonic clock, which nobody sets; what asks for the time asks `shared.clock`.
+What waits, does so by the monotonic clock, which nobody sets; what asks for the machine's time asks `shared.clock`.
 """
 
 import os
@@ -17,7 +17,7 @@ VARIABLE = "TEST_CLOCK_FILE"
 def run() -> None:
     """Bend the clock, then be that module."""
     file = Path(os.environ[VARIABLE])
-    clock.now = lambda: datetime.now(UTC) + timedelta(seconds=int(file.read_text()))
+    clock.machine_time = lambda: datetime.now(UTC) + timedelta(seconds=int(file.read_text()))
     module = sys.argv.pop(1)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

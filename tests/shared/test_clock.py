@@ -1,0 +1,73 @@
+"""The time is the database's, however wrong the machine's clock is."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+
+from shared import clock
+from shared.clock import after, now
+from shared.database import Database
+from shared.database_clock import follow_database
+from shared.store import nodes
+from tests.factories import SPEC_ID, make_node, make_spec
+
+# A loaded machine may be slow to ask.
+CLOSE = timedelta(seconds=30)
+OFF = (-86400, -3600, -90, 90, 3600, 86400)
+
+
+@pytest.mark.parametrize("seconds", OFF)
+class TestWrongMachine:
+    def test_time_is_the_databases(self, database: Database, seconds: int) -> None:
+        right = datetime.now(UTC)
+        with time_machine.travel(after(seconds)):
+            follow_database(database)
+            assert abs(now() - right) < CLOSE
+            assert abs(clock.machine_error() - timedelta(seconds=seconds)) < CLOSE
+            assert clock.is_wrong()
+            assert f"{'ahead of' if seconds > 0 else 'behind'} the database's" in clock.describe_error()
+
+    def test_step_after_the_reading_is_not_followed(self, database: Database, seconds: int) -> None:
+        follow_database(database)
+        right = now()
+        with time_machine.travel(after(seconds)):
+            assert abs(now() - right) < CLOSE
+            assert clock.is_wrong()
+        assert not clock.is_wrong()
+
+    def test_nodes_are_found_all_the_same(self, database: Database, seconds: int) -> None:
+        make_spec(database)
+        make_node(database, "node-a")
+        with time_machine.travel(after(seconds)), database.transaction() as session:
+            follow_database(database)
+            assert nodes.place(session, SPEC_ID) == "node-a"
+
+
+def test_clock_that_agrees_is_used(database: Database) -> None:
+    follow_database(database)
+    with time_machine.travel(after(0.1)):
+        assert clock.machine_time() <= now() <= clock.machine_time()
+        assert clock.machine_error() == timedelta(0)
+        assert not clock.is_wrong()
+
+
+def test_clock_that_nobody_compared_is_used() -> None:
+    with time_machine.travel(after(86400), tick=False):
+        assert now() == clock.machine_time()
+        assert not clock.is_wrong()
+
+
+def test_time_passes_between_two_readings() -> None:
+    asked_at = clock.read_ticks() - 3600
+    clock.follow(datetime(2020, 1, 1, tzinfo=UTC), asked_at, asked_at)
+    assert abs(now() - datetime(2020, 1, 1, 1, tzinfo=UTC)) < CLOSE
+
+
+def test_slow_reading_replaces_a_quick_one_only_if_they_contradict_each_other() -> None:
+    at = clock.read_ticks()
+    clock.follow(datetime(2020, 1, 1, tzinfo=UTC), at, at)
+    clock.follow(datetime(2020, 1, 1, 0, 0, 1, tzinfo=UTC), at - 10, at + 10)
+    assert now() < datetime(2020, 1, 1, tzinfo=UTC) + CLOSE
+    clock.follow(datetime(2021, 1, 1, tzinfo=UTC), at - 10, at + 10)
+    assert now() > datetime(2021, 1, 1, tzinfo=UTC) - CLOSE
