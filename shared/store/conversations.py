@@ -17,7 +17,7 @@ from shared.errors import Invalid, NotFound
 from shared.ids import parse_id
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.statements import give, given
-from shared.states import Stage
+from shared.states import Desired, Stage, Status
 
 # Of one sandbox: as many as its agent server tells at once.
 MOST_RUNNING = 100
@@ -91,11 +91,11 @@ def welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Convers
     """The conversation a sandbox reports on, locked: a known one, or one that a client created in the sandbox itself.
 
     Returns:
-        None when the conversation is another sandbox's, its start has failed, or the sandbox has no owner. A deleted
-        one is returned as it is: a tombstone.
+        None when the conversation is another sandbox's, or its start has failed; or it is new, and the sandbox has no
+        owner or is not live. A deleted conversation is returned as it is: a tombstone.
     """
     conversation = find(session, conversation_id, lock=True)
-    if conversation is None and sandbox.owner_id is not None:
+    if conversation is None and sandbox.owner_id is not None and _is_live(session, sandbox.id):
         task = session.exec(select(StartTask).where(StartTask.conversation_id == conversation_id)).first()
         if task is None or (task.sandbox_id == sandbox.id and task.stage != Stage.ERROR):
             conversation = _adopt(session, conversation_id, sandbox, sandbox.owner_id, listed=task is None)
@@ -170,6 +170,14 @@ def children(session: Session, parent_ids: list[str], owner_id: str) -> dict[str
     for parent_id, child_id in session.exec(statement.order_by(col(Conversation.created_at))).all():
         found.setdefault(str(parent_id), []).append(child_id)
     return found
+
+
+def _is_live(session: Session, sandbox_id: str) -> bool:
+    """Whether a sandbox runs now or is to run: nothing else makes new conversations."""
+    sandbox = session.get_one(Sandbox, sandbox_id)
+    if sandbox.desired == Desired.DELETED or sandbox.status in (Status.DELETING, Status.DELETED):
+        return False
+    return sandbox.desired == Desired.RUNNING or sandbox.status == Status.RUNNING
 
 
 def _adopt(

@@ -237,9 +237,12 @@ def find_wish(database: Database, sandbox_id: str, fence: int) -> WishAsFound | 
 
 
 def find_by_session_key(session: Session, vault: Vault, key: str) -> Sandbox | None:
-    """The sandbox whose agent server holds this session key, whatever its state."""
-    statement = select(Sandbox).where(col(Sandbox.session_key_digest).in_(vault.digests(key)))
-    return session.exec(statement).first()
+    """The sandbox whose agent server holds this session key; the key of a deleted one opens nothing.
+
+    One that is being deleted still reports: its agent server sends its last events before its container goes.
+    """
+    theirs = col(Sandbox.session_key_digest).in_(vault.digests(key))
+    return session.exec(select(Sandbox).where(theirs, Sandbox.status != Status.DELETED)).first()
 
 
 def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:

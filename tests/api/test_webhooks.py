@@ -13,7 +13,7 @@ from sqlmodel import select
 from shared.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event, Sandbox
-from shared.states import Stage
+from shared.states import Desired, Stage, Status
 from shared.store import conversations
 from tests.api.agent_reports import FIRST, told_conversation, told_event
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
@@ -95,6 +95,48 @@ class TestSender:
     def test_a_sandbox_of_the_pool_has_no_conversations(self, tell: Tell, user: Person, database: Database) -> None:
         member = make_sandbox(database, user, owner_id=None)
         assert tell(f"/events/{new_id()}", [told_event()], session_key_of(member)) == 404
+
+    @pytest.mark.parametrize("path", ["/events/{}", "/conversations"])
+    def test_key_of_a_deleted_sandbox_opens_nothing(
+        self, tell: Tell, user: Person, database: Database, path: str
+    ) -> None:
+        gone = make_sandbox(database, user, status=Status.DELETED)
+        known, key = make_conversation(database, user, gone), session_key_of(gone)
+        for conversation_id in (known.id, new_id()):
+            body = [told_event()] if "events" in path else told_conversation(conversation_id, title="Later")
+            assert tell(path.format(conversation_id), body, key) == 401
+        assert _stored(database, known.id) == []
+        assert as_stored(database, known) == known
+
+    @pytest.mark.parametrize(
+        ("status", "columns"),
+        [
+            (Status.DELETING, {}),
+            (Status.RUNNING, {"desired": Desired.DELETED, "generation": 2}),
+            (Status.PAUSED, {}),
+        ],
+    )
+    def test_sandbox_that_is_not_live_reports_on_what_is_known_and_on_nothing_new(
+        self, tell: Tell, user: Person, database: Database, status: Status, columns: dict[str, Any]
+    ) -> None:
+        leaving = make_sandbox(database, user, status=status, **columns)
+        known, key = make_conversation(database, user, leaving), session_key_of(leaving)
+        assert tell(f"/events/{known.id}", [told_event()], key) == 200
+        assert tell("/conversations", told_conversation(known.id, title="The last word"), key) == 200
+        assert len(_stored(database, known.id)) == 1
+        assert as_stored(database, known).title == "The last word"
+        new = new_id()
+        assert tell(f"/events/{new}", [told_event()], key) == 404
+        assert tell("/conversations", told_conversation(new), key) == 404
+        with database.reading() as session:
+            assert session.get(Conversation, new) is None
+
+    @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED])
+    def test_sandbox_that_is_to_run_reports_on_something_new(
+        self, tell: Tell, user: Person, database: Database, status: Status
+    ) -> None:
+        resumed = make_sandbox(database, user, status=status, desired=Desired.RUNNING, generation=2)
+        assert tell(f"/events/{new_id()}", [told_event()], session_key_of(resumed)) == 200
 
     def test_two_bring_the_same_news(
         self, tell: Tell, database: Database, monkeypatch: pytest.MonkeyPatch, conversation: Conversation
