@@ -1,13 +1,17 @@
 """Free-form JSON from outside: what must hold before it can be kept and given out again."""
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pydantic_core import from_json
 
 # Deeper than anything a tool's schema or an agent's event needs, and shallow enough for every serialiser.
 MOST_LEVELS = 100
+# What `shorten` cuts texts to, step by step, in characters; it leaves alone what is little longer.
+CUTS = (500_000, 100_000, 10_000, 1_000, 100)
+CUT_SPARED = 100
 
 
 def read_document(content: bytes, max_values: int) -> Any:
@@ -47,6 +51,28 @@ def check_texts(document: Any) -> None:
                 raise ValueError("half of a surrogate pair is no text")
 
 
+def count_bytes(document: Any) -> int:
+    """How large a document is as it is stored."""
+    return len(json.dumps(document, separators=(",", ":")))
+
+
+def shorten(document: dict[str, Any], most_bytes: int, *, keep: Collection[str]) -> dict[str, Any]:
+    """The document, in its own shape, with its longest texts cut until it is no larger than that.
+
+    Args:
+        document: one that `check_document` passes.
+        most_bytes: its greatest size as it is stored.
+        keep: the members that are left where cutting texts does not suffice; they must be small.
+    """
+    for longest in CUTS:
+        if count_bytes(document) <= most_bytes:
+            return document
+        document = _cut(document, longest)
+    if count_bytes(document) <= most_bytes:
+        return document
+    return {name: document[name] for name in keep if name in document}
+
+
 def clean_text(value: Any, most: int) -> str | None:
     """The value as text that every database stores, cut to `most` characters; None if it is no text or empty."""
     if not isinstance(value, str):
@@ -75,6 +101,14 @@ def _members(value: Any) -> list[Any]:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("NaN and infinities are not JSON")
     return value if isinstance(value, list) else []
+
+
+def _cut(value: Any, longest: int) -> Any:
+    if isinstance(value, str) and len(value) > longest + CUT_SPARED:
+        return f"{value[:longest]} … ({len(value) - longest} characters were left out)"
+    if isinstance(value, dict):
+        return {name: _cut(member, longest) for name, member in value.items()}
+    return [_cut(member, longest) for member in value] if isinstance(value, list) else value
 
 
 def _is_unicode(text: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.clock import now
 from shared.conversation_metrics import combine, latest
-from shared.documents import check_document, clean_text
+from shared.documents import check_document, clean_text, shorten
 from shared.errors import Invalid
 from shared.ids import parse_id
 from shared.mcp_servers import mask_told
@@ -21,6 +21,10 @@ from shared.redaction import Redact, redact_document
 # `deleting` is left out: it says that the agent server forgets the conversation, and we don't (wire contract 1.11).
 STATUSES = ("idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck")
 LONGEST_ID = 64
+# An event is cut to that, and not refused: its agent server would send its batch again for ever.
+MOST_EVENT_BYTES = 1024 * 1024
+# What every event has, and is small.
+ESSENTIAL = ("id", "kind", "timestamp")
 LONGEST_TITLE = 500
 LONGEST_MODEL = 500
 LONGEST_DIRECTORY = 1024
@@ -95,7 +99,7 @@ class ConversationReport:
 
 
 def read_event(body: Any) -> EventReport:
-    """An event of a webhook, or of the agent server's own event search.
+    """An event of a webhook, or of the agent server's own event search, no larger than `MOST_EVENT_BYTES`.
 
     Raises:
         ValueError: it has no usable id, kind or timestamp, or can't be kept.
@@ -104,7 +108,8 @@ def read_event(body: Any) -> EventReport:
         raise ValueError("an event is an object")  # noqa: TRY004 - ValueError is what Pydantic turns into a 422
     check_document(body)
     kind, timestamp = _name(body, "kind"), _required_time(body, "timestamp")
-    return EventReport(_name(body, "id"), kind, timestamp, _mask(body), _read_change(kind, timestamp, body))
+    kept = shorten(_mask(body), MOST_EVENT_BYTES, keep=ESSENTIAL)
+    return EventReport(_name(body, "id"), kind, timestamp, kept, _read_change(kind, timestamp, body))
 
 
 def read_conversation(body: Any) -> ConversationReport:

@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from api.auth import ForUsers, Me
 from api.context import Here
 from api.query import Ids, Limit, PageId, Since
+from api.refusals import refusals
 from api.schemas.events import EventKind, EventOrder, show_event_page, show_events
 from api.schemas.wire import PageOf
 from shared.ids import check_count, parse_id
@@ -62,7 +63,7 @@ def count_events(here: Here, me: Me, conversation_id: str, which: Which) -> int:
         return events.count(session, parse_id(conversation_id), me.id, which)
 
 
-@router.get("", response_model=list[dict[str, Any] | None])
+@router.get("", response_model=list[dict[str, Any] | None], responses=refusals(413))
 def get_events(here: Here, me: Me, conversation_id: str, ids: Annotated[Ids, Query(alias="id")]) -> Response:
     """The conversation's events of those ids, in order; null for an unknown one."""
     check_count(ids, most=MOST_IDS)

@@ -50,12 +50,20 @@ def read_page(session: Session, statement: Any, order: Order, page_id: str | Non
     Raises:
         Invalid: the page id is not one of ours.
     """
-    if page_id is not None:
-        statement = statement.where(_beyond(order, *decode_page_id(page_id, order)))
-    directed = [c.desc() if order.descending else c.asc() for c in (order.column, order.tie)]
-    rows = list(session.exec(statement.order_by(*directed).limit(limit + 1)).all())
+    rows = list(session.exec(put_in_order(statement, order, page_id).limit(limit + 1)).all())
     more = len(rows) > limit
     return Page(rows[:limit], _id_after(rows[limit - 1], order) if more else None)
+
+
+def put_in_order(statement: Any, order: Order, page_id: str | None) -> Any:
+    """The statement's rows in order, from the first of that page on.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    if page_id is not None:
+        statement = statement.where(_beyond(order, *decode_page_id(page_id, order)))
+    return statement.order_by(*(c.desc() if order.descending else c.asc() for c in (order.column, order.tie)))
 
 
 def encode_page_id(order: Order, value: Any, tie: Any) -> str:

@@ -60,6 +60,52 @@ def test_events_are_paged_in_both_orders(
         assert found == expected
 
 
+@pytest.mark.usefixtures("_small_pages")
+@pytest.mark.parametrize("sort_order", ["TIMESTAMP", "TIMESTAMP_DESC"])
+def test_pages_end_by_bytes_too(
+    client: TestClient, user: Person, conversation: Conversation, database: Database, sort_order: str
+) -> None:
+    sizes = [10, 3, 3, 3, 0, 20, 5, 1]  # thousand bytes; two are larger than a page, as some of former times may be
+    ids = [
+        make_event(database, conversation, timestamp=FIRST + timedelta(minutes=number), body=_large(number, size)).id
+        for number, size in enumerate(sizes)
+    ]
+    pages: list[int] = []
+    found: list[str] = []
+    page: dict[str, Any] = {}
+    while page.get("next_page_id", "") is not None:
+        following = {"page_id": page["next_page_id"]} if page else {}
+        page = _get(client, user, conversation.id, "/search", sort_order=sort_order, **following)
+        pages.append(len(page["items"]))
+        found += [item["id"] for item in page["items"]]
+    expected = [1, 2, 2, 1, 2] if sort_order == "TIMESTAMP" else [2, 1, 3, 1, 1]
+    assert pages == expected
+    numbers = [f"e{number}" for number in range(len(ids))]
+    assert found == (numbers if sort_order == "TIMESTAMP" else numbers[::-1])
+
+
+@pytest.mark.usefixtures("_small_pages")
+def test_batch_of_large_events_is_refused(
+    client: TestClient, user: Person, conversation: Conversation, database: Database
+) -> None:
+    ids = [make_event(database, conversation, body=_large(number, size)).id for number, size in enumerate((10, 3, 3))]
+    assert len(_get(client, user, conversation.id, id=ids[1:])) == 2
+    assert len(_get(client, user, conversation.id, id=ids[:1])) == 1
+    path = f"/api/v1/conversation/{conversation.id}/events"
+    answer = client.get(path, params={"id": ids}, headers=user.headers)
+    assert answer.status_code == 413
+    assert "ask for fewer" in answer.json()["detail"]
+
+
+@pytest.fixture
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.store.events.MOST_PAGE_BYTES", 8500)
+
+
+def _large(number: int, kilobytes: int) -> dict[str, Any]:
+    return {"id": f"e{number}", "kind": "MessageEvent", "text": "a" * (kilobytes * 1000)}
+
+
 def test_equal_times_keep_the_order_of_arrival(
     client: TestClient, user: Person, conversation: Conversation, database: Database
 ) -> None:
