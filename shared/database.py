@@ -242,6 +242,8 @@ def _configure_postgresql(timeouts: Timeouts, connection: Any, _record: Any) -> 
     without_transactions = connection.autocommit
     connection.autocommit = True  # what is set in a transaction is undone with it
     connection.execute(timeouts.words)
+    # Times are read in this zone: in another one, Python has no words for the first and the last day of the calendar.
+    connection.execute("SET timezone = 'UTC'")
     connection.autocommit = without_transactions
 
 

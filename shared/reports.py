@@ -6,7 +6,7 @@ to us too. All merging is idempotent and independent of order, because webhooks 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shared.clock import now
@@ -26,6 +26,9 @@ MOST_EVENT_BYTES = 1024 * 1024
 # What every event has, and is small.
 ESSENTIAL = ("id", "kind", "timestamp")
 LONGEST_TITLE = 500
+# No agent server is older. A time that is further ahead than its clock may honestly be is taken for now.
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+MOST_AHEAD = timedelta(seconds=20)
 LONGEST_MODEL = 500
 LONGEST_DIRECTORY = 1024
 LONGEST_REASON = 64
@@ -293,9 +296,11 @@ def _required_time(body: dict[str, Any], key: str) -> datetime:
 
 
 def _read_time(value: Any) -> datetime | None:
-    """A time in UTC; one without a zone is the container's local time, which is UTC."""
+    """A time in UTC within reason; one without a zone is the container's local time, which is UTC."""
     try:
         time = datetime.fromisoformat(value)
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (TypeError, ValueError, OverflowError):
         return None
+    # Else a status from the year 9999 would never be followed by another one.
+    return max(time, EARLIEST) if time <= (current := now()) + MOST_AHEAD else current

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
 from shared.clock import now
@@ -71,6 +72,33 @@ class TestStatus:
             assert tell(f"/events/{conversation.id}", [told_update("execution_status", status, 2)]) == 200
             assert tell("/conversations", told_conversation(conversation.id, 3, execution_status=status)) == 200
         assert as_stored(database, conversation).execution_status == "running"
+
+    @pytest.mark.parametrize("time", ["9999-12-31T23:59:59", "0001-01-01T00:00:00", "2999-01-01T00:00:00+14:00"])
+    def test_time_out_of_reason_holds_up_nothing(
+        self, tell: Tell, client: TestClient, conversation: Conversation, user: Person, database: Database, time: str
+    ) -> None:
+        odd = told_update("execution_status", "running") | {"timestamp": time}
+        assert tell(f"/events/{conversation.id}", [odd]) == 200
+        assert tell("/conversations", told_conversation(conversation.id) | {"updated_at": time}) == 200
+        at = as_stored(database, conversation).execution_status_at
+        assert at is not None
+        assert at.year >= 2000
+        assert at <= now() + timedelta(seconds=20)
+        later = told_update("execution_status", "finished") | {"timestamp": now().isoformat()}
+        assert tell(f"/events/{conversation.id}", [later]) == 200
+        assert as_stored(database, conversation).execution_status == "finished"
+        path = f"/api/v1/conversation/{conversation.id}/events/search"
+        listed = client.get(path, headers=user.headers).json()["items"]
+        assert {item["id"] for item in listed} == {odd["id"], later["id"]}
+
+    def test_status_from_a_time_that_is_not_yet_gives_way(
+        self, tell: Tell, user: Person, sandbox: Sandbox, database: Database
+    ) -> None:
+        stuck = make_conversation(
+            database, user, sandbox, execution_status="running", execution_status_at=now() + timedelta(days=365)
+        )
+        assert tell(f"/events/{stuck.id}", [told_update("execution_status", "finished", 1)]) == 200
+        assert as_stored(database, stuck).execution_status == "finished"
 
 
 class TestConversationReports:

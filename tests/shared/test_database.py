@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,24 @@ def test_times_come_back_in_utc_to_the_microsecond(database: Database, user: Per
         stored = session.get_one(User, user.id).created_at
     assert stored == at
     assert stored.utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_times_at_the_ends_of_the_calendar_are_read_whatever_the_server_s_zone(
+    postgres_stores: PostgresStores, tmp_path: Path, zone: str
+) -> None:
+    times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)]
+    with postgres_stores.fresh(tmp_path) as url:
+        with closing(Database(url)) as operator, operator.engine.begin() as connection:
+            name = connection.exec_driver_sql("SELECT current_database()").scalar()
+            connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
+        with closing(Database(url)) as database:
+            for number, at in enumerate(times):
+                with database.transaction() as session:
+                    session.add(User(name=f"user-{number}", created_at=at))
+            with database.reading() as session:
+                assert sorted(session.exec(select(User.created_at))) == times
+            assert sorted(at for (at,) in database.fetch(select(User.created_at), {})) == times
 
 
 def test_a_naive_time_is_refused(database: Database, user: Person) -> None:
