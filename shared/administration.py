@@ -1,10 +1,10 @@
 """What an operator does to an installation, without the terminal that `shared.cli` puts before it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import IntegrityError
@@ -15,15 +15,30 @@ from shared.database import Database
 from shared.database_clock import follow_database
 from shared.errors import Conflict, Invalid
 from shared.migrations import migrate, opened
-from shared.models import ApiKey, Node, NodeRefusal, Sandbox, SandboxSpec, User
+from shared.models import ApiKey, Node, NodeRefusal, Sandbox, SandboxSpec, UnknownContainer, User
 from shared.private_files import create_file, replace_file
 from shared.settings import Settings
-from shared.store import draining, nodes, refusals, sandboxes, specs, users, warm_pool
+from shared.store import draining, nodes, quarantine, refusals, sandboxes, specs, users, warm_pool
 from shared.store.draining import Drained
 
 ADMIN = "admin"
 # For a lock: an operator who changes what many requests use waits for them, and has the time.
 LOCK_SECONDS = 30.0
+
+
+class ListedNode(NamedTuple):
+    """A node, as operators see it.
+
+    Args:
+        used: the number of its sandboxes.
+        resting: the specs that it gets no sandboxes of now.
+        unknown: the number of containers in quarantine there.
+    """
+
+    node: Node
+    used: int
+    resting: list[NodeRefusal]
+    unknown: int
 
 
 class Administration:
@@ -188,18 +203,34 @@ class Administration:
         with self._writing() as session:
             specs.remove_spec(session, image)
 
-    def list_nodes(self) -> list[tuple[Node, int, list[NodeRefusal]]]:
-        """Every node by name, with the number of its sandboxes and the specs that it gets no sandboxes of now.
-
-        A forgotten one is left out when it has none.
-        """
+    def list_nodes(self) -> list[ListedNode]:
+        """Every node by name; a forgotten one is left out when it has no sandboxes."""
         with self._reading() as session:
-            used, resting = nodes.used_slots(session), refusals.resting(session)
+            used, resting, unknown = nodes.used_slots(session), refusals.resting(session), quarantine.count(session)
             return [
-                (node, used.get(node.id, 0), [row for row in resting if row.node_id == node.id])
+                ListedNode(
+                    node,
+                    used.get(node.id, 0),
+                    [row for row in resting if row.node_id == node.id],
+                    unknown.get(node.id, 0),
+                )
                 for node in nodes.list_nodes(session)
                 if node.forgotten_at is None or node.id in used
             ]
+
+    def list_unknown(self, node: str | None = None) -> Sequence[UnknownContainer]:
+        """What is in quarantine, at that node or at all of them."""
+        with self._reading() as session:
+            return quarantine.find(session, node)
+
+    def approve_removal(self, node: str, names: Collection[str]) -> None:
+        """Let a node's worker remove what is in quarantine there.
+
+        Raises:
+            NotFound: one of these is not.
+        """
+        with self._writing() as session:
+            quarantine.approve(session, node, names)
 
     def cordon_node(self, name: str) -> None:
         """Place nothing new on a node.

@@ -12,7 +12,7 @@ from shared.terminal import NAME, administration, age_text, print_table, time_te
 
 if TYPE_CHECKING:
     from shared.administration import Administration
-    from shared.models import NodeRefusal
+    from shared.models import NodeRefusal, UnknownContainer
     from shared.store.draining import Drained
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what would be done.")]
@@ -31,9 +31,9 @@ def list_nodes() -> None:
             used,
             node.capacity,
             age_text(node.heartbeat_at),
-            _trouble(node.detail, resting),
+            _trouble(node.detail, resting, unknown),
         )
-        for node, used, resting in administration().list_nodes()
+        for node, used, resting, unknown in administration().list_nodes()
     ]
     print_table(("id", "status", "used", "capacity", "heartbeat", "detail"), rows)
 
@@ -92,6 +92,39 @@ def drain_node(name: str, yes: Yes = False) -> None:
         raise typer.Exit(1)
 
 
+@nodes.command("unknown")
+def list_unknown() -> None:
+    """Print containers and volumes at engines that the store has never heard of, and what their removal waits for."""
+    rows = [
+        (row.node_id, row.name, time_text(row.first_seen_at), _awaited(row)) for row in administration().list_unknown()
+    ]
+    print_table(("node", "name", "first seen", "removed"), rows)
+
+
+@nodes.command("remove-unknown")
+def remove_unknown(
+    node: str,
+    names: Annotated[list[str] | None, typer.Argument(help="As `nodes unknown` prints them; none: all.")] = None,
+    yes: Yes = False,
+) -> None:
+    """Have containers and volumes removed at a node, with their files, that the store has never heard of."""
+    installation = administration()
+    listed = [row.name for row in installation.list_unknown(node)]
+    chosen = names or listed
+    if yes:
+        installation.approve_removal(node, chosen)
+        typer.echo(f"the worker of {node} removes {len(chosen)} unknown container(s), with their files")
+        return
+    print_table(("name", "becomes"), [(name, "removed, its files lost") for name in chosen if name in listed])
+    typer.echo(f"nothing was done; `{NAME} nodes remove-unknown {node} --yes` does it", err=True)
+
+
+def _awaited(row: "UnknownContainer") -> str:
+    if row.approved_at is not None:
+        return "by its worker, at once"
+    return "on your word only: there are too many" if row.one_of_many else "once its quarantine is over"
+
+
 def _await_drained(installation: "Administration", name: str) -> "Drained":
     drained = installation.look_at_drained(name)
     total = len(drained.awaited)
@@ -104,9 +137,10 @@ def _await_drained(installation: "Administration", name: str) -> "Drained":
     return drained
 
 
-def _trouble(problem: str | None, resting: "Sequence[NodeRefusal]") -> str:
+def _trouble(problem: str | None, resting: "Sequence[NodeRefusal]", unknown: int) -> str:
     rests = [
         f"no new {row.spec_id} until {time_text(row.rests_until)}, {row.failures} refused: {row.detail}"
         for row in resting
     ]
-    return "; ".join([problem, *rests] if problem else rests)
+    quarantined = [f"{unknown} unknown container(s): see `{NAME} nodes unknown`"] if unknown else []
+    return "; ".join([*([problem] if problem else []), *rests, *quarantined])

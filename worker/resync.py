@@ -1,6 +1,6 @@
-"""Store against engine: what differs is looked at again, what no row owns is removed."""
+"""Store against engine: what differs is looked at again, what no row owns any more is removed."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 
 import structlog
 from sqlmodel import col, select
@@ -13,11 +13,14 @@ from shared.store.sandboxes import Standing
 from worker.containers import ContainerState, Listed
 from worker.looks import check, look
 from worker.parts import Parts
+from worker.quarantine import see_to_unknown
 from worker.sandbox_container import NAME_PREFIX, container_name
 from worker.warm_pool import retire_outdated
 
 log = structlog.get_logger()
 
+# Docker gives volumes no longer ones, and we give none as long.
+LONGEST_NAME = 255
 STOPPED = {ContainerState.EXITED, ContainerState.CREATED}
 EXPECTED = {
     Status.RUNNING: {ContainerState.RUNNING},
@@ -40,7 +43,8 @@ def resync(parts: Parts) -> None:
         elif _differs(row, listed.get(name), has_volume=name in volumes):
             look(parts, row.id)
     retire_outdated(parts, listed)
-    _reap(parts, {container_name(row.id) for row in rows}, {*listed, *volumes})
+    owned = {container_name(row.id) for row in rows}
+    _see_to_rest(parts, {name: listed.get(name) for name in {*listed, *volumes} - owned if _is_of_ours(name)})
 
 
 def _is_attended_to(row: Standing) -> bool:
@@ -57,15 +61,25 @@ def _differs(row: Standing, item: Listed | None, *, has_volume: bool) -> bool:
     return state not in EXPECTED.get(Status(row.status), set()) or (never_was and (item is not None or has_volume))
 
 
-def _reap(parts: Parts, owned: set[str], found: Iterable[str]) -> None:
-    unknown = {name.removeprefix(NAME_PREFIX) for name in found if name not in owned and name.startswith(NAME_PREFIX)}
-    for sandbox_id in unknown - _elsewhere(parts, unknown):
-        log.warning("reaping", sandbox=sandbox_id)
-        parts.engine.remove(container_name(sandbox_id))
+def _is_of_ours(name: str) -> bool:
+    return name.startswith(NAME_PREFIX) and len(name) <= LONGEST_NAME
 
 
-def _elsewhere(parts: Parts, ids: set[str]) -> set[str]:
-    """Those that another node's rows own: the worker of this engine may have been given another name."""
-    alive = select(Sandbox.id).where(col(Sandbox.id).in_(ids), Sandbox.status != Status.DELETED)
+def _see_to_rest(parts: Parts, found: Mapping[str, Listed | None]) -> None:
+    """Remove what deleted sandboxes have left here, and put into quarantine what no row explains.
+
+    What another node's rows own is left alone: the worker of this engine may have been given another name.
+    """
+    statuses = _read_statuses(parts, {name.removeprefix(NAME_PREFIX) for name in found})
+    for sandbox_id, status in statuses.items():
+        if status == Status.DELETED:
+            log.warning("reaping", sandbox=sandbox_id)
+            parts.engine.remove(container_name(sandbox_id))
+    explained = set(map(container_name, statuses))
+    see_to_unknown(parts, {name: item for name, item in found.items() if name not in explained})
+
+
+def _read_statuses(parts: Parts, ids: Collection[str]) -> dict[str, str]:
     with parts.database.reading() as session:
-        return set(session.exec(alive).all()) if ids else set()
+        known = select(Sandbox.id, Sandbox.status).where(col(Sandbox.id).in_(ids))
+        return dict(session.exec(known).all()) if ids else {}

@@ -25,6 +25,9 @@ class WorkerSettings(BaseSettings):
     health_timeout: float = Field(120.0, gt=0, description="Longest silence of an agent server, seconds")
     sweep_seconds: float = Field(1.0, gt=0, description="Pause between two looks for unfinished wishes")
     resync_seconds: float = Field(5.0, gt=0, description="Pause between two comparisons of store and engine")
+    quarantine_seconds: float = Field(
+        3600.0, ge=0, description="How long containers and volumes stay that the store has never heard of"
+    )
     probe_seconds: float = Field(30.0, gt=0, description="Pause between two probes of each running agent server")
     heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two signs of life of the node")
     node_lost_seconds: float = Field(20.0, gt=0, description="Another node that is silent for this long is lost")

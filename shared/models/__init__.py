@@ -5,7 +5,7 @@ from shared.models.conversations import Conversation, Event, PendingMessage, Sta
 from shared.models.device_authorizations import DeviceAuthorization
 from shared.models.idempotency import IdempotencyKey
 from shared.models.lists import ListVersion
-from shared.models.nodes import Installation, Node, NodeRefusal, SandboxSpec
+from shared.models.nodes import Installation, Node, NodeRefusal, SandboxSpec, UnknownContainer
 from shared.models.sandboxes import Sandbox, SandboxLeftover, SandboxTransition
 from shared.models.users import ApiKey, ProviderToken, Secret, User, UserSettings
 from shared.models.web_sessions import WebSession
@@ -30,6 +30,7 @@ __all__ = [
     "SandboxTransition",
     "Secret",
     "StartTask",
+    "UnknownContainer",
     "User",
     "UserSettings",
     "WebSession",

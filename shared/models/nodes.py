@@ -38,6 +38,21 @@ class Node(SQLModel, table=True):
     forgotten_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
+class UnknownContainer(SQLModel, table=True):
+    """What an engine has under a name of ours, a container, a volume or both, and no row has ever explained."""
+
+    __tablename__ = "unknown_container"
+
+    # Refers to nothing: a store that has forgotten sandboxes may have forgotten nodes, too.
+    node_id: str = Field(primary_key=True, max_length=64)
+    name: str = Field(primary_key=True, max_length=255)
+    first_seen_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    # It was there with so many others that an operator must say what becomes of it.
+    one_of_many: bool = False
+    # Since then an operator lets it be removed.
+    approved_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
 class NodeRefusal(SQLModel, table=True):
     """How often in a row a node's engine has refused a spec that other engines run."""
 

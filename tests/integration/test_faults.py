@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
+from shared.store import quarantine
 from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST, store_settings
 from tests.services.client import Client
@@ -238,8 +239,16 @@ class TestBehindOurBack:
         eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == status)
         assert (alice.sandbox(sandbox_id) or {})["reason"] == reason
 
-    def test_container_that_no_row_owns_is_removed(self, started: Deployment, engine: PrivateEngine) -> None:
+    def test_container_that_the_store_never_heard_of_is_frozen_and_removed_on_an_operator_s_word(
+        self, started: Deployment, engine: PrivateEngine
+    ) -> None:
         labels = ("--label", "agent-workspace.installation=test-service")
-        engine.docker("create", "--name", "aw-nobody", *labels, TINY_IMAGE)
+        engine.docker("run", "--detach", "--name", "aw-nobody", *labels, "--entrypoint", "sleep", TINY_IMAGE, "600")
         engine.docker("create", "--name", "aw-somebody-else", TINY_IMAGE)
+        eventually(lambda: engine.docker("inspect", "--format", "{{.State.Status}}", "aw-nobody").strip() == "paused")
+        with started.database.reading() as session:
+            [unknown] = quarantine.find(session)
+        assert unknown.name == "aw-nobody"
+        with started.database.transaction() as session:
+            quarantine.approve(session, unknown.node_id, [unknown.name])
         eventually(lambda: engine.containers() == ["aw-somebody-else"])

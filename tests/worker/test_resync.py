@@ -1,4 +1,4 @@
-"""Store against engine: what differs is looked at, what no row owns is removed."""
+"""Store against engine: what differs is looked at, what deleted sandboxes have left is removed."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,18 +9,19 @@ import pytest
 
 from shared.clock import after, now
 from shared.jobs import CheckSandbox
-from shared.models import Sandbox, SandboxSpec
+from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Status
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
-from tests.fakes.engine import IMAGE, FakeContainer, FakeEngine
+from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
-from tests.worker.scenes import INSTALLATION, assert_at_rest, deliver, punctuated, row, running
+from tests.worker.engine_contents import put, stray
+from tests.worker.scenes import assert_at_rest, deliver, punctuated, row, running
 from worker.containers import ContainerState
 from worker.looks import check, look
 from worker.parts import Parts
 from worker.resync import resync
-from worker.sandbox_container import container_name, container_request
+from worker.sandbox_container import container_name
 
 Ask = Callable[[Parts, str], None]
 
@@ -36,28 +37,6 @@ AS_TOLD: dict[tuple[Status, bool], set[ContainerState]] = {
     (Status.STARTING, False): set(),
     (Status.DELETING, True): set(),
 }
-
-
-def put(
-    engine: FakeEngine,
-    sandbox: Sandbox,
-    state: ContainerState = ContainerState.RUNNING,
-    installation: str = INSTALLATION,
-) -> str:
-    """Give a sandbox a container in some state, and its volume."""
-    request = container_request(
-        sandbox, SandboxSpec(id=IMAGE, position=0), installation=installation, address="127.0.0.1"
-    )
-    engine.volumes[request.name] = request.labels
-    if state != ContainerState.ABSENT:
-        engine.containers[request.name] = FakeContainer(request, state)
-    return request.name
-
-
-def stray(user: Person, digit: str = "f") -> Sandbox:
-    """A sandbox that no row tells of."""
-    columns: dict[str, Any] = {"id": digit * 32, "owner_id": user.id}
-    return Sandbox(**columns)
 
 
 def quiet_row(parts: Parts, user: Person, status: Status, *, ready: bool = True, **columns: Any) -> Sandbox:
@@ -145,12 +124,10 @@ def test_looking_at_a_difference_ends_it(parts: Parts, user: Person, engine: Fak
 
 
 class TestReaping:
-    def test_containers_that_no_row_owns_are_removed(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
+    def test_containers_of_deleted_sandboxes_are_removed(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         kept = put(engine, quiet_row(parts, user, Status.RUNNING))
         put(engine, quiet_row(parts, user, Status.DELETED))
         put(engine, quiet_row(parts, user, Status.DELETED), ContainerState.ABSENT)
-        put(engine, stray(user))
-        put(engine, stray(user, "e"), ContainerState.ABSENT)
         assert checked(parts) == set()
         assert list(engine.containers) == [kept]
         assert list(engine.volumes) == [kept]
@@ -162,7 +139,7 @@ class TestReaping:
         assert theirs in engine.volumes
 
     def test_leaves_names_that_are_not_ours_alone(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
-        name = put(engine, stray(user))
+        name = put(engine, quiet_row(parts, user, Status.DELETED))
         engine.volumes["backup"] = engine.volumes[name]
         resync(parts)
         assert list(engine.volumes) == ["backup"]
@@ -187,7 +164,7 @@ class TestReaping:
             resync(parts)
         else:
             working, database = punctuated(parts, at - 2, partial(appear))
-            put(engine, stray(user))  # so that there is something to reap
+            put(engine, quiet_row(parts, user, Status.DELETED))  # so that there is something to reap
             resync(working)
             assert database.passed > at - 2
         deliver(parts)

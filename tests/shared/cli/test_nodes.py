@@ -1,4 +1,4 @@
-"""`nodes`: listed, cordoned, drained and forgotten."""
+"""`nodes`: listed, cordoned, drained and forgotten, and relieved of what nobody knows."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from shared.clock import now
 from shared.database import Database
 from shared.models import NodeRefusal, Sandbox
 from shared.states import Desired, NodeStatus, PauseKind, Status
-from shared.store import wishes
+from shared.store import quarantine, wishes
 from tests.factories import make_node, make_person, make_sandbox, make_spec
 from tests.shared.cli.answers import Cli, assert_complains, rows
 
@@ -79,6 +79,49 @@ def test_a_forgotten_node_without_sandboxes_is_not_listed(migrated: Cli, databas
 def test_node_that_is_alive_is_not_forgotten(migrated: Cli, database: Database, options: tuple[str, ...]) -> None:
     make_node(database, "a")
     assert_complains(migrated("nodes", "forget", "a", *options), "a", "not lost")
+
+
+@pytest.fixture
+def unknown(database: Database) -> list[str]:
+    """Containers that the store has never heard of: many at one node, one at another."""
+    make_node(database, "a")
+    names = [f"aw-{number}" for number in range(quarantine.MOST_UNASKED + 1)]
+    with database.transaction() as session:
+        quarantine.keep(session, "a", names)
+        quarantine.keep(session, "b", ["aw-b"])
+    return names
+
+
+def test_unknown_containers_are_listed(migrated: Cli, unknown: list[str]) -> None:
+    listed = rows(migrated("nodes", "unknown"))
+    assert [line[:2] for line in listed] == [*(["a", name] for name in unknown), ["b", "aw-b"]]
+    assert {line[3] for line in listed[:-1]} == {"on your word only: there are too many"}
+    assert listed[-1][3] == "once its quarantine is over"
+    assert f"{len(unknown)} unknown container(s)" in rows(migrated("nodes", "list"))[0][5]
+
+
+@pytest.mark.parametrize("chosen", [[], ["aw-1", "aw-2"]])
+def test_unknown_containers_are_removed_on_an_operator_s_word(
+    migrated: Cli, database: Database, unknown: list[str], chosen: list[str]
+) -> None:
+    expected = chosen or unknown
+    foreseen = migrated("nodes", "remove-unknown", "a", *chosen)
+    assert "--yes" in foreseen.err
+    assert [line[0] for line in rows(foreseen)] == expected
+    assert approved(database) == []
+    assert f"removes {len(expected)} unknown" in migrated("nodes", "remove-unknown", "a", *chosen, "--yes").out
+    assert approved(database) == expected
+
+
+@pytest.mark.usefixtures("unknown")
+def test_container_that_is_not_unknown_there_is_not_removed(migrated: Cli, database: Database) -> None:
+    assert_complains(migrated("nodes", "remove-unknown", "a", "aw-1", "aw-b", "--yes"), "unknown container", "aw-b")
+    assert approved(database) == []
+
+
+def approved(database: Database) -> list[str]:
+    with database.reading() as session:
+        return [row.name for row in quarantine.find(session) if row.approved_at is not None]
 
 
 @pytest.fixture

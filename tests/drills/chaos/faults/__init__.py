@@ -17,7 +17,7 @@ from tests.drills.chaos.faults.containers import (
     ContainerStarted,
     ContainerStopped,
     ContainerUnpaused,
-    StrangerCreated,
+    LeftoverCreated,
 )
 from tests.drills.chaos.faults.engines import (
     DiskFull,
@@ -80,7 +80,7 @@ CONTAINERS: tuple[type[Fault], ...] = (
     ContainerPaused,
     ContainerUnpaused,
     ContainerRemoved,
-    StrangerCreated,
+    LeftoverCreated,
 )
 
 __all__ = ["CONTAINERS", "PARTS", "Fault", "Missed"]

@@ -3,10 +3,15 @@
 import random
 from typing import ClassVar
 
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import select
+
+from shared.models import Sandbox
+from shared.states import Status
 from tests.drills.chaos.faults.engines import OfEngine
 from tests.drills.chaos.faults.fault import Fault, Missed
 from tests.drills.chaos.site import INSTALLATION, NODES
-from tests.drills.engine_listing import INSTALLATION_LABEL, NAME_PREFIX, list_containers
+from tests.drills.engine_listing import INSTALLATION_LABEL, NAME_PREFIX, SANDBOX_LABEL, list_containers, sandbox_name
 from tests.services.engine import TINY_IMAGE
 
 
@@ -84,15 +89,26 @@ class ContainerRemoved(OfContainer):
     states = ("created", "running", "paused", "exited")
 
 
-class StrangerCreated(OfEngine):
-    """A container under our label that no row owns."""
+class LeftoverCreated(OfEngine):
+    """A container of a sandbox that is deleted, as an engine makes one late that a dead worker has asked for."""
 
     seconds = (0.0, 0.0)
 
     def inflict(self) -> None:
-        label = f"{INSTALLATION_LABEL}={INSTALLATION}"
-        name = f"{NAME_PREFIX}stranger{id(self)}"
+        name = sandbox_name(self._find_deleted())
+        labels = {INSTALLATION_LABEL: INSTALLATION, SANDBOX_LABEL: name.removeprefix(NAME_PREFIX)}
+        flags = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
         try:
-            self.site.engines[self.subject].docker("create", "--name", name, "--label", label, TINY_IMAGE)
+            self.site.engines[self.subject].docker("create", "--name", name, *flags, TINY_IMAGE)
         except AssertionError as error:
             raise Missed(str(error)) from error
+
+    def _find_deleted(self) -> str:
+        try:
+            with self.site.service.database.reading() as session:
+                found = session.exec(select(Sandbox.id).where(Sandbox.status == Status.DELETED).limit(1)).first()
+        except SQLAlchemyError as error:
+            raise Missed(type(error).__name__) from error
+        if found is None:
+            raise Missed("no sandbox is deleted yet")
+        return found

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from shared.ids import new_id
+from shared.states import Status
 from tests.drills.engine_listing import INSTALLATION_LABEL, NAME_PREFIX, SANDBOX_LABEL, sandbox_name
 from tests.drills.faults.operation import Operation, routine
-from tests.drills.faults.operations.sandbox import fragile
+from tests.drills.faults.operations.sandbox import fragile, running
 from tests.drills.faults.runner import Runner
 from tests.services.engine import TINY_IMAGE
 
@@ -16,9 +16,17 @@ def _kill_container(runner: Runner, sandbox_id: str) -> None:
     runner.engine.docker("kill", sandbox_name(sandbox_id))
 
 
+def _deleted(runner: Runner) -> str:
+    """A sandbox that is deleted."""
+    sandbox_id = running(runner)
+    runner.client.delete(sandbox_id)
+    runner.await_status(sandbox_id, Status.DELETED)
+    return sandbox_id
+
+
 def leave_container(runner: Runner, sandbox_id: str) -> None:
-    """A container and a volume that no row owns."""
-    name = sandbox_name(sandbox_id or new_id())
+    """A container and a volume of a sandbox that owns none any more."""
+    name = sandbox_name(sandbox_id)
     labels = {INSTALLATION_LABEL: runner.service.installation, SANDBOX_LABEL: name.removeprefix(NAME_PREFIX)}
     flags = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
     runner.engine.docker("volume", "create", *flags, name)
@@ -27,6 +35,6 @@ def leave_container(runner: Runner, sandbox_id: str) -> None:
 
 OPERATIONS: Mapping[str, Operation] = {
     "resync-of-a-stopped-container": routine("resync", prepare=fragile, act=_kill_container, owns=LOOKS),
-    "resync-of-an-orphan": routine("resync", act=leave_container),
+    "resync-of-an-orphan": routine("resync", prepare=_deleted, act=leave_container),
     "events": routine("events", prepare=fragile, act=_kill_container, owns=LOOKS),
 }
