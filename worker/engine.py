@@ -29,6 +29,8 @@ from worker.own_doings import OwnDoings
 
 INSTALLATION_LABEL = "agent-workspace.installation"
 SANDBOX_LABEL = "agent-workspace.sandbox"
+# Whose container it is. The other labels say what was so when it was made: a member of the warm pool had no owner.
+IDENTIFYING_LABELS = (INSTALLATION_LABEL, SANDBOX_LABEL)
 # The sandbox's files: everything below it outlives the container.
 WORKSPACE = "/workspace"
 
@@ -251,7 +253,7 @@ class DockerEngine:
         found = self.observe(request.name)
         if found.state == ContainerState.ABSENT:
             raise EngineUnavailable("the container is still being made, for a request whose answer was lost")
-        if all(found.labels.get(key) == value for key, value in request.labels.items()):
+        if all(found.labels.get(key) == request.labels.get(key) for key in IDENTIFYING_LABELS):
             return
         self.discard(request.name)
         self._create(request, seconds)

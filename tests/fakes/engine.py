@@ -25,7 +25,7 @@ from worker.containers import (
     Listed,
     Observed,
 )
-from worker.engine import INSTALLATION_LABEL
+from worker.engine import IDENTIFYING_LABELS, INSTALLATION_LABEL
 
 IMAGE = "agent-workspace/sandbox:test"
 # An address that no machine has (RFC 5737): no port can be published there.
@@ -130,7 +130,8 @@ class FakeEngine:
             if request.image not in self.images:
                 raise ImageMissing(f"No such image: {request.image}")
             found = self.containers.get(request.name)
-            if found is not None and request.labels.items() <= found.request.labels.items():
+            labels = found.request.labels if found is not None else {}
+            if found is not None and all(labels.get(key) == request.labels.get(key) for key in IDENTIFYING_LABELS):
                 return
             self._destroy(request.name)
             self.servers.setdefault(request.name, FakeAgentServer())

@@ -219,6 +219,13 @@ def test_foreign_container_of_that_name_is_replaced(engine: Engine, request_: Co
     assert (found.state, found.labels[SANDBOX_LABEL]) == (CREATED, request_.labels[SANDBOX_LABEL])
 
 
+def test_container_that_had_no_owner_yet_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
+    owner = "agent-workspace.owner"
+    name = started(engine, replace(request_, labels=request_.labels | {owner: ""}))
+    engine.create(replace(request_, labels=request_.labels | {owner: "alice"}))
+    assert state(engine, name) == RUNNING
+
+
 def test_container_with_more_labels_than_ours_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
     name = started(engine, replace(request_, labels=request_.labels | {"agent-workspace.more": "1"}))
     engine.create(request_)
