@@ -59,6 +59,13 @@ def test_reader_cannot_write(database: Database, user: Person) -> None:
     assert names(database) == [user.name]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_commit_waits_until_the_disk_has_it(database: Database) -> None:
+    with database.transaction() as session:
+        assert session.execute(text("PRAGMA synchronous")).scalar() == 2  # FULL
+        assert session.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+
+
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_connection_that_died_while_nobody_used_it_is_not_noticed(
     database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
