@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -32,11 +33,15 @@ async def stream_start(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, reques
     """
     wished = await run_in_threadpool(partial(start, here, me, wishes, once, request))
     wishes.hurry_now(*wished.jobs)
-    return StreamingResponse(_follow(here, wished), media_type="application/json")
+    return StreamingResponse(_follow(here, wished, _read(wished.answer)), media_type="application/json")
 
 
-async def _follow(here: Context, wished: Wished[StartTaskInfo]) -> AsyncIterator[str]:
-    shown = StartTaskInfo.model_validate(wished.answer)
+def _read(answer: StartTaskInfo | Response) -> StartTaskInfo:
+    """The task as it was accepted; what is kept under an `Idempotency-Key` comes as it went out."""
+    return StartTaskInfo.model_validate_json(bytes(answer.body)) if isinstance(answer, Response) else answer
+
+
+async def _follow(here: Context, wished: Wished[Any], shown: StartTaskInfo) -> AsyncIterator[str]:
     yield "[\n" + shown.model_dump_json()
     ends = asyncio.get_running_loop().time() + MOST_SECONDS
     while not Stage(shown.status).is_final and not here.lookout.is_closed and asyncio.get_running_loop().time() < ends:

@@ -65,6 +65,18 @@ def test_a_start_is_followed_to_its_end(
     assert publisher.jobs
 
 
+def test_request_that_is_repeated_under_its_key_follows_the_same_start(
+    client: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_streams, "MOST_SECONDS", 0.1)
+    headers = user.headers | {"Idempotency-Key": "once"}
+    first = client.post(PATH, json={"title": "A title"}, headers=headers).json()
+    move(database, Stage.READY)
+    again = client.post(PATH, json={"title": "A title"}, headers=headers).json()
+    assert [task["status"] for task in again] == ["WORKING", "READY"]
+    assert {task["id"] for task in again} == {task["id"] for task in first}
+
+
 def test_stream_ends_when_the_process_stops(
     client: TestClient, database: Database, user: Person, here: Context
 ) -> None:
