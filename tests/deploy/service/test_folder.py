@@ -1,0 +1,92 @@
+"""A start beside a service that runs in the same folder, and a start that is interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.service.errors import ServiceError
+from deploy.service.folder import hold_folder
+from shared.settings import Settings
+from tests.services.directories import REPOSITORY
+from tests.waiting import eventually
+
+SLOW_IMPORT = 'import time\nprint("importing", flush=True)\ntime.sleep(600)\n'
+SLOW_STEP = """\
+from deploy.service import __main__, start
+start.main = lambda _: start._run("sh", "-c", "echo $$; sleep 600 & echo $!; wait")
+__main__.run([])
+"""
+
+
+def files_in(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_second_start_says_what_runs_and_changes_nothing(folder: Path) -> None:
+    (folder / "Procfile").write_text((REPOSITORY / "Procfile").read_text())
+    var = folder / "var"
+    with hold_folder(Settings(var_dir=var, port=3456)):
+        before = files_in(var)
+        done = subprocess.run(
+            [sys.executable, "-m", "deploy.service"],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY), "AW_VAR_DIR": str(var), "AW_PORT": "4567"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert files_in(var) == before
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "runs already" in done.stderr
+    assert f"http://127.0.0.1:3456, process {os.getpid()}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_folder_is_free_again_once_the_service_has_ended(tmp_path: Path) -> None:
+    settings = Settings(var_dir=tmp_path / "var")
+    for _ in range(2):
+        with hold_folder(settings), pytest.raises(ServiceError, match="runs already"), hold_folder(settings):
+            pass
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "var", tmp_path / "var" / "run")] == [0o700] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_start_that_is_interrupted_while_it_loads_its_code_has_no_traceback(
+    folder: Path, number: signal.Signals
+) -> None:
+    (folder / "shared").mkdir()
+    (folder / "shared" / "__init__.py").touch()
+    (folder / "shared" / "settings.py").write_text(SLOW_IMPORT)
+    process, log = start(folder, "-m", "deploy.service")
+    eventually(lambda: "importing" in log.read_text())
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    assert log.read_text() == "importing\n"
+
+
+def test_a_start_that_is_interrupted_in_a_step_takes_the_step_along(folder: Path) -> None:
+    process, log = start(folder, "-c", SLOW_STEP, PYTHONPATH=str(REPOSITORY))
+    eventually(lambda: len(log.read_text().split()) == 2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 128 + signal.SIGINT
+    first, second = log.read_text().split()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (first, second)))
+
+
+def start(folder: Path, *arguments: str, **environment: str) -> tuple[subprocess.Popen[bytes], Path]:
+    log = folder / "log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    return process, log
