@@ -6,7 +6,6 @@ from functools import cached_property, partial
 from typing import Annotated
 
 from fastapi import BackgroundTasks, Depends, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
 from api.agent_servers import AgentServers
@@ -15,6 +14,7 @@ from api.callers import Callers
 from api.git.client import GitClient
 from api.key_uses import KeyUses
 from api.lookout import Lookout
+from api.publishing import Publishing
 from api.streams import Streams
 from shared.broker import Publisher
 from shared.clock import after
@@ -47,6 +47,11 @@ class Context:
         """Who asks with a browser's cookie."""
         find = partial(web_sessions.authenticate, self.database, self.vault)
         return Callers(find, "signed out: sign in at /login")
+
+    @cached_property
+    def publishing(self) -> Publishing:
+        """Who sends jobs without holding up requests."""
+        return Publishing(self.publisher)
 
     @cached_property
     def key_uses(self) -> KeyUses:
@@ -100,11 +105,11 @@ class Wishes:
 
     def hurry(self, *jobs: Job) -> None:
         """Publish these jobs once the answer is out; call it after the commit."""
-        self._tasks.add_task(self._here.publisher.publish, *jobs)
+        self._tasks.add_task(self._here.publishing.publish, *jobs)
 
     def hurry_now(self, *jobs: Job) -> None:
         """Begin to publish these jobs before the answer, which is to wait for them, but not for the broker."""
-        publishing = asyncio.ensure_future(run_in_threadpool(self._here.publisher.publish, *jobs))
+        publishing = asyncio.ensure_future(self._here.publishing.publish(*jobs))
         self._tasks.add_task(asyncio.wait, {publishing})
 
 

@@ -102,7 +102,7 @@ class Waker:
         sandbox, jobs = await run_in_threadpool(self._commit_wish, seen)
         if jobs:
             log.info("waking", sandbox=sandbox.id, generation=sandbox.generation)
-            publishing = asyncio.create_task(run_in_threadpool(self._here.publisher.publish, *jobs))
+            publishing = asyncio.create_task(self._here.publishing.publish(*jobs))
             self._publishing.add(publishing)
             publishing.add_done_callback(self._publishing.discard)
         return sandbox.generation
