@@ -111,6 +111,20 @@ def test_the_spec_of_the_settings_is_found_while_it_is_there(
     assert (other.spec_id if other else None) == (SPEC_ID if is_postgresql(database) else None)
 
 
+@pytest.mark.parametrize("named", ["registry/bücher:1", 'a"b', "a\\b"])
+def test_a_spec_of_the_settings_with_an_odd_name_is_not_mistaken_for_the_default(
+    database: Database, owner: Person, add: Callable[..., str], named: str
+) -> None:
+    add()
+    make_spec(database, named, warm_target=1, warm_most=1, position=7)
+    preferred = add(spec_id=named)
+    with database.transaction() as session:
+        user_settings.change(session, VAULT, owner.id, {"default_sandbox_spec_id": named})
+    assert claim(database, owner, spec_id=None) is None  # the slow way reads it
+    found = claim(database, owner, spec_id=named)
+    assert (found.id if found else None) == (preferred if is_postgresql(database) else None)
+
+
 @pytest.mark.parametrize(
     "columns",
     [
