@@ -38,7 +38,7 @@ COMMAND_GRACE_SECONDS = 15.0
 RUNNING_A_PAGE = 10
 MAX_RUNNING_PAGES = 10
 # One message may hold images: a page has one, and the max size is that of a message that the API takes, and some more.
-MAX_MESSAGES = 100
+MAX_MESSAGES = 1000
 MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 LONGEST_DETAIL = 2000
 
@@ -183,7 +183,7 @@ class AgentServer:
         self._call("take a message", "POST", f"/conversations/{conversation_id}/events", json=message)
 
     def list_messages(self, conversation_id: str) -> Iterator[Message]:
-        """The newest messages of users, up to a hundred, newest first; each is asked for when it is wanted."""
+        """The newest messages of users, up to a thousand, newest first; each is asked for when it is wanted."""
         path = f"/conversations/{conversation_id}/events/search"
         params = {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": 1}
         pages = self._pages(MessagePage, "list messages", path, params, MAX_MESSAGES, max_bytes=MAX_MESSAGE_BYTES)

@@ -13,9 +13,8 @@ import structlog
 from shared.models import Conversation, PendingMessage
 from shared.store import pending_messages
 from worker.agent_server import AgentServer
-from worker.agent_server_errors import AgentServerRefused, WrongServer
+from worker.agent_server_errors import AgentServerRefused
 from worker.parts import Parts
-from worker.turns import TryAgain
 
 log = structlog.get_logger()
 
@@ -27,17 +26,14 @@ def deliver(parts: Parts, conversation: Conversation, server: AgentServer) -> No
     """Deliver all that waits, or let the agent go on, under the lease that the caller holds.
 
     Raises:
-        TryAgain: something else answers where the agent server did.
         AgentServerUnreachable: nothing answers there, or not now.
+        WrongServer: something else answers there.
         LeaseLost: another worker delivers by now.
     """
-    try:
-        if _find_next(parts, conversation) is None:
-            _go_on(conversation, server)  # with a message it does so by itself
-        while (message := _find_next(parts, conversation)) is not None:
-            _deliver(parts, conversation, server, message)
-    except WrongServer as error:
-        raise TryAgain(str(error)) from None
+    if _find_next(parts, conversation) is None:
+        _go_on(conversation, server)  # with a message it does so by itself
+    while (message := _find_next(parts, conversation)) is not None:
+        _deliver(parts, conversation, server, message)
     with parts.database.transaction() as session:
         pending_messages.rest(session, conversation)
 

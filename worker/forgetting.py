@@ -6,7 +6,7 @@ from shared.clock import after
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from shared.store import conversations, deletions, start_tasks
-from worker.agent_server_errors import AgentServerRefused, WrongServer
+from worker.agent_server_errors import AgentServerRefused
 from worker.parts import Parts
 from worker.turns import TryAgain
 
@@ -17,8 +17,9 @@ def forget(parts: Parts, conversation: Conversation) -> None:
     """Bring the deletion of a conversation as far as it goes now: what is left is done when its sandbox runs.
 
     Raises:
-        TryAgain: something else answers where its agent server did, or it may know the conversation only later.
+        TryAgain: its agent server may know the conversation only later.
         AgentServerUnreachable: nothing answers there.
+        WrongServer: something else answers there.
     """
     _remove_events(parts, conversation)
     _delete_children(parts, conversation)
@@ -59,8 +60,6 @@ def _is_forgotten(parts: Parts, conversation: Conversation) -> bool:
         return False
     try:
         known = server.delete_conversation(conversation.id)
-    except WrongServer as error:
-        raise TryAgain(str(error)) from None
     except AgentServerRefused as error:  # it would refuse again
         log.warning("not_forgotten", conversation=conversation.id, status=error.status)
         return True

@@ -1,5 +1,6 @@
 """What no webhook does for a conversation: its messages, its title, its model's silence, its budget, its end."""
 
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -11,6 +12,7 @@ from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from shared.store import conversations, pending_messages
 from worker.agent_server import AgentServer
+from worker.agent_server_errors import AgentServerRefused
 from worker.deliveries import deliver
 from worker.forgetting import forget
 from worker.model_silence import look_for_silence
@@ -22,7 +24,8 @@ log = structlog.get_logger()
 # The title is made by a model call beside the agent's own: it may come late, or never.
 TITLE_SECONDS = 2.0
 BUSY_SECONDS = 2.0
-MOST_TITLE_TRIES = 30
+# Since the conversation changed last: a change has it asked for anew.
+TITLE_PATIENCE = timedelta(seconds=60)
 LONGEST_TITLE = 500
 
 
@@ -52,10 +55,13 @@ def _refresh(parts: Parts, conversation: Conversation) -> None:
         return
     if conversation.awaits_sandbox:
         deliver(parts, conversation, server)
-    _hold_to_budget(server, conversation)
     seconds = look_for_silence(parts, conversation)
-    if not conversation.title_settled:
-        _settle_title(parts, server, conversation)
+    try:
+        _hold_to_budget(server, conversation)
+        if not conversation.title_settled:
+            _settle_title(parts, server, conversation)
+    except AgentServerRefused as error:  # it would refuse again; the next webhook asks once more
+        log.warning("not_refreshed", conversation=conversation.id, status=error.status)
     if seconds is not None:
         raise TryAgain("its model may answer yet", seconds=seconds, counts=False)
 
@@ -85,8 +91,8 @@ def _settle_title(parts: Parts, server: AgentServer, conversation: Conversation)
     title = clean_text(known.get("title"), LONGEST_TITLE) if known else None
     if title:
         _write_title(parts, conversation, title)
-    elif known is not None and conversation.attempt < MOST_TITLE_TRIES:
-        raise TryAgain("no title yet", seconds=TITLE_SECONDS)
+    elif known is not None and now() < conversation.updated_at + TITLE_PATIENCE:
+        raise TryAgain("no title yet", seconds=TITLE_SECONDS, counts=False)
 
 
 def _write_title(parts: Parts, conversation: Conversation, title: str) -> None:

@@ -15,7 +15,7 @@ from shared.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leases import Row
 from shared.models import Sandbox
-from worker.agent_server_errors import AgentServerUnreachable
+from worker.agent_server_errors import AgentServerUnreachable, WrongServer
 from worker.containers import EngineUnavailable
 from worker.parts import Parts
 
@@ -106,7 +106,7 @@ def _work(
     except TryAgain as again:
         log.info("try_again", row=row.id, attempt=row.attempt, why=str(again))
         return again
-    except (EngineUnavailable, AgentServerUnreachable) as error:
+    except (EngineUnavailable, AgentServerUnreachable, WrongServer) as error:
         log.warning("unavailable", row=row.id, error=str(error))
         return TryAgain(str(error), seconds=UNAVAILABLE_SECONDS, counts=False)
     except UNAVAILABLE as error:

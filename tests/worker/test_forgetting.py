@@ -1,6 +1,7 @@
 """Deleted conversations: their agent servers forget them, now or when they run again; nothing is left of them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -9,10 +10,10 @@ from sqlmodel import select
 from shared.clock import after, now
 from shared.jobs import RefreshConversation
 from shared.models import Conversation, Event, Sandbox
-from shared.states import Desired, Reason, Status
+from shared.states import Desired, Reason, Stage, Status
 from shared.store import deletions
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_event
+from tests.factories import NODE_ID, Person, make_conversation, make_event, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import (
@@ -136,6 +137,23 @@ class TestRunningSandbox:
         server.refuse = {}
         refresh_conversation(parts, conversation.id)
         assert_forgotten(parts, conversation, server)
+
+    def test_late_create_is_waited_for_after_another_server_has_answered(
+        self, parts: Parts, user: Person, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer
+    ) -> None:
+        patient = parts.settings.model_copy(update={"first_message_seconds": 0.01})
+        parts = replace(parts, settings=patient)
+        server.conversations.clear()
+        delete(parts, user, conversation)
+        make_start_task(parts.database, user, sandbox, conversation_id=conversation.id, stage=Stage.ERROR)
+        server.refuse = {"delete_conversation": httpx.Response(401)}
+        refresh_conversation(parts, conversation.id)
+        server.refuse = {}
+        refresh_conversation(parts, conversation.id)
+        assert row(parts, Conversation, conversation.id).due_at is not None
+        refresh_conversation(parts, conversation.id)
+        with parts.database.reading() as session:  # with what was kept of it for that
+            assert session.get(Conversation, conversation.id) is None
 
     def test_events_are_removed_however_many(
         self,

@@ -20,7 +20,7 @@ from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
 from worker.converge import converge
 from worker.parts import MAX_REFRESHES, Parts
-from worker.refresh import LONGEST_TITLE, MOST_TITLE_TRIES, refresh_conversation
+from worker.refresh import LONGEST_TITLE, TITLE_PATIENCE, refresh_conversation
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ class TestTitle:
         self, parts: Parts, conversation: Conversation, talk: FakeConversation
     ) -> None:
         found = refreshed(parts, conversation)
-        assert (found.title, found.title_settled, found.attempt) == ("For now", False, 1)
+        assert (found.title, found.title_settled, found.attempt) == ("For now", False, 0)
         assert found.due_at
         assert found.due_at > found.updated_at
         talk.title = "A better one"
@@ -66,10 +66,21 @@ class TestTitle:
     def test_title_that_never_comes_is_given_up(
         self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
-        change(parts, Conversation, conversation.id, attempt=MOST_TITLE_TRIES - 1)
         assert refreshed(parts, conversation).due_at is not None
+        change(parts, Conversation, conversation.id, updated_at=now() - TITLE_PATIENCE)
         assert_at_rest(refreshed(parts, conversation))
         assert server.calls == ["get_conversation"] * 2
+
+    def test_title_that_comes_late_takes_no_try_from_a_failure(
+        self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        for _ in range(parts.settings.most_attempts):
+            assert refreshed(parts, conversation).due_at is not None
+        server.refuse = {"get_conversation": httpx.Response(401)}
+        assert refreshed(parts, conversation).due_at is not None
+        server.refuse = {}
+        talk.title = "A better one"
+        assert refreshed(parts, conversation).title == "A better one"
 
     def test_title_of_a_person_is_not_asked_for(
         self, parts: Parts, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
@@ -137,6 +148,26 @@ class TestBudget:
         assert_at_rest(refreshed(parts, conversation))
         assert server.calls == (["interrupt"] if interrupted else [])
         assert (talk.execution_status == "paused") is interrupted
+
+    @pytest.mark.parametrize(("status", "asked_again"), [(401, True), (400, False), (409, False)])
+    @pytest.mark.parametrize("call", ["interrupt", "get_conversation"])
+    def test_a_server_that_refuses_is_no_defect_of_ours(
+        self,
+        parts: Parts,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        caplog: pytest.LogCaptureFixture,
+        call: str,
+        status: int,
+        asked_again: bool,
+    ) -> None:
+        over = {"max_budget": 1.0, "metrics": {"accumulated_cost": 2.0}, "execution_status": "running"}
+        change(parts, Conversation, conversation.id, **(over if call == "interrupt" else {"title": "For now"}))
+        server.refuse = {call: httpx.Response(status, json={"detail": "no"})}
+        found = refreshed(parts, conversation)
+        assert ((found.due_at is not None), found.attempt) == (asked_again, 0)
+        assert "turn_failed" not in caplog.text
 
 
 @pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
