@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.errors import IdleInTransactionSessionTimeout
 from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
-from sqlalchemy.exc import DisconnectionError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import ORMExecuteState
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from sqlmodel import Session
 
 from shared import changes, failpoints, instruments
@@ -131,7 +131,8 @@ class Database:
     def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Rows:
         """The rows of one kept SELECT by itself: the quick way for what is asked very often.
 
-        A connection that was lost meanwhile is noticed by using it, and then another one is asked.
+        A connection that was lost meanwhile is noticed by using it, and then another one is asked; no other error is a
+        reason to ask again.
 
         Args:
             plan_anew: PostgreSQL is to look at the values first. It takes half a millisecond, where the best way for
@@ -156,6 +157,14 @@ class Database:
     def _slot(self) -> AbstractContextManager[None]:
         return self._slots.slot(QUEUE_SECONDS) if self._slots else nullcontext()
 
+    def _error_of(self, error: Exception, text: str, connection: PoolProxiedConnection) -> Any:
+        """The driver's error as it is if the connection is lost, and else as SQLAlchemy has it."""
+        dialect = self._readers.dialect
+        kind: Any = dialect.loaded_dbapi.Error
+        if not isinstance(error, kind) or dialect.is_disconnect(error, connection.dbapi_connection, None):
+            return error
+        return DBAPIError.instance(text, None, error, kind, hide_parameters=True, dialect=dialect)
+
     def _tell(self, session: Session, changed: Collection[Change]) -> None:
         instruments.count_starts(session)
         self.tell(*changed)
@@ -166,9 +175,10 @@ class Database:
             cursor = connection.cursor()
             cursor.execute(text, parameters, **options)
             return cursor.fetchall()
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            raised = self._error_of(error, text, connection)
             connection.invalidate()
-            raise
+            raise raised from None
         finally:
             connection.close()
 

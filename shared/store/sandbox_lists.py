@@ -23,7 +23,7 @@ SHOWN = (
         "reason",
         "detail",
     ),
-    *("detail", "pause_kind", "updated_at", "last_active_at", "expires_at", "deadline_at", "deadline_does", *FIELDS),
+    *("pause_kind", "updated_at", "last_active_at", "expires_at", "deadline_at", "deadline_does", *FIELDS),
 )
 
 

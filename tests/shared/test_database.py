@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from psycopg.pq import TransactionStatus
 from sqlalchemy import bindparam, delete, event, func, text, update
-from sqlalchemy.exc import OperationalError, StatementError
+from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 from sqlalchemy.pool import Pool
 from sqlmodel import Session, col, select
 
@@ -235,6 +235,14 @@ def test_a_fetch_asks_again_when_its_connection_was_cut(postgres_stores: Postgre
         assert list(database.fetch(one, {})) == [(0,)]
         database.close()
         operator.close()
+
+
+def test_a_fetch_that_fails_is_not_repeated(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database.engine, "connect", None)
+    for _ in range(2):
+        with pytest.raises(DBAPIError, match="no_such") as failed:
+            database.fetch(select(func.no_such(bindparam("value"))), {"value": "s3cr3t"})
+        assert "s3cr3t" not in str(failed.value)
 
 
 def test_a_fetch_of_a_store_that_is_gone_fails_as_every_read_does(tmp_path: Path) -> None:
