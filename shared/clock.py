@@ -1,4 +1,4 @@
-"""The one place that asks for the time: the database's, wherever it is known (decision 60).
+"""The one place that asks for the time: the database's, wherever it is known (decision 46).
 
 Machines disagree about the time, and rows are written by one of them and judged by another. So each process reads the
 database's clock now and then (`shared.database_clock`). While this machine's clock agrees with that reading, it is

@@ -287,7 +287,7 @@ def _call_idleness_unavailability(context: ExceptionContext) -> None:
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # we begin transactions ourselves, below
-    # FULL: with less, the machine's death takes back commits that were acknowledged (decision 61).
+    # FULL: with less, the machine's death takes back commits that were acknowledged (decision 47).
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -1,4 +1,4 @@
-"""Containers and volumes that the store has never heard of: kept for a while, and never many removed (decision 61)."""
+"""Containers and volumes that the store has never heard of: kept for a while, and never many removed (decision 47)."""
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta

@@ -20,6 +20,7 @@ from tests.rows import all_rows
 from tests.worker.scenes import another, change, row, running, start
 from worker.__main__ import await_right_clock, make_routines
 from worker.converge import converge
+from worker.health import open_watch
 from worker.node import beat
 from worker.parts import Parts
 from worker.routines import unless_clock_is_wrong
@@ -71,7 +72,7 @@ def test_no_routine_touches_store_or_engine(parts: Parts, user: Person, engine: 
     before = all_rows(parts.database)
     follow_database(parts.database)
     with time_machine.travel(after(seconds)):
-        for routine in make_routines(parts):
+        for routine in make_routines(parts, open_watch(parts)):
             routine._function()
     assert all_rows(parts.database) == before
     assert engine.calls == []
