@@ -65,9 +65,13 @@ class Settlement:
         self._clear_up(observed)
 
     def explain(self, reason: Reason, words: str) -> None:
-        """Say why the desired state isn't reached yet; the status stays what it is."""
+        """Say why the desired state isn't reached yet; the status stays what it is.
+
+        That its node is lost stays said: it is what lets another node take over.
+        """
         row = self._sandbox
-        if row.generation == row.observed_generation or (row.reason, row.detail) == (reason, words):
+        is_said = row.reason == Reason.NODE_LOST or (row.reason, row.detail) == (reason, words)
+        if is_said or row.generation == row.observed_generation:
             return
         kind = PauseKind(row.pause_kind) if row.pause_kind else None
         fact = Fact(Status(row.status), reason, words, pause_kind=kind, exposed_urls=row.exposed_urls)

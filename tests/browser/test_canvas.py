@@ -116,8 +116,17 @@ def see_changes(page: Page) -> None:
     expect(editor).to_contain_text("two", timeout=SOON)
     take_picture(page, "06-changes")
     page.locator(of("conversation-tab-files")).first.click()
-    expect(page.locator(of("file-tree-file-notes.txt"))).to_be_visible(timeout=SOON)
+    # A list that the page has read before the agent wrote the file is shown until somebody refreshes it.
+    eventually(lambda: is_listed(page, "notes.txt"), deadline_seconds=90, interval_seconds=1)
     take_picture(page, "07-files")
+
+
+def is_listed(page: Page, name: str) -> bool:
+    """Whether the panel lists the file; if not, it is refreshed."""
+    if page.locator(of(f"file-tree-file-{name}")).is_visible():
+        return True
+    page.get_by_role("button", name="Refresh files").click()
+    return False
 
 
 def download(page: Page, directory: Path, conversation_id: str) -> None:

@@ -159,7 +159,7 @@ class FakeEngine:
                 return
             if found.request.address == NO_ADDRESS:
                 found.exit_code = 128
-                raise EngineRefused("cannot assign requested address")
+                raise EngineFailing("status 500: cannot assign requested address")
             found.ports = dict.fromkeys(found.request.ports, next(self._ports))
             found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
             found.log.append("the last line")

@@ -13,7 +13,7 @@ from tests.fakes.engine import NO_ADDRESS, FakeEngine
 from tests.fixtures.containers import CONFIG, started, state
 from tests.services.engine import TINY_IMAGE, docker_engine
 from tests.waiting import eventually
-from worker.containers import ContainerRequest, ContainerState, Engine, EngineRefused, ImageMissing
+from worker.containers import ContainerRequest, ContainerState, Engine, EngineFailing, EngineRefused, ImageMissing
 from worker.engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.sandbox_container import CONFIG_PATH
 
@@ -159,10 +159,10 @@ def test_ports_are_published_while_it_runs(engine: Engine, request_: ContainerRe
     assert set(engine.observe(name).ports) == {8000}
 
 
-def test_port_that_can_not_be_published_is_refused(engine: Engine, request_: ContainerRequest) -> None:
+def test_port_that_can_not_be_published_is_a_failure_of_the_engine(engine: Engine, request_: ContainerRequest) -> None:
     unlucky = replace(request_, address=NO_ADDRESS)
     engine.create(unlucky)
-    with pytest.raises(EngineRefused, match="cannot assign requested address"):
+    with pytest.raises(EngineFailing, match="cannot assign requested address"):
         engine.start(unlucky.name)
     found = engine.observe(unlucky.name)
     assert (found.state, found.exit_code, found.ports) == (CREATED, 128, {})

@@ -1,6 +1,7 @@
 """A worker whose machine's clock is wrong loses nothing, expires nothing, takes no work, and says so."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,7 +147,8 @@ def test_worker_waits_for_the_right_time_before_it_begins(
         traveller.stop()
 
     monkeypatch.setattr("worker.__main__.keep_following", lambda _database: None)
-    monkeypatch.setattr("time.sleep", set_clock)
+    # Other threads sleep, too: theirs is another one.
+    monkeypatch.setattr("worker.__main__.time", SimpleNamespace(sleep=set_clock))
     traveller.start()
     await_right_clock(parts)
     assert waited == [parts.settings.heartbeat_seconds]

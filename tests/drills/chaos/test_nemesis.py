@@ -30,12 +30,13 @@ class Failed(Fault):
 
 
 def test_fault_that_failed_is_no_fault_and_is_healed() -> None:
+    healed = len(Failed.healed)
     nemesis, rng = Nemesis(SITE, 1, stretch=1.0), random.Random(1)
     nemesis._afflict(Struck(SITE, rng), rng)
     nemesis._afflict(Failed(SITE, rng), rng)
     assert dict(nemesis.landed) == {"struck": 1}
     assert [(fault.kind, fault.landed) for fault in nemesis.log] == [("struck", True), ("failed", False)]
-    assert Failed.healed == ["failed"]
+    assert Failed.healed[healed:] == ["failed"]
 
 
 def test_each_kind_comes_before_one_comes_again() -> None:

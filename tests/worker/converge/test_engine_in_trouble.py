@@ -7,11 +7,13 @@ import pytest
 import time_machine
 
 from shared.clock import now
-from shared.states import Desired, Status
+from shared.models import Sandbox
+from shared.states import Desired, Reason, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
 from tests.worker.converge.sandboxes import assert_settled, history, mark_due, once, row, running, start, wish
+from tests.worker.scenes import change
 from worker.containers import ContainerState
 from worker.converge import converge
 from worker.parts import Parts
@@ -116,6 +118,16 @@ def test_change_made_outside_is_not_taken_for_a_failure(
     mark_due(parts, sandbox_id)
     try_often(parts, sandbox_id)
     assert (row(parts, sandbox_id).status, row(parts, sandbox_id).reason) == (Status.RUNNING, None)
+
+
+def test_lost_node_stays_the_reason(parts: Parts, user: Person, engine: FakeEngine) -> None:
+    """It is what lets another node take over."""
+    sandbox_id = running(parts, user)
+    change(parts, Sandbox, sandbox_id, status=Status.ERROR, reason=Reason.NODE_LOST)
+    engine.down = True
+    wish(parts, sandbox_id, Desired.RUNNING)
+    converge(parts, sandbox_id)
+    assert (row(parts, sandbox_id).status, row(parts, sandbox_id).reason) == (Status.ERROR, "node_lost")
 
 
 def test_retries_come_after_longer_and_longer_pauses(parts: Parts, user: Person, engine: FakeEngine) -> None:
