@@ -25,7 +25,7 @@ demo: ## While `make run` runs: one conversation with a scripted model, live
 	@deploy/setup
 	@exec .venv/bin/python -m deploy.demo
 
-test: ## Run all tests, as continuous integration does: lint, unit tests, real parts, drills, chaos (13 minutes)
+test: ## Run all tests, as continuous integration does: lint, unit tests, real parts, drills, chaos (15 minutes)
 	@deploy/setup test
 	@exec .venv/bin/python -m tests.stages ci
 
