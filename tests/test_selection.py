@@ -24,8 +24,8 @@ def pytest_collection_finish(session):
 """
 # Files of this repository with tests of every kind, and a test of each.
 KNOWN = {
-    "tests/worker/test_engine.py::test_has_an_id[fake]": "unit",
-    "tests/worker/test_engine.py::test_has_an_id[docker]": "real",
+    "tests/worker/engine_contract/test_containers.py::test_has_an_id[fake]": "unit",
+    "tests/worker/engine_contract/test_containers.py::test_has_an_id[docker]": "real",
     "tests/worker/test_docker_engine.py::test_least_privilege": "real",
     "tests/worker/test_engine_pull.py::test_image_that_is_pulled_twice_is_there": "real",
     "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[fake]": "unit",

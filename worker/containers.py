@@ -59,6 +59,8 @@ class ContainerRequest:
     pids: int
     capabilities: list[str]
     runtime: str | None
+    # Whether the volume may hold files of its owner's: the sandbox was ready once.
+    has_files: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,13 @@ class Engine(Protocol):
 
     def list_volumes(self, installation: str) -> list[str]:
         """The names of every volume of this installation."""
+
+    def list_unlabelled_volumes(self) -> list[str]:
+        """The names of the volumes without any installation's label.
+
+        Docker makes one itself where the volume of a container that it is to create is gone: a request to create that
+        it carries out late, after the sandbox was removed, leaves such a volume behind.
+        """
 
     def follow(self, installation: str) -> Iterator[str]:
         """Subscribe now; the names of this installation's containers as they change from now on, until `close`.

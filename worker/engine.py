@@ -188,6 +188,13 @@ class DockerEngine:
             found = self._api(LIST_SECONDS).volumes(filters=wanted)
         return [item["Name"] for item in found.get("Volumes") or []]
 
+    def list_unlabelled_volumes(self) -> list[str]:
+        """Every volume without an installation's label."""
+        with _translated():
+            found = self._api(LIST_SECONDS).volumes()
+        volumes = found.get("Volumes") or []
+        return [item["Name"] for item in volumes if INSTALLATION_LABEL not in (item["Labels"] or {})]
+
     def follow(self, installation: str) -> Iterator[str]:
         """The names of containers as they change behind our back."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
@@ -236,6 +243,10 @@ class DockerEngine:
     def _create(self, request: ContainerRequest, seconds: int) -> None:
         api = self._api(seconds)
         with failpoints.around("engine.create_volume"):
+            volume = api.create_volume(request.name, labels=request.labels)
+        if INSTALLATION_LABEL not in (volume["Labels"] or {}) and not request.has_files:
+            # An engine keeps the labels of a volume that is there already, and this one has none.
+            self.remove(request.name)
             api.create_volume(request.name, labels=request.labels)
         with failpoints.around("engine.create_container"):
             api.create_container(

@@ -54,7 +54,7 @@ def _reap_leftovers(parts: Parts, engine_id: str) -> set[str]:
         left = nodes.leftovers(session, parts.settings.node)
     if left:
         found = {item.name for item in parts.engine.list_containers(parts.installation)}
-        found.update(parts.engine.list_volumes(parts.installation))
+        found.update(parts.engine.list_volumes(parts.installation), parts.engine.list_unlabelled_volumes())
         for name in found.intersection(map(container_name, left)):
             log.warning("reaping_leftover", container=name)
             parts.engine.remove(name)

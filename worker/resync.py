@@ -32,6 +32,7 @@ def resync(parts: Parts) -> None:
     """Compare once. The engine is listed first: a container's row is always older than the container."""
     listed = {item.name: item for item in parts.engine.list_containers(parts.installation)}
     volumes = set(parts.engine.list_volumes(parts.installation))
+    unlabelled = set(parts.engine.list_unlabelled_volumes())
     with parts.database.reading() as session:
         rows = sandboxes.on_node(session, parts.settings.node)
     for row in rows:
@@ -40,11 +41,12 @@ def resync(parts: Parts) -> None:
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(parts, row.id)
-        elif _differs(row, listed.get(name), has_volume=name in volumes):
+        elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
             look(parts, row.id)
     retire_outdated(parts, listed)
     owned = {container_name(row.id) for row in rows}
     _see_to_rest(parts, {name: listed.get(name) for name in {*listed, *volumes} - owned if _is_of_ours(name)})
+    _reap(parts, {name for name in unlabelled - owned if _is_of_ours(name)})
 
 
 def _is_attended_to(row: Standing) -> bool:
@@ -70,13 +72,18 @@ def _see_to_rest(parts: Parts, found: Mapping[str, Listed | None]) -> None:
 
     What another node's rows own is left alone: the worker of this engine may have been given another name.
     """
-    statuses = _read_statuses(parts, {name.removeprefix(NAME_PREFIX) for name in found})
+    explained = _reap(parts, found)
+    see_to_unknown(parts, {name: item for name, item in found.items() if name not in explained})
+
+
+def _reap(parts: Parts, names: Collection[str]) -> set[str]:
+    """Remove what has the names of deleted sandboxes; the names that the store knows."""
+    statuses = _read_statuses(parts, {name.removeprefix(NAME_PREFIX) for name in names})
     for sandbox_id, status in statuses.items():
         if status == Status.DELETED:
             log.warning("reaping", sandbox=sandbox_id)
             parts.engine.remove(container_name(sandbox_id))
-    explained = set(map(container_name, statuses))
-    see_to_unknown(parts, {name: item for name, item in found.items() if name not in explained})
+    return set(map(container_name, statuses))
 
 
 def _read_statuses(parts: Parts, ids: Collection[str]) -> dict[str, str]:

@@ -57,6 +57,7 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
         pids=spec.pids,
         capabilities=spec.capabilities,
         runtime=spec.runtime,
+        has_files=sandbox.ready_at is not None,
     )
 
 

@@ -1,4 +1,4 @@
-"""An engine in memory, with its containers' agent servers; `tests/worker/test_engine.py` holds it to the real one."""
+"""An engine in memory, with its agent servers; `tests/worker/engine_contract` holds it to the real one."""
 
 import copy
 import itertools
@@ -126,6 +126,9 @@ class FakeEngine:
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         self._enter("create", request.name)
         with self._lock:
+            if not (request.has_files or INSTALLATION_LABEL in self.volumes.get(request.name, request.labels)):
+                self._destroy(request.name)
+                del self.volumes[request.name]
             self.volumes.setdefault(request.name, request.labels)
             if request.image not in self.images:
                 raise ImageMissing(f"No such image: {request.image}")
@@ -216,6 +219,11 @@ class FakeEngine:
         with self._lock:
             return [name for name, labels in self.volumes.items() if labels.get(INSTALLATION_LABEL) == installation]
 
+    def list_unlabelled_volumes(self) -> list[str]:
+        self._enter("list_unlabelled_volumes", "")
+        with self._lock:
+            return [name for name, labels in self.volumes.items() if INSTALLATION_LABEL not in labels]
+
     def follow(self, installation: str) -> Iterator[str]:
         self._enter("follow", "")
         follower = Follower(self, installation)
@@ -231,7 +239,7 @@ class FakeEngine:
 
     def verbs(self, *, of: str = "") -> list[str]:
         """The changing calls so far, in order."""
-        quiet = ("observe", "read_id", "read_log", "list_containers", "list_volumes")
+        quiet = ("observe", "read_id", "read_log", "list_containers", "list_volumes", "list_unlabelled_volumes")
         return [verb for verb, name in self.calls if verb not in quiet and of in name]
 
     def agent_servers(self) -> httpx.Client:

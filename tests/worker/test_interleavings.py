@@ -59,7 +59,7 @@ LIVES_OF_MUTANTS = range(1000)
 INSTALLATION = "test-installation"
 ENGINE_VERBS = (
     *("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove"),
-    *("remove_volume", "list_containers", "list_volumes"),
+    *("remove_volume", "list_containers", "list_volumes", "list_unlabelled_volumes"),
 )
 VERBS = {
     Desired.RUNNING: Verb.RESUME,

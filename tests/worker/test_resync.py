@@ -132,6 +132,24 @@ class TestReaping:
         assert list(engine.containers) == [kept]
         assert list(engine.volumes) == [kept]
 
+    def test_unlabelled_volume_of_a_deleted_sandbox_is_removed(
+        self, parts: Parts, user: Person, engine: FakeEngine
+    ) -> None:
+        name = put(engine, quiet_row(parts, user, Status.DELETED), ContainerState.ABSENT)
+        engine.volumes[name] = {}
+        resync(parts)
+        assert engine.volumes == {}
+
+    def test_leaves_an_unlabelled_volume_that_no_row_explains_alone(
+        self, parts: Parts, user: Person, engine: FakeEngine
+    ) -> None:
+        # Another installation may share the engine.
+        name = container_name(stray(user).id)
+        engine.volumes[name] = {}
+        resync(parts)
+        assert list(engine.volumes) == [name]
+        assert all_rows(parts.database)["unknown_container"] == []
+
     def test_leaves_another_installation_alone(self, parts: Parts, user: Person, engine: FakeEngine) -> None:
         theirs = put(engine, stray(user), installation="another")
         resync(parts)

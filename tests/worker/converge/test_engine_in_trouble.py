@@ -29,7 +29,7 @@ STATES = [
     (Desired.DELETED, ["remove"], Status.DELETED),
     (Desired.DELETED, ["stop"], Status.DELETED),
 ]
-READS = ["observe", "list_containers", "list_volumes"]
+READS = ["observe", "list_containers", "list_volumes", "list_unlabelled_volumes"]
 
 
 def fail(engine: FakeEngine, verbs: Sequence[str]) -> None:

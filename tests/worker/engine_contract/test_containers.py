@@ -1,46 +1,21 @@
 """The engine's contract, on the real engine with the tiny image and on the fake that stands in for it elsewhere."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import groupby
 
 import pytest
 
-from shared.ids import new_id
-from tests.fakes.engine import NO_ADDRESS, FakeEngine
+from tests.fakes.engine import NO_ADDRESS
 from tests.fixtures.containers import CONFIG, started, state
-from tests.services.engine import TINY_IMAGE, docker_engine
+from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
 from worker.containers import ContainerRequest, ContainerState, Engine, EngineFailing, EngineRefused, ImageMissing
-from worker.engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine import SANDBOX_LABEL
 from worker.sandbox_container import CONFIG_PATH
 
 MISSING_IMAGE = "agent-workspace/no-such-image:1"
 CREATED, RUNNING, FROZEN = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.FROZEN
 EXITED, ABSENT = ContainerState.EXITED, ContainerState.ABSENT
-
-
-@pytest.fixture(params=["fake", "docker"])
-def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine]:
-    if request.param == "fake":
-        fake = FakeEngine()
-        fake.images = {TINY_IMAGE}
-        yield fake
-    else:
-        with docker_engine(installation) as engine:
-            yield engine
-
-
-@pytest.fixture
-def another(engine: Engine, installation: str) -> Iterator[Engine]:
-    """Another engine object, beside the same containers."""
-    if isinstance(engine, FakeEngine):
-        yield engine.connect()
-    else:
-        with docker_engine(installation) as another:
-            yield another
 
 
 def test_has_an_id(engine: Engine) -> None:
@@ -236,64 +211,3 @@ def test_lists_only_its_own_installation(engine: Engine, request_: ContainerRequ
     name = started(engine, request_)
     assert [(item.name, item.state) for item in engine.list_containers(installation)] == [(name, RUNNING)]
     assert engine.list_containers("another") == []
-
-
-class TestFollow:
-    def test_changes_are_told_in_their_order(
-        self, engine: Engine, another: Engine, request_: ContainerRequest, installation: str
-    ) -> None:
-        first, second = request_, replace(request_, name=f"aw-{new_id()}")
-        for request in (first, second):
-            started(another, request)
-            another.stop(request.name, 0)
-        with following(engine, installation) as told:
-            another.start(first.name)
-            another.start(second.name)
-            another.freeze(first.name)
-            another.stop(second.name, 0)
-            another.unfreeze(first.name)
-            another.remove(second.name)
-            # What happened in the second before may be told, too.
-            eventually(lambda: in_turn(told)[-6:] == [first.name, second.name] * 3)
-
-    def test_own_starts_and_freezes_are_not_told(
-        self, engine: Engine, another: Engine, request_: ContainerRequest, installation: str
-    ) -> None:
-        own, marker = request_, replace(request_, name=f"aw-{new_id()}")
-        with following(engine, installation) as told:
-            started(engine, own)
-            engine.freeze(own.name)
-            started(another, marker)
-            eventually(lambda: marker.name in told)
-            assert in_turn(told) == [marker.name]
-            engine.stop(own.name, 0)
-            eventually(lambda: in_turn(told) == [marker.name, own.name])
-
-    def test_other_installations_are_not_told(
-        self, engine: Engine, another: Engine, request_: ContainerRequest, installation: str
-    ) -> None:
-        labels = request_.labels | {INSTALLATION_LABEL: f"{installation}-neighbour"}
-        foreign = replace(request_, name=f"aw-{new_id()}", labels=labels)
-        with following(engine, installation) as told:
-            started(another, foreign)
-            another.remove(foreign.name)
-            started(another, request_)
-            eventually(lambda: in_turn(told) == [request_.name])
-
-
-@contextmanager
-def following(engine: Engine, installation: str) -> Iterator[list[str]]:
-    """What the engine tells from now on; it ends when the engine is closed."""
-    told: list[str] = []
-    changes = engine.follow(installation)
-    follower = threading.Thread(target=lambda: told.extend(changes))
-    follower.start()
-    yield told
-    engine.close()
-    follower.join(10)
-    assert not follower.is_alive()
-
-
-def in_turn(told: list[str]) -> list[str]:
-    """Each name once for each turn that it has: the engine may tell of one change twice."""
-    return [name for name, _ in groupby(told)]
