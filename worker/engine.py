@@ -242,12 +242,9 @@ class DockerEngine:
 
     def _create(self, request: ContainerRequest, seconds: int) -> None:
         api = self._api(seconds)
-        with failpoints.around("engine.create_volume"):
-            volume = api.create_volume(request.name, labels=request.labels)
-        if INSTALLATION_LABEL not in (volume["Labels"] or {}) and not request.has_files:
-            # An engine keeps the labels of a volume that is there already, and this one has none.
+        if not _create_volume(api, request) and not request.has_files:
             self.remove(request.name)
-            api.create_volume(request.name, labels=request.labels)
+            _create_volume(api, request)
         with failpoints.around("engine.create_container"):
             api.create_container(
                 request.image,
@@ -273,6 +270,13 @@ class DockerEngine:
     def _remove_volume(self, name: str) -> None:
         with _translated(), _already():
             self._api(ACT_SECONDS).remove_volume(name)
+
+
+def _create_volume(api: APIClient, request: ContainerRequest) -> bool:
+    """Create the volume; whether it has labels: one that is there already keeps those that it has, or none."""
+    with failpoints.around("engine.create_volume"):
+        volume = api.create_volume(request.name, labels=request.labels)
+    return INSTALLATION_LABEL in (volume["Labels"] or {})
 
 
 def _host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from shared.database import Database
 from shared.models import Sandbox
+from tests import effort
 from tests.factories import make_conversation
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
@@ -35,6 +36,8 @@ empty) head '200 OK' "Content-Length: 2$CR
 esac
 """
 MODES = ("silent", "drip", "flood", "inflate", "empty")
+# A sandbox goes through all of them; each from RUNNING is for the night.
+VERBS = [("frozen", "stopped", "delete"), ("stopped",), ("delete",)]
 SETTLED_SECONDS = 30
 MAX_GROWTH_KB = 64 * 1024
 PATH = "/api/v1/sandboxes"
@@ -103,7 +106,7 @@ def is_settled(alice: Client, engine: PrivateEngine, sandbox_id: str, verb: str)
     return (found["status"], state) == ("PAUSED", {"frozen": "paused", "stopped": "exited"}[verb])
 
 
-@pytest.mark.parametrize("verbs", [("frozen", "stopped", "delete"), ("stopped",), ("delete",)])
+@pytest.mark.parametrize("verbs", VERBS[: effort.choose(quick=1, change=1, thorough=3)])
 def test_their_sandboxes_are_put_away(
     service: Deployment, alice: Client, engine: PrivateEngine, verbs: tuple[str, ...]
 ) -> None:

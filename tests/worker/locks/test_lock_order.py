@@ -21,7 +21,7 @@ from worker.parts import Parts
 # There is one lock on SQLite.
 pytestmark = [pytest.mark.own_database, pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)]
 
-SECONDS = effort.choose(quick=3.0, change=10.0, thorough=60.0)
+SECONDS = effort.choose(quick=3.0, change=3.0, thorough=60.0)
 PAIRS = list(combinations_with_replacement(OPERATIONS, 2))
 # One of each pair has taken its locks in another order before: these meet each time, whatever the dice say.
 INVERTED = [
@@ -36,7 +36,7 @@ INVERTED = [
     ("finish a start", "delete a conversation"),
     ("free", "set a spec's deadlines"),
 ]
-ROUNDS = effort.choose(quick=1, change=4, thorough=15)
+ROUNDS = effort.choose(quick=1, change=2, thorough=15)
 # Now and then, between two statements of a transaction.
 PAUSES = (0.0, 0.002, 0.006)
 
