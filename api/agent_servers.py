@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from api.json_texts import check_size, in_thread_if_large
 from api.schemas.sandboxes import agent_server_url, wire_status
 from api.traffic.errors import BrokenOff, Refused, Unanswered
 from shared import failpoints
@@ -50,7 +51,7 @@ class Answer(NamedTuple):
             raise Unanswered(f"the agent server answered {self.status}")
         return self.content
 
-    def check_refusal(self) -> None:
+    async def check_refusal(self) -> None:
         """Pass a refusal on, where the request is in a client's words.
 
         Raises:
@@ -58,37 +59,36 @@ class Answer(NamedTuple):
         """
         if self.status in REFUSALS:
             status = 400 if self.status == 422 else self.status
-            raise Refused(status, self.detail or f"the agent server answered {self.status}")
+            raise Refused(status, await self.read_detail() or f"the agent server answered {self.status}")
 
-    @property
-    def detail(self) -> str:
+    async def read_detail(self) -> str:
         """What an error says of itself, to people."""
         try:
-            said = read_document(self.content, MAX_VALUES)["detail"]
+            said = (await in_thread_if_large(self.content, _load, self.content))["detail"]
         except (ValueError, KeyError, TypeError):
             return ""
         return clean_text(" ".join(said.split()), MOST_DETAIL) or "" if isinstance(said, str) else ""
 
-    def need_json(self) -> Any:
+    async def read_json(self) -> Any:
         """The document of a success.
 
         Raises:
-            Unanswered: it is none, or no JSON.
+            Unanswered: it is none, or no JSON, or has too many values.
         """
         try:
-            return read_document(self.need(), MAX_VALUES)
+            return await in_thread_if_large(self.content, _load, self.need())
         except ValueError:
             raise Unanswered("the agent server's answer is no JSON") from None
 
-    def need_document(self) -> Any:
+    async def read_shown(self) -> Any:
         """The same, of what is given to a client as it is.
 
         Raises:
             Unanswered: as above; or no answer of ours could hold it.
         """
-        document = self.need_json()
+        document = await self.read_json()
         try:
-            check_texts(document)
+            await in_thread_if_large(self.content, check_texts, document)
         except ValueError as error:
             raise Unanswered(f"the agent server's answer is no JSON: {error}") from None
         return document
@@ -158,6 +158,11 @@ class AgentServers:
 def _points(method: str, path: str) -> AbstractContextManager[None]:
     """A failpoint before and after what may change something there, under the last word of its path."""
     return nullcontext() if method == "GET" else failpoints.around(f"agent_server.{path.rpartition('/')[2]}")
+
+
+def _load(content: bytes) -> Any:
+    check_size(content)
+    return read_document(content, MAX_VALUES)
 
 
 async def _read(response: httpx.Response) -> bytes:

@@ -1,4 +1,4 @@
-"""Who is calling. That is found out before a body is looked at: a stranger learns nothing from what is wrong with it.
+"""Who is calling. That is found out before any of a body is read: a stranger learns nothing from what is wrong with it.
 
 A router for users is made with `route_class=ForUsers`, one for agent servers with `route_class=ForAgentServers`.
 """
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from api.body import CheckedRequest
 from api.browsers import check_origin, own_origin, read_token
 from api.context import Context, get_context
 from api.credentials import read_bearer
@@ -43,12 +44,12 @@ class ForUsers(DescribedRoute):
     by_cookie = True
 
     def get_route_handler(self) -> Handler:
-        """Identify the caller, then handle."""
-        return _identified(super().get_route_handler(), _find_caller)
+        """Identify the caller, check the body, then handle."""
+        return _identified(_checked(super().get_route_handler()), _find_caller)
 
 
 class ForAgentServers(DescribedRoute):
-    """A route that wants a sandbox's session key."""
+    """A route that wants a sandbox's session key. A body is read by what the route depends on."""
 
     def get_route_handler(self) -> Handler:
         """Identify the sandbox, then handle."""
@@ -79,6 +80,15 @@ def _identified(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sa
         return await handle(request)
 
     return identify_and_handle
+
+
+def _checked(handle: Handler) -> Handler:
+    async def check_and_handle(request: Request) -> Response:
+        checked = CheckedRequest(request.scope, request.receive)
+        await checked.check_body()
+        return await handle(checked)
+
+    return check_and_handle
 
 
 async def find_holder(request: Request) -> KeyHolder:

@@ -1,22 +1,41 @@
-"""What is refused before a route is chosen: bodies too large, and NUL, which no text column of PostgreSQL holds."""
+"""Bodies of requests: read once the caller is known, within a limit and a deadline, and checked before they are parsed.
 
+A NUL is refused here, which no text column of PostgreSQL holds.
+"""
+
+import asyncio
 import json
+import re
 from typing import Any
 
+from fastapi import HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import validation_entry
+from api.json_texts import TooManyValues, check_size, in_thread_if_large
 from api.traffic.visit import PREFIX
 
 WEBHOOKS = "/api/v1/webhooks/"
+# Operations that want a key. What is outside, strangers may ask for.
+WITH_KEY = "/api/"
 # Bodies that we don't keep, but pass on as they come.
 PASSED_ON = f"{PREFIX}/"
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
+# Of what strangers may send: more than any form of ours has, bytes.
+MAX_OPEN_BYTES = 16_384
+# From the moment at which a body is first asked for until its end.
+BODY_SECONDS = 120.0
+# In a request: each is validated on the event loop.
+MAX_VALUES = 20_000
+NUL_MESSAGE = "NUL characters can't be stored"
+# The escape of NUL; behind an odd number of backslashes it is text.
+NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class BodyGuard:
-    """Reads each body once, within its limit, and hands it on whole; those for sandboxes are not ours to read."""
+    """Limits what is read of each body; those for sandboxes are not ours to read."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, max_webhook_bytes: int) -> None:
         """Guard `app`; limits in bytes."""
@@ -25,30 +44,78 @@ class BodyGuard:
         self._max_webhook_bytes = max_webhook_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse with a 413 or 422, or pass on."""
+        """Refuse a NUL in path or query with a 422, or pass on."""
         if scope["type"] != "http" or scope["path"].startswith(PASSED_ON):
             await self._app(scope, receive, send)
-            return
-        webhook, announced = scope["path"].startswith(WEBHOOKS), has_body(scope)
-        body = await _read(receive, self._max_webhook_bytes if webhook else self._max_bytes) if announced else b""
-        refusal = self._refuse(scope, body, webhook=webhook)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-        elif body is not None:
-            await self._app(scope, _replay(body, receive) if announced else receive, send)
+        elif (location := _nul_location(scope)) is not None:
+            await JSONResponse({"detail": [_nul(location)]}, 422)(scope, receive, send)
+        else:
+            limited = _Body(receive, self._limit(scope["path"])).receive if has_body(scope) else receive
+            await self._app(scope, limited, send)
 
-    def _refuse(self, scope: Scope, body: bytes | None, *, webhook: bool) -> JSONResponse | None:
-        if body is None:
-            limit = self._max_webhook_bytes if webhook else self._max_bytes
-            return JSONResponse({"detail": f"the body is larger than {limit} bytes"}, 413)
-        if "\0" in scope["path"] or b"%00" in scope.get("query_string", b""):
-            return _nul(("path" if "\0" in scope["path"] else "query",))
-        # An agent's terminal may print NULs: events are kept as they are, in JSON's own escape.
-        if not webhook and b"\0" in body:
-            return _nul(("body",), "NUL bytes are no text in UTF-8, which the body has to be")
-        if not webhook and _says_nul(body):
-            return _nul(("body",))
-        return None
+    def _limit(self, path: str) -> int:
+        if path.startswith(WEBHOOKS):
+            return self._max_webhook_bytes
+        return self._max_bytes if path.startswith(WITH_KEY) else min(self._max_bytes, MAX_OPEN_BYTES)
+
+
+class _Body:
+    """What comes of one body, as long as it keeps to its limits."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._limit = receive, limit
+        self._size = 0
+        self._ends_at: float | None = None
+        self._is_read = False
+
+    async def receive(self) -> Message:
+        """The next message.
+
+        Raises:
+            HTTPException: the body is too large, or takes too long.
+        """
+        message = await (self._receive() if self._is_read else self._receive_in_time())
+        self._size += len(message.get("body", b""))
+        self._is_read = not message.get("more_body", False)
+        if self._size > self._limit:
+            raise HTTPException(413, f"the body is larger than {self._limit} bytes")
+        return message
+
+    async def _receive_in_time(self) -> Message:
+        if self._ends_at is None:
+            self._ends_at = asyncio.get_running_loop().time() + BODY_SECONDS
+        try:
+            async with asyncio.timeout_at(self._ends_at):
+                return await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, f"the body has not come within {BODY_SECONDS:.0f} s") from None
+
+
+class CheckedRequest(Request):
+    """A request whose body is checked before anything is made of it; a large one is parsed in a thread."""
+
+    async def check_body(self) -> None:
+        """Read the body, if there is one.
+
+        Raises:
+            HTTPException: it is too large, or takes too long.
+            RequestValidationError: it holds a NUL, or too many values.
+        """
+        if has_body(self.scope):
+            body = await self.body()
+            if error := await in_thread_if_large(body, _find_error, body):
+                raise RequestValidationError([error])
+
+    async def json(self) -> Any:
+        """The body's document.
+
+        Raises:
+            JSONDecodeError: it has none.
+        """
+        if not hasattr(self, "_json"):
+            body = await self.body()
+            self._json = await in_thread_if_large(body, json.loads, body)
+        return self._json
 
 
 def has_body(scope: Scope) -> bool:
@@ -56,52 +123,23 @@ def has_body(scope: Scope) -> bool:
     return any(name in BODY_HEADERS for name, _ in scope["headers"])
 
 
-async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None when it is larger than the limit."""
-    chunks: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        size += len(message.get("body", b""))
-        if size > limit:
-            return None
-        chunks.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(chunks)
+def _nul_location(scope: Scope) -> tuple[str, ...] | None:
+    if "\0" in scope["path"]:
+        return ("path",)
+    return ("query",) if b"%00" in scope.get("query_string", b"") else None
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return replay
+def _nul(location: tuple[str, ...], message: str = NUL_MESSAGE) -> dict[str, Any]:
+    return validation_entry(location, message, "nul")
 
 
-def _says_nul(body: bytes) -> bool:
-    if b"\\u0000" not in body:
-        return False
+def _find_error(body: bytes) -> dict[str, Any] | None:
+    if b"\0" in body:
+        return _nul(("body",), "NUL bytes are no text in UTF-8, which the body has to be")
+    if b"\\u0000" in body and NUL_ESCAPE.search(body):
+        return _nul(("body",))
     try:
-        return _has_nul(json.loads(body))
-    except (ValueError, RecursionError):
-        return False  # not JSON, or too deep to be read: the route will say so
-
-
-def _has_nul(document: Any) -> bool:
-    pending = [document]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str) and "\0" in value:
-            return True
-        if isinstance(value, dict):
-            pending += [*value, *value.values()]
-        elif isinstance(value, list):
-            pending += value
-    return False
-
-
-def _nul(location: tuple[str, ...], message: str = "NUL characters can't be stored") -> JSONResponse:
-    return JSONResponse({"detail": [validation_entry(location, message, "nul")]}, 422)
+        check_size(body, MAX_VALUES)
+    except TooManyValues as error:
+        return validation_entry(("body",), str(error), "too_many_values")
+    return None

@@ -5,21 +5,32 @@ from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
 
-# Bytes, and fields: more than any form of ours has.
-LARGEST = 16_384
+from api.body import NUL_MESSAGE
+from api.errors import validation_entry
+
+# More than any form of ours has; `api.body` limits their bytes.
 MOST_FIELDS = 20
 
 Fields = dict[str, str]
 
 
 async def read_form(request: Request) -> Fields:
-    """The fields of a form, or of a JSON object of texts; none where it is neither."""
-    body = await request.body()
-    if len(body) > LARGEST:
-        return {}
+    """The fields of a form, or of a JSON object of texts; none where it is neither.
+
+    Raises:
+        RequestValidationError: one of them holds a NUL.
+    """
+    fields = _parse(await request.body(), request.headers.get("Content-Type", ""))
+    if any("\0" in text for text in fields.values()):
+        raise RequestValidationError([validation_entry(("body",), NUL_MESSAGE, "nul")])
+    return fields
+
+
+def _parse(body: bytes, content_type: str) -> Fields:
     try:
-        if request.headers.get("Content-Type", "").startswith("application/json"):
+        if content_type.startswith("application/json"):
             return _texts(json.loads(body))
         return dict(parse_qsl(body.decode(), max_num_fields=MOST_FIELDS))
     except (ValueError, RecursionError):

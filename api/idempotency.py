@@ -18,6 +18,7 @@ from sqlmodel import Session
 from api.auth import Caller, Me
 from api.context import Context, Here
 from api.errors import validation_entry
+from api.json_texts import in_thread_if_large
 from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.store import idempotency
@@ -100,17 +101,21 @@ class Once:
 async def read_key(request: Request, here: Here, me: Me, key: Key = None) -> Once:
     """This request, to be carried out once."""
     operation = f"{request.method} {request.url.path}"
-    return Once(here, me, operation, key, await _fingerprint(request, operation) if key else "")
+    if not key:
+        return Once(here, me, operation, None, "")
+    body = await request.body()
+    fingerprint = await in_thread_if_large(body, _fingerprint, request, operation, body)
+    return Once(here, me, operation, key, fingerprint)
 
 
 OnlyOnce = Annotated[Once, Depends(read_key)]
 
 
-async def _fingerprint(request: Request, operation: str) -> str:
+def _fingerprint(request: Request, operation: str, body: bytes) -> str:
     asked = sorted(parse_qsl(request.url.query, keep_blank_values=True))
     # For how long to wait is no part of what is wished.
     query = urlencode([(name, value) for name, value in asked if name != "wait"])
-    said = b"\n".join([operation.encode(), query.encode(), _canonical(await request.body())])
+    said = b"\n".join([operation.encode(), query.encode(), _canonical(body)])
     return hashlib.sha256(said).hexdigest()
 
 

@@ -43,7 +43,7 @@ async def interrupt_runs(here: Context, me: Caller, sandbox_id: str) -> bool:
 
 async def _interrupt(here: Context, sandbox: Sandbox) -> bool:
     found = await here.agent_servers.ask(sandbox, "GET", "/api/conversations/search", params=RUNNING)
-    running = _read_ids(found.need_json())
+    running = _read_ids(await found.read_json())
     asked = [
         here.agent_servers.ask(sandbox, "POST", f"/api/conversations/{conversation_id}/interrupt")
         for conversation_id in running

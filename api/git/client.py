@@ -1,7 +1,6 @@
 """Questions to git providers, and what their answers mean."""
 
 import asyncio
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +9,7 @@ import httpx
 
 from api.git.errors import Busy, NotThere, TooSlow, Unreached
 from api.git.network import GuardedTransport
+from api.json_texts import parse
 from shared.errors import Forbidden, Invalid
 
 # For a whole answer.
@@ -27,7 +27,8 @@ class Reply:
     provider: str
     status: int
     headers: httpx.Headers
-    content: bytes = field(repr=False)
+    # Of a success.
+    document: Any = field(repr=False)
     # Whether its headers name a page after this one.
     more: bool = False
 
@@ -39,18 +40,12 @@ class Reply:
             NotThere: the provider has no such thing.
             Invalid: it does not understand what is asked.
             Busy: it wants to be asked later.
-            Unreached: it has failed, or this is no JSON.
+            Unreached: it has failed.
         """
-        if 200 <= self.status < 300:
-            return self._read()
+        if _is_success(self.status):
+            return self.document
         self._refuse()
         raise Unreached(f"{self.provider} answered {self.status}")
-
-    def _read(self) -> Any:
-        try:
-            return json.loads(self.content)
-        except (ValueError, RecursionError):
-            raise Unreached(f"the answer of {self.provider} is no JSON") from None
 
     def _refuse(self) -> None:
         is_empty = self.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in self.headers
@@ -100,12 +95,12 @@ class GitClient:
         Raises:
             Forbidden: the host is not one that is asked.
             TooSlow: there is no answer in time.
-            Unreached: there is none.
+            Unreached: there is none, or it is no JSON.
         """
         try:
             async with asyncio.timeout(SECONDS), self._client.stream(method, url, **request) as response:
-                content = await _read(provider, response)
-                return Reply(provider, response.status_code, response.headers, content, "next" in response.links)
+                document = await _read(provider, response)
+                return Reply(provider, response.status_code, response.headers, document, "next" in response.links)
         except (TimeoutError, httpx.TimeoutException):
             raise TooSlow(f"{provider} did not answer in time") from None
         except (httpx.HTTPError, httpx.InvalidURL):
@@ -118,10 +113,18 @@ class GitClient:
             await self._client.aclose()
 
 
-async def _read(provider: str, response: httpx.Response) -> bytes:
+def _is_success(status: int) -> bool:
+    return 200 <= status < 300
+
+
+async def _read(provider: str, response: httpx.Response) -> Any:
+    """The document of a success; nothing is made of other answers."""
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > MOST_BYTES:
             raise Unreached(f"the answer of {provider} is larger than {MOST_BYTES} bytes")
-    return bytes(content)
+    try:
+        return await parse(bytes(content)) if _is_success(response.status_code) else None
+    except (ValueError, RecursionError):
+        raise Unreached(f"the answer of {provider} is no JSON") from None

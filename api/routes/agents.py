@@ -39,7 +39,7 @@ async def get_skills(here: Here, me: Me, conversation_id: str) -> SkillList:
     wanted = {"load_public": False, "load_user": False, "load_org": False, "load_project": True}
     body = wanted | {"project_dir": conversation.working_dir}
     answer = await here.agent_servers.ask(sandbox, "POST", "/api/skills", json=body)
-    found = list_skills(answer.need_json())
+    found = await run_in_threadpool(list_skills, await answer.read_json())
     disabled = await run_in_threadpool(_read_disabled, here, me.id)
     return SkillList(skills=[skill for skill in found.skills if skill.name not in disabled])
 
@@ -52,7 +52,7 @@ async def get_hooks(here: Here, me: Me, conversation_id: str) -> HookList:
         return HookList(hooks=[])
     body = {"project_dir": conversation.working_dir}
     answer = await here.agent_servers.ask(sandbox, "POST", "/api/hooks", json=body)
-    return list_hooks(answer.need_json())
+    return await run_in_threadpool(list_hooks, await answer.read_json())
 
 
 @router.post("/switch_profile", responses=refusals(409, 502))
@@ -73,9 +73,9 @@ async def switch_acp_model(here: Here, me: Me, conversation_id: str, request: Sw
     path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
     answer = await here.agent_servers.ask(sandbox, "POST", path, json={"model": request.model})
     if answer.status == 400:
-        raise Invalid(answer.detail or "the agent is none of another maker, or can't change its model")
+        raise Invalid(await answer.read_detail() or "the agent is none of another maker, or can't change its model")
     if answer.status == 504:
-        raise Overdue(answer.detail or "the agent does not answer")
+        raise Overdue(await answer.read_detail() or "the agent does not answer")
     answer.need()
     await run_in_threadpool(_record, here, conversation, request.model)
     return Success()

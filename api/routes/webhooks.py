@@ -1,44 +1,31 @@
 """Webhooks: what agent servers report. A sandbox writes to its own conversations only; an error makes it send again."""
 
-from typing import Annotated, Any
-
 from fastapi import APIRouter
-from pydantic import Field, PlainValidator
 
 from api.auth import ForAgentServers, FromSandbox
 from api.context import Context, Here, Hurry
 from api.refusals import refusals
 from api.schemas.wire import Success
+from api.webhook_bodies import CONVERSATION, EVENTS, ToldConversation, ToldEvents
 from shared.ids import parse_id
 from shared.models import Sandbox
-from shared.reports import ConversationReport, EventReport, read_conversation, read_event
+from shared.reports import EventReport
 from shared.store import reports
 from shared.store.known_secrets import redact_for
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=ForAgentServers)
 
-# More than an agent server keeps in its queue.
-MOST_EVENTS = 20_000
-Told = Annotated[ConversationReport, PlainValidator(read_conversation, json_schema_input_type=dict[str, Any])]
-ToldEvent = Annotated[EventReport, PlainValidator(read_event, json_schema_input_type=dict[str, Any])]
 
-
-@router.post("/conversations", responses=refusals(404))
-def receive_conversation(here: Here, sandbox: FromSandbox, told: Told) -> Success:
+@router.post("/conversations", responses=refusals(404), openapi_extra=CONVERSATION)
+def receive_conversation(here: Here, sandbox: FromSandbox, told: ToldConversation) -> Success:
     """A conversation was created, paused, renamed: take over what is new (ConversationInfo)."""
     with here.database.transaction() as session:
         reports.record_conversation(session, sandbox, told)
     return Success()
 
 
-@router.post("/events/{conversation_id}")
-def receive_events(
-    here: Here,
-    sandbox: FromSandbox,
-    wishes: Hurry,
-    conversation_id: str,
-    told: Annotated[list[ToldEvent], Field(max_length=MOST_EVENTS)],
-) -> Success:
+@router.post("/events/{conversation_id}", openapi_extra=EVENTS)
+def receive_events(here: Here, sandbox: FromSandbox, wishes: Hurry, conversation_id: str, told: ToldEvents) -> Success:
     """Events happened: store each once, and take over what they say of their conversation."""
     subject = parse_id(conversation_id)
     told = _hide_secrets(here, sandbox, told)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import Caller, ForUsers, Me
@@ -50,7 +51,7 @@ async def send_message(here: Here, me: Me, conversation_id: str, message: UserMe
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
     path = f"/api/conversations/{UUID(conversation.id)}/events"
     answer = await here.agent_servers.ask(sandbox, "POST", path, json=message.model_dump(mode="json"))
-    answer.check_refusal()
+    await answer.check_refusal()
     answer.need()
     return MessageSent(success=True, sandbox_status=status)
 
@@ -85,7 +86,7 @@ async def get_file(
         raise
     if answer.status == 404:
         raise NotFound("file", path)
-    answer.check_refusal()
+    await answer.check_refusal()
     try:
         return answer.need().decode()
     except UnicodeDecodeError:
@@ -134,12 +135,15 @@ def _list_command(folder: str) -> str:
     return f"cd -- {shlex.quote(folder)} && {found} | head -n {MOST_FILES}"
 
 
-async def _ask_git(here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None) -> Any:
+async def _ask_git(
+    here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None
+) -> JSONResponse:
     conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
     params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
     answer = await here.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)
-    answer.check_refusal()
-    return answer.need_document()
+    await answer.check_refusal()
+    # As a response of our own: FastAPI would go through it once more, on the event loop.
+    return await run_in_threadpool(JSONResponse, await answer.read_shown())
 
 
 async def _check_readable(here: Context, sandbox: Sandbox, path: str) -> None:
@@ -156,7 +160,7 @@ async def _run(here: Context, sandbox: Sandbox, command: str) -> dict[str, Any]:
     """
     body = {"command": command, "timeout": COMMAND_SECONDS}
     answer = await here.agent_servers.ask(sandbox, "POST", "/api/bash/execute_bash_command", json=body)
-    outcome = answer.need_document()
+    outcome = await answer.read_shown()
     if not isinstance(outcome, dict):
         raise Unanswered("the agent server's answer is no command's outcome")
     return outcome

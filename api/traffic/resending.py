@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
+from starlette.concurrency import run_in_threadpool
 from websockets.asyncio.client import ClientConnection
 
 from api.agent_servers import Answer
@@ -82,9 +83,9 @@ async def _read(resend: Resend, ask: Ask) -> AsyncIterator[str]:
     # Where it does not tell, they come when the step is over.
     with suppress(WorkspaceError, TimeoutError, KeyError, TypeError):
         for _ in range(MOST_PAGES):
-            page = (await asyncio.wait_for(ask(path, params), PAGE_SECONDS)).need_json()
+            page = await (await asyncio.wait_for(ask(path, params), PAGE_SECONDS)).read_json()
             for event in page["items"]:
-                yield json.dumps(event)
+                yield await run_in_threadpool(json.dumps, event)
             if not page["next_page_id"]:
                 return
             params["page_id"] = page["next_page_id"]

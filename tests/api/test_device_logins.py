@@ -151,7 +151,7 @@ def test_malformed_requests_are_refused(client: TestClient, form: dict[str, str]
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\xff\xfe", b"{", b"a&&=%ff", b"x" * 20_000, b"[" * 10_000, b"&".join([b"a=1"] * 50)]
+    "body", [b"", b"\xff\xfe", b"{", b"a&&=%ff", b"x" * 16_000, b"[" * 10_000, b"&".join([b"a=1"] * 50)]
 )
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain"])
 def test_strange_bodies_are_refused(client: TestClient, body: bytes, content_type: str) -> None:
