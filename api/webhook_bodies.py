@@ -14,13 +14,16 @@ from shared.reports import ConversationReport, EventReport, read_conversation, r
 # More than an agent server keeps in its queue.
 MAX_EVENTS = 20_000
 OBJECT = {"type": "object", "additionalProperties": True}
+WRONG = {"$ref": "#/components/schemas/HTTPValidationError"}
 
 Report = TypeVar("Report")
 
 
 def describe(schema: dict[str, Any]) -> dict[str, Any]:
     """The `openapi_extra` of a route that reads such a body."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    wrong = {"description": "Validation Error", "content": {"application/json": {"schema": WRONG}}}
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return {"requestBody": body, "responses": {"422": wrong}}
 
 
 CONVERSATION = describe(OBJECT)

@@ -59,13 +59,13 @@ async def send_message(here: Here, me: Me, conversation_id: str, message: UserMe
 @router.get("/git/changes", responses=ASKED)
 async def get_changes(here: Here, me: Me, conversation_id: str, path: FilePath, ref: Ref = None) -> Any:
     """What has changed below a folder, as the agent server says it."""
-    return await _ask_git(here, me, conversation_id, "changes", path, ref)
+    return await pass_on(await ask_git(here, me, conversation_id, "changes", path, ref))
 
 
 @router.get("/git/diff", responses=ASKED)
 async def get_diff(here: Here, me: Me, conversation_id: str, path: FilePath, ref: Ref = None) -> Any:
     """A file before and after, as the agent server says it."""
-    return await _ask_git(here, me, conversation_id, "diff", path, ref)
+    return await pass_on(await ask_git(here, me, conversation_id, "diff", path, ref))
 
 
 @router.get("/file", responses=ASKED)
@@ -105,7 +105,29 @@ async def list_files(here: Here, me: Me, conversation_id: str, path: FilePath | 
     if found.get("exit_code") != 0:
         raise NotFound("folder", folder)
     lines = str(found.get("stdout") or "").split("\n", MOST_FILES)[:MOST_FILES]
-    return sorted(line.removeprefix("./") for line in lines if line)
+    return sorted(line.removeprefix("./").removesuffix("\r") for line in lines if line)
+
+
+async def ask_git(here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None = None) -> Any:
+    """What a conversation's agent server says of a path: its changes, or its diff.
+
+    Raises:
+        Conflict: the sandbox does not run.
+        NotFound: there is no such conversation, or it is somebody else's.
+        Refused: the agent server refuses the path or the reference.
+        TooLarge: the answer is.
+        Unanswered: there is none, or it is no JSON that an answer of ours could hold.
+    """
+    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
+    params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
+    answer = await here.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)
+    await answer.check_refusal()
+    return await answer.read_shown()
+
+
+async def pass_on(document: Any) -> JSONResponse:
+    """A document as the answer: as a response of our own, since FastAPI would go through it on the event loop."""
+    return await run_in_threadpool(JSONResponse, document)
 
 
 def load_shown(here: Context, me: Caller, conversation_id: str) -> tuple[Conversation, Sandbox]:
@@ -133,17 +155,6 @@ def _list_command(folder: str) -> str:
     unlisted = " -o ".join(f"-name {name}" for name in UNLISTED)
     found = rf"find . -type d \( {unlisted} \) -prune -o \( -type f -o -type l \) -print"
     return f"cd -- {shlex.quote(folder)} && {found} | head -n {MOST_FILES}"
-
-
-async def _ask_git(
-    here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None
-) -> JSONResponse:
-    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
-    params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
-    answer = await here.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)
-    await answer.check_refusal()
-    # As a response of our own: FastAPI would go through it once more, on the event loop.
-    return await run_in_threadpool(JSONResponse, await answer.read_shown())
 
 
 async def _check_readable(here: Context, sandbox: Sandbox, path: str) -> None:

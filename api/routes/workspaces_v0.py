@@ -63,21 +63,21 @@ async def send_message(here: Here, me: Me, wishes: Hurry, conversation_id: str, 
     return Success(success=(await v1.send_message(here, me, conversation_id, said)).success)
 
 
-@router.get("/git/changes", responses=v1.ASKED, **replaced_by(f"{PATH}/git/changes"))
-async def get_changes(here: Here, me: Me, conversation_id: str) -> list[dict[str, Any]]:
+@router.get(
+    "/git/changes", response_model=list[dict[str, Any]], responses=v1.ASKED, **replaced_by(f"{PATH}/git/changes")
+)
+async def get_changes(here: Here, me: Me, conversation_id: str) -> Any:
     """What has changed in the project's folder, in git's letters."""
     await run_in_threadpool(require_started, here, me, conversation_id, FILES)
-    found = await v1.get_changes(here, me, conversation_id, ".")
-    if not isinstance(found, list):
-        raise Unanswered("the agent server's answer is no list of changes")
-    return [one | {"status": CHANGES.get(str(one.get("status")), "M")} for one in found if isinstance(one, dict)]
+    found = await v1.ask_git(here, me, conversation_id, "changes", ".")
+    return await v1.pass_on(await run_in_threadpool(_in_letters, found))
 
 
 @router.get("/git/diff", responses=v1.ASKED, **replaced_by(f"{PATH}/git/diff"))
 async def get_diff(here: Here, me: Me, conversation_id: str, path: v1.FilePath) -> Any:
     """A file before and after."""
     await run_in_threadpool(require_started, here, me, conversation_id, FILES)
-    return await v1.get_diff(here, me, conversation_id, path)
+    return await v1.pass_on(await v1.ask_git(here, me, conversation_id, "diff", path))
 
 
 @router.get("/select-file", responses=v1.ASKED, **replaced_by(f"{PATH}/file"))
@@ -100,3 +100,9 @@ def _exposed(here: Context, me: Caller, conversation_id: str) -> list[ExposedUrl
         return []
     _, sandbox = v1.load_shown(here, me, conversation_id)
     return sandboxes.get_sandbox(here, me, sandbox.id).exposed_urls or []
+
+
+def _in_letters(found: Any) -> list[dict[str, Any]]:
+    if not isinstance(found, list):
+        raise Unanswered("the agent server's answer is no list of changes")
+    return [one | {"status": CHANGES.get(str(one.get("status")), "M")} for one in found if isinstance(one, dict)]

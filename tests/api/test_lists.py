@@ -227,11 +227,10 @@ def test_a_page_says_where_the_next_one_is(
     [
         ("GET", {"headers": {"Authorization": ""}}, 401),
         ("GET", {"headers": {"Authorization": "Bearer aw_nobodys"}}, 401),
-        ("GET", {"content": b"x" * 5_000_000}, 413),
         ("GET", {"params": {"limit": "0"}}, 422),
         ("POST", {}, 405),
     ],
-    ids=["no key", "wrong key", "large body", "wrong query", "POST"],
+    ids=["no key", "wrong key", "wrong query", "POST"],
 )
 def test_wrong_parameters_are_refused_all_the_same(
     client: TestClient, user: Person, method: str, options: dict[str, Any], status: int
