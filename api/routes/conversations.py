@@ -12,7 +12,7 @@ from starlette.background import BackgroundTask
 
 from api.auth import Caller, ForUsers, Me
 from api.context import Context, Here, Hurry, Wishes
-from api.export import export, read_chunks
+from api.export import check_number, export
 from api.idempotency import Once, OnlyOnce
 from api.lists import Listing, ListRoute
 from api.lookout import Subject
@@ -143,12 +143,10 @@ def download_conversation(here: Here, me: Me, conversation_id: RowId) -> Streami
     """A zip archive of a conversation and its events, whether its sandbox is there or not."""
     with here.database.reading() as session:
         shown = _show(session, here, me, [conversations.get_shown(session, conversation_id, me.id)])[0]
-        archive = export(session, shown, me.id)
+    check_number(here.database, conversation_id, me.id)
     name = f"conversation_{UUID(conversation_id)}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    # Who has gone before the first chunk has read nothing, not even the end.
-    closing = BackgroundTask(archive.close)
-    return StreamingResponse(read_chunks(archive), media_type="application/zip", headers=headers, background=closing)
+    return StreamingResponse(export(here.database, shown, me.id), media_type="application/zip", headers=headers)
 
 
 @router.patch("/{conversation_id}")

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.pool import QueuePool
 
 from api import export
+from api.context import Context
+from api.schemas.conversations import AppConversation
 from shared.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
@@ -146,18 +149,24 @@ class TestDownload:
     ) -> None:
         assert _archive(client, user, conversation).namelist() == ["meta.json"]
 
-    def test_a_large_one_is_made_on_disk(
-        self,
-        client: TestClient,
-        user: Person,
-        conversation: Conversation,
-        database: Database,
-        monkeypatch: pytest.MonkeyPatch,
+    def test_name_of_an_event_is_no_path(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
     ) -> None:
-        monkeypatch.setattr(export, "MOST_IN_MEMORY", 10)
         make_event(database, conversation, id="../../etc/passwd")
         archive = _archive(client, user, conversation)
         assert archive.namelist() == ["meta.json", "event_000000_______etc_passwd.json"]
+
+    def test_no_connection_is_held_while_it_is_sent(
+        self, client: TestClient, user: Person, conversation: Conversation, here: Context
+    ) -> None:
+        for _ in range(3):
+            make_event(here.database, conversation)
+        shown = AppConversation.model_validate(client.get(f"{PATH}/{conversation.id}", headers=user.headers).json())
+        pool = here.database.engine.pool
+        assert isinstance(pool, QueuePool)
+        held = [pool.checkedout() for _ in export.export(here.database, shown, user.id)]
+        assert held == [0] * len(held)
+        assert len(held) > 3
 
     def test_more_than_one_archive_holds(
         self,
