@@ -6,6 +6,7 @@ import structlog
 import uvicorn
 
 from api.app import create_app, make_context
+from api.connections import LimitedHttp, LimitedWebSocket
 from api.listening import BACKLOG, get_sockets
 from api.server import PoliteServer
 from shared.database_clock import keep_following
@@ -31,6 +32,11 @@ def main() -> None:
         log_config=None,
         access_log=False,
         backlog=BACKLOG,
+        http=LimitedHttp,
+        ws=LimitedWebSocket,
+        # To compress a large message takes the event loop's time from everybody else.
+        ws_per_message_deflate=False,
+        limit_concurrency=settings.max_connections,
         timeout_keep_alive=KEEPALIVE_SECONDS,
         timeout_graceful_shutdown=10,
         server_header=False,

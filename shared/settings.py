@@ -34,6 +34,9 @@ class Settings(BaseSettings):
     default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest request body, bytes")
     max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Largest webhook body, bytes")
+    max_connections: int = Field(
+        4096, ge=1, description="Connections that each API process serves at a time; requests beyond are a 503"
+    )
     republish_seconds: float = Field(5.0, gt=0, le=15, description="How long a published job may take to be picked up")
     lists_memory_mb: int = Field(32, ge=0, description="Memory for lists as they were shown last, MB; 0: none")
     quota_running: int = Field(0, ge=0, description="Running sandboxes that a user may have; 0: no limit")

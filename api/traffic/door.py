@@ -26,7 +26,7 @@ class Door:
             Unauthenticated: no key, or a wrong one; whether there is such a sandbox is not said.
             NotFound: it is deleted; or to a user: there is none, or it is somebody else's.
         """
-        if not (visit.session_key or visit.api_key):
+        if not visit.has_key:
             raise Unauthenticated(KEY_NEEDED)
         seen, key = await run_in_threadpool(self._look, visit)
         if key is not None and users.is_use_stale(key):

@@ -2,6 +2,7 @@
 
 from starlette.types import Receive, Scope, Send
 
+from api.connections import find_allowance
 from api.context import Context
 from api.traffic.door import Door
 from api.traffic.exchange import Exchanges
@@ -30,7 +31,7 @@ class SandboxPath:
         visit = read_visit(scope)
         failpoints.begin(f"{visit.method} {PREFIX}/{{sandbox_id}}")
         if scope["type"] == "websocket":
-            await self._sockets.serve(visit, receive, send)
+            await self._sockets.serve(visit, receive, send, find_allowance(scope))
         else:
             await self._exchanges.serve(visit, receive, send)
 

@@ -6,8 +6,8 @@ first frame. The agent server hears of the client only then, and gets the key in
 
 import asyncio
 import json
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import structlog
@@ -17,11 +17,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from api.agent_servers import Answer
+from api.connections import MAX_AUTH_BYTES
 from api.context import Context
 from api.traffic import headers
 from api.traffic.door import Door
 from api.traffic.errors import Unanswered
 from api.traffic.exchange import CONNECT_SECONDS
+from api.traffic.pace import Pace
 from api.traffic.resending import frames, read_resend
 from api.traffic.uses import Uses
 from api.traffic.visit import SESSION_KEY, Visit
@@ -73,8 +75,17 @@ class Sockets:
         self._vault, self._agent_servers = here.vault, here.agent_servers
         self._door, self._waker, self._uses = door, waker, uses
 
-    async def serve(self, visit: Visit, receive: Receive, send: Send) -> None:
-        """Serve one websocket until one side closes it."""
+    async def serve(self, visit: Visit, receive: Receive, send: Send, allow_long: Callable[[], None]) -> None:
+        """Serve one websocket until one side closes it.
+
+        Args:
+            visit: how it began.
+            receive: the client's messages.
+            send: to the client.
+            allow_long: is called if the first message need not be short.
+        """
+        if visit.has_key:
+            allow_long()
         await receive()  # that it wants to connect
         with suppress(Left, OSError):
             await send({"type": "websocket.accept"})
@@ -84,17 +95,16 @@ class Sockets:
 
     async def _serve_or_refuse(self, visit: Visit, receive: Receive, send: Send) -> Close:
         try:
-            return await self._serve(visit, receive, send)
+            visit = visit if visit.has_key else visit.with_session_key(await _read_key(receive))
+            seen = await self._rouse(visit)
+            return await self._serve(visit, seen, receive, send)
         except WorkspaceError as error:
             return next((CODES[kind] for kind in CODES if isinstance(error, kind)), TRY_AGAIN), str(error)
         except SQLAlchemyError as error:
             log.warning("store_unavailable", path=visit.path, error=type(error).__name__)
             return TRY_AGAIN, "the store does not answer; try again"
 
-    async def _serve(self, visit: Visit, receive: Receive, send: Send) -> Close:
-        if not (visit.session_key or visit.api_key):
-            visit = visit.with_session_key(await _read_key(receive))
-        seen = await self._rouse(visit)
+    async def _serve(self, visit: Visit, seen: Seen, receive: Receive, send: Send) -> Close:
         async with self._connected(visit, seen) as server:
             upwards = asyncio.create_task(self._pass_up(visit, receive, server))
             downwards = asyncio.create_task(_pass_down(self._frames(visit, seen, server), server, send))
@@ -159,15 +169,19 @@ class Sockets:
             await server.close()
 
     async def _pass_up(self, visit: Visit, receive: Receive, server: ClientConnection) -> Close:
-        """What the client says; each frame wakes the sandbox as a request does.
+        """What the client says; its frames wake the sandbox as requests do.
 
         Raises:
             Left: it says no more.
         """
+        async with aclosing(Pace(lambda: self._rouse(visit))) as pace:
+            return await self._pass_frames_up(pace, receive, server)
+
+    async def _pass_frames_up(self, pace: Pace, receive: Receive, server: ClientConnection) -> Close:
         try:
             while True:
                 frame = await _receive(receive)
-                await self._rouse(visit)
+                await pace.step()
                 with failpoints.around("agent_server.send_frame"):
                     await server.send(frame)
         except ConnectionClosed:
@@ -205,7 +219,10 @@ async def _read_key(receive: Receive) -> str:
     """
     try:
         async with asyncio.timeout(KEY_SECONDS):
-            frame = json.loads(await _receive(receive))
+            text = await _receive(receive)
+        if len(text) > MAX_AUTH_BYTES:
+            raise Unauthenticated(f"the first frame must be an auth frame of at most {MAX_AUTH_BYTES} bytes")
+        frame = json.loads(text)
         if frame["type"] == "auth" and isinstance(frame[SESSION_KEY], str) and frame[SESSION_KEY]:
             return str(frame[SESSION_KEY])
     except (TimeoutError, ValueError, TypeError, KeyError, RecursionError):

@@ -47,6 +47,11 @@ class Visit:
         return self.header(b"transfer-encoding") is not None or (length is not None and length != b"0")
 
     @property
+    def has_key(self) -> bool:
+        """Whether a key came with it; it may still be wrong."""
+        return bool(self.session_key or self.api_key)
+
+    @property
     def is_safe(self) -> bool:
         """Whether it is to change nothing (RFC 9110, section 9.2.1)."""
         return self.method in SAFE_METHODS

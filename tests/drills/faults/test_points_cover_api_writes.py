@@ -27,6 +27,7 @@ LIBRARIES = re.compile(
 # What can speak HTTP, or a websocket, must import one of these. By what its writes are seen, or why it writes nothing.
 SPEAKERS: Mapping[str, str] = {
     "api/agent_servers.py": "test_each_write_to_an_agent_server_has_points",
+    "api/connections.py": "only the name of a type; it is the server's side",
     "api/traffic/exchange.py": "test_each_write_on_the_sandbox_path_has_points",
     "api/traffic/sockets.py": "test_each_frame_has_points",
     "api/traffic/resending.py": "only the name of a type; it reads",
