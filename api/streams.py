@@ -10,6 +10,7 @@ from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.lookout import Rounds
+from api.traffic.errors import NotNow
 from shared.database import Database
 from shared.models import ChangeEntry
 from shared.store import change_log
@@ -20,6 +21,8 @@ log = structlog.get_logger()
 HEARTBEAT_SECONDS = 15.0
 # The key is looked at when a stream begins: one that is revoked must not follow for ever.
 LONGEST_SECONDS = 900.0
+# Of one user, in each API process.
+MAX_OF_ONE = 100
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,15 @@ class Streams:
                     yield news
                 elif not await self._is_rung(ear):
                     yield None
+
+    def check_share(self, owner_id: str) -> None:
+        """Leave something for others.
+
+        Raises:
+            NotNow: so many streams of this user are open that one more is too many.
+        """
+        if len(self._ears.get(owner_id, ())) >= MAX_OF_ONE:
+            raise NotNow(f"{MAX_OF_ONE} streams of yours are open already; close one, and try again")
 
     def hear(self, ids: Iterable[str]) -> None:
         """A notice: wake those whose changes it is about."""

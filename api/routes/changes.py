@@ -48,6 +48,7 @@ async def follow_changes(
     The stream ends after some minutes, and when the service is restarted: go on from the last id.
     """
     after = last_event_id if resumed_at is None else resumed_at
+    here.streams.check_share(me.id)
     news = here.streams.follow(me.id, after)
     return StreamingResponse(_write(news), media_type="text/event-stream", headers=HEADERS)
 

@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 from sqlmodel import Session
-from starlette.background import BackgroundTask
 
 from api.auth import Caller, ForUsers, Me
 from api.context import Context, Here, Hurry, Wishes

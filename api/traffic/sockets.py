@@ -25,6 +25,7 @@ from api.traffic.errors import Unanswered
 from api.traffic.exchange import CONNECT_SECONDS
 from api.traffic.pace import Pace
 from api.traffic.resending import frames, read_resend
+from api.traffic.shares import Shares
 from api.traffic.uses import Uses
 from api.traffic.visit import SESSION_KEY, Visit
 from api.traffic.waking import Waker
@@ -38,6 +39,8 @@ log = structlog.get_logger()
 # How long the agent server waits for a key, too.
 KEY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
+# Of one user, in each API process.
+MAX_OF_ONE = 200
 # Of one message, in either direction: what uvicorn takes on both sides.
 MOST_BYTES = 16 * 1024 * 1024
 # A reason for a close is 123 bytes at most.
@@ -74,6 +77,7 @@ class Sockets:
         """Serve with these parts."""
         self._vault, self._agent_servers = here.vault, here.agent_servers
         self._door, self._waker, self._uses = door, waker, uses
+        self._shares = Shares(MAX_OF_ONE, "websockets")
 
     async def serve(self, visit: Visit, receive: Receive, send: Send, allow_long: Callable[[], None]) -> None:
         """Serve one websocket until one side closes it.
@@ -97,7 +101,8 @@ class Sockets:
         try:
             visit = visit if visit.has_key else visit.with_session_key(await _read_key(receive))
             seen = await self._rouse(visit)
-            return await self._serve(visit, seen, receive, send)
+            with self._shares.taking(seen.owner_id):
+                return await self._serve(visit, seen, receive, send)
         except WorkspaceError as error:
             return next((CODES[kind] for kind in CODES if isinstance(error, kind)), TRY_AGAIN), str(error)
         except SQLAlchemyError as error:

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from api.context import Context
 from api.lookout import Subject
 from api.traffic.errors import NotNow, StillAsleep
+from api.traffic.shares import Shares
 from shared.clock import after
 from shared.errors import Conflict, NotFound
 from shared.jobs import Job, PauseSandbox, ResumeSandbox
@@ -25,6 +26,8 @@ log = structlog.get_logger()
 
 # For one whose wish was answered and that boots again all the same: no wish tells when that is over.
 LOOK_AGAIN_SECONDS = 1.0
+# Of all that may wait, so many may be one user's.
+MAX_HELD_OF_ONE = 250
 
 Look = Callable[[], Awaitable[Seen]]
 
@@ -38,6 +41,7 @@ class Waker:
         self._held = 0
         self._wishing: dict[str, asyncio.Task[int]] = {}
         self._publishing: set[asyncio.Task[None]] = set()
+        self._shares = Shares(MAX_HELD_OF_ONE, "requests that wait for sandboxes")
 
     async def rouse(self, seen: Seen, look: Look) -> Seen:
         """The sandbox once it runs; the wish is written if nobody has wished that yet.
@@ -59,7 +63,8 @@ class Waker:
             raise NotNow("too many requests wait for their sandboxes already; try again")
         self._held += 1
         try:
-            return await self._rouse(seen, look)
+            with self._shares.taking(seen.owner_id):
+                return await self._rouse(seen, look)
         finally:
             self._held -= 1
 
