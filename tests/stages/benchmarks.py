@@ -1,10 +1,10 @@
 """Compare the figures of `make bench` with those that the repository keeps.
 
-    python -m tests.stages.benchmarks var/log/bench-sqlite.json           # fails where a figure differs by 30 %
-    python -m tests.stages.benchmarks var/log/bench-sqlite.json --keep    # keeps these instead
+    python -m tests.stages.benchmarks var/log/bench-store-sqlite.json           # fails where a figure differs by 30 %
+    python -m tests.stages.benchmarks var/log/bench-store-sqlite.json --keep    # keeps these instead
 
-A figure with a baseline is compared as a multiple of it, on every machine. One without is compared on machines with the
-same processors only.
+Figures are kept by the name of their file: one part of the benchmarks on one database. A figure with a baseline is
+compared as a multiple of it, on every machine. One without is compared on machines with the same processors only.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def _values(figure: dict[str, Any]) -> dict[str, float]:
 def compare(kept: dict[str, Any] | None, found: dict[str, Any]) -> list[str]:
     """What differs too much, is missing or is new."""
     if kept is None:
-        return ["nothing is kept for this database yet"]
+        return ["nothing is kept for this part yet"]
     before, after = kept["figures"], found["figures"]
     names = {"is no longer measured": before.keys() - after.keys(), "is not kept yet": after.keys() - before.keys()}
     problems = [f"{name} {words}" for words, those in names.items() for name in sorted(those)]
@@ -63,10 +63,11 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     found = json.loads(options.found.read_text())
     kept = json.loads(options.kept.read_text())
+    part = options.found.stem
     if options.keep:
-        options.kept.write_text(json.dumps(kept | {found["subject"]: digest(found)}, indent=1) + "\n")
+        options.kept.write_text(json.dumps(kept | {part: digest(found)}, indent=1) + "\n")
         return 0
-    problems = compare(kept.get(found["subject"]), digest(found))
+    problems = compare(kept.get(part), digest(found))
     sys.stdout.writelines(f"{problem}\n" for problem in problems)
     return 1 if problems else 0
 

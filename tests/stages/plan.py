@@ -29,6 +29,12 @@ NEXT_IMAGE = "agent-workspace/sandbox:next"
 OTHER_PYTHONS = ("3.12", "3.13")
 CHAOS_SECONDS = 1200
 STATEMENTS = "var/statements"
+# All of them take an hour and a half.
+BENCHMARKS = {
+    "starts": "warm,warm-tiny,pause,cold,conversation,wake,memory",
+    "bursts": "warm-burst,cold-burst,webhooks,engine,versions",
+    "store": "queue,sweep,lists",
+}
 # All pairs of two deaths within four operations took four minutes.
 OPERATIONS_IN_PART = 13
 
@@ -131,12 +137,19 @@ def _chaos(database: str) -> Groups:
     return [[IMAGES_STAGE], [module(name, "tests.drills.chaos", *chosen, "--report", f"var/log/{name}.md")]]
 
 
-def _bench(database: str) -> Groups:
-    name = f"bench-{database}"
+def _all_benchmarks() -> dict[str, Groups]:
+    parts = {
+        f"bench-{part}-{database}": (part, database) for database in ("sqlite", "postgresql") for part in BENCHMARKS
+    }
+    return {name: _bench(name, *chosen) for name, chosen in parts.items()}
+
+
+def _bench(name: str, part: str, database: str) -> Groups:
     found = f"var/log/{name}.json"
+    measures = ("--only", BENCHMARKS[part])
     return [
         [IMAGES_STAGE],
-        [module(name, "tests.bench", "--database", database, "--json", found)],
+        [module(name, "tests.bench", "--database", database, *measures, "--json", found)],
         [module(f"{name}-compared", "tests.stages.benchmarks", found)],
     ]
 
@@ -169,8 +182,7 @@ def nightly() -> dict[str, Groups]:
         **_all_pairs(),
         "chaos-sqlite": _chaos("sqlite"),
         "chaos-postgresql": _chaos("postgresql"),
-        "bench-sqlite": _bench("sqlite"),
-        "bench-postgresql": _bench("postgresql"),
+        **_all_benchmarks(),
         "pythons": _other_pythons(),
         "next": _next(),
     }

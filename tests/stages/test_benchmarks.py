@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.bench.__main__ import MEASURES
 from tests.stages.benchmarks import main
+from tests.stages.plan import BENCHMARKS
 
 MACHINE = {"processors": 2, "model": "a processor", "load_average": 1.5}
 LIST, QUEUE = "list of sandboxes", "queue"
@@ -34,8 +36,8 @@ def kept(tmp_path: Path) -> Path:
     return path
 
 
-def run(kept: Path, found: dict[str, Any], *options: str) -> int:
-    path = kept.with_name("found.json")
+def run(kept: Path, found: dict[str, Any], *options: str, part: str = "bench-store-sqlite") -> int:
+    path = kept.with_name(f"{part}.json")
     path.write_text(json.dumps(found))
     return main([str(path), "--kept", str(kept), *options])
 
@@ -60,5 +62,9 @@ def test_figure_that_is_missing_or_new_is_bad(kept: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == "queue is no longer measured\nwebhooks is not kept yet\n"
 
 
-def test_database_without_kept_figures_is_bad(kept: Path) -> None:
-    assert run(kept, figures() | {"subject": "postgresql"}) == 1
+def test_part_without_kept_figures_is_bad(kept: Path) -> None:
+    assert run(kept, figures(), part="bench-store-postgresql") == 1
+
+
+def test_every_measure_is_in_one_part_of_the_night() -> None:
+    assert sorted(name for part in BENCHMARKS.values() for name in part.split(",")) == sorted(MEASURES)
