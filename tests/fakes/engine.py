@@ -2,18 +2,17 @@
 
 import copy
 import itertools
-import json
 import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import httpx
 
 from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.container import FakeContainer
 from worker.containers import (
     ACT_SECONDS,
     ContainerRequest,
@@ -32,34 +31,6 @@ IMAGE = "agent-workspace/sandbox:test"
 NO_ADDRESS = "203.0.113.1"
 # What an engine object does itself, it does not tell its own follower.
 OWN = ("start", "pause", "unpause")
-
-
-@dataclass
-class FakeContainer:
-    """One container, and how its agent server behaves."""
-
-    request: ContainerRequest
-    state: ContainerState = ContainerState.CREATED
-    exit_code: int = 0
-    oom_killed: bool = False
-    ports: dict[int, int] = field(default_factory=dict)
-    files: dict[str, bytes] = field(default_factory=dict)
-    log: list[str] = field(default_factory=list)
-
-    @property
-    def session_key(self) -> str | None:
-        """The key in its agent server's configuration; None if it boots for nobody."""
-        keys = self._configuration.get("session_api_keys")
-        return str(keys[0]) if keys else None
-
-    @property
-    def boot_key(self) -> str | None:
-        """What tells its agent server whose it is; None if it does not wait for that."""
-        return str(self._configuration["secret_key"]) if self._configuration.get("deferred_init") else None
-
-    @property
-    def _configuration(self) -> dict[str, Any]:
-        return next(map(json.loads, self.files.values()), {})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from typing import Any
 
 from shared.models import Sandbox, SandboxSpec
 from tests.factories import Person
-from tests.fakes.engine import IMAGE, FakeContainer, FakeEngine
+from tests.fakes.container import FakeContainer
+from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import INSTALLATION
 from worker.containers import ContainerState
 from worker.sandbox_container import container_request

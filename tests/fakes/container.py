@@ -1,0 +1,35 @@
+"""A container of the engine in memory."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.containers import ContainerRequest, ContainerState
+
+
+@dataclass
+class FakeContainer:
+    """One container, and how its agent server behaves."""
+
+    request: ContainerRequest
+    state: ContainerState = ContainerState.CREATED
+    exit_code: int = 0
+    oom_killed: bool = False
+    ports: dict[int, int] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def session_key(self) -> str | None:
+        """The key in its agent server's configuration; None if it boots for nobody."""
+        keys = self._configuration.get("session_api_keys")
+        return str(keys[0]) if keys else None
+
+    @property
+    def boot_key(self) -> str | None:
+        """What tells its agent server whose it is; None if it does not wait for that."""
+        return str(self._configuration["secret_key"]) if self._configuration.get("deferred_init") else None
+
+    @property
+    def _configuration(self) -> dict[str, Any]:
+        return next(map(json.loads, self.files.values()), {})
