@@ -1,6 +1,7 @@
 """`python -m tests.drills.chaos`: break everything on purpose, with real parts; say whether the promise was kept."""
 
 import argparse
+import faulthandler
 import random
 import sys
 import time
@@ -10,11 +11,14 @@ from tests.drills.chaos.report import write_report
 from tests.drills.chaos.run import run
 
 LOGS = Path("var/log/chaos")
+# A run that takes so many times its length, and so many seconds more, hangs: it ends and says where.
+HANGS_AFTER_TIMES, HANGS_AFTER_SECONDS = 4, 600
 
 
 def main() -> None:
     """Run, tell, and fail if the promise was not kept."""
     arguments = _parse()
+    faulthandler.dump_traceback_later(HANGS_AFTER_TIMES * arguments.seconds + HANGS_AFTER_SECONDS, exit=True)
     began, logs = time.monotonic(), LOGS / f"{arguments.database}-{arguments.seed}"
     print(f"seed {arguments.seed}, {arguments.database}", flush=True)
     result = run(
