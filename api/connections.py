@@ -67,7 +67,7 @@ class LimitedHttp(HttpToolsProtocol):
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):
-    """A websocket whose first message is short, unless it is told before that this need not be."""
+    """A websocket with a size limit for its first message, lifted if the key came with the request."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -41,5 +41,5 @@ class Pace:
     async def _act_late(self) -> None:
         await asyncio.sleep(self._next_at - asyncio.get_running_loop().time())
         self._next_at = asyncio.get_running_loop().time() + SECONDS
-        with suppress(WorkspaceError, SQLAlchemyError):  # the next frame is told
+        with suppress(WorkspaceError, SQLAlchemyError):  # the act for the next frame raises it
             await self._act()

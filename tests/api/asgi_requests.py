@@ -55,7 +55,7 @@ def body_of(content: bytes) -> Receive:
         if messages:
             return messages.pop()
         await asyncio.Event().wait()
-        raise AssertionError("nobody leaves")
+        raise AssertionError("the client does not disconnect")
 
     return receive
 

@@ -1,4 +1,4 @@
-"""Bodies: nobody reads a stranger's, each has a limit and a deadline, and none holds up the event loop."""
+"""Request bodies: the key is checked first, size and time are limited, and none blocks the event loop."""
 
 import asyncio
 import json
