@@ -55,8 +55,7 @@ def _record(runner: Runner, operation: Operation) -> list[Meeting]:
 
 def _record_recovery(runner: Runner, operation: Operation, first: Point) -> list[Meeting]:
     attempt = _Attempt(runner, operation)
-    assert runner.dies_at(*first, attempt.act), f"{first} was not met"
-    met = runner.record(partial(_recover, runner, first), operation.recovery)
+    met = runner.record(partial(_die_and_recover, runner, first, attempt.act), operation.recovery)
     attempt.conclude()
     return met
 
@@ -111,6 +110,16 @@ class _Attempt:
         self._runner.await_agreement()
         self._operation.verify(self._runner, self._subject)
         self._runner.clear()
+
+
+def _die_and_recover(runner: Runner, first: Point, act: Callable[[], None]) -> None:
+    """Forget what the dead process has met, and what the API did before the death of a worker: that led to the death.
+
+    A worker may carry out what the API asked for before the API's death is noticed: that belongs to the recovery.
+    """
+    assert runner.dies_at(*first, act), f"{first} was not met"
+    runner.forget({first[0], "api"})
+    _recover(runner, first)
 
 
 def _recover(runner: Runner, first: Point) -> None:

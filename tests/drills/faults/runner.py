@@ -136,8 +136,7 @@ class Runner:
 
         None of them if it does not come to rest: what is held back may have been in the midst of what is missing.
         """
-        for points in self.points.values():
-            points.forget()
+        self.forget(PROCESSES)
         act()
         met: list[Meeting] = []
         since = time.monotonic()
@@ -149,6 +148,11 @@ class Runner:
                 since = time.monotonic()
             time.sleep(POLL_SECONDS)
         return self.met(operations)  # the last ones may have been met since, and all be at rest now
+
+    def forget(self, processes: Iterable[str]) -> None:
+        """Begin a new list of the points that each of these processes meets."""
+        for process in processes:
+            self.points[process].forget()
 
     def met(self, operations: frozenset[str]) -> list[Meeting]:
         """Each meeting of these operations' points since `record` began."""

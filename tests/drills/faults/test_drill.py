@@ -1,0 +1,69 @@
+"""What is recorded as the recovery from a death, whichever process is quicker."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.drills.faults import drill
+from tests.drills.faults.crash_states import Meeting
+from tests.drills.faults.operation import Operation
+from tests.drills.faults.points import Points
+from tests.drills.faults.runner import PROCESSES, Runner
+
+RESUME = Operation(owns=frozenset({"POST /resume", "sandboxes.resume"}), act=lambda _runner, _subject: None)
+OF_API = "POST /resume/1/publish.after"
+OF_WORKER = "sandboxes.resume/1/unpause.before"
+OF_SWEEP = "sweep/1/claim.before"
+
+
+class FakeRunner(Runner):
+    """One whose processes meet their points at once, and that is at rest at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.points = {name: Points(name, directory / name) for name in PROCESSES}
+
+    def meet(self, process: str, point: str) -> None:
+        with (self._directory / process / "met").open("a") as met:
+            met.write(f"{point}\t1.1\n")
+
+    def adopt(self, settings: object) -> None:
+        pass
+
+    def dies_at(self, process: str, point: str, act: Callable[[], None]) -> bool:
+        act()
+        self.meet("api", OF_API)
+        self.meet("worker", OF_WORKER)
+        return True
+
+    def start_process(self, name: str) -> None:
+        if name == "worker":
+            self.meet("worker", OF_SWEEP)
+
+    def is_at_rest(self) -> bool:
+        return True
+
+    def await_agreement(self, *, closely: bool = True) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drill, "use_key_at", lambda _runner, _at: None)
+
+
+def points(meetings: Iterable[Meeting]) -> list[str]:
+    return [meeting.point for meeting in meetings]
+
+
+def test_recovery_from_the_apis_death_holds_what_the_worker_did_before_it_was_noticed(tmp_path: Path) -> None:
+    """Else nothing is left to be recorded where the worker is quick, and the recording never ends."""
+    assert points(drill.record_recovery(FakeRunner(tmp_path), RESUME, ("api", OF_API))) == [OF_WORKER]
+
+
+def test_recovery_from_the_workers_death_holds_nothing_that_led_to_it(tmp_path: Path) -> None:
+    assert points(drill.record_recovery(FakeRunner(tmp_path), RESUME, ("worker", OF_WORKER))) == [OF_SWEEP]
