@@ -1,25 +1,28 @@
 """Power loss: an engine and all that runs on it end at once, with no chance to say anything."""
 
-import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+from tests.services.engine_processes import kill_all
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
-PROCESSES = Path("/proc")
+# A process that is being started names no arguments for a moment, and is not found then.
+CLEAN_LOOKS = 3
 
 
 def cut_power(engine: PrivateEngine) -> None:
     """Kill the engine's daemon, its containerd and shims, and every process in its containers; forget its memory."""
-    home = str(engine.data.parent)
     containers = {folder.name for folder in (engine.data / "containers").glob("*")}
     engine.kill()
-    eventually(lambda: not _kill(home, containers), deadline_seconds=20)
+    looks: list[bool] = []
+
+    def nothing_is_left() -> bool:
+        looks.append(not kill_all(engine.data.parent, containers))
+        return len(looks) >= CLEAN_LOOKS and all(looks[-CLEAN_LOOKS:])
+
+    eventually(nothing_is_left, deadline_seconds=20)
     _forget(engine.data.with_name("exec"))
 
 
@@ -29,46 +32,3 @@ def _forget(memory: Path) -> None:
     for mount in [mount for mount in mounts if mount.startswith(f"{memory}/")]:
         subprocess.run(["umount", "--lazy", mount], check=True)
     shutil.rmtree(memory)
-
-
-def _kill(home: str, containers: set[str]) -> list[int]:
-    """Kill what is left of it; the numbers of the processes that were still there."""
-    found = [pid for pid in _pids() if _belongs(pid, home, containers)]
-    for pid in found:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-            _thaw(pid)
-    return found
-
-
-def _thaw(pid: int) -> None:
-    """Let a killed process end: the first version of control groups keeps what is frozen from dying."""
-    for line in (PROCESSES / str(pid) / "cgroup").read_text().splitlines():
-        _, controller, path = line.split(":", 2)
-        if controller == "freezer" and "docker" in path:
-            Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").write_text("THAWED")
-
-
-def _pids() -> Iterator[int]:
-    return (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdigit())
-
-
-def _belongs(pid: int, home: str, containers: set[str]) -> bool:
-    """Whether a process names the engine's directory as an argument, or is in a container's control group."""
-    with suppress(OSError):
-        if _state(pid) == "Z" or pid == os.getpid():
-            return False
-        if any(word.startswith((home, f"unix://{home}")) for word in _arguments(pid)):
-            return True
-        groups = (PROCESSES / str(pid) / "cgroup").read_text()
-        return any(container in groups for container in containers)
-    return False
-
-
-def _arguments(pid: int) -> list[str]:
-    words = (PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    return [word.partition("=")[2] if word.startswith("--") else word for word in words]
-
-
-def _state(pid: int) -> str:
-    return (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]

@@ -10,11 +10,14 @@ from pathlib import Path
 from tests.services import processes
 from tests.services.borrowed_images import borrow_images
 from tests.services.directories import ROOT, short_directory
+from tests.services.engine_processes import kill_half_made_shims
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
 from tests.waiting import eventually
 
 LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
+# The longest that a command may take; one that waits for an engine's lock would wait for ever.
+COMMAND_SECONDS = 120
 
 
 class PrivateEngine:
@@ -43,6 +46,7 @@ class PrivateEngine:
         # Nobody may have reaped a containerd that died with its daemon, and the next daemon would wait for it.
         for leftover in ("docker.pid", "docker.sock", "exec/containerd/containerd.pid"):
             (self._directory / leftover).unlink(missing_ok=True)
+        kill_half_made_shims(self._directory)
         with _alone():
             self._daemon = processes.start(self._command(), self._directory / "log")
             eventually(self._answers, deadline_seconds=60)
@@ -93,10 +97,15 @@ class PrivateEngine:
         """The output of a docker command on this engine.
 
         Raises:
-            AssertionError: it failed; its words are in the message.
+            AssertionError: it failed, with its words in the message, or took more than `COMMAND_SECONDS`.
         """
         command = ["docker", "--host", self.host, *arguments]
-        done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)  # type: ignore[call-overload]
+        try:
+            done = subprocess.run(  # type: ignore[call-overload]
+                command, stdin=stdin, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
+            )
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"docker {arguments[0]} did not end: {error}") from None
         assert done.returncode == 0, done.stderr
         return str(done.stdout)
 

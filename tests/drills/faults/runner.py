@@ -39,6 +39,8 @@ from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
 PROCESSES = ("api", "worker")
+# The tables of what an operation makes, in an order in which they can be emptied.
+MADE = (PendingMessage, Event, StartTask, Conversation, SandboxTransition, SandboxLeftover, IdempotencyKey, Sandbox)
 # The last fault is followed by agreement within this time: the promise.
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.
@@ -249,18 +251,8 @@ class Runner:
         for sandbox_id in left:
             self.client.delete(sandbox_id)
         self.await_agreement(closely=False)
-        tables = (
-            PendingMessage,
-            Event,
-            StartTask,
-            Conversation,
-            SandboxTransition,
-            SandboxLeftover,
-            IdempotencyKey,
-            Sandbox,
-        )
         with self.service.database.transaction() as session:
-            for table in tables:
+            for table in MADE:
                 session.execute(delete(table))
         self.client.history = History()
         self.answers, self.died_at = [], None

@@ -1,0 +1,84 @@
+"""The processes of one private engine: its daemon, its containerd and shims, and all that runs in its containers."""
+
+import os
+import signal
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PROCESSES = Path("/proc")
+SHIM = "containerd-shim"
+
+
+def kill_all(home: Path, containers: Collection[str]) -> list[int]:
+    """Kill every process of the engine in that directory, and in these containers; the numbers of those found."""
+    found = [pid for pid in _pids() if _belongs(pid, home, containers)]
+    for pid in found:
+        _kill(pid)
+    return found
+
+
+def kill_half_made_shims(home: Path) -> list[int]:
+    """Kill the engine's shims that have no container; the numbers of those found.
+
+    A daemon that is killed in the middle of a container's start may leave a shim that has made nothing. The next
+    daemon waits for that shim for ever, and holds the container's lock: no `docker start` or `inspect` of it returns.
+    """
+    parents = {_parent(pid) for pid in _pids()}
+    found = [pid for pid in _pids() if _is_shim(pid, home) and pid not in parents]
+    for pid in found:
+        _kill(pid)
+    return found
+
+
+def _kill(pid: int) -> None:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        _thaw(pid)
+
+
+def _thaw(pid: int) -> None:
+    """Let a killed process end: the first version of control groups keeps what is frozen from dying."""
+    for line in (PROCESSES / str(pid) / "cgroup").read_text().splitlines():
+        _, controller, path = line.split(":", 2)
+        if controller == "freezer" and "docker" in path:
+            Path(f"/sys/fs/cgroup/freezer{path}/freezer.state").write_text("THAWED")
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdigit())
+
+
+def _is_shim(pid: int, home: Path) -> bool:
+    with suppress(OSError):
+        return (PROCESSES / str(pid) / "comm").read_text().startswith(SHIM) and _names(pid, home)
+    return False
+
+
+def _belongs(pid: int, home: Path, containers: Collection[str]) -> bool:
+    """Whether a process names the engine's directory as an argument, or is in a container's control group."""
+    with suppress(OSError):
+        if _status(pid)[0] == "Z" or pid == os.getpid():
+            return False
+        if _names(pid, home):
+            return True
+        groups = (PROCESSES / str(pid) / "cgroup").read_text()
+        return any(container in groups for container in containers)
+    return False
+
+
+def _names(pid: int, home: Path) -> bool:
+    words = (PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    return any(value.removeprefix("unix://").startswith(f"{home}/") for value in values)
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError):
+        return int(_status(pid)[1])
+    return 0
+
+
+def _status(pid: int) -> list[str]:
+    """A process's state, its parent, and so on."""
+    return (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()

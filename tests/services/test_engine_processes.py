@@ -1,0 +1,52 @@
+"""A shim without a container is found by its engine's directory; one with a container, and others' shims, are left."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.services.engine_processes import kill_half_made_shims
+
+ALONE = "#!/bin/sh\necho made\nread line\n"
+WITH_CONTAINER = "#!/bin/sh\nsleep 60 &\necho made\nwait\n"
+
+StartShim = Callable[[str, Path], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start_shim(tmp_path: Path) -> Iterator[StartShim]:
+    """Start what looks like a shim of the engine in that directory."""
+    with ExitStack() as stack:
+
+        def start(script: str, home: Path) -> "subprocess.Popen[bytes]":
+            program = tmp_path / "containerd-shim-runc-v2"
+            program.write_text(script)
+            program.chmod(0o755)
+            command = [str(program), "-id", "one", "-address", f"{home}/exec/containerd/containerd.sock"]
+            shim = stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+            )
+            stack.callback(shim.kill)
+            assert shim.stdout is not None
+            assert shim.stdout.readline() == b"made\n"
+            return shim
+
+        yield start
+
+
+def test_shim_without_a_container_is_killed(tmp_path: Path, start_shim: StartShim) -> None:
+    shim = start_shim(ALONE, tmp_path / "engine")
+    assert kill_half_made_shims(tmp_path / "engine") == [shim.pid]
+    assert shim.wait(10) == -9
+
+
+def test_shim_with_a_container_is_left(tmp_path: Path, start_shim: StartShim) -> None:
+    start_shim(WITH_CONTAINER, tmp_path / "engine")
+    assert kill_half_made_shims(tmp_path / "engine") == []
+
+
+def test_shim_of_another_engine_is_left(tmp_path: Path, start_shim: StartShim) -> None:
+    start_shim(ALONE, tmp_path / "engine-2")
+    assert kill_half_made_shims(tmp_path / "engine") == []
