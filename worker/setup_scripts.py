@@ -102,16 +102,26 @@ fi
 git checkout --quiet "$branch" --
 """
 
+# Runs the project's script once for each `start`. A worker that died has left an attempt that may still run: the next
+# attempt waits for the first one's end, and has the same result.
 SETUP = """\
 cd -- "$folder" || exit
 [ -f .openhands/setup.sh ] || exit 0
-# To a file: a service that the script leaves running would hold this command's output open.
-log=$(mktemp) || exit
-trap 'rm -f -- "$log"' EXIT
-timeout -k 5 "$seconds" bash .openhands/setup.sh >"$log" 2>&1 </dev/null
-code=$?
-tail -c "$most" -- "$log"
-exit "$code"
+umask_before=$(umask)
+umask 077
+state=${XDG_STATE_HOME:-$HOME/.local/state}/agent-workspace
+mkdir -p -- "$state" || exit
+record=$state/setup-$start
+exec 9>"$record.lock" || exit
+if command -v flock >/dev/null; then timeout "$seconds" flock 9 || exit; fi
+if [ ! -f "$record.code" ]; then
+    umask "$umask_before"
+    # To a file: a service that the script leaves running would hold this command's output open, and the lock.
+    timeout -k 5 "$seconds" sh -c 'exec 9>&-; exec bash .openhands/setup.sh' >"$record.log" 2>&1 </dev/null
+    echo $? >"$record.new" && mv -- "$record.new" "$record.code" || exit
+fi
+tail -c "$most" -- "$record.log"
+exit "$(cat -- "$record.code")"
 """
 
 # Arguments of `install`: names of git's configuration, each with what the helper is told before git's own word.

@@ -164,7 +164,7 @@ class ConversationStart:
         install_logins(server, inputs.logins)
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
-        run_setup_script(server, inputs.project.folder, redact=inputs.redact)
+        run_setup_script(server, inputs.project.folder, start_id=self._task.id, redact=inputs.redact)
 
     def _install_git_hooks(self, server: AgentServer, inputs: StartInputs) -> None:
         install_git_hooks(server, inputs.project.folder)

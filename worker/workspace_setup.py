@@ -156,15 +156,21 @@ def run_setup_script(
     shell: Shell,
     project_dir: str,
     *,
+    start_id: str,
     seconds: float = SETUP_SCRIPT_SECONDS,
     redact: Redact = lambda text: text,
 ) -> None:
     """Run the project's .openhands/setup.sh with bash, from the project's folder, if there is one.
 
+    Args:
+        start_id: the script runs once for it, however often this is called: a repeat waits for the end and has the
+            same result.
+
     Raises:
         SetupScriptFailed: it ended with an error, or not within `seconds`.
     """
-    command = with_variables(SETUP, folder=project_dir, seconds=f"{seconds:g}", most=str(LONGEST_TAIL))
+    values = {"folder": project_dir, "start": start_id, "seconds": f"{seconds:g}", "most": str(LONGEST_TAIL)}
+    command = with_variables(SETUP, **values)
     result = shell.run_command(command, timeout=seconds + GRACE_SECONDS)
     if result.exit_code == 0:
         return
