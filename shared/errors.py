@@ -31,8 +31,8 @@ class Forbidden(WorkspaceError):
 class NotFound(WorkspaceError):
     """There is no such row, or it belongs to somebody else: the two look the same from outside."""
 
-    def __init__(self, kind: str, identifier: str) -> None:
-        super().__init__(f"no {kind} with id {identifier[:80]!r}")
+    def __init__(self, kind: str, identifier: str, *, by: str = "id") -> None:
+        super().__init__(f"no {kind} with {by} {identifier[:80]!r}")
 
 
 class Gone(WorkspaceError):

@@ -30,7 +30,7 @@ class LlmProfiles(BaseModel):
             NotFound: there is none.
         """
         if name not in self.profiles:
-            raise NotFound("profile", name)
+            raise NotFound("profile", name, by="name")
         return self.profiles[name]
 
     def save(self, name: str, llm: Llm) -> None:

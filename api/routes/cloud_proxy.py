@@ -81,7 +81,7 @@ def _find(here: Context, me: Caller, host: str, key: str) -> str:
             return sandboxes.get(session, on_path[1], me.id).id
         found = sandboxes.find_by_session_key(session, here.vault, key)
         if found is None or found.owner_id != me.id or not _is_its(host, found):
-            raise NotFound("sandbox", "at that host")
+            raise NotFound("sandbox", host, by="address")
         return found.id
 
 

@@ -71,5 +71,5 @@ def get_secret(here: Here, owner_id: OwnerId, secret_name: str) -> PlainTextResp
         if value is None and secret_name.endswith(TOKEN):
             value = secrets.find_token(session, here.vault, owner_id, secret_name.removesuffix(TOKEN))
     if value is None:
-        raise NotFound("secret", secret_name)
+        raise NotFound("secret", secret_name, by="name")
     return PlainTextResponse(value)

@@ -85,7 +85,7 @@ async def get_file(
         await _check_readable(here, sandbox, path)
         raise
     if answer.status == 404:
-        raise NotFound("file", path)
+        raise NotFound("file", path, by="path")
     await answer.check_refusal()
     try:
         return answer.need().decode()
@@ -103,7 +103,7 @@ async def list_files(here: Here, me: Me, conversation_id: str, path: FilePath | 
     folder = absolute_path(conversation, path or ".")
     found = await _run(here, sandbox, _list_command(folder))
     if found.get("exit_code") != 0:
-        raise NotFound("folder", folder)
+        raise NotFound("folder", folder, by="path")
     lines = str(found.get("stdout") or "").split("\n", MOST_FILES)[:MOST_FILES]
     return sorted(line.removeprefix("./").removesuffix("\r") for line in lines if line)
 

@@ -93,7 +93,7 @@ def decide(session: Session, vault: Vault, user_code: str, key_id: str, *, appro
     """
     row = session.exec(_of_user(vault, user_code).with_for_update()).one_or_none()
     if row is None:
-        raise NotFound("device login", _normal(user_code))
+        raise NotFound("device login", _normal(user_code), by="code")
     row.status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
     row.approved_with = key_id
     session.add(row)

@@ -55,7 +55,7 @@ def approve(session: Session, node_id: str, names: Collection[str]) -> None:
     for name in names:
         row = session.get(UnknownContainer, (node_id, name), with_for_update=True)
         if row is None:
-            raise NotFound("unknown container", name)
+            raise NotFound("unknown container", name, by="name")
         row.approved_at = now()
 
 

@@ -201,7 +201,7 @@ def _locked_secret(session: Session, user_id: str, name: str) -> Secret:
     lock(session, user_id)
     row = _find_secret(session, user_id, name)
     if row is None:
-        raise NotFound("secret", name)
+        raise NotFound("secret", name, by="name")
     return row
 
 

@@ -68,7 +68,7 @@ def get_user(session: Session, name: str) -> User:
     """
     user = find_user(session, name)
     if user is None:
-        raise NotFound("user", name)
+        raise NotFound("user", name, by="name")
     return user
 
 

@@ -41,7 +41,8 @@ def stored(database: Database, person: Person) -> dict[str, CustomSecret]:
 
 def test_list_is_empty_at_first(client: TestClient, user: Person) -> None:
     assert search(client, user) == {"items": [], "next_page_id": None}
-    assert client.delete(f"{PATH}/A", headers=user.headers).status_code == 404
+    missing = client.delete(f"{PATH}/A", headers=user.headers)
+    assert (missing.status_code, missing.json()["detail"]) == (404, "no secret with name 'A'")
     assert client.put(f"{PATH}/A", json={"name": "A"}, headers=user.headers).status_code == 404
 
 

@@ -92,7 +92,9 @@ def test_files_are_relative_paths(
         200,
         json.dumps({"exit_code": 1, "stdout": "", "stderr": "no such folder"}).encode(),
     )
-    assert ask(client, user, conversation, "GET", f"files{query}").status_code == 404
+    missing = ask(client, user, conversation, "GET", f"files{query}")
+    assert missing.status_code == 404
+    assert missing.json()["detail"].startswith("no folder with path ")
     agent.answers[f"POST {BASH}"] = (200, b"[]")
     assert ask(client, user, conversation, "GET", f"files{query}").status_code == 502
 
