@@ -1,0 +1,106 @@
+"""From a browser at a loopback address: what is stopped stays stopped, here and elsewhere, and a login may end."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from deploy.demo.scripted_model import ScriptedModel
+from tests.browser.pictures import take_picture
+from tests.browser.test_canvas import SOON, START, of, start, the_conversation
+from tests.fixtures.model import MODEL_KEY
+from tests.services.client import Client
+from tests.services.deployment import Deployment
+from tests.waiting import eventually
+
+# What is asked for is 5 s; the machine has other work to do.
+SEEN_SECONDS = 15
+# The colour of its light.
+STOPPED = "#ffffff"
+RESUME = re.compile(r"/api/v1/sandboxes/[0-9a-f]+/resume$")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_what_is_stopped_stays_so(service: Deployment, model: ScriptedModel, page: Page, asked: list[str]) -> None:
+    origin = f"http://127.0.0.1:{service.port}"
+    with service.user("alice") as alice:
+        settings = {"llm_model": "openai/note-taker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
+        assert alice.post("/api/settings", json=settings).status_code == 200
+        page.goto(f"{origin}/login")
+        page.fill('[name="api_key"]', alice.person.key)
+        page.click("button")
+        page.goto(origin, wait_until="domcontentloaded")
+        page.wait_for_selector(of("home-chat-launcher"))
+        start(page, "Write notes, then rest.")
+        conversation = eventually(lambda: the_conversation(alice), deadline_seconds=240)
+
+        stop_the_agent(page, alice)
+        pause_elsewhere(page, alice, asked)
+        start_again(page, alice)
+        stop_the_sandbox(page, alice, asked)
+        open_again(page, alice, f"{origin}/conversations/{conversation['id']}")
+        revoke_key(page, alice, origin)
+
+
+def stop_the_agent(page: Page, alice: Client) -> None:
+    page.wait_for_selector(':text("rest for a while"):visible', timeout=START)
+    eventually(lambda: the_conversation(alice)["execution_status"] == "running", deadline_seconds=90)
+    page.locator(f"{of('stop-button')}:visible").first.click()
+    eventually(lambda: the_conversation(alice)["execution_status"] == "paused", deadline_seconds=90)
+    expect(page.locator(of("play-button")).first).to_be_visible(timeout=SOON)
+    # There is something that could be shown.
+    errors = f"/api/v1/conversation/{the_conversation(alice)['id']}/events/count"
+    eventually(lambda: alice.read(errors, kind__eq="AgentErrorEvent") == 1, deadline_seconds=90)
+    expect(page.get_by_text("Agent error")).to_have_count(0)
+    take_picture(page, "11-stopped")
+
+
+def pause_elsewhere(page: Page, alice: Client, asked: list[str]) -> None:
+    asked.clear()
+    sandbox_id = the_conversation(alice)["sandbox_id"]
+    assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause?wait=30").status_code == 200
+    light = page.locator(of("server-status-menu-trigger") + " svg").first
+    eventually(lambda: STOPPED in light.evaluate("svg => svg.outerHTML"), deadline_seconds=SEEN_SECONDS)
+    take_picture(page, "12-paused-elsewhere")
+    stays_paused(page, alice, asked)
+
+
+def start_again(page: Page, alice: Client) -> None:
+    page.locator(of("server-status-menu-trigger")).hover()
+    page.locator(of("start-server-button")).click()
+    eventually(lambda: the_conversation(alice)["execution_status"] == "finished", deadline_seconds=120)
+    expect(page.get_by_text("All is done.")).to_have_count(1, timeout=SOON)
+    take_picture(page, "13-started-again")
+
+
+def stop_the_sandbox(page: Page, alice: Client, asked: list[str]) -> None:
+    """By the menu of the conversation, which is open and has nothing to do."""
+    asked.clear()
+    page.locator(of("chat-pane-header") + " " + of("ellipsis-button")).click()
+    page.get_by_text("Stop Conversation").first.click()
+    confirm = page.get_by_role("button", name=re.compile("confirm|stop", re.IGNORECASE))
+    if confirm.count():
+        confirm.first.click()
+    eventually(lambda: the_conversation(alice)["sandbox_status"] == "PAUSED", deadline_seconds=60)
+    take_picture(page, "14-sandbox-stopped")
+    stays_paused(page, alice, asked)
+
+
+def stays_paused(page: Page, alice: Client, asked: list[str]) -> None:
+    """Longer than the page takes for its rounds of questions."""
+    page.wait_for_timeout(6_000)
+    assert the_conversation(alice)["sandbox_status"] == "PAUSED"
+    assert [url for url in asked if RESUME.search(url)] == []
+
+
+def open_again(page: Page, alice: Client, url: str) -> None:
+    page.goto(url, wait_until="domcontentloaded")
+    eventually(lambda: the_conversation(alice)["sandbox_status"] == "RUNNING", deadline_seconds=90)
+
+
+def revoke_key(page: Page, alice: Client, origin: str) -> None:
+    [key] = [key for key in alice.read("/api/keys") if key["prefix"] and alice.person.key.startswith(key["prefix"])]
+    assert alice.delete(f"/api/keys/{key['id']}").status_code == 200
+    page.wait_for_url(f"{origin}/login?returnTo=**", timeout=90_000)
+    take_picture(page, "15-signed-out")
