@@ -1,8 +1,8 @@
 """Which tests of a change run on PostgreSQL, too: those without which some statement would not be sent to it.
 
-Tests of the store, of what all parts share and of deployment run on both databases (`BOTH`). What is above the store
-differs between databases by the statements that it sends alone: a test there that sends none of its own runs on SQLite,
-and on PostgreSQL at night. This records what the tests of a run send:
+Tests of the store, of its locks, of what all parts share and of deployment run on both databases (`BOTH`). What is
+above the store differs between databases by the statements that it sends alone: a test there that sends none of its own
+runs on SQLite, and on PostgreSQL at night. This records what the tests of a run send:
 
     pytest -m unit --database postgresql --thorough -p tests.stages.statements --statements DIRECTORY
 
@@ -27,7 +27,13 @@ import pytest
 from tests.kinds import DATABASE_PARAMETER
 
 KEPT = Path(__file__).with_name("postgresql.json")
-BOTH = ("tests/shared/store/", "tests/shared/test_", "tests/deploy/")
+BOTH = (
+    "tests/shared/store/",
+    "tests/shared/test_",
+    "tests/deploy/",
+    "tests/worker/locks/",
+    "tests/api/test_locked_rows",
+)
 # Statements that differ in these alone are one: the numbers of parameters, and how many values a list has.
 PARAMETER = re.compile(r"%\((\w+?)(_\d+)*\)s")
 LIST = re.compile(r"\((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\)(, \((%s(::[A-Za-z ]+(\[\])?)?(, )?)+\))*")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.stages import plan
+from tests.stages import plan, run
 from tests.stages.conftest import FLAKY, Project
 
 GOOD = "def test_good(): pass\n"
@@ -107,7 +107,9 @@ def test_program_that_fails_is_bad_and_ends_the_run(project: Project) -> None:
     assert "NOT OK: lint" in project.said
 
 
-def test_stage_that_takes_too_long_is_stopped_and_bad(project: Project) -> None:
+def test_stage_that_takes_too_long_is_stopped_and_bad(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where these tests run in the background, an interrupt is ignored, and only the kill that follows ends it.
+    monkeypatch.setattr(run, "GRACE_SECONDS", 0.5)
     stage = plan.Stage("long", ("sleep", "600"), minutes=0.01)
     assert project.run(stage) == 1
     assert "NOT OK: long" in project.said

@@ -139,4 +139,5 @@ def test_nobody_looks_for_another_thread_or_afterwards() -> None:
             again.submit(server.serve)
             server.may_answer.set()
             assert client.get(server.url, timeout=60).text == "ok"
+            client.close()  # the server waits for that
     assert looks == []
