@@ -25,6 +25,13 @@ def test_elements_are_those_of_the_list(text: str) -> None:
     assert [json.loads(element) for element in split_list(text.encode())] == json.loads(text)
 
 
+@pytest.mark.parametrize("step", [2, 3, 5, 7])
+@pytest.mark.parametrize("text", LISTS)
+def test_steps_of_the_search_change_nothing(text: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_texts, "STEP_BYTES", step)
+    assert [json.loads(element) for element in split_list(text.encode())] == json.loads(text)
+
+
 @pytest.mark.parametrize("text", NO_LISTS)
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a list is needed"):

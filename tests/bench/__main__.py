@@ -18,6 +18,7 @@ from tests.bench.machine import describe, memory_bytes
 from tests.bench.pauses import pauses
 from tests.bench.queueing import queueing
 from tests.bench.site import Site, running_site
+from tests.bench.stalls import stalls
 from tests.bench.starts import cold, warm
 from tests.bench.sweeps import sweeps
 from tests.bench.versions import list_versions
@@ -38,6 +39,7 @@ SITE_MEASURES: dict[str, Measure] = {
     "wake": lambda site, runs: wakes(site, *REAL, runs=runs, samples=20),
     "queue": lambda _site, runs: [queueing(runs, samples=100)],
     "webhooks": lambda site, runs: [webhooks(site, runs)],
+    "stalls": stalls,
     "memory": lambda site, _runs: [memory(site)],
 }
 # What has a store of its own.

@@ -6,8 +6,8 @@ It shares the processors with what it measures; `Load.client_cpu_seconds` says h
 import selectors
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -43,6 +43,26 @@ def time_requests(url: str, requests: Sequence[bytes], *, pause_seconds: float =
     """One client, one connection: the seconds that each request took; it rests before each."""
     with _connected(url) as connection:
         return [_time(connection, request, pause_seconds) for request in requests]
+
+
+def time_while(url: str, request: bytes, is_busy: Callable[[], bool]) -> list[float]:
+    """One client, one connection: the seconds that each request took, for as long as something else is busy."""
+    took: list[float] = []
+    with _connected(url) as connection:
+        while is_busy() or not took:
+            took.append(_time(connection, request, 0))
+    return took
+
+
+def post(url: str, path: str, headers: Mapping[str, str], body: bytes) -> int:
+    """Send a body on a connection of its own; the answer's status."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{lines}\r\n"
+    with _connected(url) as connection:
+        connection.sendall(head.encode())
+        with suppress(ConnectionError):  # a server that has refused reads no further
+            connection.sendall(body)
+        return int(connection.recv(MOST).split(b" ", 2)[1])
 
 
 def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, apart: bool = False) -> Load:

@@ -31,7 +31,7 @@ TEXT = "a line of output such as commands print\n" * 20
 def webhooks(site: Site, runs: int) -> Figure:
     """Events per second."""
     database = site.service.database
-    senders = [_sender(site, number) for number in range(SENDERS)]
+    senders = [make_sender(site, number) for number in range(SENDERS)]
     ours: Runs = []
     bare: Runs = []
     for _ in range(runs):
@@ -48,7 +48,8 @@ def webhooks(site: Site, runs: int) -> Figure:
     )
 
 
-def _sender(site: Site, number: int) -> tuple[Conversation, str]:
+def make_sender(site: Site, number: int) -> tuple[Conversation, str]:
+    """A conversation, and the key by which its agent server reports."""
     key = f"bench-session-key-{number}-{uuid4().hex}"
     vault: Vault = site.service.vault
     columns = {"session_key": vault.encrypt(key), "session_key_digest": vault.digest(key)}

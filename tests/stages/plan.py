@@ -33,7 +33,7 @@ STATEMENTS = "var/statements"
 BENCHMARKS = {
     "starts": "warm,warm-tiny,pause,cold,conversation,wake,memory",
     "bursts": "warm-burst,cold-burst,webhooks,engine,versions",
-    "store": "queue,sweep,lists",
+    "store": "queue,stalls,sweep,lists",
 }
 # All pairs of two deaths within four operations took four minutes.
 OPERATIONS_IN_PART = 13

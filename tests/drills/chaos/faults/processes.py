@@ -5,7 +5,7 @@ import random
 from tests.drills.chaos.faults.fault import Fault
 from tests.drills.chaos.site import APIS, WORKERS
 
-CLOCK_STEPS = (-3600, -90, -7, 7, 90, 3600)
+CLOCK_STEPS = (-86_400, -3600, -90, -7, 7, 90, 3600, 86_400)
 
 
 class OfProcess(Fault):

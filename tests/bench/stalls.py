@@ -1,0 +1,94 @@
+"""How long one request holds up all others: the slowest answer of `/health` beside it, and with nothing beside it."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from tests.bench.figures import Figure, Runs
+from tests.bench.load import make_request, post, time_while
+from tests.bench.site import Site
+from tests.bench.webhooks import make_sender
+
+SAMPLES = 5
+HEALTH = make_request("/health")
+SETTINGS = "/api/settings"
+MEGABYTE = 1024 * 1024
+GOAL_SECONDS = 0.05
+# What takes longest in each part of a request's way: to look for NUL, to count, to parse, to validate, to unescape.
+BODIES: Mapping[str, bytes] = {
+    "a body that ends in no JSON": b'{"a": "\\u0000", "b": [' + b"1," * (2 * MEGABYTE - 100),
+    "4 MB of empty lists": b"[" + b"[]," * (4 * MEGABYTE // 3 - 2) + b"[]]",
+    "4 MB of escapes": b'{"llm_model": "' + b"\\n" * (2 * MEGABYTE - 100) + b'"}',
+    "19,000 wrong fields": b'{"secrets": {' + b",".join(b'"%d": 7' % number for number in range(19_000)) + b"}}",
+}
+EVENTS: Mapping[str, dict[str, Any]] = {
+    "16 MB of texts": {"text": "x" * MEGABYTE},
+    "16 MB of lists": {"lists": [[]] * 240_000},
+    "16 MB of escapes": {"escapes": "\n" * 240_000},
+    "16 MB of small events": {},
+}
+
+
+@dataclass(frozen=True)
+class Intrusion:
+    """A request, and where it goes."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def stalls(site: Site, runs: int) -> Iterator[Figure]:
+    """The slowest answer to others beside each of these requests."""
+    for name, request in _intrusions(site):
+        ours: Runs = []
+        bare: Runs = []
+        for _ in range(runs):
+            found = [_measure(site.service.url, request) for _ in range(SAMPLES)]
+            ours.append([beside for beside, _ in found])
+            bare.append([alone for _, alone in found])
+        yield Figure(f"slowest answer beside {name}", ours, "beside nothing", bare, "p50 ≤ 50 ms", _is_short, unit="ms")
+
+
+def _is_short(figure: Figure) -> bool:
+    return figure.over_all(0.5) <= GOAL_SECONDS
+
+
+def _intrusions(site: Site) -> Iterator[tuple[str, Intrusion]]:
+    json_type = {"Content-Type": "application/json"}
+    for name, body in BODIES.items():
+        yield f"{name}, without a key", Intrusion(SETTINGS, json_type, body)
+        yield name, Intrusion(SETTINGS, json_type | site.client.person.headers, body)
+    conversation, key = make_sender(site, 0)
+    path, headers = f"/api/v1/webhooks/events/{conversation.id}", json_type | {"X-Session-API-Key": key}
+    for name, event in EVENTS.items():
+        yield f"a webhook, {name}", Intrusion(path, headers, _events(event))
+
+
+def _events(event: Mapping[str, Any]) -> bytes:
+    one = json.dumps({"id": "e", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"} | dict(event)).encode()
+    return b"[" + b",".join([one] * (16 * MEGABYTE // (len(one) + 1) - 1)) + b"]"
+
+
+def _measure(url: str, request: Intrusion) -> tuple[float, float]:
+    """The slowest answer beside the request, and in as much time without it."""
+    began = time.perf_counter()
+    beside = _slowest_beside(url, lambda: _send(url, request))
+    took = time.perf_counter() - began
+    return beside, _slowest_beside(url, lambda: time.sleep(took))
+
+
+def _slowest_beside(url: str, work: Callable[[], None]) -> float:
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        slowest = max(time_while(url, HEALTH, lambda: not working.done()))
+        working.result()
+    return slowest
+
+
+def _send(url: str, request: Intrusion) -> None:
+    status = post(url, request.path, request.headers, request.body)
+    assert status < 500, status
