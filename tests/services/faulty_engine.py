@@ -46,6 +46,7 @@ class Trouble:
         reads: whether it happens to questions.
         writes: whether it happens to changes.
         seconds: by how much a late one is late.
+        most: so many answers are spoiled, and then none; None: all of that share.
     """
 
     way: Way
@@ -53,6 +54,7 @@ class Trouble:
     reads: bool = True
     writes: bool = True
     seconds: float = 5.0
+    most: int | None = None
 
 
 class FaultyEngine:
@@ -66,7 +68,8 @@ class FaultyEngine:
 
     def __init__(self, path: Path, engine: Engine, seed: int = 0) -> None:
         self.host, self.gateway, self.address = f"unix://{path}", engine.gateway, engine.address
-        self.trouble: Trouble | None = None
+        self._trouble: Trouble | None = None
+        self._since = 0
         # How many answers were spoiled, by way.
         self.spoiled: Counter[Way] = Counter()
         self._rng = random.Random(seed)
@@ -76,6 +79,17 @@ class FaultyEngine:
         self._listener.bind(str(path))
         self._listener.listen(128)
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What is wrong with it now; None: nothing."""
+        if self._trouble is None or self._trouble.most is None:
+            return self._trouble
+        return self._trouble if self.spoiled.total() - self._since < self._trouble.most else None
+
+    @trouble.setter
+    def trouble(self, trouble: Trouble | None) -> None:
+        self._trouble, self._since = trouble, self.spoiled.total()
 
     def close(self) -> None:
         """Take no more connections, and end those whose answers are withheld."""

@@ -136,6 +136,13 @@ def test_share_of_the_answers_is_spoiled(faulty: FaultyEngine) -> None:
     assert 10 < ask(faulty, times=50).count(500) < 40
 
 
+def test_so_many_answers_are_spoiled_and_no_more(faulty: FaultyEngine) -> None:
+    for _ in range(2):
+        faulty.trouble = Trouble(Way.FAIL, most=2)
+        assert ask(faulty, times=4) == [500, 500, 200, 200]
+        assert faulty.trouble is None
+
+
 def test_pull_is_not_answered_as_a_failing_registry_would(faulty: FaultyEngine) -> None:
     faulty.trouble = Trouble(Way.FAIL)
     assert ask(faulty, path="/images/create?fromImage=x") == [200]

@@ -14,6 +14,7 @@ from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import DOOMED, MISSING, PULLED, SPECS
 from tests.services.deployment import deployed
 from tests.services.deployment_settings import SHORTEST
+from tests.services.faulty_engine import running_faulty_engine
 from tests.services.private_engine import PrivateEngine
 from tests.services.registry import Registry
 from tests.services.stores import Stores
@@ -97,8 +98,9 @@ class Lanes:
         own.mkdir()
         with ExitStack() as parts:
             url = parts.enter_context(stores.fresh(own))
+            faulty = parts.enter_context(running_faulty_engine(engine))
             service = parts.enter_context(
-                deployed(engine, database_url=url, broker_url=valkey.url, installation=name, settings=SHORTEST)
+                deployed(faulty, database_url=url, broker_url=valkey.url, installation=name, settings=SHORTEST)
             )
             for image, env in SPECS.items():
                 service.add_spec(image, env)
@@ -106,7 +108,8 @@ class Lanes:
             mine = f"{registry.address}/{name}"
             pulled, missing = (f"{mine}/{image}" for image in (PULLED, MISSING))
             service.prepare(pulled, missing)
-            runner = Runner(service, engine, mine, own, doomed=DOOMED | {missing}, neighbours=self._installations)
+            doomed = DOOMED | {missing}
+            runner = Runner(service, engine, faulty, mine, own, doomed=doomed, neighbours=self._installations)
             with service.database.transaction() as session:
                 owner = runner.client.person.id
                 user_settings.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})

@@ -35,6 +35,7 @@ from tests.drills.wire_listing import list_statuses
 from tests.factories import make_person
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
+from tests.services.faulty_engine import FaultyEngine
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
@@ -56,6 +57,7 @@ class Runner:
     """One installation, its history, and what leads its processes.
 
     Args:
+        faulty: by what the service reaches the engine.
         registry: the address that images can be pulled from.
         doomed: the specs whose sandboxes can't start.
         neighbours: the installations that share the engine, or have shared it.
@@ -65,6 +67,7 @@ class Runner:
         self,
         service: Deployment,
         engine: PrivateEngine,
+        faulty: FaultyEngine,
         registry: str,
         directory: Path,
         *,
@@ -73,7 +76,7 @@ class Runner:
     ) -> None:
         self.client = RecordingClient(service.url, make_person(service.database, "alice"))
         self.service = service
-        self.engine = engine
+        self.engine, self.faulty = engine, faulty
         self.registry = registry
         self.points = {name: Points(name, directory / name) for name in PROCESSES}
         # What the requests of the operation were answered; None: no answer.
@@ -254,7 +257,7 @@ class Runner:
         with self.service.database.transaction() as session:
             for table in MADE:
                 session.execute(delete(table))
-        self.client.history = History()
+        self.client.history, self.faulty.trouble = History(), None
         self.answers, self.died_at = [], None
 
     def _end_pools(self) -> None:

@@ -7,6 +7,7 @@ from tests.drills.faults.operations import (
     agent,
     conversation,
     drift,
+    engine,
     message,
     node,
     pool,
@@ -27,4 +28,5 @@ OPERATIONS: Mapping[str, Operation] = {
     **settings.OPERATIONS,
     **node.OPERATIONS,
     **drift.OPERATIONS,
+    **engine.OPERATIONS,
 }
