@@ -3,7 +3,7 @@
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from shared.store import user_settings
 from tests.drills.chaos.site import Site
@@ -24,7 +24,21 @@ ACTS = ("start", "pause", "stop", "resume", "delete", "converse", "cancel", "for
 COUNTED_ACTS = ("wake", "message", "settings", "report", "list", "pool claim")
 NO_WRITES = ("wake", "list", "pool claim")
 
+# How much likelier a client does what none has succeeded with in the rounds before.
+MISSING_WEIGHT = 10.0
+
 Act = Callable[[], None]
+
+
+def choose(rng: random.Random, acts: dict[str, tuple[float, Act]], missing: Collection[str]) -> Act:
+    """An act by its weight; what is missing from the run so far is likelier.
+
+    Args:
+        acts: by name, each with its weight.
+        missing: names of acts that never succeeded.
+    """
+    weights = [weight * MISSING_WEIGHT if name in missing else weight for name, (weight, _) in acts.items()]
+    return rng.choices([act for _, act in acts.values()], weights)[0]
 
 
 class Workload:
@@ -36,6 +50,7 @@ class Workload:
         self.settings = UserSettings(self.fleet)
         self.followers = [ChangeFollower(self.fleet, person) for person in self.fleet.people]
         self._rngs = [random.Random(f"{seed} client {number}") for number in range(CLIENTS)]
+        self._missing: frozenset[str] = frozenset()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
@@ -62,6 +77,7 @@ class Workload:
 
     def start(self) -> None:
         """Begin a round."""
+        self._missing = frozenset(self.missing)
         self._stopped.clear()
         self._threads = [threading.Thread(target=self._work, args=(rng,), daemon=True) for rng in self._rngs]
         for thread in self._threads:
@@ -120,26 +136,25 @@ class Workload:
         if not alive or (few and rng.random() < 0.12):
             self.sandboxes.start(rng)
             return
-        acts = self._acts(rng, *rng.choice(alive), few=few)
-        rng.choices([act for act, _ in acts], [weight for _, weight in acts])[0]()
+        choose(rng, self._acts(rng, *rng.choice(alive), few=few), self._missing)()
 
-    def _acts(self, rng: random.Random, sandbox_id: str, person: Person, *, few: bool) -> list[tuple[Act, float]]:
+    def _acts(self, rng: random.Random, sandbox_id: str, person: Person, *, few: bool) -> dict[str, tuple[float, Act]]:
         """What a client may do now, each with its weight."""
         client, sandboxes, conversations = self.fleet.client(person), self.sandboxes, self.conversations
-        return [
-            (lambda: sandboxes.ask(client.pause, sandbox_id), 20),
-            (lambda: sandboxes.ask(client.resume, sandbox_id), 22),
-            (lambda: sandboxes.ask(client.stop, sandbox_id), 6),
-            (lambda: sandboxes.delete(client, sandbox_id), 5 if few else 12),
-            (lambda: sandboxes.wake(client, sandbox_id), 6),
-            (lambda: sandboxes.list_own(client), 12),
-            (lambda: conversations.start(rng), 6),
-            (lambda: conversations.cancel(rng), 2),
-            (lambda: conversations.delete(rng), 1),
-            (lambda: conversations.say(rng), 6),
-            (lambda: conversations.report(person, sandbox_id), 12),
-            (lambda: self.settings.store(person), 6),
-        ]
+        return {
+            "pause": (20, lambda: sandboxes.ask(client.pause, sandbox_id)),
+            "resume": (22, lambda: sandboxes.ask(client.resume, sandbox_id)),
+            "stop": (6, lambda: sandboxes.ask(client.stop, sandbox_id)),
+            "delete": (5 if few else 12, lambda: sandboxes.delete(client, sandbox_id)),
+            "wake": (6, lambda: sandboxes.wake(client, sandbox_id)),
+            "list": (12, lambda: sandboxes.list_own(client)),
+            "converse": (6, lambda: conversations.start(rng)),
+            "cancel": (2, lambda: conversations.cancel(rng)),
+            "forget": (1, lambda: conversations.delete(rng)),
+            "message": (6, lambda: conversations.say(rng)),
+            "report": (12, lambda: conversations.report(person, sandbox_id)),
+            "settings": (6, lambda: self.settings.store(person)),
+        }
 
 
 def _make_owner(site: Site, name: str) -> Person:
