@@ -14,7 +14,7 @@ from shared.states import Desired, Reason, Status
 from shared.store import sandboxes, wishes
 from shared.store.sandboxes import WishAsFound
 from worker.agent_server_errors import AgentServerError, WrongServer
-from worker.containers import EngineRefused, EngineUnavailable, ImageMissing, Observed
+from worker.containers import EngineError, EngineRefused, EngineUnavailable, ImageMissing, Observed
 from worker.handing_on import hand_on
 from worker.health_wait import HealthWait
 from worker.parts import Parts
@@ -98,7 +98,8 @@ class Convergence:
     def _run(self) -> None:
         try:
             self._step_until_settled()
-        except EngineUnavailable as error:
+        except EngineError as error:
+            # Some questions are asked outside of any step: what is refused there may be answered later.
             words = f"the engine can't do it now and is asked again: {error}"
             self._settlement.explain(Reason.ENGINE_ERROR, words)
             # The desired state stands for as long as the engine is in trouble: attempts are counted for the backoff

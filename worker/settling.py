@@ -113,11 +113,17 @@ class Settlement:
             self.fail(Reason.EXIT_CODE, f"the container ended with exit code {observed.exit_code}", observed)
 
     def _clear_up(self, observed: Observed) -> None:
-        """Leave nothing of a sandbox that never was; keep the files of one that has been used."""
-        if self._sandbox.ready_at is None:
-            self._parts.engine.remove(self._name)
-        elif observed.state == ContainerState.RUNNING:
-            self._parts.engine.stop(self._name, self._parts.settings.stop_seconds)
+        """Leave nothing of a sandbox that never was; keep the files of one that has been used.
+
+        What the engine refuses here must not take the place of the reason: the next comparison tries again.
+        """
+        try:
+            if self._sandbox.ready_at is None:
+                self._parts.engine.remove(self._name)
+            elif observed.state == ContainerState.RUNNING:
+                self._parts.engine.stop(self._name, self._parts.settings.stop_seconds)
+        except EngineRefused as error:
+            log.warning("not_cleared_up", sandbox=self._sandbox.id, error=str(error))
 
     def _last_lines(self, observed: Observed) -> str:
         if observed.state == ContainerState.ABSENT:

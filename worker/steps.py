@@ -143,14 +143,16 @@ class Steps:
             installation=self._parts.installation,
             address=self._parts.settings.node_address,
         )
-        # An engine that needs longer than the client waits is given twice the time with each attempt.
+        # An engine that needs longer than the client waits is given twice the time with each attempt. Within the first
+        # wait it may still answer: a container that came after its sandbox's delete would be a leftover.
         seconds = min(ACT_SECONDS * 2**self._sandbox.attempt, MAX_CREATE_SECONDS)
+        create = partial(self._parts.engine.create, request, seconds)
         try:
-            self._parts.engine.create(request, seconds)
+            carry_out(create, self._require_wanted, patience=ACT_SECONDS)
         except ImageMissing:
             log.info("pulling", sandbox=self._sandbox.id, image=request.image)
             carry_out(partial(self._parts.engine.pull, request.image), self._require_wanted)
-            self._parts.engine.create(request, seconds)
+            carry_out(create, self._require_wanted, patience=ACT_SECONDS)
 
     def _require_wanted(self) -> None:
         """Show that this turn makes progress, and stop it if it is for nothing by now.

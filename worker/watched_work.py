@@ -3,22 +3,53 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 
 WATCH_SECONDS = 1.0
+# Set once the caller of the work in this context has stopped waiting for it.
+_abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
 
 
-def carry_out(work: Callable[[], None], watch: Callable[[], None]) -> None:
-    """Do `work` and call `watch` every second meanwhile.
+class Abandoned(Exception):
+    """The caller of this work has stopped waiting for it."""
+
+
+def carry_out(work: Callable[[], None], watch: Callable[[], None], patience: float = 0.0) -> None:
+    """Do `work` and call `watch` every second meanwhile, the first time after `patience` seconds at the earliest.
 
     Raises:
-        Exception: what `work` raises; or what `watch` raises, and then nobody waits for `work` any longer: it ends by
-            its own time limits.
+        Exception: what `work` raises; or what `watch` raises, and then `work` is abandoned: it ends by its own time
+            limits, or where it calls `require_awaited`.
     """
+    abandoned = threading.Event()
+    token = _abandoned.set(abandoned)
+    try:
+        _carry_out(work, watch, patience)
+    except BaseException:
+        abandoned.set()
+        raise
+    finally:
+        _abandoned.reset(token)
+
+
+def require_awaited() -> None:
+    """Refuse to go on with work that its caller has abandoned.
+
+    Raises:
+        Abandoned: the caller no longer waits.
+    """
+    abandoned = _abandoned.get()
+    if abandoned is not None and abandoned.is_set():
+        raise Abandoned
+
+
+def _carry_out(work: Callable[[], None], watch: Callable[[], None], patience: float) -> None:
     done: Future[None] = Future()
     threading.Thread(target=copy_context().run, args=(_do, work, done), daemon=True, name="watched").start()
-    while not wait([done], timeout=WATCH_SECONDS).done:
+    seconds = max(patience, WATCH_SECONDS)
+    while not wait([done], timeout=seconds).done:
         watch()
+        seconds = WATCH_SECONDS
     done.result()
 
 

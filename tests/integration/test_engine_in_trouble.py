@@ -11,12 +11,14 @@ from tests.services.deployment import Deployment, deployed
 from tests.services.engine import TINY_IMAGE
 from tests.services.faulty_engine import FaultyEngine, Trouble, Way, running_faulty_engine
 from tests.services.private_engine import PrivateEngine, running_private_engine
+from tests.services.registry import Registry, running_registry
 from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 # More often than a refusal is tried before the sandbox ends in ERROR.
 SPOILED = 6
+PULL, CREATE = b"/images/create", b"/containers/create"
 READS, WRITES = Trouble(Way.FAIL, writes=False), Trouble(Way.FAIL, reads=False)
 
 
@@ -24,6 +26,12 @@ READS, WRITES = Trouble(Way.FAIL, writes=False), Trouble(Way.FAIL, reads=False)
 def private_engine() -> Iterator[PrivateEngine]:
     with running_private_engine([TINY_IMAGE]) as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[Registry]:
+    with running_registry(TINY_IMAGE) as registry:
+        yield registry
 
 
 @pytest.fixture
@@ -94,6 +102,46 @@ def test_start_is_carried_out_when_the_engine_is_well(alice: Client, engine: Fau
     engine.trouble = None
     alice.await_sandbox(sandbox_id, "RUNNING")
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
+
+
+def test_pull_is_carried_out_when_the_engine_is_well(
+    service: Deployment, alice: Client, engine: FaultyEngine, registry: Registry
+) -> None:
+    image = f"{registry.address}/failed:1"
+    service.add_spec(image, {})
+    engine.trouble = Trouble(Way.FAIL, path=PULL)
+    sandbox_id = alice.start_sandbox(image)
+    suffer(engine)
+    assert told(alice, sandbox_id) == ("STARTING", "engine_error")
+    engine.trouble = None
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
+
+
+def test_lost_answer_to_a_pull_does_not_keep_a_delete(
+    service: Deployment, alice: Client, engine: FaultyEngine, private_engine: PrivateEngine, registry: Registry
+) -> None:
+    image = f"{registry.address}/lost:1"
+    service.add_spec(image, {})
+    engine.trouble = Trouble(Way.SWALLOW, path=PULL)
+    sandbox_id = alice.start_sandbox(image)
+    eventually(lambda: engine.spoiled.total() > 0)
+    engine.trouble = None
+    assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+    eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=5)
+    eventually(lambda: not private_engine.containers() and not private_engine.volumes())
+
+
+def test_lost_answer_to_a_create_does_not_keep_a_delete(
+    alice: Client, engine: FaultyEngine, private_engine: PrivateEngine
+) -> None:
+    engine.trouble = Trouble(Way.SWALLOW, path=CREATE)
+    sandbox_id = alice.start_sandbox()
+    eventually(lambda: engine.spoiled.total() > 0)
+    engine.trouble = None
+    assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
+    eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=15)
+    eventually(lambda: not private_engine.containers() and not private_engine.volumes(), deadline_seconds=15)
 
 
 def test_lost_answer_to_a_pause_does_not_keep_a_delete(

@@ -18,8 +18,6 @@ from tests.services.directories import short_directory
 
 CHUNK = 65536
 READS = (b"GET", b"HEAD")
-# An engine answers a pull with 500 where the registry fails: what a registry does wrong is a fault of its own.
-PULL = b"/images/create"
 FAILURE = b'{"message":"spoiled by the test"}'
 # Nobody waits longer than this for an answer that does not come.
 SWALLOW_SECONDS = 120.0
@@ -46,6 +44,7 @@ class Trouble:
         reads: whether it happens to questions.
         writes: whether it happens to changes.
         seconds: by how much a late one is late.
+        path: what must be in a request's path.
         most: so many answers are spoiled, and then none; None: all of that share.
     """
 
@@ -54,6 +53,7 @@ class Trouble:
     reads: bool = True
     writes: bool = True
     seconds: float = 5.0
+    path: bytes = b""
     most: int | None = None
 
 
@@ -101,8 +101,7 @@ class FaultyEngine:
         trouble = self.trouble
         if trouble is None or not (trouble.reads if request.method in READS else trouble.writes):
             return None
-        fails = trouble.way in (Way.FAIL, Way.FAIL_AFTER)
-        if (fails and PULL in request.target) or self._rng.random() >= trouble.share:
+        if trouble.path not in request.target or self._rng.random() >= trouble.share:
             return None
         self.spoiled[trouble.way] += 1
         return trouble

@@ -83,11 +83,11 @@ def faulty(engine: Answering) -> Iterator[FaultyEngine]:
         yield faulty
 
 
-def ask(faulty: FaultyEngine, method: str = "POST", path: str = "/act", times: int = 1) -> list[int]:
+def ask(faulty: FaultyEngine, method: str = "POST", times: int = 1) -> list[int]:
     """The statuses of so many requests on one connection."""
     transport = httpx.HTTPTransport(uds=faulty.host.removeprefix("unix://"))
     with httpx.Client(transport=transport, base_url="http://engine", timeout=0.3) as client:
-        answers = [client.request(method, path, content=b"x" * 10) for _ in range(times)]
+        answers = [client.request(method, "/act", content=b"x" * 10) for _ in range(times)]
     assert all(answer.content == BODY for answer in answers if answer.status_code == 200)
     return [answer.status_code for answer in answers]
 
@@ -131,6 +131,12 @@ def test_only_what_is_named_is_spoiled(faulty: FaultyEngine, method: str, status
     assert ask(faulty, method) == [status]
 
 
+@pytest.mark.parametrize(("path", "status"), [(b"/act", 500), (b"/other", 200)])
+def test_only_requests_of_that_path_are_spoiled(faulty: FaultyEngine, path: bytes, status: int) -> None:
+    faulty.trouble = Trouble(Way.FAIL, path=path)
+    assert ask(faulty) == [status]
+
+
 def test_share_of_the_answers_is_spoiled(faulty: FaultyEngine) -> None:
     faulty.trouble = Trouble(Way.FAIL, share=0.5)
     assert 10 < ask(faulty, times=50).count(500) < 40
@@ -141,8 +147,3 @@ def test_so_many_answers_are_spoiled_and_no_more(faulty: FaultyEngine) -> None:
         faulty.trouble = Trouble(Way.FAIL, most=2)
         assert ask(faulty, times=4) == [500, 500, 200, 200]
         assert faulty.trouble is None
-
-
-def test_pull_is_not_answered_as_a_failing_registry_would(faulty: FaultyEngine) -> None:
-    faulty.trouble = Trouble(Way.FAIL)
-    assert ask(faulty, path="/images/create?fromImage=x") == [200]

@@ -10,15 +10,13 @@ from dataclasses import replace
 
 import pytest
 from docker import APIClient
-from docker.errors import APIError
-from requests import Response
 
 from shared.ids import new_id
 from tests.fixtures.containers import started
 from tests.services.engine import ENGINE, docker_engine
 from tests.waiting import eventually
 from worker import own_doings
-from worker.containers import ContainerRequest, ContainerState, EngineUnavailable, Observed
+from worker.containers import ContainerRequest, ContainerState, EngineUnavailable
 from worker.engine import EVENTS, INSTALLATION_LABEL, DockerEngine
 
 
@@ -30,7 +28,8 @@ def docker(installation: str) -> Iterator[DockerEngine]:
 
 def test_least_privilege(docker: DockerEngine, request_: ContainerRequest) -> None:
     name = started(docker, request_)
-    found = docker._api().inspect_container(name)
+    with docker._api(5) as api:
+        found = api.inspect_container(name)
     host = found["HostConfig"]
     assert host["CapDrop"] == ["ALL"]
     assert not host["CapAdd"]
@@ -90,22 +89,6 @@ def test_engine_that_does_not_answer() -> None:
     with pytest.raises(EngineUnavailable):
         DockerEngine("unix:///nowhere/docker.sock").read_id()
     gc.collect()  # docker's own client leaves the socket that could not be connected
-
-
-def test_container_that_is_still_being_made_is_waited_for(
-    request_: ContainerRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its name is taken already, and it can't be inspected yet."""
-
-    def refuse(*_arguments: object) -> None:
-        raise APIError("conflict", Response())
-
-    engine = DockerEngine("unix:///nowhere/docker.sock")
-    monkeypatch.setattr(APIError, "status_code", 409)
-    monkeypatch.setattr(engine, "_create", refuse)
-    monkeypatch.setattr(engine, "observe", lambda _name: Observed(ContainerState.ABSENT))
-    with pytest.raises(EngineUnavailable, match="still being made"):
-        engine.create(request_)
 
 
 def told_by_the_engine(installation: str, since: int) -> Counter[str]:

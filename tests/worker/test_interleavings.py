@@ -196,6 +196,11 @@ class Life:
             looks.run()
 
 
+@pytest.fixture(autouse=True)
+def _one_thread_an_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.steps.carry_out", lambda work, _watch, **_options: work())
+
+
 def make_life(seed: int, database: Database, directory: Path) -> Life:
     """A sandbox that was just wished for, or that runs."""
     scheduler, engine = Scheduler(seed), FakeEngine()

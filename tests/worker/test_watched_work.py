@@ -1,11 +1,13 @@
 """Work in a thread of its own, and the caller that watches meanwhile."""
 
 import threading
+import time
 
 import pytest
 
+from tests.waiting import eventually
 from worker import watched_work
-from worker.watched_work import carry_out
+from worker.watched_work import Abandoned, carry_out, require_awaited
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +42,35 @@ def test_what_the_watch_raises_ends_the_wait() -> None:
     with pytest.raises(Stop):
         carry_out(lambda: (ended.wait(10), None)[1], stop)
     ended.set()
+
+
+def test_abandoned_work_is_not_gone_on_with() -> None:
+    left, refused = threading.Event(), threading.Event()
+
+    def work() -> None:
+        require_awaited()
+        left.wait(10)
+        try:
+            require_awaited()
+        except Abandoned:
+            refused.set()
+
+    def stop() -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        carry_out(work, stop)
+    left.set()
+    assert refused.wait(10)
+    require_awaited()  # nobody has abandoned what called it
+
+
+def test_patience_comes_before_the_first_watch() -> None:
+    began, watched = time.monotonic(), list[float]()
+
+    def watch() -> None:
+        watched.append(time.monotonic() - began)
+
+    carry_out(lambda: (eventually(lambda: len(watched) > 1), None)[1], watch, patience=0.3)
+    assert watched[0] >= 0.3
+    assert watched[1] - watched[0] < 0.3

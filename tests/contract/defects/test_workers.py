@@ -10,7 +10,7 @@ from docker import APIClient
 from shared.models import Sandbox, SandboxSpec
 from tests.services.directories import REPOSITORY
 from worker.agent_secrets import GivenSecret, gather_secrets, on_the_wire
-from worker.engine import _host_config
+from worker.engine_client import host_config
 from worker.sandbox_container import container_request, dormant_config
 
 COLUMNS: dict[str, Any] = {"id": "a" * 32, "owner_id": "b" * 32}
@@ -28,7 +28,7 @@ def test_defect_10_the_engine_picks_the_ports() -> None:
     request = container_request(Sandbox(**COLUMNS), spec, installation="home", address="10.0.0.7")
     api = APIClient(base_url="unix:///nowhere", version="1.44")
     try:
-        bindings = _host_config(api, request)["PortBindings"]
+        bindings = host_config(api, request)["PortBindings"]
     finally:
         api.close()
     assert bindings == {f"{port}/tcp": [{"HostIp": "10.0.0.7", "HostPort": ""}] for port in (8000, 8001)}

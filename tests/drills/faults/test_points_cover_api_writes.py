@@ -38,6 +38,7 @@ SPEAKERS: Mapping[str, str] = {
     "worker/patience.py": "connections of `worker.exchanges`",
     "worker/parts.py": "only the name of a type",
     "worker/engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
+    "worker/engine_client.py": "only the names of errors; it has no request of its own",
 }
 
 Send = Callable[[httpx.AsyncBaseTransport], Awaitable[object]]

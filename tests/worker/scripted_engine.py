@@ -1,0 +1,102 @@
+"""A socket that answers like an engine, with the bytes that a test has given it for each path."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
+
+from tests.services.directories import short_directory
+
+HOLD_SECONDS = 30.0
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is sent for a request, byte for byte; then the connection is closed, or stays open in silence."""
+
+    content: bytes = b""
+    holds: bool = False
+
+
+@dataclass
+class ScriptedEngine:
+    """Answers by the end of a request's path; a path without an answer is not found."""
+
+    path: Path
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    closed: threading.Event = field(default_factory=threading.Event)
+    # Answers to changes wait for it; it is set unless a test clears it.
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self.path}"
+
+    def find(self, path: str) -> Answer:
+        for end, answer in self.answers.items():
+            if path.partition("?")[0].endswith(end):
+                self.asked[end] += 1
+                return answer
+        return error(404, "no such thing")
+
+
+def whole(content: bytes, status: int = 200) -> Answer:
+    """An answer in order."""
+    head = f"HTTP/1.1 {status} Some\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+    return Answer(head.encode() + b"Connection: close\r\n\r\n" + content)
+
+
+def error(status: int, words: str) -> Answer:
+    """An engine's error."""
+    return whole(b'{"message":"%s"}' % words.encode(), status)
+
+
+def chunk(content: bytes) -> bytes:
+    """One part of a stream."""
+    return b"%x\r\n%s\r\n" % (len(content), content)
+
+
+@contextmanager
+def running_scripted_engine() -> Iterator[ScriptedEngine]:
+    """Such a socket, for the length of the block."""
+    with short_directory("scripted") as directory:
+        engine = ScriptedEngine(directory / "docker.sock", {"/version": whole(b'{"ApiVersion":"1.41"}')})
+        engine.go_on.set()
+        with _Server(str(engine.path), _handler(engine)) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            try:
+                yield engine
+            finally:
+                engine.closed.set()
+                engine.go_on.set()
+                server.shutdown()
+                thread.join()
+
+
+class _Server(ThreadingMixIn, UnixStreamServer):
+    daemon_threads = True
+
+
+def _handler(engine: ScriptedEngine) -> type[StreamRequestHandler]:
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            method, path, _version = self.rfile.readline().decode().split()
+            length = 0
+            while line := self.rfile.readline().strip():
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            self.rfile.read(length)
+            answer = engine.find(path)
+            if method == "POST":
+                engine.go_on.wait(HOLD_SECONDS)
+            self.wfile.write(answer.content)
+            if answer.holds:
+                engine.closed.wait(HOLD_SECONDS)
+
+    return Handler
