@@ -3,18 +3,36 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tests import effort
 from tests.drills.faults.operation import ROUTINES, Operation, Prepare
 from tests.drills.faults.operations import sandbox
 from tests.drills.faults.runner import Runner
 from tests.services.faulty_engine import Trouble, Way
 
-VERBS = ("start", "pause", "resume", "delete")
+VERBS = ("start", "pause", "resume", "stop", "delete")
 # The points of the API, as they begin.
 REQUESTS = ("POST ", "DELETE ")
-TROUBLES = {
-    "that-the-engine-refuses": Trouble(Way.FAIL, reads=False, most=1),
-    "whose-answer-is-lost": Trouble(Way.DROP, reads=False, most=1),
-    "that-is-done-and-called-failed": Trouble(Way.FAIL_AFTER, reads=False, most=1),
+# Less than the service waits for an answer, so that the act goes on when it comes.
+LATE_SECONDS = 2.0
+WAYS = {
+    "that-the-engine-refuses": Way.FAIL,
+    "whose-answer-is-lost": Way.DROP,
+    "that-is-done-and-called-failed": Way.FAIL_AFTER,
+    "whose-answer-is-cut": Way.CUT,
+    "whose-answer-is-late": Way.DELAY,
+    "whose-answer-never-comes": Way.SWALLOW,
+}
+# A question that is done and called failed is one that fails.
+READ_WAYS = {name: way for name, way in WAYS.items() if way != Way.FAIL_AFTER}
+# For a change, all that is soon over, and of what costs seconds each time one verb of each; all others at night.
+QUICK = (Way.FAIL, Way.DROP, Way.FAIL_AFTER)
+CHANGE = {
+    "stop-whose-answer-is-cut",
+    "resume-whose-answer-is-late",
+    "start-whose-answer-never-comes",
+    "start-after-a-question-whose-answer-is-cut",
+    "delete-after-a-question-that-the-engine-refuses",
+    "pause-after-a-question-whose-answer-never-comes",
 }
 
 
@@ -34,12 +52,21 @@ def _has_failed(runner: Runner, _subject: str) -> None:
     assert runner.faulty.trouble is None or (runner.died_at or "").startswith(REQUESTS)
 
 
+def _troubles() -> Iterator[tuple[str, Trouble]]:
+    for name, way in WAYS.items():
+        yield name, Trouble(way, reads=False, seconds=LATE_SECONDS, most=1)
+    for name, way in READ_WAYS.items():
+        yield f"after-a-question-{name}", Trouble(way, writes=False, seconds=LATE_SECONDS, most=1)
+
+
 def _operations() -> Iterator[tuple[str, Operation]]:
     for verb in VERBS:
-        for name, trouble in TROUBLES.items():
-            whole = sandbox.OPERATIONS[verb]
-            prepare, holds = _then(whole.prepare, trouble), ROUTINES - {"sweep"}
-            yield f"{verb}-{name}", replace(whole, prepare=prepare, verify=_has_failed, holds=holds)
+        for name, trouble in _troubles():
+            is_quick = trouble.way in QUICK and not trouble.reads
+            if is_quick or f"{verb}-{name}" in CHANGE or effort.is_thorough():
+                whole = sandbox.OPERATIONS[verb]
+                prepare, holds = _then(whole.prepare, trouble), ROUTINES - {"sweep"}
+                yield f"{verb}-{name}", replace(whole, prepare=prepare, verify=_has_failed, holds=holds)
 
 
 OPERATIONS: Mapping[str, Operation] = dict(_operations())

@@ -135,6 +135,11 @@ def pause(runner: Runner, sandbox_id: str) -> None:
     runner.client.pause(sandbox_id)
 
 
+def stop(runner: Runner, sandbox_id: str) -> None:
+    """A pause that ends the processes."""
+    runner.client.stop(sandbox_id)
+
+
 def resume(runner: Runner, sandbox_id: str) -> None:
     """A resume."""
     runner.client.resume(sandbox_id)
@@ -152,6 +157,7 @@ DELETE = frozenset({"DELETE /sandboxes/{sandbox_id}", "sandboxes.delete"})
 OPERATIONS: Mapping[str, Operation] = {
     "start": Operation(owns=START, act=start(TINY_IMAGE)),
     "pause": Operation(owns=PAUSE, prepare=running, act=pause),
+    "stop": Operation(owns=PAUSE, prepare=running, act=stop),
     "resume": Operation(owns=RESUME, prepare=paused, act=resume),
     "delete": Operation(owns=DELETE, prepare=running, act=delete),
     "failing-start": Operation(owns=frozenset({"sandboxes.start"}), act=start(BROKEN_IMAGE)),
