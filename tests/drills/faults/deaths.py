@@ -6,7 +6,7 @@ from functools import cached_property
 from tests.drills.faults.crash_states import Point
 from tests.drills.faults.drill import die_at
 from tests.drills.faults.lanes import Lanes
-from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.operations import ALL
 from tests.drills.faults.recordings import Recordings
 from tests.drills.faults.runner import Runner
 
@@ -56,7 +56,7 @@ class Deaths:
 
 def _die(runner: Runner, death: Death) -> bool:
     name, point = death
-    return die_at(runner, OPERATIONS[name], point)
+    return die_at(runner, ALL[name], point)
 
 
 def spread(points: Sequence[Point], most: int) -> Sequence[Point]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from tests.drills.faults.crash_states import Meeting, Point, all_points, crash_states
 from tests.drills.faults.drill import record
 from tests.drills.faults.lanes import Lanes
-from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.operations import ALL
 
 
 def any_point(_point: str) -> bool:
@@ -37,7 +37,7 @@ class Recordings:
         """
         new = [name for name in dict.fromkeys(names) if name not in self._met]
         failures = []
-        for number, outcome in self._lanes.attempt(record, [OPERATIONS[name] for name in new]):
+        for number, outcome in self._lanes.attempt(record, [ALL[name] for name in new]):
             if isinstance(outcome, Exception):
                 failures.append(outcome)
             else:
@@ -53,7 +53,7 @@ class Recordings:
             only: of all of them, those to look at.
         """
         [met] = self.meetings([name])
-        return self.choose(met, lambda point: OPERATIONS[name].counts(point) and only(point))
+        return self.choose(met, lambda point: ALL[name].counts(point) and only(point))
 
     def choose(self, meetings: Sequence[Meeting], counts: Callable[[str], bool] = any_point) -> list[Point]:
         """Those of the points that a process is to die at."""

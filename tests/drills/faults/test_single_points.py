@@ -10,7 +10,7 @@ import pytest
 from tests import effort
 from tests.drills.faults.deaths import Deaths, spread
 from tests.drills.faults.lanes import Lanes
-from tests.drills.faults.operations import OPERATIONS
+from tests.drills.faults.operations import ALL, OPERATIONS
 from tests.drills.faults.recordings import Recordings
 from tests.services.stores import PostgresStores, Stores
 
@@ -29,7 +29,7 @@ def deaths(request: pytest.FixtureRequest, lanes: Lanes, recordings: Recordings,
 
 # The first of them kills for all.
 @pytest.mark.timeout(effort.choose(quick=900, change=900, thorough=3000))
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", ALL if effort.is_thorough() else OPERATIONS)
 def test_promise_is_kept(deaths: Deaths, name: str, record_property: Callable[[str, object], None]) -> None:
     died = deaths.of(name)
     assert died

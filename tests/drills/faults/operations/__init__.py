@@ -30,3 +30,5 @@ OPERATIONS: Mapping[str, Operation] = {
     **drift.OPERATIONS,
     **engine.OPERATIONS,
 }
+# With those that take too long for each change.
+ALL: Mapping[str, Operation] = {**OPERATIONS, **engine.ALL}

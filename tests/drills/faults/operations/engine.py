@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tests import effort
 from tests.drills.faults.operation import ROUTINES, Operation, Prepare
 from tests.drills.faults.operations import sandbox
 from tests.drills.faults.runner import Runner
@@ -62,11 +61,14 @@ def _troubles() -> Iterator[tuple[str, Trouble]]:
 def _operations() -> Iterator[tuple[str, Operation]]:
     for verb in VERBS:
         for name, trouble in _troubles():
-            is_quick = trouble.way in QUICK and not trouble.reads
-            if is_quick or f"{verb}-{name}" in CHANGE or effort.is_thorough():
-                whole = sandbox.OPERATIONS[verb]
-                prepare, holds = _then(whole.prepare, trouble), ROUTINES - {"sweep"}
-                yield f"{verb}-{name}", replace(whole, prepare=prepare, verify=_has_failed, holds=holds)
+            whole = sandbox.OPERATIONS[verb]
+            prepare, holds = _then(whole.prepare, trouble), ROUTINES - {"sweep"}
+            yield f"{verb}-{name}", replace(whole, prepare=prepare, verify=_has_failed, holds=holds)
 
 
-OPERATIONS: Mapping[str, Operation] = dict(_operations())
+def _is_for_a_change(name: str) -> bool:
+    return name in CHANGE or name.partition("-")[2] in {name for name, way in WAYS.items() if way in QUICK}
+
+
+ALL: Mapping[str, Operation] = dict(_operations())
+OPERATIONS: Mapping[str, Operation] = {name: one for name, one in ALL.items() if _is_for_a_change(name)}
