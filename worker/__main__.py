@@ -24,6 +24,7 @@ from shared.logs import configure_logs
 from shared.notices import Announcer
 from shared.settings import Settings
 from shared.store import nodes
+from worker.agent_lane import AgentLane
 from worker.app import app
 from worker.dead_workers import free_leases, show_life
 from worker.engine import DockerEngine
@@ -116,6 +117,7 @@ def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Pa
         looks=open_threads(),
         probes=ThreadPoolExecutor(settings.concurrency, "probe"),
         installation=installation,
+        lane=AgentLane(settings.concurrency),
     )
 
 

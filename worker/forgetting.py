@@ -32,6 +32,7 @@ def forget(parts: Parts, conversation: Conversation) -> None:
 def _remove_events(parts: Parts, conversation: Conversation) -> None:
     more = True
     while more:
+        parts.keeper.mark_progress(Conversation, conversation)
         with parts.database.transaction() as session:
             more = deletions.remove_events(session, conversation.id)
 

@@ -11,14 +11,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared import renewals
 from shared.database import Database
-from shared.models import Sandbox, StartTask
 
 log = structlog.get_logger()
 
-# Longer than any single call to an engine or an agent server may take.
-STALL_SECONDS = 60.0
-# The tables whose holders say that they get on.
-MARKED = frozenset({Sandbox, StartTask})
+# Longer than two calls to an engine may take. The lease itself comes on top of it.
+STALL_SECONDS = 20.0
 
 
 class LeaseKeeper:
@@ -66,9 +63,8 @@ class LeaseKeeper:
         with self._lock:
             stalled = [(key, fence) for key, fence in self._held.items() if self._progress[key] < before]
         for (table, row_id), fence in stalled:
-            if table in MARKED:
-                log.warning("turn_stalled", table=table.__tablename__, row=row_id, seconds=STALL_SECONDS)
-                self._drop((table, row_id), fence)
+            log.warning("turn_stalled", table=table.__tablename__, row=row_id, seconds=STALL_SECONDS)
+            self._drop((table, row_id), fence)
 
     def _renew(self, table: type[Any], fences: dict[str, int]) -> None:
         try:

@@ -1,7 +1,7 @@
 """What a worker process is made of, put together once."""
 
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import httpx
 
@@ -12,14 +12,11 @@ from shared.models import Sandbox
 from shared.redaction import Redact, redacting
 from shared.settings import Settings
 from shared.traffic import agent_server
+from worker.agent_lane import AgentLane
 from worker.agent_server import AgentServer
-from worker.concurrency import Concurrency
 from worker.containers import Engine
 from worker.keeper import LeaseKeeper
 from worker.settings import WorkerSettings
-
-# Of the conversations of one sandbox, at a time.
-MAX_REFRESHES = 4
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,8 @@ class Parts:
     probes: Executor
     # Label of our containers: another installation's on the same engine are none of our business.
     installation: str
-    # Jobs that ask a sandbox's agent server for its conversations: a silent one must not take all job threads.
-    refreshes: Concurrency = field(default_factory=lambda: Concurrency(MAX_REFRESHES))
+    # Bounds the job threads that wait for agent servers.
+    lane: AgentLane
 
     def agent_server(
         self, sandbox: Sandbox, url: str | None = None, redact: Redact | None = None

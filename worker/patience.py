@@ -21,6 +21,8 @@ Look = Callable[[], None]
 
 # A request without a timeout of its own: the time that a socket waits has a max.
 UNLIMITED_SECONDS = 86_400.0
+# Agent servers are on the same private network.
+CONNECT_SECONDS = 5.0
 # Bytes that are sent between two checks of the timeout.
 WRITE_BYTES = 64 * 1024
 
@@ -66,6 +68,11 @@ def timeout(seconds: float) -> Iterator[None]:
         _ends_at.reset(token)
 
 
+def _look_if_due() -> None:
+    if (looker := _looker.get()) is not None:
+        looker.look_if_due()
+
+
 def _left(ends_at: float, error: type[Exception]) -> float:
     """Seconds until then, or until the timeout of the block."""
     left = min(ends_at, _ends_at.get()) - time.monotonic()
@@ -106,7 +113,8 @@ class _PatientBackend(httpcore.SyncBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         left = _left(_ends(timeout), httpcore.ConnectTimeout)
-        return _PatientStream(super().connect_tcp(host, port, left, local_address, socket_options))
+        seconds = min(left, CONNECT_SECONDS)
+        return _PatientStream(super().connect_tcp(host, port, seconds, local_address, socket_options))
 
 
 class _PatientStream(httpcore.NetworkStream):
@@ -116,8 +124,7 @@ class _PatientStream(httpcore.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         ends_at = _ends(timeout)
         while True:
-            if (looker := _looker.get()) is not None:
-                looker.look_if_due()
+            _look_if_due()
             left = _left(ends_at, httpcore.ReadTimeout)
             with suppress(httpcore.ReadTimeout):
                 return self._inner.read(max_bytes, min(left, LOOK_SECONDS))
@@ -125,6 +132,7 @@ class _PatientStream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         ends_at = _ends(timeout)
         for start in range(0, len(buffer), WRITE_BYTES):
+            _look_if_due()
             self._inner.write(buffer[start : start + WRITE_BYTES], _left(ends_at, httpcore.WriteTimeout))
 
     def close(self) -> None:

@@ -1,29 +1,37 @@
 """What no webhook does for a conversation: its messages, its title, its model's silence, its budget, its end."""
 
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
 
 from shared import changes, leases
 from shared.clock import now
+from shared.database import UNAVAILABLE
 from shared.documents import clean_text
+from shared.errors import LeaseLost
+from shared.jobs import RefreshConversation
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from shared.store import conversations, pending_messages
+from worker.agent_lane import AgentWork
 from worker.agent_server import AgentServer
 from worker.agent_server_errors import AgentServerRefused
 from worker.deliveries import deliver
 from worker.forgetting import forget
 from worker.model_silence import look_for_silence
 from worker.parts import Parts
-from worker.turns import TryAgain, take_turns
+from worker.patience import looking, timeout
+from worker.turns import TryAgain, take_turns, taking_place
 
 log = structlog.get_logger()
 
 # The title is made by a model call beside the agent's own: it may come late, or never.
 TITLE_SECONDS = 2.0
-BUSY_SECONDS = 2.0
+# For all that a turn asks of an agent server: the deletion of its conversation waits for the turn.
+TURN_SECONDS = 60.0
 # Since the conversation changed last: a change has it asked for anew.
 TITLE_PATIENCE = timedelta(seconds=60)
 LONGEST_TITLE = 500
@@ -31,14 +39,41 @@ LONGEST_TITLE = 500
 
 def refresh_conversation(parts: Parts, conversation_id: str) -> None:
     """Look after one conversation, if its sandbox runs."""
-    take_turns(parts, Conversation, conversation_id, _refresh_if_free, _leave_as_it_is)
+    take_turns(parts, Conversation, conversation_id, _refresh_in_turn, _leave_as_it_is)
 
 
-def _refresh_if_free(parts: Parts, conversation: Conversation) -> None:
-    with parts.refreshes.taking(conversation.sandbox_id) as is_free:
-        if not is_free:
-            raise TryAgain("its sandbox is asked for others", seconds=BUSY_SECONDS, counts=False)
+class _Deleted(Exception):
+    """The conversation was deleted while its agent server was asked."""
+
+
+def _refresh_in_turn(parts: Parts, conversation: Conversation) -> None:
+    job = RefreshConversation(conversation.id, parts.settings.node)
+    with (
+        taking_place(parts, AgentWork(job, conversation.sandbox_id, conversation.owner_id)),
+        timeout(TURN_SECONDS),
+        looking(partial(_look, parts, conversation)),
+        suppress(_Deleted),  # that asks for the next turn
+    ):
         _refresh(parts, conversation)
+
+
+def _look(parts: Parts, conversation: Conversation) -> None:
+    """Show, in the midst of a request, that this turn makes progress, and end it if it is for nothing.
+
+    Raises:
+        LeaseLost: another worker owns the conversation.
+        _Deleted: its agent server is to forget it, not to be asked for anything else.
+    """
+    parts.keeper.mark_progress(Conversation, conversation)
+    try:
+        with parts.database.reading() as session:
+            newer = conversations.find(session, conversation.id)
+    except UNAVAILABLE:
+        return  # no news is no reason
+    if newer is None or newer.fence != conversation.fence:
+        raise LeaseLost(f"conversation {conversation.id}: fence {conversation.fence} is no longer ours")
+    if newer.deleted_at != conversation.deleted_at:
+        raise _Deleted
 
 
 def _refresh(parts: Parts, conversation: Conversation) -> None:

@@ -15,12 +15,13 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.database import UNAVAILABLE
 from shared.errors import Cancelled, LeaseLost
-from shared.jobs import DeleteSandbox, DeliverMessages
+from shared.jobs import DeleteSandbox, DeliverMessages, StartConversation
 from shared.leases import FARTHEST
 from shared.models import Conversation, Sandbox, StartTask
-from shared.states import Desired, Reason, Stage, Status
+from shared.states import Reason, Stage, Status
 from shared.store import conversations, deadlines, deletions, pending_messages, start_tasks
 from worker import patience
+from worker.agent_lane import AgentWork
 from worker.agent_request import TITLE_PROFILE, LlmNotConfigured, build_request
 from worker.agent_secrets import UnusableSecret
 from worker.agent_server import AgentServer
@@ -28,8 +29,9 @@ from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachabl
 from worker.git_logins import install_logins
 from worker.parts import Parts
 from worker.refresh import refresh_conversation
+from worker.start_checks import StartFailed, check_sandbox
 from worker.start_inputs import StartInputs, load_inputs
-from worker.turns import TryAgain, take_turns
+from worker.turns import TryAgain, take_turns, taking_place
 from worker.workspace_setup import (
     Brings,
     WorkspaceSetupFailed,
@@ -39,15 +41,6 @@ from worker.workspace_setup import (
 )
 
 log = structlog.get_logger()
-
-
-class StartFailed(Exception):
-    """The start can't succeed any more."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        """Say why, for machines and for people."""
-        super().__init__(detail)
-        self.reason = reason
 
 
 def start_conversation(parts: Parts, task_id: str) -> None:
@@ -115,12 +108,17 @@ class ConversationStart:
         if task.fence != self._task.fence:
             raise LeaseLost(f"start task {task.id}: fence {self._task.fence} is no longer ours")
         self._heed(task)
-        _check_sandbox(sandbox)
+        check_sandbox(sandbox)
 
     def _walk(self) -> None:
         sandbox = self._await_sandbox()
         if sandbox is None:
             return  # published again when the sandbox settles
+        job = StartConversation(self._task.id, self._parts.settings.node)
+        with taking_place(self._parts, AgentWork(job, sandbox.id, self._task.owner_id)):
+            self._walk_in(sandbox)
+
+    def _walk_in(self, sandbox: Sandbox) -> None:
         inputs = load_inputs(self._parts, self._task, sandbox)
         body = build_request(inputs.agent)  # what can't be asked for is found before anything is done
         server = self._parts.agent_server(sandbox, redact=inputs.redact)
@@ -153,7 +151,7 @@ class ConversationStart:
         if self._task.stage == Stage.WORKING:
             self._enter(Stage.WAITING_FOR_SANDBOX)
         with self._parts.database.reading() as session:
-            sandbox = _check_sandbox(self._find_sandbox(session))
+            sandbox = check_sandbox(self._find_sandbox(session))
         return sandbox if sandbox.status == Status.RUNNING else None
 
     def _find_sandbox(self, session: Session) -> Sandbox | None:
@@ -270,23 +268,6 @@ class ConversationStart:
             deletions.entomb(conversation, now())
         else:
             conversations.discard(session, conversation.id)
-
-
-def _check_sandbox(sandbox: Sandbox | None) -> Sandbox:
-    """The sandbox of a start, if it runs or is on its way to that.
-
-    Raises:
-        StartFailed: it is not.
-    """
-    if sandbox is None or sandbox.desired == Desired.DELETED:
-        raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
-    settled = sandbox.generation == sandbox.observed_generation
-    lost = sandbox.reason == Reason.NODE_LOST  # nobody knows for how long
-    if (settled or lost) and sandbox.status == Status.ERROR:
-        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
-    if Desired(sandbox.desired).is_paused or (settled and sandbox.status == Status.PAUSED):
-        raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
-    return sandbox
 
 
 def _start(parts: Parts, task: StartTask) -> None:

@@ -1,6 +1,7 @@
 """Taking turns on a row: claim it, work, let go; the same for every kind of job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -15,6 +16,7 @@ from shared.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leases import Row
 from shared.models import Sandbox
+from worker.agent_lane import AgentWork
 from worker.agent_server_errors import AgentServerUnreachable, WrongServer
 from worker.containers import EngineUnavailable
 from worker.parts import Parts
@@ -74,6 +76,22 @@ def take_turns(
             return True
         done = True
     return done
+
+
+@contextmanager
+def taking_place(parts: Parts, work: AgentWork) -> Iterator[None]:
+    """Hold one of the places for jobs that ask agent servers, for the length of the block.
+
+    Raises:
+        TryAgain: none is free. No thread waits for one, and no try is lost.
+    """
+    if not parts.lane.enter(work):
+        raise TryAgain("too many jobs ask agent servers", seconds=parts.lane.retry_seconds, counts=False)
+    try:
+        yield
+    finally:
+        if (job := parts.lane.leave(work)) is not None:
+            parts.publisher.publish(job)
 
 
 def backoff(attempt: int) -> float:

@@ -31,6 +31,7 @@ from tests.factories import (
     make_start_task,
 )
 from tests.fakes.engine import FakeEngine
+from worker.agent_lane import AgentLane
 from worker.keeper import LeaseKeeper
 from worker.parts import Parts
 from worker.settings import WorkerSettings
@@ -144,4 +145,5 @@ def _make_parts(database: Database) -> Parts:
         looks=PatientExecutor(),
         probes=PatientExecutor(),
         installation="bench",
+        lane=AgentLane(32),
     )

@@ -13,6 +13,7 @@ from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import INSTALLATION, running, server_of
+from worker.agent_lane import AgentLane
 from worker.keeper import LeaseKeeper
 from worker.parts import Parts
 from worker.settings import WorkerSettings
@@ -44,6 +45,7 @@ def parts(
             looks=PatientExecutor(),
             probes=PatientExecutor(),
             installation=INSTALLATION,
+            lane=AgentLane(32),
         )
 
 

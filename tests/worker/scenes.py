@@ -18,6 +18,7 @@ from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
+from worker.agent_lane import AgentLane
 from worker.converge import converge
 from worker.keeper import LeaseKeeper
 from worker.parts import Parts
@@ -121,7 +122,7 @@ def deliver(parts: Parts) -> None:
 
 def another(parts: Parts) -> Parts:
     """A second worker on the same node."""
-    return replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15))
+    return replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15), lane=AgentLane(32))
 
 
 def row(parts: Parts, table: type[Row], row_id: str) -> Row:

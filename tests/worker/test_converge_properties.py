@@ -26,6 +26,7 @@ from tests.effort import bounds
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
+from worker.agent_lane import AgentLane
 from worker.converge import converge
 from worker.keeper import LeaseKeeper
 from worker.parts import Parts
@@ -154,6 +155,7 @@ def make_parts(path: Path, engine: FakeEngine) -> Parts:
         looks=PatientExecutor(),
         probes=PatientExecutor(),
         installation=INSTALLATION,
+        lane=AgentLane(32),
     )
 
 

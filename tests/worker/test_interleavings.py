@@ -35,6 +35,7 @@ from tests.services.stores import PostgresStores, SqliteStores
 from tests.worker import scenes
 from tests.worker.mutants import MUTANTS
 from tests.worker.scheduler import Fate, Scheduler
+from worker.agent_lane import AgentLane
 from worker.converge import converge, glance
 from worker.keeper import LeaseKeeper
 from worker.parts import Parts
@@ -219,6 +220,7 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         looks=PatientExecutor(),
         probes=PatientExecutor(),
         installation=INSTALLATION,
+        lane=AgentLane(32),
     )
     user = make_person(database, f"user-{seed}")
     life = Life(scheduler, parts, engine, user, scenes.start(parts, user))

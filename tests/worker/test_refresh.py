@@ -18,8 +18,9 @@ from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
+from worker.agent_lane import MAX_IN_SANDBOX
 from worker.converge import converge
-from worker.parts import MAX_REFRESHES, Parts
+from worker.parts import Parts
 from worker.refresh import LONGEST_TITLE, TITLE_PATIENCE, refresh_conversation
 
 
@@ -206,17 +207,17 @@ def test_silent_server_takes_few_job_threads(
         held.wait(30)
 
     server.before = hold
-    stuck = [make_conversation(parts.database, user, sandbox, due_at=now()) for _ in range(MAX_REFRESHES + 1)]
+    stuck = [make_conversation(parts.database, user, sandbox, due_at=now()) for _ in range(MAX_IN_SANDBOX + 1)]
     other = make_conversation(parts.database, user, row(parts, Sandbox, running(parts, user)), due_at=now())
     server_of(engine, other.sandbox_id).add(other.id).title = "A better one"
-    with ThreadPoolExecutor(MAX_REFRESHES) as threads:
+    with ThreadPoolExecutor(MAX_IN_SANDBOX) as threads:
         for one in stuck[:-1]:
             threads.submit(refresh_conversation, parts, one.id)
-        eventually(lambda: len(server.calls) == MAX_REFRESHES)
+        eventually(lambda: len(server.calls) == MAX_IN_SANDBOX)
         waiting = refreshed(parts, stuck[-1])
         assert (waiting.attempt, waiting.lease_until, waiting.due_at is not None) == (0, None, True)
         assert refreshed(parts, other).title == "A better one"
         held.set()
-    assert len(server.calls) == MAX_REFRESHES
+    assert len(server.calls) == MAX_IN_SANDBOX
     refresh_conversation(parts, stuck[-1].id)
-    assert len(server.calls) == MAX_REFRESHES + 1
+    assert len(server.calls) == MAX_IN_SANDBOX + 1
