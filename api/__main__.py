@@ -9,7 +9,7 @@ from api.app import create_app, make_context
 from api.connections import LimitedHttp, LimitedWebSocket
 from api.listening import BACKLOG, get_sockets
 from api.server import PoliteServer
-from shared.database_clock import keep_following
+from shared.database_clock import begin_following
 from shared.instruments import configure_instruments
 from shared.logs import configure_logs
 from shared.settings import Settings
@@ -26,7 +26,7 @@ def main() -> None:
     configure_logs(settings, "web")
     configure_instruments(settings, "web")
     context = make_context(settings)
-    keep_following(context.database)
+    begin_following(context.database)  # before the first request, which may write times
     config = uvicorn.Config(
         create_app(context),
         log_config=None,

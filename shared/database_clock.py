@@ -31,21 +31,33 @@ def follow_database(database: Database) -> None:
         clock.follow(time, asked_at, clock.read_ticks())
 
 
-def keep_following(database: Database) -> None:
-    """Read it again and again until the process ends, in a thread of its own. A wrong machine clock is logged."""
-    threading.Thread(target=_keep_following, args=[database], name="clock", daemon=True).start()
+def begin_following(database: Database) -> threading.Event:
+    """Read it once, and then as `keep_following` does. A database that is away is logged, and asked again later."""
+    try:
+        follow_database(database)
+    except SQLAlchemyError as error:
+        log.warning("clock_not_read", error=type(error).__name__)
+    return keep_following(database)
 
 
-def _keep_following(database: Database) -> None:
-    pause = threading.Event()
-    while True:
+def keep_following(database: Database) -> threading.Event:
+    """Read it again and again in a thread of its own, until the event is set. A wrong machine clock is logged."""
+    ended = threading.Event()
+    threading.Thread(target=_keep_following, args=[database, ended], name="clock", daemon=True).start()
+    return ended
+
+
+def _keep_following(database: Database, ended: threading.Event) -> None:
+    while not ended.is_set():
         try:
             follow_database(database)
-        except SQLAlchemyError as error:
-            log.warning("clock_not_read", error=type(error).__name__)
+        except Exception as error:
+            # A database that is away is told in a line; where a defect of ours is, the trace tells.
+            trace = not isinstance(error, SQLAlchemyError)
+            log.warning("clock_not_read", error=type(error).__name__, exc_info=trace)
         if off := clock.machine_error():
             log.warning("clock_off", ahead_seconds=round(off.total_seconds(), 1))
-        pause.wait(PAUSE_SECONDS)
+        ended.wait(PAUSE_SECONDS)
 
 
 def _read_time(session: Session) -> datetime:

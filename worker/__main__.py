@@ -60,6 +60,7 @@ def main() -> None:
         serve(shared, settings.metrics_host, settings.metrics_port)
     # Root or the docker group: whoever speaks to the engine is as good as root anyway.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
+    warn_of_shared_host(shared, settings)
     parts = make_parts(shared, settings, app)
     register_tasks(app, parts)
     life = show_life(shared.workers_dir, parts.keeper.owner)
@@ -96,6 +97,18 @@ def main() -> None:
     parts.http.close()  # or a request that is under way would keep us here
     life.close()
     raise SystemExit(worker.exitcode)
+
+
+def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
+    """Log a warning if browsers reach the API and this node's sandboxes under one host: cookies don't tell ports."""
+    if settings.names_host_of(shared.public_url):
+        log.warning(
+            "host_shared_with_api",
+            api=shared.public_url,
+            node_address=settings.node_address,
+            host_in_urls=settings.host_in_urls,
+            advice="set AW_NODE_ADDRESS or AW_ADVERTISED_HOST to another host: browsers send logins to all its ports",
+        )
 
 
 def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Parts:

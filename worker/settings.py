@@ -1,11 +1,15 @@
 """The configuration that only workers read."""
 
 import socket
+from urllib.parse import urlsplit
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.leases import MOST_SECONDS
+
+# What a browser on this machine calls it.
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class WorkerSettings(BaseSettings):
@@ -43,3 +47,9 @@ class WorkerSettings(BaseSettings):
     def host_in_urls(self) -> str:
         """The host under which clients reach sandboxes on this node."""
         return self.advertised_host or self.node_address
+
+    def names_host_of(self, url: str) -> bool:
+        """Whether sandboxes' ports are on the host of this URL, the API's: a browser sends its login to them, too."""
+        host = urlsplit(url).hostname
+        hosts = LOOPBACK if host in LOOPBACK else {host}
+        return bool(hosts & {self.node_address.lower(), self.host_in_urls.lower()})

@@ -1,16 +1,21 @@
 """The time is the database's, however wrong the machine's clock is."""
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import time_machine
+from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
-from shared import clock
+from shared import clock, database_clock
 from shared.clock import after, now
 from shared.database import Database
-from shared.database_clock import follow_database
+from shared.database_clock import begin_following, follow_database, keep_following
 from shared.store import nodes
 from tests.factories import SPEC_ID, make_node, make_spec
+from tests.waiting import eventually
 
 # A loaded machine may be slow to ask.
 CLOSE = timedelta(seconds=30)
@@ -71,3 +76,38 @@ def test_slow_reading_replaces_a_quick_one_only_if_they_contradict_each_other() 
     assert now() < datetime(2020, 1, 1, tzinfo=UTC) + CLOSE
     clock.follow(datetime(2021, 1, 1, tzinfo=UTC), at - 10, at + 10)
     assert now() > datetime(2021, 1, 1, tzinfo=UTC) - CLOSE
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readings that follow each other at once."""
+    monkeypatch.setattr(database_clock, "PAUSE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("error", [OperationalError("SELECT", {}, Exception()), RuntimeError("a defect")])
+def test_following_survives_every_error(monkeypatch: pytest.MonkeyPatch, database: Database, error: Exception) -> None:
+    asked: list[Database] = []
+
+    def fail(database: Database) -> None:
+        asked.append(database)
+        raise error
+
+    monkeypatch.setattr(database_clock, "follow_database", fail)
+    with capture_logs() as logs:
+        ended = keep_following(database)
+        eventually(lambda: len(asked) > 2)
+        ended.set()
+    assert {(line["event"], line["error"]) for line in logs} == {("clock_not_read", type(error).__name__)}
+
+
+def test_clock_is_read_before_anything_else(database: Database) -> None:
+    with time_machine.travel(after(-3600)):
+        begin_following(database).set()
+        assert clock.is_wrong()
+
+
+def test_store_that_is_away_keeps_nobody_from_beginning(tmp_path: Path) -> None:
+    with closing(Database(f"sqlite:///{tmp_path}/no/such.db")) as away, capture_logs() as logs:
+        begin_following(away).set()
+    assert logs[0]["event"] == "clock_not_read"
