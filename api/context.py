@@ -15,6 +15,7 @@ from api.git.client import GitClient
 from api.key_uses import KeyUses
 from api.lookout import Lookout
 from api.publishing import Publishing
+from api.readiness import Readiness
 from api.streams import Streams
 from shared.broker import Publisher
 from shared.clock import after
@@ -62,6 +63,11 @@ class Context:
     def answers(self) -> Answers:
         """Lists as they were shown last."""
         return Answers(self.settings.lists_memory_mb * 1024 * 1024)
+
+    @cached_property
+    def readiness(self) -> Readiness:
+        """Who finds out whether the store answers."""
+        return Readiness(self.database)
 
     @cached_property
     def agent_servers(self) -> AgentServers:

@@ -1,15 +1,11 @@
 """One database, opened once a process; every transaction is visible where it happens."""
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import psycopg
-from psycopg.errors import IdleInTransactionSessionTimeout
-from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
-from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import ORMExecuteState
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
@@ -17,6 +13,7 @@ from sqlmodel import Session
 
 from shared import changes, failpoints, instruments
 from shared.changes import Change
+from shared.postgresql import OPTIONS, SILENT, Timeouts, watch
 from shared.statements import Rows, prepare
 from shared.store import change_log
 from shared.write_slots import WriteSlots
@@ -37,26 +34,8 @@ LOCK_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 # For so long one waits for others to be done with their connections.
 QUEUE_SECONDS = 10.0
-# A connection that was used since is taken for alive: to ask costs as much as a query. If it is not, whoever uses it
-# first gets an error, and all others of its age are given up with it.
-PING_SECONDS = 1.0
-USED_AT = "used_at"
 # Connections for `fetch`: what it asks for waits for no lock.
 MOST_READERS = 10
-
-
-class Timeouts(NamedTuple):
-    """After how many seconds PostgreSQL gives up what this process asks of it."""
-
-    idle: float = IDLE_SECONDS
-    lock: float = LOCK_SECONDS
-    statement: float = STATEMENT_SECONDS
-
-    @property
-    def words(self) -> str:
-        """What is said on each new connection."""
-        names = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
-        return "; ".join(f"SET {name} = {round(value * 1000)}" for name, value in zip(names, self, strict=True))
 
 
 class Database:
@@ -70,6 +49,7 @@ class Database:
         announce: Announce | None = None,
         idle_seconds: float = IDLE_SECONDS,
         lock_seconds: float = LOCK_SECONDS,
+        statement_seconds: float = STATEMENT_SECONDS,
         kept_for_reading: int = 0,
     ) -> None:
         """Open lazily: no connection is made before the first use.
@@ -80,9 +60,10 @@ class Database:
             announce: is told after each commit what it has changed; must neither wait nor raise.
             idle_seconds: after which PostgreSQL undoes a transaction in which nothing happens.
             lock_seconds: after which PostgreSQL gives up a statement that waits for a lock.
+            statement_seconds: after which PostgreSQL gives up any statement; `GRACE_SECONDS` later, this process does.
             kept_for_reading: so many of the connections to PostgreSQL are for `reading` alone.
         """
-        timeouts = Timeouts(idle_seconds, lock_seconds)
+        timeouts = Timeouts(idle_seconds, lock_seconds, statement_seconds)
         self.engine = _engine(url, pool_size, timeouts)
         self._announce = announce
         # SQLite's writers must lock at BEGIN: a reader that turns writer fails at once, whatever its timeout.
@@ -158,11 +139,17 @@ class Database:
         return self._slots.slot(QUEUE_SECONDS) if self._slots else nullcontext()
 
     def _error_of(self, error: Exception, text: str, connection: PoolProxiedConnection) -> Any:
-        """The driver's error as it is if the connection is lost, and else as SQLAlchemy has it."""
+        """The driver's error as it is if another connection may do better, and else as SQLAlchemy has it."""
         dialect = self._readers.dialect
         kind: Any = dialect.loaded_dbapi.Error
-        if not isinstance(error, kind) or dialect.is_disconnect(error, connection.dbapi_connection, None):
+        is_lost = isinstance(error, kind) and dialect.is_disconnect(error, connection.dbapi_connection, None)
+        if not isinstance(error, kind) or (is_lost and not isinstance(error, SILENT)):
             return error
+        return self._as_sqlalchemy_has_it(error, text)
+
+    def _as_sqlalchemy_has_it(self, error: Exception, text: str) -> Any:
+        dialect = self._readers.dialect
+        kind: Any = dialect.loaded_dbapi.Error
         return DBAPIError.instance(text, None, error, kind, hide_parameters=True, dialect=dialect)
 
     def _tell(self, session: Session, changed: Collection[Change]) -> None:
@@ -170,7 +157,7 @@ class Database:
         self.tell(*changed)
 
     def _fetch(self, text: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
-        connection = self._readers.raw_connection()
+        connection = self._connect(text)
         try:
             cursor = connection.cursor()
             cursor.execute(text, parameters, **options)
@@ -181,6 +168,12 @@ class Database:
             raise raised from None
         finally:
             connection.close()
+
+    def _connect(self, text: str) -> PoolProxiedConnection:
+        try:
+            return self._readers.raw_connection()
+        except SILENT as error:
+            raise self._as_sqlalchemy_has_it(error, text) from None
 
 
 class _Reader(Session):
@@ -238,51 +231,17 @@ def _engine(url: str, pool_size: int, timeouts: Timeouts, **options: Any) -> Eng
         pool_recycle=1800,
         pool_timeout=QUEUE_SECONDS,
         hide_parameters=True,  # an error's text must not quote what was being stored
-        connect_args={"connect_timeout": 5},
+        connect_args=OPTIONS,
         **options,
     )
-    event.listen(engine, "connect", partial(_configure_postgresql, timeouts))
-    event.listen(engine, "checkin", _note_use)
-    event.listen(engine, "checkout", _ping)
-    event.listen(engine, "handle_error", _call_idleness_unavailability)
+    watch(engine, timeouts)
     return engine
-
-
-def _configure_postgresql(timeouts: Timeouts, connection: Any, _record: Any) -> None:
-    without_transactions = connection.autocommit
-    connection.autocommit = True  # what is set in a transaction is undone with it
-    connection.execute(timeouts.words)
-    # Times are read in this zone: in another one, Python has no words for the first and the last day of the calendar.
-    connection.execute("SET timezone = 'UTC'")
-    connection.autocommit = without_transactions
-
-
-def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:
-    record.info[USED_AT] = time.monotonic()
 
 
 def _close(connection: Any, _record: ConnectionPoolEntry) -> None:
     """A pool that nobody has any more would let the connection fall, open as it is."""
     if connection is not None:
         connection.close()
-
-
-def _ping(connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
-    """See whether a connection is alive that nobody has used for a while."""
-    if time.monotonic() - record.info.get(USED_AT, 0.0) < PING_SECONDS:
-        return
-    try:
-        connection.execute("")
-        connection.rollback()
-    except psycopg.Error as error:
-        raise DisconnectionError from error
-
-
-def _call_idleness_unavailability(context: ExceptionContext) -> None:
-    """Who stood still for too long has lost its connection, as if the database had gone away."""
-    if isinstance(context.original_exception, IdleInTransactionSessionTimeout):
-        context.is_disconnect = True
-        raise OperationalError(context.statement, None, context.original_exception, hide_parameters=True)
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 from uuid import uuid4
@@ -68,6 +68,23 @@ class Postgres:
             self._server.send_signal(signal.SIGQUIT)
             self._server.wait()
             self._server = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let every process of the server stand still in this block: connections stay, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._server is not None:
+            parent = self._server.pid
+            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+            for pid in (parent, *map(int, children)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     @property
     def _data(self) -> str:

@@ -70,7 +70,7 @@ def test_commit_waits_until_the_disk_has_it(database: Database) -> None:
 def test_connection_that_died_while_nobody_used_it_is_not_noticed(
     database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.database.PING_SECONDS", 0.0)
+    monkeypatch.setattr("shared.postgresql.PING_SECONDS", 0.0)
     assert names(database) == [user.name]
     kill_others(database)
     assert names(database) == [user.name]
@@ -80,7 +80,7 @@ def test_connection_that_died_while_nobody_used_it_is_not_noticed(
 def test_connection_that_died_in_use_is_the_databases_fault_and_the_next_one_is_new(
     database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.database.PING_SECONDS", 60.0)
+    monkeypatch.setattr("shared.postgresql.PING_SECONDS", 60.0)
     assert names(database) == [user.name]
     kill_others(database)
     with pytest.raises(OperationalError):

@@ -1,0 +1,107 @@
+"""A PostgreSQL that stands still: every request ends with a 503, and who asks whether the service is ready hears it."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.readiness import MOST_SECONDS
+from shared import postgresql
+from shared.database import Database
+from shared.models import Sandbox
+from shared.postgresql import OPTIONS
+from tests.factories import Person, make_sandbox
+from tests.services.postgres import Postgres, running_postgres
+from tests.services.stores import PostgresStores
+
+STATEMENT_SECONDS, GRACE_SECONDS, QUEUE_SECONDS = 1.0, 0.5, 1.0
+# More than there are threads.
+REQUESTS = 150
+# Those who wait for a thread wait for others' answers first; a loaded machine adds to it.
+LIMIT_SECONDS = 3 * (STATEMENT_SECONDS + GRACE_SECONDS + QUEUE_SECONDS) + 10
+
+
+@pytest.fixture(scope="module")
+def stores() -> Iterator[tuple[Postgres, PostgresStores]]:
+    """A server of these tests' own: others' must not stand still."""
+    with running_postgres() as server:
+        stores = PostgresStores(server)
+        yield server, stores
+        stores.close()
+
+
+@pytest.fixture
+def server(stores: tuple[Postgres, PostgresStores]) -> Postgres:
+    """The server that comes to a standstill."""
+    return stores[0]
+
+
+@pytest.fixture
+def database_url(stores: tuple[Postgres, PostgresStores], tmp_path: Any) -> Iterator[str]:
+    """A database of it."""
+    with stores[1].fresh(tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """The store, with short timeouts."""
+    monkeypatch.setattr(postgresql, "GRACE_SECONDS", GRACE_SECONDS)
+    monkeypatch.setattr(postgresql, "PING_ANSWER_SECONDS", GRACE_SECONDS)
+    monkeypatch.setitem(OPTIONS, "connect_timeout", 2)
+    monkeypatch.setattr("shared.database.QUEUE_SECONDS", QUEUE_SECONDS)
+    with closing(Database(database_url, statement_seconds=STATEMENT_SECONDS, kept_for_reading=2)) as database:
+        yield database
+
+
+def ask(client: TestClient, owner: Person, sandbox: Sandbox, number: int) -> Any:
+    asked = (
+        ("GET", "/api/v1/sandboxes/search", None),
+        ("GET", f"/api/v1/sandboxes/{sandbox.id}", None),
+        ("POST", f"/api/v1/sandboxes/{sandbox.id}/pause", None),
+        ("POST", "/api/settings", {"language": "en"}),
+    )
+    method, path, body = asked[number % len(asked)]
+    return client.request(method, path, json=body, headers=owner.headers)
+
+
+def test_requests_end_with_a_503_and_succeed_once_it_goes_on(
+    client: TestClient, server: Postgres, database: Database, user: Person
+) -> None:
+    sandbox = make_sandbox(database, user)
+    assert {ask(client, user, sandbox, number).status_code for number in range(4)} == {200}
+    with ThreadPoolExecutor(REQUESTS) as pool, server.frozen():
+        began = time.monotonic()
+        waiting = [pool.submit(ask, client, user, sandbox, number) for number in range(REQUESTS)]
+        while not all(one.done() for one in waiting):
+            assert_not_ready(client)
+        answers = [one.result() for one in waiting]
+        assert time.monotonic() - began < LIMIT_SECONDS
+    assert {(answer.status_code, answer.headers.get("Retry-After")) for answer in answers} == {(503, "1")}
+    assert {ask(client, user, sandbox, number).status_code for number in range(4)} == {200}
+    assert client.get("/ready").status_code == 200
+
+
+def assert_not_ready(client: TestClient) -> None:
+    began = time.monotonic()
+    answer = client.get("/ready")
+    assert time.monotonic() - began < MOST_SECONDS + 2
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert "the store does not answer" in answer.json()["detail"]
+    assert client.get("/alive").status_code == 200
+
+
+def test_readiness_does_not_wait_for_its_answer(
+    client: TestClient, server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.readiness.MOST_SECONDS", 0.2)
+    assert client.get("/ready").status_code == 200
+    with server.frozen():
+        for _ in range(3):
+            began = time.monotonic()
+            assert client.get("/ready").status_code == 503
+            assert time.monotonic() - began < 2
