@@ -16,7 +16,7 @@ from shared.changes import Change
 from shared.postgresql import OPTIONS, SILENT, Timeouts, watch
 from shared.statements import Rows, prepare
 from shared.store import change_log
-from shared.write_slots import WriteSlots
+from shared.write_slots import PLACES, WriteSlots
 
 # The database is away; or all connections to it are in use, and have been for seconds.
 UNAVAILABLE = (OperationalError, PoolTimeout)
@@ -75,9 +75,13 @@ class Database:
         self._slots = None if url.startswith("sqlite") else WriteSlots(pool_size - kept_for_reading)
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
-        """A session that commits at the end of the block, or rolls back on an error."""
-        with self._slot(), Session(self._writing, expire_on_commit=False) as session:
+    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
+        """A session that commits at the end of the block, or rolls back on an error.
+
+        Args:
+            needs_place: it may lock a spec and nodes, as others' transactions do: to find a place for a sandbox.
+        """
+        with self._slot(PLACES if needs_place else None), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
                 if changed := changes.noted(session):
@@ -135,8 +139,8 @@ class Database:
             event.listen(engine.pool, "checkin", _close)
             engine.dispose()
 
-    def _slot(self) -> AbstractContextManager[None]:
-        return self._slots.slot(QUEUE_SECONDS) if self._slots else nullcontext()
+    def _slot(self, shared: str | None = None) -> AbstractContextManager[None]:
+        return self._slots.slot(QUEUE_SECONDS, shared) if self._slots else nullcontext()
 
     def _error_of(self, error: Exception, text: str, connection: PoolProxiedConnection) -> Any:
         """The driver's error as it is if another connection may do better, and else as SQLAlchemy has it."""

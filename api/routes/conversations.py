@@ -74,8 +74,9 @@ Which = Annotated[ConversationFilter, Depends(read_filter)]
 
 def start(here: Context, me: Caller, wishes: Wishes, once: Once, request: StartRequest) -> Wished[Any]:
     """Write the wish for a conversation, once."""
+    needs_place = request.sandbox_id is None and request.parent_conversation_id is None
     wish = Wish(me.id, request.shown(), request.revealed(), wishes.due_at, here.settings.quotas)
-    with here.database.transaction() as session:
+    with here.database.transaction(needs_place=needs_place) as session:
         if (kept := once.find(session)) is not None:
             return _started(here, me, kept.document, kept.answer)
         start = conversation_starts.accept(session, here.vault, wish)

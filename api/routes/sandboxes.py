@@ -137,7 +137,7 @@ def _start(
     limits, columns = here.settings.quotas, own.columns if own else {}
     if not (limits or once.has_key) and (claimed := _claim(here, me, wishes, spec_id, columns)) is not None:
         return claimed
-    with here.database.transaction() as session:
+    with here.database.transaction(needs_place=True) as session:
         if (kept := once.find(session)) is not None:
             made = session.get(Sandbox, kept.document["id"])
             return _started(here, me, made.generation if made else 0, kept.document, kept.answer)

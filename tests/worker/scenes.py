@@ -182,9 +182,9 @@ class PunctuatedDatabase(Database):
         self._database, self._at, self._act = database, at, act
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
         self.point()
-        with self._database.transaction() as session:
+        with self._database.transaction(needs_place=needs_place) as session:
             yield session
         self.point()
 

@@ -78,9 +78,9 @@ class ScheduledDatabase(Database):
         self._database, self._scheduler = database, scheduler
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
         self._scheduler.point("begin")
-        with self._database.transaction() as session:
+        with self._database.transaction(needs_place=needs_place) as session:
             yield session
         self._scheduler.point("committed")
 

@@ -151,9 +151,9 @@ class Flaky(Database):
         self._database, self._failures = database, failures
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self, *, needs_place: bool = False) -> Iterator[Session]:
         if self._failures > 0:
             self._failures -= 1
             raise OperationalError("BEGIN", {}, RuntimeError("the connection broke"))
-        with self._database.transaction() as session:
+        with self._database.transaction(needs_place=needs_place) as session:
             yield session

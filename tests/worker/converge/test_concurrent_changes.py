@@ -132,7 +132,7 @@ class TestConcurrentChanges:
             with right() as session:
                 yield session
 
-        once_settling.transaction = transaction  # type: ignore[method-assign]
+        once_settling.transaction = transaction  # type: ignore[method-assign, assignment]
         converge(replace(parts, database=once_settling), sandbox_id)
         assert row(parts, sandbox_id).status == (Status.PAUSED if desired == Desired.PAUSED else Status.DELETED)
         assert_settled(parts, sandbox_id)
