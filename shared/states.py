@@ -111,6 +111,8 @@ class Reason(StrEnum):
     CLAIMED = "claimed"
     RETIRED = "retired"
     NOT_DORMANT = "not_dormant"
+    # of a container that a store which went back in time takes for spare or idle
+    ALREADY_USED = "already_used"
     INITIALIZE_FAILED = "initialize_failed"
     # by its owner's wish for another
     MADE_ROOM = "made_room"

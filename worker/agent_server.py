@@ -83,7 +83,7 @@ class AgentServer:
             WrongServer: something else listens there.
         """
         status = self._probe(self._headers)
-        if status is None or status >= 500 or status == 429:
+        if status is None:
             return False
         if status != 200:
             raise WrongServer(f"the address answered {status} to the sandbox's key")
@@ -99,6 +99,11 @@ class AgentServer:
         except (httpx.HTTPError, WrongServer, ValueError):
             return None
         return None if state == "initializing" else state == "dormant"
+
+    def is_open(self) -> bool | None:
+        """Whether the server answers without a key, so that it was given none; None: it does not answer."""
+        status = self._probe({})
+        return None if status is None else status == 200
 
     def warm_up(self) -> None:
         """Have a dormant server build its routes now: it does so when it first looks for one, which takes 70 ms.
@@ -143,14 +148,8 @@ class AgentServer:
 
     def upload(self, path: str, content: bytes) -> None:
         """Write a file in the sandbox, with its folders; it is readable by all who can enter the folder."""
-        self._call(
-            "take a file",
-            "POST",
-            "/file/upload",
-            params={"path": path},
-            files={"file": ("file", content)},
-            seconds=UPLOAD_SECONDS,
-        )
+        files = {"file": ("file", content)}
+        self._call("take a file", "POST", "/file/upload", params={"path": path}, files=files, seconds=UPLOAD_SECONDS)
 
     def keep_profile(self, name: str, llm: Mapping[str, Any]) -> None:
         """Keep an LLM's configuration under a name that conversations may use, in place of what had it.
@@ -222,11 +221,13 @@ class AgentServer:
         return [conversation.id for page in pages for conversation in page.items]
 
     def _probe(self, headers: dict[str, str]) -> int | None:
+        """The status of a harmless request; None: the server does not answer, or can't now."""
         try:
             url = self._api + "/conversations/count"
-            return exchange_status(self._client, "GET", url, headers=headers, seconds=PROBE_SECONDS)
+            status = exchange_status(self._client, "GET", url, headers=headers, seconds=PROBE_SECONDS)
         except httpx.HTTPError:
             return None
+        return None if status >= 500 or status == 429 else status
 
     def _pages(
         self, shape: type[AnyPage], aim: str, path: str, params: Mapping[str, Any], most: int, **options: Any

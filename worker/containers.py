@@ -39,6 +39,7 @@ class Observed:
     oom_killed: bool = False
     # Port inside the container → published port.
     ports: dict[int, int] = field(default_factory=dict)
+    # Of the container, or of the volume where only that is left.
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -128,6 +129,9 @@ class Engine(Protocol):
 
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into a container, running or not."""
+
+    def has_new_files(self, name: str) -> bool:
+        """Whether the sandbox's folders have changed since its container was created, running or not."""
 
     def start(self, name: str) -> None:
         """Start a created or exited container."""

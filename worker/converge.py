@@ -195,6 +195,8 @@ class Convergence:
         self._health_wait.renew()
 
     def _plan(self, observed: Observed) -> Step:
+        if self._sandbox.desired == Desired.DELETED and self._sandbox.wish_reason == Reason.ALREADY_USED:
+            return Step.SETTLE_DELETED  # what is there is left to the quarantine
         health, wish = self._steps.listen(observed), Desired(self._sandbox.desired)
         return plan(wish, observed.state, fresh=self._steps.fresh, health=health, leftovers=observed.leftovers)
 

@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from typing import Any
 
 import urllib3
@@ -22,15 +23,20 @@ from worker.containers import (
     Listed,
     Observed,
 )
-from worker.engine_client import CONFLICT, TimedClient, already, host_config, translated
-from worker.engine_formats import STATES, pack_file, read_observed
+from worker.engine_client import CONFLICT, WORKSPACE, TimedClient, already, host_config, translated
+from worker.engine_formats import STATES, pack_file, read_observed, read_time
 from worker.own_doings import OwnDoings
 from worker.watched_work import require_awaited
 
 INSTALLATION_LABEL = "agent-workspace.installation"
 SANDBOX_LABEL = "agent-workspace.sandbox"
+# Empty where it was made for the warm pool.
+OWNER_LABEL = "agent-workspace.owner"
 # Whose container it is. The other labels say what was so when it was made: a member of the warm pool had no owner.
 IDENTIFYING_LABELS = (INSTALLATION_LABEL, SANDBOX_LABEL)
+# Those whose contents tell whether a sandbox was used: images have them, and no agent server changes them at its boot.
+FOLDERS = [f"{WORKSPACE}/{name}" for name in ("project", "conversations", "bash_events")]
+
 # The longest waits for an answer, in seconds: to a question about one thing, to one about all, for the next line of a
 # pull's progress, and for the next event before the stream of events is opened anew.
 READ_SECONDS = 5
@@ -70,7 +76,9 @@ class DockerEngine:
             try:
                 found = api.inspect_container(name)
             except NotFound:
-                return Observed(ContainerState.ABSENT, leftovers=_has_volume(api, name))
+                volume = _find_volume(api, name)
+                labels = (volume or {}).get("Labels") or {}
+                return Observed(ContainerState.ABSENT, leftovers=volume is not None, labels=labels)
         return read_observed(found)
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
@@ -117,6 +125,13 @@ class DockerEngine:
         """Write a read-only file into the container."""
         with self._api(ACT_SECONDS) as api:
             api.put_archive(name, "/", pack_file(path.lstrip("/"), content))
+
+    def has_new_files(self, name: str) -> bool:
+        """Compare the folders' times with the container's; a folder that is missing says nothing."""
+        with self._api(READ_SECONDS) as api:
+            created = read_time(api.inspect_container(name)["Created"])
+            times = [_time_of(api, name, folder) for folder in FOLDERS]
+        return any(time is not None and time > created for time in times)
 
     @failpoints.watched("engine.start")
     def start(self, name: str) -> None:
@@ -273,12 +288,21 @@ class DockerEngine:
             api.remove_volume(name)
 
 
-def _has_volume(api: APIClient, name: str) -> bool:
+def _find_volume(api: APIClient, name: str) -> dict[str, Any] | None:
     try:
-        api.inspect_volume(name)
+        found: dict[str, Any] = api.inspect_volume(name)
     except NotFound:
-        return False
-    return True
+        return None
+    return found
+
+
+def _time_of(api: APIClient, name: str, path: str) -> datetime | None:
+    """When a path in a container was changed; its content, which follows in the answer, is not read."""
+    try:
+        _, found = api.get_archive(name, path)
+    except NotFound:
+        return None
+    return read_time(found["mtime"])
 
 
 def _create_volume(api: APIClient, request: ContainerRequest) -> bool:

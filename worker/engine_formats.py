@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from datetime import datetime
 from typing import Any
 
 from worker.containers import ContainerState, Observed
@@ -28,6 +29,11 @@ def read_observed(found: dict[str, Any]) -> Observed:
         ports={int(port.split("/")[0]): int(to[0]["HostPort"]) for port, to in published.items() if to},
         labels=found["Config"]["Labels"] or {},
     )
+
+
+def read_time(text: str) -> datetime:
+    """A time as Docker writes it, with up to nine digits of a second."""
+    return datetime.fromisoformat(text)
 
 
 def pack_file(path: str, content: bytes) -> bytes:

@@ -7,7 +7,7 @@ from sqlmodel import col, select
 
 from shared import leases
 from shared.models import Sandbox
-from shared.states import Desired, PauseKind, Status
+from shared.states import Desired, PauseKind, Reason, Status
 from shared.store import sandboxes
 from shared.store.sandboxes import Standing
 from worker.containers import ContainerState, Listed
@@ -87,6 +87,8 @@ def _reap(parts: Parts, names: Collection[str]) -> set[str]:
 
 
 def _read_statuses(parts: Parts, ids: Collection[str]) -> dict[str, str]:
+    """The statuses of the sandboxes with these ids, without those whose containers are not theirs (decision 47)."""
+    theirs = col(Sandbox.reason).is_distinct_from(Reason.ALREADY_USED)
     with parts.database.reading() as session:
-        known = select(Sandbox.id, Sandbox.status).where(col(Sandbox.id).in_(ids))
+        known = select(Sandbox.id, Sandbox.status).where(col(Sandbox.id).in_(ids), theirs)
         return dict(session.exec(known).all()) if ids else {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.models import Sandbox, SandboxSpec
 from worker.containers import ContainerRequest, Observed
-from worker.engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
 
 NAME_PREFIX = "aw-"
 # Read by the agent server at boot. Keys go there, and not into the environment, which `docker inspect` shows.
@@ -47,7 +47,7 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
         labels={
             INSTALLATION_LABEL: installation,
             SANDBOX_LABEL: sandbox.id,
-            "agent-workspace.owner": sandbox.owner_id or "",
+            OWNER_LABEL: sandbox.owner_id or "",
         },
         working_dir=spec.working_dir,
         ports=list(spec.ports.values()),

@@ -4,20 +4,21 @@ from dataclasses import asdict
 
 import structlog
 
-from shared.clock import now
+from shared.clock import after, now
 from shared.instruments import observe_refill
-from shared.jobs import Job
+from shared.jobs import CheckSandbox, Job
 from shared.models import Sandbox, SandboxSpec
 from shared.redaction import redacting
 from shared.states import Desired, PauseKind, Reason, Status
-from shared.store import followers, refusals, sandboxes, specs
+from shared.store import followers, quarantine, refusals, sandboxes, specs
 from shared.store.known_secrets import redact_for
 from shared.store.refusals import Judgement
 from shared.store.sandboxes import Fact
 from worker.containers import ContainerState, EngineRefused, EngineUnavailable, Observed
+from worker.ownership import is_anothers, is_in_doubt, is_in_use
 from worker.parts import Parts
 from worker.plan import Step
-from worker.sandbox_container import container_name, exposed_urls
+from worker.sandbox_container import AGENT_SERVER, container_name, exposed_urls
 
 log = structlog.get_logger()
 
@@ -58,7 +59,9 @@ class Settlement:
                 self._fail_by_itself(observed, acted=acted)
 
     def fail(self, reason: Reason, words: str, observed: Observed) -> None:
-        """End in ERROR, with the container's last lines, and clear up."""
+        """End in ERROR, with the container's last lines, and clear up; a container that is another's is disowned."""
+        if self.disown(observed):
+            return
         log.warning("sandbox_failed", sandbox=self._sandbox.id, reason=reason.value)
         detail = "\n".join(part for part in (words, self._last_lines(observed)) if part)
         self._write(Fact(Status.ERROR, reason, detail))
@@ -76,6 +79,24 @@ class Settlement:
         kind = PauseKind(row.pause_kind) if row.pause_kind else None
         fact = Fact(Status(row.status), reason, words, pause_kind=kind, exposed_urls=row.exposed_urls)
         self._write(fact, answered=False)
+
+    def disown(self, observed: Observed) -> bool:
+        """End the row if its container is not what it says (`worker.ownership`); the container goes into quarantine.
+
+        Returns:
+            Whether that is so. The row has a new desired state then, which ends it.
+        """
+        if not is_in_use(self._sandbox, observed) and not self._is_anothers(observed):
+            return False
+        log.error("sandbox_already_used", sandbox=self._sandbox.id, owner=self._sandbox.owner_id)
+        with self._parts.database.transaction() as session:
+            quarantine.disown(session, self._sandbox, due_at=after(self._parts.shared.republish_seconds))
+        self._parts.publisher.publish(CheckSandbox(self._sandbox.id, self._sandbox.node_id))
+        return True
+
+    def agent_url(self, observed: Observed) -> str | None:
+        """Where the agent server listens, if its port is published."""
+        return next((str(url["url"]) for url in self.urls(observed) if url["name"] == AGENT_SERVER), None)
 
     def give_up(self) -> None:
         """End in ERROR for a defect of ours. Nothing is cleared up here: that may be what fails."""
@@ -100,10 +121,15 @@ class Settlement:
     def _wish_reason(self) -> Reason | None:
         return Reason(self._sandbox.wish_reason) if self._sandbox.wish_reason else None
 
+    def _is_anothers(self, observed: Observed) -> bool:
+        row = self._sandbox
+        return is_in_doubt(row) and is_anothers(self._parts, row, observed, self.agent_url(observed))
+
     def _fail_by_itself(self, observed: Observed, *, acted: bool) -> None:
         """The container ended or went away without our doing."""
         if self._sandbox.status == Status.ERROR and not acted:
-            self._clear_up(observed)  # known already; the first reason is the true one
+            if not self.disown(observed):
+                self._clear_up(observed)  # known already; the first reason is the true one
             return
         if observed.state == ContainerState.ABSENT:
             self.fail(Reason.CONTAINER_MISSING, "the container is gone, and not by our doing", observed)

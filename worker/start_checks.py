@@ -19,6 +19,9 @@ def check_sandbox(sandbox: Sandbox | None) -> Sandbox:
     Raises:
         StartFailed: it is not.
     """
+    if sandbox is not None and sandbox.wish_reason == Reason.ALREADY_USED:
+        words = "its sandbox, of the warm pool, turned out to be in use already: start the conversation again"
+        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.wish_reason}: {words}")
     if sandbox is None or sandbox.desired == Desired.DELETED:
         raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
     settled = sandbox.generation == sandbox.observed_generation

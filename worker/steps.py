@@ -13,7 +13,7 @@ from worker.agent_server_errors import AgentServerUnreachable, WrongServer
 from worker.containers import ACT_SECONDS, ContainerState, ImageMissing, Observed
 from worker.parts import Parts
 from worker.plan import Health, Step
-from worker.sandbox_container import AGENT_SERVER, CONFIG_PATH, container_name, container_request
+from worker.sandbox_container import CONFIG_PATH, container_name, container_request
 from worker.sandbox_server import SandboxServer
 from worker.settling import Settlement
 from worker.watched_work import carry_out
@@ -23,6 +23,8 @@ log = structlog.get_logger()
 MAX_CREATE_SECONDS = 40
 # Those after which the container is as the wish has it, whatever was wished of it before.
 TELLING = (Step.START, Step.STOP, Step.FREEZE, Step.UNFREEZE)
+# Those that would give a sandbox's files to the row's owner, or remove them.
+TAKING = (Step.CREATE, Step.START, Step.REMOVE)
 
 
 class Overtaken(Exception):
@@ -93,6 +95,8 @@ class Steps:
             Overtaken: the desired state has changed meanwhile.
             AgentServerError: the agent server does not.
         """
+        if step in TAKING and self._sandbox.status != Status.DELETING and self._settlement.disown(observed):
+            raise Overtaken
         log.info("step", sandbox=self._sandbox.id, step=step.value, generation=self._sandbox.generation)
         self._perform(step, observed)
         if step in TELLING:
@@ -206,4 +210,4 @@ class Steps:
 
     def _url(self, observed: Observed) -> str | None:
         """Where its agent server listens, if it is published."""
-        return next((str(url["url"]) for url in self._settlement.urls(observed) if url["name"] == AGENT_SERVER), None)
+        return self._settlement.agent_url(observed)

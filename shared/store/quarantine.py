@@ -1,15 +1,19 @@
 """Containers and volumes that the store has never heard of: kept for a while, and never many removed (decision 47)."""
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
+from shared import changes, leases
 from shared.clock import now
 from shared.errors import NotFound
-from shared.models import UnknownContainer
+from shared.models import Sandbox, UnknownContainer
+from shared.states import Desired, Reason
+from shared.store import deadlines
 
 # More than that at one engine are removed on an operator's word only: it is the store that has forgotten them.
 MOST_UNASKED = 3
@@ -39,6 +43,30 @@ def keep(session: Session, node_id: str, names: Collection[str]) -> None:
     if len(names) > MOST_UNASKED:
         for row in session.exec(_of_node(node_id)):
             row.one_of_many = True
+
+
+def disown(session: Session, sandbox: Sandbox, *, due_at: datetime) -> None:
+    """End a row whose container has had a use of which the store knows nothing: the worker removes neither.
+
+    The row's tombstone explains no container, so the worker puts the container and its volume into quarantine.
+
+    Args:
+        sandbox: the row as the caller holds it.
+        due_at: when the sweep hands out the row, if its job is lost.
+
+    Raises:
+        LeaseLost: another worker owns the row, or its desired state has changed.
+    """
+    values: dict[str, Any] = {
+        "desired": Desired.DELETED,
+        "wish_reason": Reason.ALREADY_USED,
+        "generation": sandbox.generation + 1,
+        "due_at": due_at,
+        "updated_at": now(),
+    }
+    seen = {"generation": sandbox.generation}
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=seen, **values)
+    changes.note(session, deadlines.refresh(session, sandbox.id))
 
 
 def may_be_removed(row: UnknownContainer, kept_for: timedelta) -> bool:

@@ -25,6 +25,7 @@ from worker.containers import (
     Observed,
 )
 from worker.engine import IDENTIFYING_LABELS, INSTALLATION_LABEL
+from worker.engine_client import WORKSPACE
 
 IMAGE = "agent-workspace/sandbox:test"
 # An address that no machine has (RFC 5737): no port can be published there.
@@ -84,7 +85,8 @@ class FakeEngine:
         with self._lock:
             found = self.containers.get(name)
             if found is None:
-                return Observed(ContainerState.ABSENT, leftovers=name in self.volumes)
+                labels = dict(self.volumes.get(name, {}))
+                return Observed(ContainerState.ABSENT, leftovers=name in self.volumes, labels=labels)
             running = found.state in (ContainerState.RUNNING, ContainerState.FROZEN)
             return Observed(
                 found.state,
@@ -124,6 +126,12 @@ class FakeEngine:
     def put_file(self, name: str, path: str, content: bytes) -> None:
         self._enter("put_file", name)
         self._get(name).files[path] = content
+
+    def has_new_files(self, name: str) -> bool:
+        self._enter("has_new_files", name)
+        found, server = self._get(name), self.servers.get(name)
+        kept = server is not None and (server.conversations or server.commands or server.files)
+        return bool(kept) or any(path.startswith(WORKSPACE) for path in found.files)
 
     def start(self, name: str) -> None:
         self._enter("start", name)
@@ -210,8 +218,8 @@ class FakeEngine:
 
     def verbs(self, *, of: str = "") -> list[str]:
         """The changing calls so far, in order."""
-        quiet = ("observe", "read_id", "read_log", "list_containers", "list_volumes", "list_unlabelled_volumes")
-        return [verb for verb, name in self.calls if verb not in quiet and of in name]
+        quiet = ("observe", "has_", "read_", "list_")
+        return [verb for verb, name in self.calls if not verb.startswith(quiet) and of in name]
 
     def agent_servers(self) -> httpx.Client:
         """A client for which the containers' agent servers listen on their published ports."""

@@ -11,6 +11,7 @@ from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
 from worker.containers import ContainerRequest, ContainerState, Engine, EngineFailing, EngineRefused, ImageMissing
 from worker.engine import SANDBOX_LABEL
+from worker.engine_client import WORKSPACE
 from worker.sandbox_container import CONFIG_PATH
 
 MISSING_IMAGE = "agent-workspace/no-such-image:1"
@@ -78,6 +79,23 @@ def test_container_that_is_missing_is_no_error(engine: Engine, request_: Contain
 def test_container_that_is_missing_takes_no_file(engine: Engine, request_: ContainerRequest) -> None:
     with pytest.raises(EngineRefused):
         engine.put_file(request_.name, CONFIG_PATH, CONFIG)
+
+
+def test_new_files_are_seen_in_any_state(engine: Engine, request_: ContainerRequest) -> None:
+    name = request_.name
+    engine.create(request_)
+    assert not engine.has_new_files(name)
+    started(engine, request_)
+    assert not engine.has_new_files(name)
+    engine.put_file(name, f"{WORKSPACE}/project/notes", b"mine")
+    assert engine.has_new_files(name)
+    engine.freeze(name)
+    assert engine.has_new_files(name)
+    engine.stop(name, 1)
+    assert engine.has_new_files(name)
+    engine.remove(name)
+    with pytest.raises(EngineRefused):
+        engine.has_new_files(name)
 
 
 Reach = Callable[[Engine, str], None]

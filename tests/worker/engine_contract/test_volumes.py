@@ -22,6 +22,13 @@ def unlabelled(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
     engine.remove(name)
 
 
+def test_volume_that_is_left_alone_keeps_its_labels(engine: Engine, request_: ContainerRequest) -> None:
+    engine.create(request_)
+    engine.discard(request_.name)
+    left = engine.observe(request_.name)
+    assert (left.state, left.leftovers, left.labels) == (ContainerState.ABSENT, True, request_.labels)
+
+
 def test_unlabelled_volume_is_listed_apart(engine: Engine, unlabelled: str, installation: str) -> None:
     assert unlabelled in engine.list_unlabelled_volumes()
     assert engine.list_volumes(installation) == []
