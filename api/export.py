@@ -1,13 +1,14 @@
 """A conversation as a zip archive: what is known of it, and its events, one file each (wire contract 1.1)."""
 
+import json
 import re
 from collections.abc import Iterator
-from json import dumps
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from api.schemas.conversations import AppConversation
 from shared.database import Database
+from shared.documents import write_document
 from shared.errors import TooLarge
 from shared.models import Event
 from shared.store import events
@@ -16,6 +17,8 @@ from shared.store.events import EventFilter
 MOST_EVENTS = 10_000
 # Events that are held at a time: some have a screenshot in them.
 PAGE = 20
+# What is larger is written without line breaks: indented, one that is nested deep has ninety times its size.
+MAX_INDENTED = 64 * 1024
 # What changes by the minute, and what opens a sandbox, is not what a conversation was.
 LEFT_OUT = {"sandbox_status", "execution_status", "conversation_url", "session_api_key", "workspace"}
 ODD = re.compile(r"[^A-Za-z0-9_-]")
@@ -39,9 +42,14 @@ def export(database: Database, conversation: AppConversation, owner_id: str) -> 
     with ZipFile(sent, "w", ZIP_DEFLATED) as archive:
         archive.writestr("meta.json", conversation.model_dump_json(exclude=LEFT_OUT, indent=2))
         for place, event in enumerate(_read_events(database, conversation.id, owner_id)):
-            archive.writestr(f"event_{place:06}_{ODD.sub('_', event.id)}.json", dumps(event.body, indent=2))
+            archive.writestr(f"event_{place:06}_{ODD.sub('_', event.id)}.json", _write(event.body))
             yield sent.take()
     yield sent.take()
+
+
+def _write(body: Any) -> str:
+    compact = write_document(body)
+    return compact if len(compact) > MAX_INDENTED else json.dumps(body, indent=2)
 
 
 class _Sent:

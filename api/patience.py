@@ -40,6 +40,11 @@ class Wished(Generic[Answer]):
     # The answer once more, as things are then; None: it says nothing of them.
     look: Callable[[], Answer] | None = None
 
+    def written(self, write: Callable[[Answer], Response]) -> "Wished[Response]":
+        """The same with answers that are written where they are made: in a thread, and not on the event loop."""
+        look = self.look
+        return Wished(write(self.answer), self.jobs, self.subject, None if look is None else lambda: write(look()))
+
 
 class Patience:
     """One request, and how many seconds it may wait; zero: not at all."""
@@ -61,11 +66,13 @@ class Patience:
         wished = await run_in_threadpool(wish)
         if not self._seconds:
             self._wishes.hurry(*wished.jobs)
+            self._give_headers(wished.answer)
             return wished.answer
         self._wishes.hurry_now(*wished.jobs)
         settled = "true" if wished.subject is None else await self._await(wished.subject)
         answer = await run_in_threadpool(wished.look) if wished.subject and wished.look else wished.answer
-        self._say(answer, settled)
+        self._response.headers[SETTLED] = settled
+        self._give_headers(answer)
         return answer
 
     async def _await(self, subject: Subject) -> str:
@@ -86,9 +93,8 @@ class Patience:
         while (await self._request.receive())["type"] != "http.disconnect":
             pass
 
-    def _say(self, answer: object, settled: str) -> None:
+    def _give_headers(self, answer: object) -> None:
         # An answer that is made already is not given the headers of FastAPI's own.
-        self._response.headers[SETTLED] = settled
         if isinstance(answer, Response):
             said = self._response.headers
             answer.headers.update({name: said[name] for name in SAID if name in said})

@@ -2,17 +2,21 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 
 from api.errors import validation_entry
-from api.json_texts import in_thread_if_large, load, split_list
+from api.json_cuts import reduce_object
+from api.json_texts import TooManyValues, in_thread_if_large, load, split_list
 from shared.reports import ConversationReport, EventReport, read_conversation, read_event
 
 # More than an agent server keeps in its queue.
 MAX_EVENTS = 20_000
+# Of one document as it is parsed. An event is cut to less afterwards, and not refused: it would be sent for ever.
+MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 OBJECT = {"type": "object", "additionalProperties": True}
 WRONG = {"$ref": "#/components/schemas/HTTPValidationError"}
 
@@ -63,13 +67,21 @@ def _read(read: Callable[[Any], Report], text: bytes, *place: str) -> Report:
         RequestValidationError: it reports nothing, or can't be kept.
     """
     try:
-        return read(load(text))
+        return read(_load(text))
     except json.JSONDecodeError as error:
         raise _invalid(f"this is no JSON: {error.msg}", *place) from None
     except RecursionError:
         raise _invalid("nested too deep", *place) from None
     except ValueError as error:
         raise _invalid(str(error), *place) from None
+
+
+def _load(text: bytes) -> Any:
+    """The document; one that is too large to be parsed is reduced before."""
+    if len(text) <= MAX_DOCUMENT_BYTES:
+        with suppress(TooManyValues):
+            return load(text)
+    return load(reduce_object(text, MAX_DOCUMENT_BYTES))
 
 
 def _invalid(message: str, *place: str) -> RequestValidationError:

@@ -20,7 +20,7 @@ from api.query import Ids, Limit, PageId, RowId, Since
 from api.refusals import refusals
 from api.schemas.conversations import AppConversation, ConversationUpdate, show_conversation, write_conversation
 from api.schemas.pages import write_count, write_page
-from api.schemas.start_tasks import StartRequest, StartTaskInfo, show_start_task
+from api.schemas.start_tasks import StartRequest, StartTaskInfo, answer_start_task, show_start_task
 from api.schemas.wire import PageOf, Success
 from shared import conversation_starts
 from shared.conversation_starts import Wish
@@ -90,7 +90,7 @@ async def start_conversation(
     here: Here, me: Me, wishes: Hurry, once: OnlyOnce, patience: Patient, request: StartRequest
 ) -> Any:
     """Wish for a conversation; the answer is the task that starts it. One that is waited for is READY or in ERROR."""
-    return await patience.see(partial(start, here, me, wishes, once, request))
+    return await patience.see(lambda: start(here, me, wishes, once, request).written(answer_start_task))
 
 
 @lists.get("/search", response_model=PageOf[AppConversation])

@@ -15,7 +15,7 @@ from api.idempotency import OnlyOnce
 from api.patience import Wished
 from api.refusals import refusals
 from api.routes.conversations import start
-from api.schemas.start_tasks import StartRequest, StartTaskInfo
+from api.schemas.start_tasks import StartRequest, StartTaskInfo, write_start_task
 from shared.states import Stage
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
@@ -33,7 +33,8 @@ async def stream_start(here: Here, me: Me, wishes: Hurry, once: OnlyOnce, reques
     """
     wished = await run_in_threadpool(partial(start, here, me, wishes, once, request))
     wishes.hurry_now(*wished.jobs)
-    return StreamingResponse(_follow(here, wished, _read(wished.answer)), media_type="application/json")
+    shown = await run_in_threadpool(_read, wished.answer)
+    return StreamingResponse(_follow(here, wished, shown), media_type="application/json")
 
 
 def _read(answer: StartTaskInfo | Response) -> StartTaskInfo:
@@ -41,8 +42,8 @@ def _read(answer: StartTaskInfo | Response) -> StartTaskInfo:
     return StartTaskInfo.model_validate_json(bytes(answer.body)) if isinstance(answer, Response) else answer
 
 
-async def _follow(here: Context, wished: Wished[Any], shown: StartTaskInfo) -> AsyncIterator[str]:
-    yield "[\n" + shown.model_dump_json()
+async def _follow(here: Context, wished: Wished[Any], shown: StartTaskInfo) -> AsyncIterator[bytes]:
+    yield b"[\n" + await run_in_threadpool(write_start_task, shown)
     ends = asyncio.get_running_loop().time() + MOST_SECONDS
     while not Stage(shown.status).is_final and not here.lookout.is_closed and asyncio.get_running_loop().time() < ends:
         if wished.subject is None or wished.look is None:
@@ -51,5 +52,5 @@ async def _follow(here: Context, wished: Wished[Any], shown: StartTaskInfo) -> A
         seen = await run_in_threadpool(wished.look)
         if seen.status != shown.status:
             shown = seen
-            yield ",\n" + shown.model_dump_json()
-    yield "]"
+            yield b",\n" + await run_in_threadpool(write_start_task, shown)
+    yield b"]"

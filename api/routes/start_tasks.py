@@ -4,7 +4,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from api.auth import Caller, ForUsers, Me
 from api.context import Context, Here, Hurry, Wishes
@@ -12,11 +12,12 @@ from api.lookout import Subject
 from api.patience import Patient, Wished
 from api.query import Ids, Limit, PageId, RowId, Since
 from api.refusals import refusals
-from api.schemas.start_tasks import StartTaskInfo, show_start_task
+from api.schemas.pages import write_items, write_list
+from api.schemas.start_tasks import StartTaskInfo, answer_start_task, show_start_task, write_start_task
 from api.schemas.wire import PageOf
 from shared.errors import NotFound
 from shared.ids import parse_ids
-from shared.models import StartTask
+from shared.models import Sandbox, StartTask
 from shared.store import start_tasks
 
 router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=ForUsers)
@@ -37,7 +38,8 @@ class StartTaskOrder(StrEnum):
     UPDATED_AT_DESC = "UPDATED_AT_DESC"
 
 
-@router.get("/search")
+# What is shown has up to 4 MB for each task: it is written in a thread.
+@router.get("/search", response_model=PageOf[StartTaskInfo])
 def search_start_tasks(
     here: Here,
     me: Me,
@@ -46,8 +48,8 @@ def search_start_tasks(
     sort_order: StartTaskOrder = StartTaskOrder.CREATED_AT_DESC,
     page_id: PageId = None,
     limit: Limit = 100,
-) -> PageOf[StartTaskInfo]:
-    """A page of the caller's start tasks."""
+) -> Response:
+    """A page of the caller's start tasks; a short one where these are large."""
     with here.database.reading() as session:
         page = start_tasks.search(
             session,
@@ -58,7 +60,7 @@ def search_start_tasks(
             page_id=page_id,
             limit=limit,
         )
-    return PageOf(items=[show_start_task(*row, origin=me.origin) for row in page.items], next_page_id=page.next_page_id)
+    return write_items((_write(me, row) for row in page.items), page.next_page_id)
 
 
 @router.get("/count")
@@ -70,32 +72,37 @@ def count_start_tasks(
         return start_tasks.count(session, me.id, conversation_id=conversation_id, created_from=created_from)
 
 
-@router.get("")
-def get_start_tasks(here: Here, me: Me, ids: Annotated[Ids, Query()]) -> list[StartTaskInfo | None]:
+@router.get("", response_model=list[StartTaskInfo | None], responses=refusals(413))
+def get_start_tasks(here: Here, me: Me, ids: Annotated[Ids, Query()]) -> Response:
     """The caller's start tasks of those ids, in order; null for an unknown one."""
     hexes = parse_ids(ids, most=MOST_IDS)
     with here.database.reading() as session:
         found = start_tasks.get_many(session, hexes, me.id)
-    return [row and show_start_task(*row, origin=me.origin) for row in found]
+    return write_list(_write(me, row) for row in found)
 
 
-@router.get("/{task_id}")
-def get_start_task(here: Here, me: Me, task_id: RowId) -> StartTaskInfo:
+@router.get("/{task_id}", response_model=StartTaskInfo)
+def get_start_task(here: Here, me: Me, task_id: RowId) -> Response:
     """One of the caller's start tasks (ours)."""
-    return _look(here, me, task_id)
+    return answer_start_task(_look(here, me, task_id))
 
 
-@router.post("/{task_id}/cancel", responses=refusals(409))
-async def cancel_start_task(here: Here, me: Me, wishes: Hurry, patience: Patient, task_id: RowId) -> StartTaskInfo:
+@router.post("/{task_id}/cancel", response_model=StartTaskInfo, responses=refusals(409))
+async def cancel_start_task(here: Here, me: Me, wishes: Hurry, patience: Patient, task_id: RowId) -> Response:
     """Withdraw a start that is on its way (ours): it ends in ERROR at its next step, and what was made for it goes."""
     return await patience.see(partial(_cancel, here, me, wishes, task_id))
 
 
-def _cancel(here: Context, me: Caller, wishes: Wishes, task_id: str) -> Wished[StartTaskInfo]:
+def _cancel(here: Context, me: Caller, wishes: Wishes, task_id: str) -> Wished[Response]:
     with here.database.transaction() as session:
         withdrawn = start_tasks.cancel(session, task_id, me.id, due_at=wishes.due_at)
         answer = show_start_task(*withdrawn, origin=me.origin)
-    return Wished(answer, (withdrawn.job,), Subject(StartTask, task_id), partial(_look, here, me, task_id))
+    look = partial(_look, here, me, task_id)
+    return Wished(answer, (withdrawn.job,), Subject(StartTask, task_id), look).written(answer_start_task)
+
+
+def _write(me: Caller, row: tuple[StartTask, Sandbox | None] | None) -> bytes:
+    return b"null" if row is None else write_start_task(show_start_task(*row, origin=me.origin))
 
 
 def _look(here: Context, me: Caller, task_id: str) -> StartTaskInfo:

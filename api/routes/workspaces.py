@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import Caller, ForUsers, Me
@@ -15,6 +15,7 @@ from api.refusals import refusals
 from api.schemas.messages import MessageSent, UserMessage
 from api.schemas.sandboxes import wire_status
 from api.traffic.errors import BrokenOff, Unanswered
+from shared.documents import write_document, write_text
 from shared.errors import Gone, Invalid, NotFound, Unavailable
 from shared.ids import parse_id
 from shared.models import Conversation, Sandbox
@@ -68,29 +69,11 @@ async def get_diff(here: Here, me: Me, conversation_id: str, path: FilePath, ref
     return await pass_on(await ask_git(here, me, conversation_id, "diff", path, ref))
 
 
-@router.get("/file", responses=ASKED)
-async def get_file(
-    here: Here,
-    me: Me,
-    conversation_id: str,
-    file_path: FilePath | None = None,
-) -> str:
+@router.get("/file", response_model=str, responses=ASKED)
+async def get_file(here: Here, me: Me, conversation_id: str, file_path: FilePath | None = None) -> StreamingResponse:
     """A text file of the sandbox, by default the plan."""
-    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
-    path = absolute_path(conversation, file_path or plan_path(conversation))
-    try:
-        answer = await here.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
-    except BrokenOff:
-        # It looks whether there is such a file, and begins its answer before it opens the file.
-        await _check_readable(here, sandbox, path)
-        raise
-    if answer.status == 404:
-        raise NotFound("file", path, by="path")
-    await answer.check_refusal()
-    try:
-        return answer.need().decode()
-    except UnicodeDecodeError:
-        raise Invalid("the file is no text") from None
+    text = await read_file(here, me, conversation_id, file_path)
+    return StreamingResponse(write_text(text), media_type="application/json")
 
 
 @router.get("/files", responses=ASKED)
@@ -106,6 +89,34 @@ async def list_files(here: Here, me: Me, conversation_id: str, path: FilePath | 
         raise NotFound("folder", folder, by="path")
     lines = str(found.get("stdout") or "").split("\n", MOST_FILES)[:MOST_FILES]
     return sorted(line.removeprefix("./").removesuffix("\r") for line in lines if line)
+
+
+async def read_file(here: Context, me: Caller, conversation_id: str, file_path: str | None) -> str:
+    """A text file of a conversation's sandbox; None: the plan.
+
+    Raises:
+        Conflict: the sandbox does not run.
+        Invalid: the file is no text, or the sandbox's user may not read it.
+        NotFound: there is no such conversation, or no such file.
+        Refused: the agent server refuses the path.
+        TooLarge: the file is.
+        Unanswered: the agent server does not answer.
+    """
+    conversation, sandbox = await run_in_threadpool(load_shown, here, me, conversation_id)
+    path = absolute_path(conversation, file_path or plan_path(conversation))
+    try:
+        answer = await here.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
+    except BrokenOff:
+        # It looks whether there is such a file, and begins its answer before it opens the file.
+        await _check_readable(here, sandbox, path)
+        raise
+    if answer.status == 404:
+        raise NotFound("file", path, by="path")
+    await answer.check_refusal()
+    try:
+        return answer.need().decode()
+    except UnicodeDecodeError:
+        raise Invalid("the file is no text") from None
 
 
 async def ask_git(here: Context, me: Caller, conversation_id: str, what: str, path: str, ref: str | None = None) -> Any:
@@ -125,9 +136,10 @@ async def ask_git(here: Context, me: Caller, conversation_id: str, what: str, pa
     return await answer.read_shown()
 
 
-async def pass_on(document: Any) -> JSONResponse:
+async def pass_on(document: Any) -> Response:
     """A document as the answer: as a response of our own, since FastAPI would go through it on the event loop."""
-    return await run_in_threadpool(JSONResponse, document)
+    body = await run_in_threadpool(write_document, document, ascii_only=False)
+    return Response(body, media_type="application/json")
 
 
 def load_shown(here: Context, me: Caller, conversation_id: str) -> tuple[Conversation, Sandbox]:

@@ -1,8 +1,10 @@
 """V0's operations for a conversation's sandbox; what they do is in `sandboxes` and `workspaces`."""
 
+from itertools import chain
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import Caller, Me
@@ -18,6 +20,7 @@ from api.schemas.wire import Success
 from api.schemas.workspaces_v0 import CHANGES, FileContent, PlainMessage, RuntimeIds, VscodeUrl, WebHosts
 from api.starts_v0 import find_unfinished, require_started
 from api.traffic.errors import Unanswered
+from shared.documents import write_text
 from shared.ids import parse_id
 from shared.store import pending_messages
 
@@ -80,11 +83,12 @@ async def get_diff(here: Here, me: Me, conversation_id: str, path: v1.FilePath) 
     return await v1.pass_on(await v1.ask_git(here, me, conversation_id, "diff", path))
 
 
-@router.get("/select-file", responses=v1.ASKED, **replaced_by(f"{PATH}/file"))
-async def get_file(here: Here, me: Me, conversation_id: str, file: v1.FilePath) -> FileContent:
+@router.get("/select-file", response_model=FileContent, responses=v1.ASKED, **replaced_by(f"{PATH}/file"))
+async def get_file(here: Here, me: Me, conversation_id: str, file: v1.FilePath) -> StreamingResponse:
     """A text file."""
     await run_in_threadpool(require_started, here, me, conversation_id, FILES)
-    return FileContent(code=await v1.get_file(here, me, conversation_id, file))
+    text = await v1.read_file(here, me, conversation_id, file)
+    return StreamingResponse(chain([b'{"code":'], write_text(text), [b"}"]), media_type="application/json")
 
 
 def _queue(here: Context, me: Caller, wishes: Wishes, conversation_id: str, message: UserMessage) -> None:

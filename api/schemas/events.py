@@ -1,11 +1,12 @@
 """Events on the wire: each is the object its agent server sent."""
 
-import json
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
-from fastapi.responses import JSONResponse
+from fastapi import Response
 
+from api.schemas.pages import write_items, write_list
+from shared.documents import write_document
 from shared.models import Event
 from shared.store.pages import Page
 
@@ -42,20 +43,19 @@ class EventOrder(StrEnum):
     TIMESTAMP_DESC = "TIMESTAMP_DESC"
 
 
-class EventResponse(JSONResponse):
-    """Events as they were received: even a broken character in an agent's output comes back as it went in."""
-
-    def render(self, content: Any) -> bytes:
-        """In ASCII: half a surrogate pair has an escape, but no UTF-8."""
-        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-
-
-def show_events(events: list[Event | None]) -> EventResponse:
+def show_events(events: Sequence[Event | None]) -> Response:
     """Events in order, null for an unknown one."""
-    return EventResponse([event and event.body for event in events])
+    return write_list(map(_write, events))
 
 
-def show_event_page(page: Page[Event]) -> EventResponse:
+def show_event_page(page: Page[Event]) -> Response:
     """A page of events."""
-    items = [event.body for event in page.items]
-    return EventResponse({"items": items, "next_page_id": page.next_page_id})
+    return write_items(map(_write, page.items), page.next_page_id)
+
+
+def _write(event: Event | None) -> bytes:
+    """One event, by itself, as it was received: to write a whole page in one call would hold up others.
+
+    In ASCII: half a surrogate pair in an agent's output has an escape, but no UTF-8.
+    """
+    return write_document(event and event.body).encode()

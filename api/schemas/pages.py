@@ -1,7 +1,7 @@
 """Pages of lists, from the texts that the store gives."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fastapi import Response
 
@@ -17,9 +17,18 @@ REMEMBERED = 8192
 
 def write_page(page: Page[str], write: Callable[[str, Vault, str | None], bytes], *shown_to: *ShownTo) -> Response:
     """The bytes of a `PageOf`, each item written by itself."""
-    items = b",".join([write(text, *shown_to) for text in page.items])
-    next_page_id = json.dumps(page.next_page_id).encode()
-    return Response(b'{"items":[%b],"next_page_id":%b}' % (items, next_page_id), media_type="application/json")
+    return write_items([write(text, *shown_to) for text in page.items], page.next_page_id)
+
+
+def write_items(items: Iterable[bytes], next_page_id: str | None) -> Response:
+    """The bytes of a `PageOf`, from those of its items."""
+    body = b'{"items":[%b],"next_page_id":%b}' % (b",".join(items), json.dumps(next_page_id).encode())
+    return Response(body, media_type="application/json")
+
+
+def write_list(items: Iterable[bytes]) -> Response:
+    """The bytes of a list, from those of its items."""
+    return Response(b"[%b]" % b",".join(items), media_type="application/json")
 
 
 def write_count(number: int) -> Response:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+from fastapi import Response
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -176,3 +177,15 @@ def show_start_task(
         updated_at=task.updated_at,
         paused_sandbox_ids=[row.id for row in paused],
     )
+
+
+def write_start_task(shown: StartTaskInfo) -> bytes:
+    """Its JSON. A request has up to 4 MB: to be called in a thread."""
+    return shown.model_dump_json().encode()
+
+
+def answer_start_task(shown: StartTaskInfo | Response) -> Response:
+    """The answer that shows it, made in a thread as it is; one that was kept is one already."""
+    if isinstance(shown, Response):
+        return shown
+    return Response(write_start_task(shown), media_type="application/json")

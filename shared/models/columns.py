@@ -9,6 +9,8 @@ from sqlalchemy import CheckConstraint, DateTime, Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
+from shared.documents import write_document
+
 # Names for constraints, so that a migration can drop what it did not name itself.
 SQLModel.metadata.naming_convention = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -49,7 +51,7 @@ class Json(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         """Write the document compactly."""
-        return None if value is None else json.dumps(value, separators=(",", ":"))
+        return None if value is None else write_document(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Read the document."""

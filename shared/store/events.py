@@ -3,19 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import func
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col, select
 
-from shared.errors import TooLarge
 from shared.models import Conversation, Event
-from shared.store.pages import Order, Page, put_in_order, read_page
-
-# One answer is parsed and written in memory.
-MOST_PAGE_BYTES = 8 * 1024 * 1024
+from shared.store.pages import Order, Page, check_batch, measure, read_bounded_page
 
 STATE = "ConversationStateUpdateEvent"
 # More than an agent's tools are at work at once.
@@ -55,13 +50,12 @@ def search(
 ) -> Page[Event]:
     """A page of a conversation's events; of an unknown or another owner's one, an empty page (wire contract 1.3).
 
-    It has fewer than `limit` where so many are larger than `MOST_PAGE_BYTES` together, and one at least.
+    It has fewer than `limit` where so many are larger than `MAX_PAGE_BYTES` together, and one at least.
     """
     order = Order(col(Event.timestamp), col(Event.seq), descending, of=conversation_id)
     conditions = _conditions(conversation_id, owner_id, which)
-    sizes = put_in_order(select(_size(session)).where(*conditions), order, page_id).limit(limit)
-    fitting = sum(total <= MOST_PAGE_BYTES for total in accumulate(session.exec(sizes)))
-    return read_page(session, select(Event).where(*conditions), order, page_id, min(limit, max(1, fitting)))
+    sizes = select(measure(session, col(Event.body))).where(*conditions)
+    return read_bounded_page(session, select(Event).where(*conditions), sizes, order, page_id, limit)
 
 
 def newest(session: Session, conversation_id: str) -> Sequence[Event]:
@@ -80,20 +74,12 @@ def get_many(session: Session, conversation_id: str, owner_id: str, ids: list[st
     """The conversation's events of those ids in order, None for an unknown one.
 
     Raises:
-        TooLarge: there are several, of more than `MOST_PAGE_BYTES` together.
+        TooLarge: there are several, of more than `MAX_PAGE_BYTES` together.
     """
     conditions = [*_conditions(conversation_id, owner_id, EventFilter()), col(Event.id).in_(ids)]
-    sizes = session.exec(select(_size(session)).where(*conditions)).all()
-    if len(sizes) > 1 and sum(sizes) > MOST_PAGE_BYTES:
-        raise TooLarge(f"these events have {sum(sizes)} bytes, more than {MOST_PAGE_BYTES}: ask for fewer at a time")
+    check_batch(session.exec(select(measure(session, col(Event.body))).where(*conditions)).all(), "events")
     found = {event.id: event for event in session.exec(select(Event).where(*conditions)).all()}
     return [found.get(event_id) for event_id in ids]
-
-
-def _size(session: Session) -> Any:
-    """The bytes of an event as it is stored, which is ASCII: to count characters PostgreSQL would have to read them."""
-    measure = func.octet_length if session.get_bind().dialect.name == "postgresql" else func.length
-    return measure(col(Event.body))
 
 
 def _conditions(conversation_id: str, owner_id: str, which: EventFilter) -> list[Any]:

@@ -3,15 +3,20 @@
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Integer, Row, tuple_
+from sqlalchemy import ColumnElement, Integer, Row, func, tuple_
 from sqlmodel import Session
 
-from shared.errors import Invalid
+from shared.errors import Invalid, TooLarge
 from shared.models.columns import UtcDateTime
+
+# Of documents in one answer, which is made in memory.
+MAX_PAGE_BYTES = 8 * 1024 * 1024
 
 Item = TypeVar("Item")
 
@@ -53,6 +58,37 @@ def read_page(session: Session, statement: Any, order: Order, page_id: str | Non
     rows = list(session.exec(put_in_order(statement, order, page_id).limit(limit + 1)).all())
     more = len(rows) > limit
     return Page(rows[:limit], _id_after(rows[limit - 1], order) if more else None)
+
+
+def read_bounded_page(
+    session: Session, statement: Any, sizes: Any, order: Order, page_id: str | None, limit: int
+) -> Page[Any]:
+    """The same, with fewer rows where so many are larger than `MAX_PAGE_BYTES` together, and one at least.
+
+    Args:
+        sizes: selects the bytes of the same rows.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    found = session.exec(put_in_order(sizes, order, page_id).limit(limit))
+    fitting = sum(total <= MAX_PAGE_BYTES for total in accumulate(found))
+    return read_page(session, statement, order, page_id, min(limit, max(1, fitting)))
+
+
+def check_batch(sizes: Sequence[int], what: str) -> None:
+    """Refuse several documents that are too large for one answer.
+
+    Raises:
+        TooLarge: there are several, of more than `MAX_PAGE_BYTES` together.
+    """
+    if len(sizes) > 1 and sum(sizes) > MAX_PAGE_BYTES:
+        raise TooLarge(f"these {what} have {sum(sizes)} bytes, more than {MAX_PAGE_BYTES}: ask for fewer at a time")
+
+
+def measure(session: Session, column: Any) -> Any:
+    """The bytes of a stored document, which is ASCII: to count characters PostgreSQL would have to read them."""
+    return (func.octet_length if session.get_bind().dialect.name == "postgresql" else func.length)(column)
 
 
 def put_in_order(statement: Any, order: Order, page_id: str | None) -> Any:

@@ -18,7 +18,7 @@ from shared.models.columns import UtcDateTime
 from shared.statements import give_several, rounded, several
 from shared.states import FINAL_STAGES, Desired, Reason, Stage, stage_moves
 from shared.store import conversations, deadlines
-from shared.store.pages import Order, Page, read_page
+from shared.store.pages import Order, Page, check_batch, measure, read_bounded_page
 
 SORT_ORDERS = {
     "CREATED_AT": (col(StartTask.created_at), False),
@@ -156,9 +156,15 @@ def _used_by_nobody_else(task: StartTask) -> tuple[Any, Any]:
 
 
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[StartTask, Sandbox | None] | None]:
-    """The owner's tasks of those ids in order with their sandboxes, None for an unknown one."""
-    statement = _with_sandbox().where(col(StartTask.id).in_(ids), StartTask.owner_id == owner_id)
-    found = {task.id: (task, sandbox) for task, sandbox in session.exec(statement).all()}
+    """The owner's tasks of those ids in order with their sandboxes, None for an unknown one.
+
+    Raises:
+        TooLarge: there are several, whose requests are too large together.
+    """
+    own = (col(StartTask.id).in_(ids), StartTask.owner_id == owner_id)
+    if len(ids) > 1:
+        check_batch(session.exec(select(measure(session, col(StartTask.request))).where(*own)).all(), "start tasks")
+    found = {task.id: (task, sandbox) for task, sandbox in session.exec(_with_sandbox().where(*own)).all()}
     return [found.get(task_id) for task_id in ids]
 
 
@@ -178,11 +184,15 @@ def search(
     page_id: str | None,
     limit: int,
 ) -> Page[tuple[StartTask, Sandbox | None]]:
-    """A page of the owner's tasks."""
+    """A page of the owner's tasks.
+
+    It has fewer than `limit` where the requests of so many are larger than `MAX_PAGE_BYTES` together.
+    """
     column, descending = SORT_ORDERS[sort_order]
     order = Order(column, col(StartTask.id), descending)
-    statement = _with_sandbox().where(*_filters(owner_id, conversation_id, created_from))
-    return read_page(session, statement, order, page_id, limit)
+    filters = _filters(owner_id, conversation_id, created_from)
+    sizes = select(measure(session, col(StartTask.request))).where(*filters)
+    return read_bounded_page(session, _with_sandbox().where(*filters), sizes, order, page_id, limit)
 
 
 def count(session: Session, owner_id: str, *, conversation_id: str | None, created_from: datetime | None) -> int:

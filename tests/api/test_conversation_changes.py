@@ -149,6 +149,21 @@ class TestDownload:
     ) -> None:
         assert _archive(client, user, conversation).namelist() == ["meta.json"]
 
+    def test_large_event_is_not_indented(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        deep: Any = "x"
+        for _ in range(90):
+            deep = [deep]
+        for number, copies in enumerate((1, 2_000)):
+            body = {"deep": [deep] * copies}
+            make_event(database, conversation, body=body, timestamp=FIRST + timedelta(seconds=number))
+        archive = _archive(client, user, conversation)
+        _, small, large = (archive.read(name) for name in archive.namelist())
+        assert small.count(b"\n") > 90
+        assert json.loads(large) == body
+        assert len(large) == len(json.dumps(body, separators=(",", ":")))
+
     def test_name_of_an_event_is_no_path(
         self, client: TestClient, user: Person, conversation: Conversation, database: Database
     ) -> None:

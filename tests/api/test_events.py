@@ -1,11 +1,13 @@
 """Events of a conversation, read from the store."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from api.schemas import events as schemas
 from shared.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event
@@ -43,6 +45,21 @@ def test_events_are_returned_as_they_were_sent(
     make_event(database, conversation, id="e1", body=body)
     assert _get(client, user, conversation.id, "/search") == {"items": [body], "next_page_id": None}
     assert _get(client, user, conversation.id, id="e1") == [body]
+
+
+def test_page_is_written_event_by_event(
+    client: TestClient, user: Person, conversation: Conversation, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Any] = []
+
+    def note(body: Any) -> str:
+        written.append(body)
+        return json.dumps(body)
+
+    monkeypatch.setattr(schemas, "write_document", note)
+    assert _get(client, user, conversation.id, "/search")["items"] == written
+    assert _get(client, user, conversation.id, id=[events[0].id, "unknown"]) == [events[0].body, None]
+    assert written == [event.body for event in events] + [events[0].body, None]
 
 
 def test_events_are_paged_in_both_orders(
@@ -99,7 +116,7 @@ def test_batch_of_large_events_is_refused(
 
 @pytest.fixture
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.store.events.MOST_PAGE_BYTES", 8500)
+    monkeypatch.setattr("shared.store.pages.MAX_PAGE_BYTES", 8500)
 
 
 def _large(number: int, kilobytes: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from api import json_texts
-from api.json_texts import TooManyValues, check_size, load, split_list
+from api.json_texts import LongNumber, TooManyValues, check_size, load, split_list, split_object
 
 LISTS = [
     "[]",
@@ -51,6 +51,45 @@ def test_values_are_counted_outside_of_texts() -> None:
         check_size(text, 5)
 
 
+def test_lists_and_objects_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_texts, "MAX_CONTAINERS", 3)
+    check_size(b'[{"a": []}, 1, 2, 3]')
+    with pytest.raises(TooManyValues, match="more than 3 lists and objects"):
+        check_size(b'[{"a": []}, {}]')
+
+
+def test_lists_and_objects_of_all_elements_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_texts, "MAX_LISTED_CONTAINERS", 4)
+    assert len(list(split_list(b'[[], {}, [], "[[[["]'))) == 4
+    with pytest.raises(TooManyValues, match="more than 4 lists and objects"):
+        list(split_list(b"[[], {}, [], []]"))
+
+
+@pytest.mark.parametrize(
+    "text", [b"%b", b"[%b]", b" [ %b ]", b'{"a":%b}', b'{"a" : -%b}', b'{"a": "b", "c":\n%b', b"[1,%b", b'[%b"a"]']
+)
+@pytest.mark.parametrize("step", [2, 65_536])
+def test_digits_of_a_number_have_a_limit(text: bytes, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_texts, "STEP_BYTES", step)
+    check_size(text % (b"7" * 400))
+    with pytest.raises(LongNumber, match="more than 400 digits"):
+        check_size(text % (b"7" * 401))
+
+
+@pytest.mark.parametrize("text", [b'["%b"]', b'{"%b": 1}', rb'["\n%b"]', rb'["\",%b,"]', b"[0.%b]"])
+def test_digits_of_texts_and_behind_a_point_have_none(text: bytes) -> None:
+    json.loads(text % (b"7" * 5_000))
+    check_size(text % (b"7" * 5_000))
+
+
+def test_members_of_an_object_are_split_as_the_elements_of_a_list() -> None:
+    text = rb'{"a": [1, {"b": 2}], "c,}": "\"}", "d": {}}'
+    assert list(split_object(text)) == [b'"a": [1, {"b": 2}]', rb' "c,}": "\"}"', b' "d": {}']
+    for wrong in (b"[1]", b'{"a": 1', b"1"):
+        with pytest.raises(ValueError, match="an object is needed"):
+            list(split_object(wrong))
+
+
 def test_tokens_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_texts, "MAX_TOKENS", 10)
     monkeypatch.setattr(json_texts, "MAX_LISTED_TOKENS", 50)
@@ -58,8 +97,6 @@ def test_tokens_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (b"[" + b"1," * 10 + b"1]", b'"' + b"\\n" * 10 + b'"'):
         with pytest.raises(TooManyValues):
             load(text)
-    with pytest.raises(TooManyValues):
-        list(split_list(b"[[" + b"1," * 10 + b"1]]"))
     assert len(list(split_list(b"[" + b"[1,2]," * 10 + b"1]"))) == 11
     with pytest.raises(TooManyValues):
         list(split_list(b"[" + b"[1,2]," * 20 + b"1]"))

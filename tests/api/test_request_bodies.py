@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.factories import Person, session_key_of
 
 MANY = {"Transfer-Encoding": "chunked"} | JSON
 SETTINGS = "/api/settings"
-# What is asked for is 50 ms; a machine with other work to do takes its time. What these bodies took before: seconds.
+# A coarse guard against seconds: a machine with other work to do takes its time. `tests/bench/stalls.py` measures the
+# 50 ms that are promised; what is counted, refused and cut for them is tested apart from any clock.
 STALL_SECONDS = 0.4
 MEGABYTE = 1024 * 1024
 
@@ -93,6 +95,15 @@ class TestLimits:
         content = json.dumps({"llm_model": "a", "unknown": '["quoted\\", and\\\\",]' * 30_000})
         assert client.post(SETTINGS, content=content, headers=user.headers | JSON).status_code == 200
 
+    def test_number_of_very_many_digits_is_a_422_that_says_so(self, client: TestClient, user: Person) -> None:
+        for digits, status in ((400, 200), (401, 422)):
+            content = b'{"llm_model": "%b", "unknown": [%b]}' % (b"1" * 401, b"1" * digits)
+            answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)
+            assert answer.status_code == status
+        [entry] = answer.json()["detail"]
+        assert (entry["loc"], entry["type"]) == (["body"], "number_too_long")
+        assert "more than 400 digits" in entry["msg"]
+
     @pytest.mark.parametrize(
         ("text", "status"), [("a\\u0000b", 422), ("a\\\\\\u0000b", 422), ("a\\\\u0000b", 200), ("a\\\\\\\\u0000b", 200)]
     )
@@ -101,6 +112,18 @@ class TestLimits:
     ) -> None:
         answer = client.post(SETTINGS, content=f'{{"llm_model": "{text}"}}', headers=user.headers | JSON)
         assert answer.status_code == status
+
+    @pytest.mark.parametrize("number", [2 * MEGABYTE, 2 * MEGABYTE + 1])
+    def test_memory_for_backslashes_is_no_multiple_of_the_body(self, number: int) -> None:
+        content = rb'"\\\\u0000' + b"\\" * number + b'u0000"'
+        tracemalloc.start()
+        try:
+            error = bodies.find_error(content)
+            assert error is not None
+            assert error["type"] == ("nul" if number % 2 == 1 else "too_many_values")
+            assert tracemalloc.get_traced_memory()[1] < 3 * len(content)
+        finally:
+            tracemalloc.stop()
 
 
 class TestStalls:

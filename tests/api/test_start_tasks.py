@@ -1,11 +1,15 @@
 """Start tasks: batch, search, count, and which field appears at which stage."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from api.schemas.start_tasks import StartTaskInfo
 from shared.database import Database
 from shared.ids import new_id
 from shared.states import Reason, Stage
@@ -93,3 +97,58 @@ def test_filters_agree_with_count(client: TestClient, user: Person, database: Da
     ):
         assert [item["id"] for item in _get(client, user, "/search", **params)["items"]] == expected
         assert _get(client, user, "/count", **params) == len(expected)
+
+
+@pytest.fixture
+def large(database: Database, user: Person, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tasks whose requests are large; one is larger than a page."""
+    monkeypatch.setattr("shared.store.pages.MAX_PAGE_BYTES", 8500)
+    return [
+        make_start_task(
+            database,
+            user,
+            created_at=FIRST + timedelta(days=number),
+            request={"system_message_suffix": "x" * kilobytes * 1000},
+        ).id
+        for number, kilobytes in enumerate((10, 3, 3, 3, 0, 5))
+    ]
+
+
+@pytest.mark.parametrize(("sort_order", "sizes"), [("CREATED_AT", [1, 2, 3]), ("CREATED_AT_DESC", [3, 2, 1])])
+def test_pages_end_by_bytes_too(
+    client: TestClient, user: Person, large: list[str], sort_order: str, sizes: list[int]
+) -> None:
+    pages: list[list[str]] = []
+    page: dict[str, Any] = {}
+    while page.get("next_page_id", "") is not None:
+        following = {"page_id": page["next_page_id"]} if page else {}
+        page = _get(client, user, "/search", sort_order=sort_order, **following)
+        pages.append([item["id"] for item in page["items"]])
+    assert [len(one) for one in pages] == sizes
+    assert list(chain.from_iterable(pages)) == (large if sort_order == "CREATED_AT" else large[::-1])
+
+
+def test_batch_of_large_tasks_is_refused(client: TestClient, user: Person, large: list[str]) -> None:
+    assert len(_get(client, user, ids=large[:1])) == 1
+    assert len(_get(client, user, ids=large[1:3])) == 2
+    answer = client.get(PATH, params={"ids": large[:2]}, headers=user.headers)
+    assert answer.status_code == 413
+    assert "ask for fewer" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/search", "?ids={id}", "/{id}", "/{id}/cancel"])
+def test_tasks_are_written_in_a_thread(
+    client: TestClient, user: Person, database: Database, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_start_task(database, user)
+    threads: list[bool] = []
+    write = StartTaskInfo.model_dump_json
+
+    def note_thread(shown: StartTaskInfo) -> str:
+        threads.append(asyncio._get_running_loop() is None)
+        return write(shown)
+
+    monkeypatch.setattr(StartTaskInfo, "model_dump_json", note_thread)
+    method = "POST" if path.endswith("cancel") else "GET"
+    assert client.request(method, PATH + path.format(id=task.id), headers=user.headers).status_code == 200
+    assert threads == [True]

@@ -65,6 +65,16 @@ def post(url: str, path: str, headers: Mapping[str, str], body: bytes) -> int:
         return int(connection.recv(MOST).split(b" ", 2)[1])
 
 
+def get(url: str, path: str, headers: Mapping[str, str]) -> int:
+    """Read an answer to its end, on a connection of its own; its status."""
+    with _connected(url) as connection:
+        connection.sendall(make_request(path, {**headers, "Connection": "close"}))
+        status = int(connection.recv(MOST).split(b" ", 2)[1])
+        while connection.recv(MOST):
+            pass
+    return status
+
+
 def load(url: str, requests: Sequence[bytes], *, clients: int, seconds: float, apart: bool = False) -> Load:
     """So many clients, each asking again as soon as it is answered, the requests in turn.
 

@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from shared.states import Stage
 from tests.bench.figures import Figure, Runs
-from tests.bench.load import make_request, post, time_while
+from tests.bench.load import get, make_request, post, time_while
 from tests.bench.site import Site
 from tests.bench.webhooks import make_sender
+from tests.factories import make_event, make_start_task
 
 SAMPLES = 5
 HEALTH = make_request("/health")
@@ -22,23 +24,40 @@ BODIES: Mapping[str, bytes] = {
     "a body that ends in no JSON": b'{"a": "\\u0000", "b": [' + b"1," * (2 * MEGABYTE - 100),
     "4 MB of empty lists": b"[" + b"[]," * (4 * MEGABYTE // 3 - 2) + b"[]]",
     "4 MB of escapes": b'{"llm_model": "' + b"\\n" * (2 * MEGABYTE - 100) + b'"}',
+    "4 MB of backslashes": rb'{"llm_model": "\\u0000' + b"\\" * (4 * MEGABYTE - 100) + b'"}',
+    "4 MB of long numbers": b"[" + b",".join([b"1" * 4_000] * 1_000) + b"]",
     "19,000 wrong fields": b'{"secrets": {' + b",".join(b'"%d": 7' % number for number in range(19_000)) + b"}}",
 }
 EVENTS: Mapping[str, dict[str, Any]] = {
     "16 MB of texts": {"text": "x" * MEGABYTE},
-    "16 MB of lists": {"lists": [[]] * 240_000},
+    "16 MB of lists": {"lists": [[]] * 24_000},
+    "16 MB of too many lists": {"lists": [[]] * 240_000},
+    "16 MB of floats": {"floats": [1.2345678901234567e-250] * 45_000},
     "16 MB of escapes": {"escapes": "\n" * 240_000},
     "16 MB of small events": {},
 }
+LARGE_EVENTS: Mapping[str, dict[str, Any]] = {
+    "one event of 31 MB": {"text": "x" * (31 * MEGABYTE - 1_000)},
+    "one event of 31 MB in short texts": {"texts": ["x" * 900] * 34_000},
+    "31 MB of long numbers": {"numbers": [int("1" * 4_000)] * 7_700},
+}
+# Of 1 MB each, as they may be stored; and the request of a start.
+STORED_EVENTS = (
+    {"text": "x" * 1_000_000},
+    {"text": "\x01" * 160_000},
+    {"floats": [1.2345678901234567e-250] * 40_000},
+    {"lists": [json.loads("[" * 95 + "]" * 95)] * 250},
+)
+STORED_REQUEST = {"system_message_suffix": "x" * 1_000_000}
 
 
 @dataclass(frozen=True)
 class Intrusion:
-    """A request, and where it goes."""
+    """A request, and where it goes; one without a body reads."""
 
     path: str
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | None = None
 
 
 def stalls(site: Site, runs: int) -> Iterator[Figure]:
@@ -66,11 +85,32 @@ def _intrusions(site: Site) -> Iterator[tuple[str, Intrusion]]:
     path, headers = f"/api/v1/webhooks/events/{conversation.id}", json_type | {"X-Session-API-Key": key}
     for name, event in EVENTS.items():
         yield f"a webhook, {name}", Intrusion(path, headers, _events(event))
+    for name, event in LARGE_EVENTS.items():
+        yield f"a webhook, {name}", Intrusion(path, headers, b"[%b]" % _event(event))
+    yield from _reading(site)
+
+
+def _reading(site: Site) -> Iterator[tuple[str, Intrusion]]:
+    """Reads of what is stored and large."""
+    database, person = site.service.database, site.client.person
+    conversation, _ = make_sender(site, 1)
+    for number in range(12):
+        make_event(database, conversation, id=f"e{number}", body=STORED_EVENTS[number % len(STORED_EVENTS)])
+        make_start_task(database, person, stage=Stage.ERROR, request=STORED_REQUEST)
+    tasks = "/api/v1/app-conversations/start-tasks/search"
+    yield "a page of large start tasks", Intrusion(tasks, person.headers)
+    yield "a page of large events", Intrusion(f"/api/v1/conversation/{conversation.id}/events/search", person.headers)
+    archive = f"/api/v1/app-conversations/{conversation.id}/download"
+    yield "an archive of large events", Intrusion(archive, person.headers)
 
 
 def _events(event: Mapping[str, Any]) -> bytes:
-    one = json.dumps({"id": "e", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"} | dict(event)).encode()
+    one = _event(event)
     return b"[" + b",".join([one] * (16 * MEGABYTE // (len(one) + 1) - 1)) + b"]"
+
+
+def _event(event: Mapping[str, Any]) -> bytes:
+    return json.dumps({"id": "e", "kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00"} | dict(event)).encode()
 
 
 def _measure(url: str, request: Intrusion) -> tuple[float, float]:
@@ -90,5 +130,6 @@ def _slowest_beside(url: str, work: Callable[[], None]) -> float:
 
 
 def _send(url: str, request: Intrusion) -> None:
-    status = post(url, request.path, request.headers, request.body)
+    path, headers = request.path, request.headers
+    status = get(url, path, headers) if request.body is None else post(url, path, headers, request.body)
     assert status < 500, status

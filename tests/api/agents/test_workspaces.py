@@ -71,6 +71,16 @@ def test_defect_38_a_file_or_what_is_in_its_way(
     assert (answer.status_code, "/workspace/a.txt" in answer.json()["detail"]) == (404, True)
 
 
+def test_large_file_is_sent_in_pieces(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    text = "\x01é🦊\n" * 100_000
+    agent.answers["GET /api/file/download"] = (200, text.encode())
+    answer = ask(client, user, conversation, "GET", "file")
+    assert (answer.status_code, answer.json()) == (200, text)
+    assert "Content-Length" not in answer.headers
+
+
 def say_listed(agent: ScriptedAgent, **result: object) -> None:
     agent.answers[f"POST {BASH}"] = (200, json.dumps(result).encode())
 

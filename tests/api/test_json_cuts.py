@@ -1,0 +1,65 @@
+"""JSON that is too large to be parsed is reduced before."""
+
+import json
+
+import pytest
+
+from api import json_cuts, json_texts
+from api.json_cuts import TooLong, cut_texts, reduce_object
+from api.json_texts import LongNumber
+
+
+@pytest.fixture(autouse=True)
+def _small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_cuts, "CUTS", (200, 100, 20))
+    monkeypatch.setattr(json_cuts, "CUT_SPARED", 0)
+
+
+def test_what_is_small_enough_is_left_as_it_is() -> None:
+    text = json.dumps({"a": "x" * 1000}).encode()
+    assert cut_texts(text, len(text)) == text
+    assert reduce_object(text, len(text)) == text
+
+
+def test_longest_texts_are_cut_first() -> None:
+    text = json.dumps({"id": "e", "a": "x" * 1000, "b": ["y" * 150, {"c": "z" * 150}]}).encode()
+    cut = json.loads(cut_texts(text, 700))
+    assert cut["a"] == "x" * 200 + " … (800 bytes were left out)"
+    assert {**cut, "a": None} == {**json.loads(text), "a": None}
+    assert json.loads(cut_texts(text, 500))["b"][0] == "y" * 100 + " … (50 bytes were left out)"
+
+
+@pytest.mark.parametrize("step", [7, 65_536])
+@pytest.mark.parametrize("offset", range(13))
+@pytest.mark.parametrize("unit", ["é", "🦊", "\\\\", '\\"', "\\\\n", "\\n", "\\u00e9", "\\\\\\u00e9", "[,]"])
+def test_no_character_and_no_escape_is_cut_in_two(
+    unit: str, offset: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_texts, "STEP_BYTES", step)
+    written = "x" * offset + unit * 100
+    whole = json.loads(f'"{written}"')
+    [cut] = json.loads(cut_texts(f'["{written}"]'.encode(), 150))
+    kept, _, note = cut.partition(" … ")
+    assert whole.startswith(kept)
+    assert note.endswith("bytes were left out)")
+    assert offset < len(kept) < 110
+
+
+def test_short_texts_can_be_too_large_together() -> None:
+    with pytest.raises(TooLong, match="more than 300 bytes"):
+        cut_texts(json.dumps(["x" * 20] * 20).encode(), 300)
+
+
+@pytest.mark.parametrize("bulk", [["x" * 20] * 200, {"a": [{}] * 150}, [["x" * 500] * 100, 1]])
+def test_large_members_are_left_out_where_cuts_do_not_suffice(bulk: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_texts, "MAX_CONTAINERS", 100)
+    monkeypatch.setattr(json_cuts, "SMALL_MEMBER_BYTES", 100)
+    text = json.dumps({"id": "e", "bulk": bulk, "kind": "K", "tags": {"a": [1, 2]}}).encode()
+    assert json.loads(reduce_object(text, 2_000)) == {"id": "e", "kind": "K", "tags": {"a": [1, 2]}}
+
+
+def test_what_is_no_object_and_long_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="an object is needed"):
+        reduce_object(json.dumps(["x" * 20] * 20).encode(), 300)
+    with pytest.raises(LongNumber):
+        reduce_object(b'{"a": %b}' % (b"1" * 500), 1_000)
