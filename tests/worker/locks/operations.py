@@ -1,4 +1,4 @@
-"""Everything that takes more than one lock, as API and worker do it."""
+"""Everything that takes more than one lock, as API, worker and command line do it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlmodel import Session
 
+import worker.quarantine
 from shared import conversation_starts, leases, renewals
 from shared.clock import after, now
 from shared.conversation_starts import Wish
@@ -16,12 +17,15 @@ from shared.reports import read_event
 from shared.states import Desired, PauseKind, Reason, Status
 from shared.store import (
     claims,
+    conversations,
     deletions,
+    device_authorizations,
     draining,
     evacuation,
     followers,
     nodes,
     pending_messages,
+    quarantine,
     quotas,
     refusals,
     relocation,
@@ -31,6 +35,7 @@ from shared.store import (
     start_tasks,
     traffic,
     user_settings,
+    users,
     warm_pool,
     wishes,
 )
@@ -38,12 +43,13 @@ from shared.store.evacuation import Claimant, Lost
 from shared.store.sandboxes import Fact
 from tests.factories import VAULT
 from tests.fakes.engine import IMAGE
-from tests.worker.locks.world import DEAD, LOST, SECOND, World
+from tests.worker.locks.world import DEAD, LOST, SECOND, UNKNOWN, World
+from worker import forgetting, refresh
 from worker.starts import ConversationStart
 from worker.sweep import sweep
 from worker.warm_pool import tend_pools
 
-LIMITS = Quotas(running=2, policy=QuotaPolicy.PAUSE_OLDEST)
+LIMITS = Quotas(running=3, policy=QuotaPolicy.PAUSE_OLDEST)
 Operation = Callable[[World], Any]
 Part = Callable[..., Any]
 
@@ -96,8 +102,29 @@ def report(session: Session, world: World) -> None:
     reports.record_events(session, sandbox, world.ids["parent"], [read_event(event)], due_at=now())
 
 
-def say(session: Session, world: World) -> None:
-    pending_messages.add(session, world.ids["parent"], world.alice.id, [], due_at=now())
+def say(session: Session, world: World, *, conversation_id: str) -> None:
+    pending_messages.add(session, world.ids[conversation_id], world.alice.id, [], due_at=now())
+
+
+def continue_later(session: Session, world: World) -> None:
+    running = [world.ids[name] for name in ("unlisted", "parent", "orphan")]
+    conversations.continue_later(session, world.read(Sandbox, "one"), running)
+
+
+def rename(session: Session, world: World) -> None:
+    conversations.change(session, world.ids["parent"], world.alice.id, {"title": new_id()})
+
+
+def rename_start(session: Session, world: World) -> None:
+    start_tasks.rename(session, world.ids["unlisted"], world.alice.id, new_id())
+
+
+def write_title(world: World) -> None:
+    refresh._write_title(world.parts, world.read(Conversation, "parent"), new_id())
+
+
+def forget(world: World) -> None:
+    forgetting.forget(world.parts, world.read(Conversation, "deleted"))
 
 
 def cancel(session: Session, world: World) -> None:
@@ -144,6 +171,31 @@ def change_settings(session: Session, world: World) -> None:
     user_settings.change(session, VAULT, world.alice.id, {"llm_model": new_id()})
 
 
+def keep_unknown(world: World) -> None:
+    worker.quarantine._keep(world.parts, [*UNKNOWN[1:], "aw-new", "aw-other"])
+
+
+def approve_unknown(session: Session, world: World) -> None:
+    quarantine.approve(session, world.parts.settings.node, UNKNOWN[::-1])
+
+
+def create_key(session: Session, world: World) -> None:
+    users.create_own_key(session, VAULT, world.alice.id, "another", None, world.ids["key"])
+
+
+def revoke_key(session: Session, world: World) -> None:
+    users.revoke_own_key(session, world.alice.id, world.ids["key"])
+
+
+def approve_device(session: Session, world: World) -> None:
+    code, key_id = world.ids["code of a device"], world.ids["key"]
+    device_authorizations.decide(session, VAULT, code, key_id, approve=True)
+
+
+def collect_key(session: Session, world: World) -> None:
+    device_authorizations.poll(session, VAULT, world.ids["approved device"])
+
+
 def in_transaction(part: Part, **options: Any) -> Operation:
     def act(world: World) -> None:
         with world.database.transaction() as session:
@@ -173,7 +225,13 @@ OPERATIONS: dict[str, Operation] = {
     "start without quotas": in_transaction(start, owner="alice", sandbox="paused", limits=Quotas()),
     "delete a conversation": in_transaction(delete_conversation),
     "report": in_transaction(report),
-    "say": in_transaction(say),
+    "say": in_transaction(say, conversation_id="parent"),
+    "say to what is being started": in_transaction(say, conversation_id="unlisted"),
+    "continue later": in_transaction(continue_later),
+    "rename": in_transaction(rename),
+    "rename a start": in_transaction(rename_start),
+    "write a title": write_title,
+    "forget": forget,
     "cancel a start": in_transaction(cancel),
     "finish a start": finish_start,
     "fail a start": fail_start,
@@ -184,9 +242,16 @@ OPERATIONS: dict[str, Operation] = {
     "move from a lost node": in_transaction(evacuate, sandbox="resumed"),
     "sweep": lambda world: sweep(world.parts),
     "beat": in_transaction(lambda session, _: nodes.beat(session, SECOND, capacity=100, problem=None)),
+    "forget a node": in_transaction(lambda session, _: nodes.forget(session, LOST)),
     "uncordon": in_transaction(lambda session, _: nodes.uncordon(session, SECOND)),
     "drain": in_transaction(lambda session, world: draining.stop(session, world.parts.settings.node, world.ids["one"])),
     "renew": in_transaction(renew),
     "free": in_transaction(free),
     "change settings": in_transaction(change_settings),
+    "keep unknown containers": keep_unknown,
+    "approve unknown containers": in_transaction(approve_unknown),
+    "create a key": in_transaction(create_key),
+    "revoke a key": in_transaction(revoke_key),
+    "approve a device": in_transaction(approve_device),
+    "collect a device's key": in_transaction(collect_key),
 }

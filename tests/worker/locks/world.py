@@ -11,7 +11,9 @@ from shared.clock import after, now
 from shared.database import Database
 from shared.deadlines import Act
 from shared.models import (
+    ApiKey,
     Conversation,
+    DeviceAuthorization,
     Event,
     Node,
     NodeRefusal,
@@ -21,9 +23,10 @@ from shared.models import (
     SandboxSpec,
     SandboxTransition,
     StartTask,
+    UnknownContainer,
 )
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
-from shared.store import user_settings
+from shared.store import device_authorizations, quarantine, user_settings
 from tests.factories import VAULT, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
 from tests.fakes.engine import IMAGE
 from worker.parts import Parts
@@ -42,9 +45,13 @@ TABLES: tuple[Any, ...] = (
     Conversation,
     Event,
     PendingMessage,
+    UnknownContainer,
+    ApiKey,
+    DeviceAuthorization,
 )
 SECOND, LOST = "node-b", "node-lost"
 DEAD = "a worker that died"
+UNKNOWN = [f"aw-unknown-{number}" for number in range(4)]
 A_WHILE = timedelta(minutes=1)
 
 
@@ -109,6 +116,9 @@ def make_world(parts: Parts) -> World:
     world = World(parts, alice, bob, {})
     _add_sandboxes(world)
     _add_conversations(world)
+    _add_devices(world)
+    with database.transaction() as session:
+        quarantine.keep(session, parts.settings.node, UNKNOWN)
     world.keep()
     return world
 
@@ -128,13 +138,14 @@ def _add_sandboxes(world: World) -> None:
         "refused": {**new},
         "proven": {**new, "node_id": SECOND},
         "held": {**held},
+        "going": {"status": Status.DELETING, "desired": Desired.DELETED},
         "lost": {**lost},
         "resumed": {**lost, **told},
         **{f"member {number}": {**member} for number in range(3)},
     }
     for name, columns in wanted.items():
         world.ids[name] = make_sandbox(world.database, world.alice, spec_id=IMAGE, **columns).id
-    for number in range(2):
+    for number in range(3):
         world.ids[f"bob's {number}"] = make_sandbox(world.database, world.bob, spec_id=IMAGE).id
     with world.database.transaction() as session:
         proof = {"sandbox_id": world.ids["proven"], "node_id": world.parts.settings.node}
@@ -150,7 +161,12 @@ def _add_conversations(world: World) -> None:
     failing = make_start_task(world.database, world.alice, two, made_sandbox=True, request=request)
     ending = make_start_task(world.database, world.alice, one, stage=begun, request=request)
     unlisted = make_conversation(world.database, world.alice, one, id=ending.conversation_id, listed=False)
+    ended = {"listed": False, "deleted_at": now(), "awaits_sandbox": True}
+    deleted = make_conversation(world.database, world.alice, world.read(Sandbox, "going"), **ended)
+    orphan = make_conversation(world.database, world.alice, one, parent_id=deleted.id)
     named: dict[str, Any] = {
+        "deleted": deleted,
+        "orphan": orphan,
         "parent": parent,
         "child": child,
         "failing": failing,
@@ -158,3 +174,12 @@ def _add_conversations(world: World) -> None:
         "unlisted": unlisted,
     }
     world.ids |= {name: row.id for name, row in named.items()}
+
+
+def _add_devices(world: World) -> None:
+    """One that waits for its user's word, and one that has it."""
+    with world.database.transaction() as session:
+        world.ids["key"] = session.exec(select(ApiKey.id).where(ApiKey.user_id == world.alice.id)).one()
+        waiting, approved = (device_authorizations.begin(session, VAULT, "a device") for _ in range(2))
+        device_authorizations.decide(session, VAULT, approved.user_code, world.ids["key"], approve=True)
+    world.ids |= {"code of a device": waiting.user_code, "approved device": approved.device_code}
