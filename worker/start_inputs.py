@@ -1,7 +1,7 @@
 """What a conversation is started with: the owner's settings, secrets and tokens, the request, and the sandbox."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlmodel import Session
@@ -71,10 +71,11 @@ def load_inputs(parts: Parts, task: StartTask, sandbox: Sandbox) -> StartInputs:
         address=settings.git_user_email,
     )
     agent = _agent_inputs(parts, task, settings, custom, tokens, project.folder)
+    redact = redacting(secret_values(agent))
     return StartInputs(
         agent=agent,
-        project=project,
-        redact=redacting(secret_values(agent)),
+        project=replace(project, redact=redact),
+        redact=redact,
         max_budget=settings.max_budget_per_task,
         sandbox_id=sandbox.id,
         logins=_logins(parts, sandbox, tokens),

@@ -165,7 +165,7 @@ class ConversationStart:
         run_setup_script(server, inputs.project.folder, start_id=self._task.id, redact=inputs.redact)
 
     def _install_git_hooks(self, server: AgentServer, inputs: StartInputs) -> None:
-        install_git_hooks(server, inputs.project.folder)
+        install_git_hooks(server, inputs.project.folder, redact=inputs.redact)
 
     def _create_conversation(self, body: dict[str, Any], server: AgentServer, inputs: StartInputs) -> None:
         self._provide_title_llm(server, inputs)

@@ -14,7 +14,7 @@ there is /dev/shm; git reads it from there, and the command that runs git remove
 
 import secrets
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 from urllib.parse import quote
@@ -70,8 +70,7 @@ class SetupScriptFailed(WorkspaceSetupFailed):
 
     def __init__(self, problem: str, exit_code: int, tail: str) -> None:
         super().__init__(f".openhands/setup.sh {problem}: {tail}" if tail else f".openhands/setup.sh {problem}")
-        self.exit_code = exit_code
-        self.tail = tail
+        self.exit_code, self.tail = exit_code, tail
 
 
 class GitHooksFailed(WorkspaceSetupFailed):
@@ -99,6 +98,7 @@ class Project:
         author, address: for commits; None: as the image has it.
         clone_seconds: how long the clone may take.
         private_roots: where to try to make the folder for the credential.
+        redact: hides the secrets that a command's output might quote.
     """
 
     conversation_id: str
@@ -108,6 +108,7 @@ class Project:
     address: str | None = None
     clone_seconds: float = CLONE_SECONDS
     private_roots: Sequence[str] = PRIVATE_ROOTS
+    redact: Redact = field(default=lambda text: text, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
@@ -131,12 +132,15 @@ class Brings:
     branch: str | None = field(default=None, compare=False)
 
 
-def prepare_repository(shell: Shell, project: Project) -> Brings:
+def prepare_repository(shell: Shell, project: Project, before_switch: Callable[[str], None] = lambda _: None) -> Brings:
     """Make `project.folder` a git repository, cloned or new.
 
     Without a branch of its own a clone is on a new one, `openhands-workspace-<8 of the conversation id>`.
     A clone that is there already is kept. If a branch is asked for, it is checked out, unless it holds work that is not
     committed.
+
+    Args:
+        before_switch: called with the branch that a clone is on before another is checked out; raises to refuse that.
 
     Returns:
         What the project has; of a clone that was there, nobody has looked for scripts.
@@ -146,10 +150,11 @@ def prepare_repository(shell: Shell, project: Project) -> Brings:
         AgentServerError: the server could not be asked.
     """
     if project.repository is not None:
-        _run(shell, _configuring(project), WorkspaceSetupFailed("the working folder could not be made"))
-        return _clone(shell, project, project.repository)
+        _run(shell, _configuring(project), WorkspaceSetupFailed("the working folder can't be made"), project.redact)
+        return _clone(shell, project, project.repository, before_switch)
+    failure = WorkspaceSetupFailed("the working folder can't be made a repository")
     command = _configuring(project) + INIT + with_variables(TELL, project=project.folder)
-    return _brings(_run(shell, command, WorkspaceSetupFailed("the working folder could not be made a repository")))
+    return _brings(_run(shell, command, failure, project.redact))
 
 
 def run_setup_script(
@@ -175,17 +180,17 @@ def run_setup_script(
     if result.exit_code == 0:
         return
     problem = f"did not end within {seconds:g} s" if _is_late(result) else f"ended with {result.exit_code}"
-    raise SetupScriptFailed(problem, result.exit_code, redact(_tail(result.output)))
+    raise SetupScriptFailed(problem, result.exit_code, _tail(redact(result.output)))
 
 
-def install_git_hooks(shell: Shell, project_dir: str) -> None:
+def install_git_hooks(shell: Shell, project_dir: str, *, redact: Redact = lambda text: text) -> None:
     """Make the project's .openhands/pre-commit.sh a git hook, if it has one; a hook found there runs after it.
 
     Raises:
         GitHooksFailed: the hook could not be written.
     """
     command = with_variables(HOOKS, folder=project_dir, hook=PRE_COMMIT)
-    _run(shell, command, GitHooksFailed("the pre-commit hook could not be installed"))
+    _run(shell, command, GitHooksFailed("the pre-commit hook could not be installed"), redact)
 
 
 def _configuring(project: Project) -> str:
@@ -193,7 +198,7 @@ def _configuring(project: Project) -> str:
     return with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
 
 
-def _clone(shell: Shell, project: Project, repository: Repository) -> Brings:
+def _clone(shell: Shell, project: Project, repository: Repository, before_switch: Callable[[str], None]) -> Brings:
     try:
         url, credential = repository.url, repository.credential
     except UnusableRemote as error:
@@ -202,6 +207,8 @@ def _clone(shell: Shell, project: Project, repository: Repository) -> Brings:
     head = _find_head(shell, project.folder, url, branch or "")
     if head is not None and (branch in (None, head) or repository.keeps_branch):
         return Brings(branch=clean_text(head, LONGEST_BRANCH))
+    if head is not None:
+        before_switch(clean_text(head, LONGEST_BRANCH) or "no branch")
     private = _store_credential(shell, project, credential)
     if head is not None:
         script = _switch_script(project, repository, head, private)
@@ -216,9 +223,8 @@ def _reach(shell: Shell, project: Project, repository: Repository, script: str, 
     if _is_late(result):
         raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
     if result.exit_code != 0:
-        token = repository.token or ""
-        words = redacting([token, quote(token, safe="")])(_tail(result.output))
-        raise RepositoryCloneFailed(f"{aim} failed: {words}")
+        hide_token = redacting([repository.token or "", quote(repository.token or "", safe="")])
+        raise RepositoryCloneFailed(f"{aim} failed: {_tail(project.redact(hide_token(result.output)))}")
     return result
 
 
@@ -245,7 +251,7 @@ def _store_credential(shell: Shell, project: Project, credential: str) -> str:
     command = with_variables(HIDE, prefix=prefix, name=prefix + secrets.token_hex(4))
     command += shlex.join(["hide", *project.private_roots])
     failure = WorkspaceSetupFailed("no private folder could be made for the credential")
-    folder = _run(shell, command, failure).stdout.strip()
+    folder = _run(shell, command, failure, project.redact).stdout.strip()
     if credential:
         shell.upload(f"{folder}/credential", credential.encode())
     return folder
@@ -279,10 +285,10 @@ def _switch_script(project: Project, repository: Repository, head: str, private:
     )
 
 
-def _run(shell: Shell, command: str, failure: WorkspaceSetupFailed) -> CommandResult:
+def _run(shell: Shell, command: str, failure: WorkspaceSetupFailed, redact: Redact) -> CommandResult:
     result = shell.run_command(command)
     if result.exit_code != 0:
-        raise type(failure)(f"{failure}: {_tail(result.output)}")
+        raise type(failure)(f"{failure}: {_tail(redact(result.output))}")
     return result
 
 

@@ -53,10 +53,11 @@ class TestFailure:
     def test_command_that_fails(
         self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, text: str, reason: Reason
     ) -> None:
-        server.replies = {text: Reply(2, None, "no such luck")}
+        server.replies = {text: Reply(2, None, f"no such luck: {' '.join(SECRETS)}")}
         task_id = ask(parts, user, sandbox_id)
         start_conversation(parts, task_id)
-        assert_failed(parts, task_id, reason, "no such luck")
+        task = assert_failed(parts, task_id, reason, "no such luck")
+        assert_no_secret(task.detail or "")
 
     def test_defect_33_clone_that_fails(
         self, parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer

@@ -48,6 +48,6 @@ def test_defect_34_commits_are_made_under_the_users_name_whatever_it_holds(shell
 
 def test_a_folder_that_cannot_be_made_is_said(shell: LocalShell, sandbox: Path) -> None:
     (sandbox / "work dir").write_text("a file")
-    with pytest.raises(WorkspaceSetupFailed, match="could not be made") as failure:
+    with pytest.raises(WorkspaceSetupFailed, match="the working folder") as failure:
         prepare_repository(shell, project_of(sandbox))
     assert failure.value.reason == "workspace_setup_failed"
