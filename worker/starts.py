@@ -29,6 +29,7 @@ from worker.agent_server_errors import AgentServerRefused, AgentServerUnreachabl
 from worker.git_logins import install_logins
 from worker.parts import Parts
 from worker.refresh import refresh_conversation
+from worker.shared_clones import SharedClone
 from worker.start_checks import StartFailed, check_sandbox
 from worker.start_inputs import StartInputs, load_inputs
 from worker.turns import TryAgain, take_turns, taking_place
@@ -158,7 +159,9 @@ class ConversationStart:
         return session.get(Sandbox, self._task.sandbox_id)
 
     def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
-        self._brings = prepare_repository(server, inputs.project)
+        clone = SharedClone(self._parts, self._task, inputs.project)
+        self._brings = prepare_repository(server, inputs.project, clone.require_idle)
+        clone.record_branch()
         install_logins(server, inputs.logins)
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:

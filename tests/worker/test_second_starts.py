@@ -1,13 +1,15 @@
 """A start in a sandbox where its repository is cloned already: the branch that it shows is the one that it is on."""
 
+from typing import Any
+
 import pytest
 
 from shared.models import Conversation, Sandbox, StartTask
-from shared.states import Reason
-from tests.factories import Person, make_conversation
+from shared.states import Reason, Stage
+from tests.factories import Person, make_conversation, make_start_task
 from tests.fakes.agent_server import FakeAgentServer, Reply
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import ask, assert_failed, configure, row, running, server_of
+from tests.worker.scenes import ask, assert_failed, change, configure, row, running, server_of
 from worker.parts import Parts
 from worker.starts import start_conversation
 
@@ -57,3 +59,65 @@ def test_a_sub_conversation_shows_the_branch_that_it_is_on(parts: Parts, user: P
     parent = make_conversation(parts.database, user, sandbox, **REPOSITORY, selected_branch="dev")
     found = started(parts, ask(parts, user, sandbox_id, parent_conversation_id=parent.id))
     assert (found.selected_repository, found.selected_branch) == ("acme/app", "feature/made")
+
+
+def first(parts: Parts, user: Person, sandbox_id: str, **columns: Any) -> Conversation:
+    """A conversation in the clone, on the branch that its agent has made."""
+    found = started(parts, ask(parts, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
+    change(parts, Conversation, found.id, **columns)
+    return found
+
+
+def switches(server: FakeAgentServer) -> list[str]:
+    return [command.text for command in server.commands if "git checkout" in command.text]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"execution_status": "running"}, {"execution_status": "waiting_for_confirmation"}, {"awaits_sandbox": True}],
+)
+def test_a_conversation_at_work_keeps_its_branch(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer, columns: dict[str, Any]
+) -> None:
+    at_work = first(parts, user, sandbox_id, **columns)
+    task_id = ask(parts, user, sandbox_id, **REPOSITORY, selected_branch="dev")
+    start_conversation(parts, task_id)
+    assert_failed(parts, task_id, Reason.CLONE_FAILED, f"{at_work.id} is at work in the clone, on feature/made")
+    assert switches(server) == []
+    assert row(parts, Conversation, at_work.id).selected_branch == "feature/made"
+
+
+@pytest.mark.usefixtures("server")
+def test_its_own_branch_is_free_to_others(parts: Parts, user: Person, sandbox_id: str) -> None:
+    first(parts, user, sandbox_id, execution_status="running")
+    found = started(parts, ask(parts, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
+    assert found.listed
+
+
+@pytest.mark.usefixtures("server")
+def test_an_idle_conversation_shows_the_branch_that_its_clone_is_on(
+    parts: Parts, user: Person, sandbox_id: str
+) -> None:
+    idle = first(parts, user, sandbox_id, execution_status="finished")
+    elsewhere = make_conversation(parts.database, user, row(parts, Sandbox, sandbox_id), working_dir="/other")
+    found = started(parts, ask(parts, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
+    assert (found.selected_branch, row(parts, Conversation, idle.id).selected_branch) == ("dev", "dev")
+    assert row(parts, Conversation, elsewhere.id).selected_branch is None
+
+
+def test_a_start_that_has_its_branch_keeps_it(
+    parts: Parts, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    sandbox, request = row(parts, Sandbox, sandbox_id), {**REPOSITORY, "selected_branch": "feature/made"}
+    other = make_start_task(parts.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
+    task_id = ask(parts, user, sandbox_id, **REPOSITORY, selected_branch="dev")
+    start_conversation(parts, task_id)
+    assert_failed(parts, task_id, Reason.CLONE_FAILED, f"{other.conversation_id} is at work")
+    assert switches(server) == []
+
+
+@pytest.mark.usefixtures("server")
+def test_a_start_with_another_repository_keeps_nobody_waiting(parts: Parts, user: Person, sandbox_id: str) -> None:
+    sandbox, request = row(parts, Sandbox, sandbox_id), {"selected_repository": "acme/other"}
+    make_start_task(parts.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
+    assert started(parts, ask(parts, user, sandbox_id, **REPOSITORY, selected_branch="dev")).listed

@@ -17,6 +17,7 @@ from shared.reports import read_event
 from shared.states import Desired, PauseKind, Reason, Status
 from shared.store import (
     claims,
+    clones,
     conversations,
     deletions,
     device_authorizations,
@@ -43,7 +44,7 @@ from shared.store.evacuation import Claimant, Lost
 from shared.store.sandboxes import Fact
 from tests.factories import VAULT
 from tests.fakes.engine import IMAGE
-from tests.worker.locks.world import DEAD, LOST, SECOND, UNKNOWN, World
+from tests.worker.locks.world import CLONE, DEAD, LOST, SECOND, UNKNOWN, World
 from worker import forgetting, refresh
 from worker.starts import ConversationStart
 from worker.sweep import sweep
@@ -171,6 +172,10 @@ def change_settings(session: Session, world: World) -> None:
     user_settings.change(session, VAULT, world.alice.id, {"llm_model": new_id()})
 
 
+def set_branch(session: Session, world: World) -> None:
+    clones.set_branch(session, world.read(StartTask, "ending"), CLONE, new_id())
+
+
 def keep_unknown(world: World) -> None:
     worker.quarantine._keep(world.parts, [*UNKNOWN[1:], "aw-new", "aw-other"])
 
@@ -248,6 +253,7 @@ OPERATIONS: dict[str, Operation] = {
     "renew": in_transaction(renew),
     "free": in_transaction(free),
     "change settings": in_transaction(change_settings),
+    "set a clone's branch": in_transaction(set_branch),
     "keep unknown containers": keep_unknown,
     "approve unknown containers": in_transaction(approve_unknown),
     "create a key": in_transaction(create_key),

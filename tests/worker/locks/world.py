@@ -51,6 +51,7 @@ TABLES: tuple[Any, ...] = (
 )
 SECOND, LOST = "node-b", "node-lost"
 DEAD = "a worker that died"
+CLONE = "/workspace/app"
 UNKNOWN = [f"aw-unknown-{number}" for number in range(4)]
 A_WHILE = timedelta(minutes=1)
 
@@ -154,7 +155,7 @@ def _add_sandboxes(world: World) -> None:
 
 def _add_conversations(world: World) -> None:
     one, two = (world.read(Sandbox, name) for name in ("one", "two"))
-    parent = make_conversation(world.database, world.alice, one, due_at=now())
+    parent = make_conversation(world.database, world.alice, one, due_at=now(), working_dir=CLONE)
     child = make_conversation(world.database, world.alice, two, parent_id=parent.id, due_at=now())
     request = {"parent_conversation_id": parent.id}
     begun = Stage.STARTING_CONVERSATION
@@ -163,7 +164,7 @@ def _add_conversations(world: World) -> None:
     unlisted = make_conversation(world.database, world.alice, one, id=ending.conversation_id, listed=False)
     ended = {"listed": False, "deleted_at": now(), "awaits_sandbox": True}
     deleted = make_conversation(world.database, world.alice, world.read(Sandbox, "going"), **ended)
-    orphan = make_conversation(world.database, world.alice, one, parent_id=deleted.id)
+    orphan = make_conversation(world.database, world.alice, one, parent_id=deleted.id, working_dir=CLONE)
     named: dict[str, Any] = {
         "deleted": deleted,
         "orphan": orphan,
