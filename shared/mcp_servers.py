@@ -15,6 +15,8 @@ MASK = "**********"
 
 McpConfig = dict[str, Any]
 Server = dict[str, Any]
+# In each of the lists.
+MOST_SERVERS = 100
 
 # What in a URL may be a credential: all before the @, and the parameters with such names.
 USER_INFO = re.compile(r"(?<=//)[^/?#]*(?=@)")
@@ -23,6 +25,10 @@ SECRET_PARAMETER = re.compile(
 )
 # Each list, how its servers are reached, and what those without a name are called.
 LISTS = (("stdio_servers", "stdio", "stdio"), ("sse_servers", "sse", "sse"), ("shttp_servers", "http", "shttp"))
+
+
+class Additions(McpConfig):
+    """Servers to keep beside the stored ones: a map of V1's, in the lists' shape."""
 
 
 class Named(NamedTuple):
@@ -73,6 +79,24 @@ def to_lists(servers: Any) -> McpConfig:
             lists["stdio_servers"].append({"name": name, **_given(server, "command", "args", "env")})
         else:
             lists[_remote_list(server)].append({"name": name, **_listed_remote(server)})
+    return lists
+
+
+def add_servers(added: Additions, stored: Mapping[str, Any] | None) -> McpConfig:
+    """The stored servers with the added ones, each in place of the one with its name or its URL.
+
+    Raises:
+        Invalid: one list would hold too many.
+    """
+    new = list(name_servers(added))
+    taken = {server.name for server in new} | {mask_url(server.entry["url"]) for server in new if "url" in server.entry}
+    kept = [old for old in name_servers(stored) if taken.isdisjoint((old.name, mask_url(old.entry.get("url") or "")))]
+    lists: McpConfig = {
+        name: [server.entry for server in (*kept, *new) if server.transport == transport]
+        for name, transport, _ in LISTS
+    }
+    if any(len(servers) > MOST_SERVERS for servers in lists.values()):
+        raise Invalid(f"mcp_config: at most {MOST_SERVERS} servers of a kind, with those that are stored")
     return lists
 
 

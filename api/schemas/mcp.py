@@ -6,12 +6,19 @@ from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from api.schemas.fields import CONTROL, LONGEST_TEXT, Key, Line, Strict, Text, Value, check_names
-from shared.mcp_servers import mask_url, to_lists
+from shared.mcp_servers import MOST_SERVERS, mask_url, to_lists
 
-MOST_SERVERS = 100
 URL_SCHEMES = ("http", "https", "ws", "wss")
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 
@@ -114,6 +121,10 @@ class McpConfig(Strict):
     )
 
 
+class McpAdditions(McpConfig):
+    """The servers of a map under the flat name: kept beside the stored ones."""
+
+
 class RemoteServerInfo(BaseModel):
     """An MCP server behind a URL, secrets masked."""
 
@@ -138,21 +149,21 @@ class StdioServerInfo(BaseModel):
     env: dict[str, str] = {}
 
 
-def _either_shape(servers: Any) -> Any:
+def _either_shape(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
     """The lists, from lists or from a map; a map is never taken for lists that are empty."""
     if not isinstance(servers, dict) or not servers:
-        return servers
+        return check(servers)
     named = [name for name in servers if name not in McpConfig.model_fields]
     if len(named) == len(servers):
-        return to_lists(servers)
+        return McpAdditions.model_construct(**dict(check(to_lists(servers))))
     if any(isinstance(servers[name], dict) for name in named):
         raise ValueError("mcp_config is three lists, or a map of names to servers, and not both")
-    return servers
+    return check(servers)
 
 
 # V1's map of names to servers; and that map or the lists.
 McpServers = Annotated[McpConfig, BeforeValidator(to_lists)]
-McpEitherShape = Annotated[McpConfig, BeforeValidator(_either_shape)]
+McpEitherShape = Annotated[McpConfig, WrapValidator(_either_shape)]
 
 
 class McpConfigInfo(BaseModel):

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
 from api.schemas.fields import BaseUrl, Count, Host, Key, Line, Strict, Text, Value, check_names
-from api.schemas.mcp import McpConfigInfo, McpEitherShape
-from shared.mcp_servers import MASK, mask_servers
+from api.schemas.mcp import McpAdditions, McpConfigInfo, McpEitherShape
+from shared.mcp_servers import MASK, Additions, mask_servers
 from shared.secret_names import check_free
 from shared.store.secrets import MOST_SECRETS
 from shared.user_settings import OpenSettings, Provider, StoredSettings
@@ -114,6 +114,8 @@ def in_clear(value: Any) -> Any:
     """What was sent of a request or of a part of it, as plain values, secrets included."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
+    if isinstance(value, McpAdditions):
+        return Additions((name, in_clear(servers)) for name, servers in value)
     if isinstance(value, BaseModel):
         return {name: in_clear(getattr(value, name)) for name in value.model_fields_set}
     if isinstance(value, dict):

@@ -12,7 +12,7 @@ from shared.clock import now
 from shared.crypto import Vault
 from shared.errors import NotFound
 from shared.llm_profiles import LlmProfiles, merge
-from shared.mcp_servers import MASK, unmask_servers
+from shared.mcp_servers import MASK, Additions, add_servers, unmask_servers
 from shared.models import User, UserSettings
 from shared.nested_settings import current_llm
 from shared.user_settings import StoredSettings
@@ -84,7 +84,7 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
             text clears a secret; a mask keeps one.
 
     Raises:
-        Invalid: a mask where nothing is stored.
+        Invalid: a mask in `mcp_config` or `agent_settings` where nothing is stored.
         NotFound: there is no such user.
     """
     with editing(session, vault, user_id) as draft:
@@ -120,7 +120,8 @@ def _set(part: dict[str, Any], name: str, value: Any) -> None:
 def _resolve(name: str, value: Any, stored: Any) -> Any:
     """What is to be stored: of a document that may hold masks, with what they stand for."""
     if name == "mcp_config":
-        return unmask_servers(value, stored)
+        servers = unmask_servers(value, stored)
+        return add_servers(Additions(servers), stored) if isinstance(value, Additions) else servers
     return merge(stored or {}, value) if name == "agent_settings" else value
 
 

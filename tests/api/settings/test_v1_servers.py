@@ -16,6 +16,8 @@ SERVERS: dict[str, dict[str, Any]] = {
 }
 
 
+# Where servers are sent under the flat name.
+FLAT = (PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers")
 LISTS: dict[str, list[dict[str, Any]]] = {
     "sse_servers": [
         {"name": "news", "url": "https://news.example.com", "api_key": None, "headers": {"X-Key": "header-plain"}}
@@ -41,15 +43,40 @@ def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user
         assert load(database, user).mcp_config == LISTS
 
 
-@pytest.mark.parametrize("path", [PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers"])
-def test_a_map_under_the_flat_name_is_taken(client: TestClient, database: Database, user: Person, path: str) -> None:
-    post(client, user, {"mcp_config": {"sse_servers": [{"url": "https://old.example.com"}]}})
-    answer = client.post(path, json={"mcp_config": SERVERS}, headers=user.headers)
-    assert answer.status_code == 200, answer.text
-    assert load(database, user).mcp_config == LISTS
+@pytest.mark.parametrize("path", FLAT)
+def test_a_map_under_the_flat_name_is_added(client: TestClient, database: Database, user: Person, path: str) -> None:
+    old = {"url": "https://old.example.com", "api_key": "old-plain"}
+    moved = {"url": "https://docs.example.com/mcp?key=other", "api_key": "other"}
+    by_name = {"name": "files", "command": "old"}
+    lists = {"sse_servers": [old], "shttp_servers": [moved], "stdio_servers": [by_name]}
+    post(client, user, {"mcp_config": lists}, "/api/settings")
+    docs = SERVERS["docs"] | {"url": "https://docs.example.com/mcp?key=new"}
+    for sent in ({"docs": docs}, {"files": SERVERS["files"], "news": SERVERS["news"]}):
+        answer = client.post(path, json={"mcp_config": sent}, headers=user.headers)
+        assert answer.status_code == 200, answer.text
+    assert load(database, user).mcp_config == LISTS | {
+        "sse_servers": [old, *LISTS["sse_servers"]],
+        "shttp_servers": [LISTS["shttp_servers"][0] | {"url": docs["url"]}],
+    }
 
 
-@pytest.mark.parametrize("path", [PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers"])
+@pytest.mark.parametrize("path", FLAT)
+def test_lists_are_replaced(client: TestClient, database: Database, user: Person, path: str) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    assert client.post(path, json={"mcp_config": {"sse_servers": []}}, headers=user.headers).status_code == 200
+    assert load(database, user).mcp_config == {name: [] for name in LISTS}
+
+
+def test_a_map_can_not_add_without_end(client: TestClient, user: Person) -> None:
+    def servers(first: int) -> dict[str, Any]:
+        return {f"s{number}": {"url": f"https://{number}.example.com"} for number in range(first, first + 60)}
+
+    post(client, user, {"mcp_config": servers(0)})
+    assert client.post(PATH, json={"mcp_config": servers(60)}, headers=user.headers).status_code == 400
+    assert len(read(client, user)["agent_settings"]["mcp_config"]) == 60
+
+
+@pytest.mark.parametrize("path", FLAT)
 @pytest.mark.parametrize(
     "sent", [{"a": 1}, {"a": {}}, {"a": {"url": "nowhere"}}, {"a": []}, {"sse_servers": [], "a": {}}]
 )
