@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from api.auth import ForUsers, Me
 from api.context import Here
+from api.query import RowId
 from api.refusals import refusals
 from api.schemas.keys import CurrentKey, KeyCreate, KeyInfo, NewKey, show_key, show_new_key
 from api.schemas.wire import Success
@@ -34,7 +35,7 @@ async def get_current_key(me: Me) -> CurrentKey:
 
 
 @router.delete("/{key_id}")
-def revoke_key(here: Here, me: Me, key_id: str) -> Success:
+def revoke_key(here: Here, me: Me, key_id: RowId) -> Success:
     """Let a key open nothing any more, from the next request on; the one that is used, too."""
     with here.database.transaction() as session:
         users.revoke_own_key(session, me.id, key_id)

@@ -35,15 +35,54 @@ NAMED = [
     ("POST", "/sandboxes/{}/pause"),
     ("POST", "/sandboxes/{}/resume"),
     ("DELETE", "/sandboxes/{}"),
+    ("GET", "/conversation/{}/events/count"),
+    ("GET", "/conversation/{}/events?id=x"),
+    ("POST", "/conversations/{}/pending-messages"),
+    ("GET", "/app-conversations/{}/skills"),
+    ("GET", "/app-conversations/{}/hooks"),
+    ("POST", "/app-conversations/{}/switch_profile"),
+    ("POST", "/app-conversations/{}/switch_acp_model"),
+    ("POST", "/app-conversations/{}/send-message"),
+    ("GET", "/app-conversations/{}/git/changes?path=x"),
+    ("GET", "/app-conversations/{}/git/diff?path=x"),
+    ("GET", "/app-conversations/{}/file?file_path=x"),
+    ("GET", "/app-conversations/{}/files"),
 ]
+# Of no version, or of V0.
+OTHERS = [
+    ("DELETE", "/keys/{}"),
+    ("GET", "/conversations/{}"),
+    ("PATCH", "/conversations/{}"),
+    ("DELETE", "/conversations/{}"),
+    ("POST", "/conversations/{}/start"),
+    ("POST", "/conversations/{}/stop"),
+    ("GET", "/conversations/{}/config"),
+    ("GET", "/conversations/{}/vscode-url"),
+    ("GET", "/conversations/{}/web-hosts"),
+    ("POST", "/conversations/{}/message"),
+    ("GET", "/conversations/{}/git/changes"),
+    ("GET", "/conversations/{}/git/diff?path=x"),
+    ("GET", "/conversations/{}/select-file?file=x"),
+]
+PATHS = [*((method, API + path) for method, path in NAMED), *((method, f"/api{path}") for method, path in OTHERS)]
+SAID: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": "x"}]}
+# By the last word of the path, what an operation can't do without.
+BODIES: dict[str, dict[str, object]] = {
+    "pending-messages": SAID,
+    "send-message": SAID,
+    "message": {"message": "x"},
+    "switch_profile": {"profile_name": "x"},
+    "switch_acp_model": {"model": "x"},
+}
 
 
-@pytest.mark.parametrize(("method", "path"), NAMED)
+@pytest.mark.parametrize(("method", "path"), PATHS)
 def test_a_malformed_id_is_a_400_that_names_it(client: TestClient, user: Person, method: str, path: str) -> None:
-    answer = client.request(method, API + path.format("nonsense"), json={}, headers=user.headers)
+    body = BODIES.get(path.rpartition("/")[2], {})
+    answer = client.request(method, path.format("nonsense"), json=body, headers=user.headers)
     assert (answer.status_code, "nonsense" in answer.json()["detail"]) == (400, True), answer.text
     # A stranger is not told what is wrong with it.
-    assert client.request(method, API + path.format("nonsense"), json={}).status_code == 401
+    assert client.request(method, path.format("nonsense"), json=body).status_code == 401
 
 
 def test_ids_may_have_dashes_and_capitals(
