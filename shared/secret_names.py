@@ -32,13 +32,19 @@ RESERVED_PREFIXES = ("LLM_", "OH_ALLOW_CORS_ORIGINS_", "OH_WEBHOOKS_")
 # What a shell and the programs it starts are found and run by; in these letters only: `path` is a variable like others.
 SHELL_NAMES = frozenset(
     {
+        "BASH",
+        "BASHOPTS",
         "CDPATH",
+        "ENV",
         "EUID",
+        "FUNCNEST",
+        "GLOBIGNORE",
         "HOME",
         "IFS",
         "LOGNAME",
         "OLDPWD",
         "PATH",
+        "POSIXLY_CORRECT",
         "PPID",
         "PROMPT_COMMAND",
         "PS1",

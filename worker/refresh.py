@@ -97,8 +97,7 @@ def _refresh(parts: Parts, conversation: Conversation) -> None:
             _settle_title(parts, server, conversation)
     except AgentServerRefused as error:  # it would refuse again; the next webhook asks once more
         log.warning("not_refreshed", conversation=conversation.id, status=error.status)
-    if seconds is not None:
-        raise TryAgain("its model may answer yet", seconds=seconds, counts=False)
+    _look_again(seconds)
 
 
 def _settle(parts: Parts, conversation: Conversation) -> None:
@@ -109,8 +108,19 @@ def _settle(parts: Parts, conversation: Conversation) -> None:
             pending_messages.rest(session, conversation)
 
 
-def _leave_as_it_is(_parts: Parts, conversation: Conversation) -> None:
+def _leave_as_it_is(parts: Parts, conversation: Conversation) -> None:
+    """A defect of ours is in the way, but not of seeing that its model is silent.
+
+    Raises:
+        TryAgain: its model may answer yet.
+    """
     log.warning("not_refreshed", conversation=conversation.id)
+    _look_again(look_for_silence(parts, conversation))
+
+
+def _look_again(seconds: float | None) -> None:
+    if seconds is not None:
+        raise TryAgain("its model may answer yet", seconds=seconds, counts=False)
 
 
 def _hold_to_budget(server: AgentServer, conversation: Conversation) -> None:

@@ -4,8 +4,24 @@ from shared.secret_names import RESERVED_NAMES, RESERVED_PREFIXES, check_form, c
 
 MALFORMED = ["", "1ST", "no-dashes", "two words", "line\n", "café", "N" * 257]
 TAKEN = [*sorted(RESERVED_NAMES), *(f"{prefix}X" for prefix in RESERVED_PREFIXES), "vscode", "llm_api_key"]
-SHELLS = ["PATH", "HOME", "IFS", "SHELL", "PWD", "USER", "BASH_ENV", "LD_PRELOAD", "PYTHONPATH"]
-FINE = ["A", "_", "a1", "N" * 256, "GITHUB_TOKEN", "MY_LLM_KEY", "VSCODE_TOKEN", "path", "home", "MY_PATH", "PATH_KEY"]
+SHELLS = [
+    *("PATH", "HOME", "IFS", "SHELL", "PWD", "USER", "BASH_ENV", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"),
+    *("BASH", "BASHOPTS", "SHELLOPTS", "ENV", "PS4", "PROMPT_COMMAND", "FUNCNEST", "GLOBIGNORE", "POSIXLY_CORRECT"),
+]
+FINE = [
+    "A",
+    "_",
+    "a1",
+    "N" * 256,
+    "GITHUB_TOKEN",
+    "MY_LLM_KEY",
+    "VSCODE_TOKEN",
+    "path",
+    "home",
+    "ENV_NAME",
+    "MY_PATH",
+    "PATH_KEY",
+]
 
 
 @pytest.mark.parametrize("name", FINE)

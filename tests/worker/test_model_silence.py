@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+import httpx
 import pytest
 
 from shared.clock import after, now
@@ -84,6 +85,22 @@ def test_a_model_that_has_some_time_left_is_looked_at_again(parts: Parts, conver
     assert (found.execution_reason, found.attempt) == (None, 0)
     assert found.due_at is not None
     assert found.due_at <= after(10)
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), KeyError("title")], ids=["unreachable", "defect"])
+def test_a_title_that_can_not_be_asked_for_ends_no_looks(
+    parts: Parts, conversation: Conversation, server: FakeAgentServer, error: Exception
+) -> None:
+    def fail(_method: str) -> None:
+        raise error
+
+    server.before = fail
+    change(parts, Conversation, conversation.id, title_settled=False)
+    tell(parts, conversation, ASKED, SILENT_SECONDS - 10)
+    for _ in range(parts.settings.most_attempts + 1):
+        found = refreshed(parts, conversation)
+        assert found.due_at is not None
+        change(parts, Conversation, conversation.id, due_at=now())
 
 
 @pytest.mark.parametrize("told", [AT_WORK, HALF_DONE, [*AT_WORK, *STATE]], ids=["one", "one of two", "state"])

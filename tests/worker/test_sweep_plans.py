@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import create_engine, insert, text
 from sqlmodel import SQLModel
 
-from shared.clock import now
+from shared.clock import after, now
 from shared.database import Database
 from shared.ids import new_id
-from shared.models import Node
+from shared.models import ChangeEntry, IdempotencyKey, Node
 from shared.states import Stage, Status
 from shared.store.evacuation import Lost
 from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
@@ -27,7 +27,8 @@ from worker.sweep import sweep
 pytestmark = pytest.mark.own_database
 
 OLD = 3000
-TABLES = ("sandbox", "start_task", "conversation")
+# All that grow with age or use; `node` has one row for each engine.
+TABLES = ("sandbox", "start_task", "conversation", "change_entry", "idempotency_key")
 # PostgreSQL analyzes tables by itself; a SQLite nobody analyzes.
 stores = pytest.mark.parametrize(
     ("database_url", "is_analyzed"),
@@ -45,7 +46,22 @@ def aged(parts: Parts, user: Person) -> Parts:
     with parts.database.transaction() as session:
         for row, own in ((gone, "session_key_digest"), (task, "conversation_id"), (talk, "title")):
             session.execute(insert(type(row)), [copy(row, own) for _ in range(OLD)])
+        change: dict[str, Any] = {"owner_id": new_id(), "kind": "sandbox", "row_id": gone.id}
+        session.execute(insert(ChangeEntry), [ChangeEntry(number=n, **change).model_dump() for n in range(OLD)])
+        session.execute(insert(IdempotencyKey), [_kept(user, n) for n in range(OLD)])
     return parts
+
+
+def _kept(user: Person, number: int) -> dict[str, Any]:
+    """An answer that is kept for a day."""
+    answer: dict[str, Any] = {
+        "operation": "POST /",
+        "fingerprint": "",
+        "status": 200,
+        "answer": {},
+        "expires_at": after(86_400),
+    }
+    return IdempotencyKey(owner_id=user.id, key=str(number), **answer).model_dump()
 
 
 def copy(row: SQLModel, own: str) -> dict[str, Any]:

@@ -101,6 +101,10 @@ def test_list_columns_are_all_known() -> None:
     assert ("sandbox_spec", "max_age_seconds") in SHOWN
 
 
+def test_no_column_of_a_sandbox_is_read_twice() -> None:
+    assert len(sandbox_lists.SHOWN) == len(set(sandbox_lists.SHOWN))
+
+
 @pytest.mark.parametrize(("table", "name"), SHOWN, ids=[".".join(one) for one in SHOWN])
 def test_each_column_that_lists_depend_on(
     database: Database,
