@@ -28,7 +28,7 @@ def receive_conversation(here: Here, sandbox: FromSandbox, told: ToldConversatio
 def receive_events(here: Here, sandbox: FromSandbox, wishes: Hurry, conversation_id: str, told: ToldEvents) -> Success:
     """Events happened: store each once, and take over what they say of their conversation."""
     subject = parse_id(conversation_id)
-    told = _hide_secrets(here, sandbox, told)
+    told = _hide_secrets(here, sandbox, subject, told)
     with here.database.transaction() as session:
         job = reports.record_events(session, sandbox, subject, told, due_at=wishes.due_at)
     if job is not None:
@@ -36,10 +36,10 @@ def receive_events(here: Here, sandbox: FromSandbox, wishes: Hurry, conversation
     return Success()
 
 
-def _hide_secrets(here: Context, sandbox: Sandbox, told: list[EventReport]) -> list[EventReport]:
-    """The events, with their owner's secrets hidden in errors: providers quote keys that they do not take."""
+def _hide_secrets(here: Context, sandbox: Sandbox, conversation_id: str, told: list[EventReport]) -> list[EventReport]:
+    """The events, with the secrets of owner and conversation hidden in errors: providers quote keys they refuse."""
     if sandbox.owner_id is None or not any(event.is_error for event in told):
         return told
     with here.database.reading() as session:
-        redact = redact_for(session, here.vault, sandbox.owner_id)
+        redact = redact_for(session, here.vault, sandbox.owner_id, conversation_id)
     return [event.redacted(redact) if event.is_error else event for event in told]

@@ -6,16 +6,25 @@ from shared.crypto import Vault
 from shared.llm_profiles import secrets_of_llm
 from shared.mcp_servers import secrets_of_servers
 from shared.redaction import Redact, redacting
-from shared.store import secrets, user_settings
+from shared.store import secrets, start_tasks, user_settings
 from shared.user_settings import StoredSettings
 
 
-def redact_for(session: Session, vault: Vault, user_id: str) -> Redact:
-    """A function that hides the user's keys, tokens and custom secrets in a text."""
+def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: str | None = None) -> Redact:
+    """A function that hides the user's keys, tokens and custom secrets in a text.
+
+    Args:
+        session: reads them.
+        vault: decrypts them.
+        user_id: whose they are.
+        conversation_id: hides what its start request brought, too.
+    """
     settings = user_settings.load(session, vault, user_id) or StoredSettings()
     tokens = secrets.provider_tokens(session, vault, user_id).values()
     custom = secrets.custom_secrets(session, vault, user_id).values()
     known = [*_secrets_of(settings), *(entry.token for entry in tokens), *(secret.value for secret in custom)]
+    if conversation_id is not None:
+        known += start_tasks.secrets_of(session, vault, conversation_id).values()
     return redacting(secret for secret in known if secret)
 
 

@@ -1,5 +1,6 @@
 """Start tasks: their queue, their stages, their reads."""
 
+import json
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
@@ -10,6 +11,7 @@ from sqlmodel import Session, col, select
 
 from shared import changes, leases, locks
 from shared.clock import now
+from shared.crypto import Vault
 from shared.database import Database
 from shared.errors import Cancelled, Conflict, IllegalMove, NotFound
 from shared.jobs import CancelStart
@@ -44,6 +46,13 @@ def find_for_conversation(session: Session, conversation_id: str, *, lock: bool 
     """The task that starts, or started, that conversation."""
     statement = select(StartTask).where(StartTask.conversation_id == conversation_id)
     return session.exec(statement.with_for_update() if lock else statement).first()
+
+
+def secrets_of(session: Session, vault: Vault, conversation_id: str) -> dict[str, str]:
+    """The secrets that a conversation's start request brought, in clear."""
+    sealed = session.exec(select(StartTask.secrets).where(StartTask.conversation_id == conversation_id)).first()
+    found: dict[str, str] = json.loads(vault.decrypt(sealed)) if sealed else {}
+    return found
 
 
 def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
@@ -91,8 +100,8 @@ def advance(
     if stage not in stage_moves(Stage(task.stage)):
         raise IllegalMove(f"start task {task.id}: {task.stage} → {stage}")
     values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail, "updated_at": now()}
-    if stage.is_final:
-        values["secrets"] = None  # the agent server has them, or nobody needs them any more
+    if stage == Stage.ERROR:
+        values["secrets"] = None  # those of a conversation are hidden in what it reports, as long as it is there
     [task.cancelled_at] = leases.write(session, StartTask, task.id, task.fence, returning=("cancelled_at",), **values)
     if task.cancelled_at is not None and stage != Stage.ERROR:
         raise Cancelled(f"start task {task.id} is cancelled")

@@ -9,11 +9,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shared.database import Database
-from shared.models import Conversation
-from shared.store import secrets, user_settings
+from shared.models import Conversation, Sandbox
+from shared.states import Stage
+from shared.store import secrets, start_tasks, user_settings
 from tests.api.agent_reports import told_event
 from tests.api.settings.stored import raw_store
-from tests.factories import VAULT, Person
+from tests.factories import VAULT, Person, make_start_task
+from tests.rows import all_rows
 
 Tell = Callable[..., int]
 
@@ -75,6 +77,31 @@ def test_an_error_that_quotes_a_key_is_kept_without_it(
         assert "AuthenticationError: incorrect API key: ******" in kept
         assert [secret for secret in QUOTED if secret in kept] == []
     assert found.json()["items"][0].items() >= {name: told[name] for name in ("id", "kind", "timestamp")}.items()
+
+
+@pytest.mark.parametrize("stage", [Stage.STARTING_CONVERSATION, Stage.READY])
+def test_an_error_that_quotes_a_secret_of_its_start_request_is_kept_without_it(
+    client: TestClient,
+    user: Person,
+    sandbox: Sandbox,
+    conversation: Conversation,
+    tell: Tell,
+    database: Database,
+    stage: Stage,
+) -> None:
+    sealed = VAULT.encrypt('{"DEPLOY_KEY": "plain-requested"}')
+    task = make_start_task(
+        database, user, sandbox, stage=Stage.STARTING_CONVERSATION, conversation_id=conversation.id, secrets=sealed
+    )
+    if stage == Stage.READY:
+        with database.transaction() as session:
+            start_tasks.advance(session, task, stage)
+    assert tell(f"/events/{conversation.id}", [told_event("AgentErrorEvent", error="no: plain-requested")]) == 200
+    found = client.get(f"/api/v1/conversation/{conversation.id}/events/search", headers=user.headers)
+    assert found.json()["items"][0]["error"] == "no: ******"
+    assert "plain-requested" not in raw_store(database)
+    assert client.delete(f"/api/v1/app-conversations/{conversation.id}", headers=user.headers).status_code == 200
+    assert all_rows(database)["start_task"] == []
 
 
 def test_ids_are_left_as_they_are(

@@ -78,7 +78,7 @@ def starts(parts: Parts, server: FakeAgentServer, act: Callable[[], None]) -> It
 
 def assert_ready_once(parts: Parts, server: FakeAgentServer, task_id: str) -> None:
     task, found = task_of(parts, task_id), conversation_of(parts, task_id)
-    assert (task.stage, task.secrets) == (Stage.READY, None)
+    assert task.stage == Stage.READY
     assert_at_rest(task)
     assert found
     assert found.listed

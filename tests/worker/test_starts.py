@@ -58,7 +58,7 @@ class TestReady:
             Stage.STARTING_CONVERSATION,
         ]
         task = task_of(parts, task_id)
-        assert (task.stage, task.reason, task.detail, task.secrets) == (Stage.READY, None, None, None)
+        assert (task.stage, task.reason, task.detail) == (Stage.READY, None, None)
         assert_at_rest(task)
 
     @pytest.mark.parametrize(("full", "depth"), [(False, "1"), (True, "''")])
