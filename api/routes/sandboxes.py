@@ -34,13 +34,14 @@ router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=ForUsers
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
 
 MOST_IDS = 100
+OfStatus = Annotated[Literal["STARTING", "RUNNING", "PAUSED", "ERROR"] | None, Query(alias="status__eq")]
 TOO_OLD = "the sandbox is older than that: delete it, if that is what you want"
 
 
 @lists.get("/search", response_model=PageOf[SandboxInfo])
-async def search_sandboxes(page_id: PageId = None, limit: Limit = 100) -> Listing:
-    """A page of the caller's sandboxes, newest first."""
-    return Listing(lambda here, me: _search(here, me, page_id, limit))
+async def search_sandboxes(page_id: PageId = None, limit: Limit = 100, status: OfStatus = None) -> Listing:
+    """A page of the caller's sandboxes, newest first; the filter is ours."""
+    return Listing(lambda here, me: _search(here, me, page_id, limit, status))
 
 
 @router.get("")
@@ -199,8 +200,9 @@ def _resume(here: Context, me: Caller, wishes: Wishes, sandbox_id: str) -> Wishe
     )
 
 
-def _search(here: Context, me: Caller, page_id: str | None, limit: int) -> Response:
-    return write_page(sandbox_lists.search(here.database, me.id, page_id, limit), write_sandbox, here.vault, me.origin)
+def _search(here: Context, me: Caller, page_id: str | None, limit: int, status: str | None) -> Response:
+    page = sandbox_lists.search(here.database, me.id, page_id, limit, status)
+    return write_page(page, write_sandbox, here.vault, me.origin)
 
 
 def _wish(

@@ -18,6 +18,7 @@ from api.schemas.wire import PageOf
 from shared.errors import NotFound
 from shared.ids import parse_ids
 from shared.models import Sandbox, StartTask
+from shared.states import Stage
 from shared.store import start_tasks
 
 router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=ForUsers)
@@ -26,6 +27,7 @@ MOST_IDS = 100
 OfConversation = Annotated[
     RowId | None, Query(alias="conversation_id__eq", description="The conversation that was started")
 ]
+OfStage = Annotated[Stage | None, Query(alias="status__eq", description="Those of one status (ours)")]
 CreatedFrom = Annotated[Since | None, Query(alias="created_at__gte")]
 
 
@@ -45,6 +47,7 @@ def search_start_tasks(
     me: Me,
     conversation_id: OfConversation = None,
     created_from: CreatedFrom = None,
+    stage: OfStage = None,
     sort_order: StartTaskOrder = StartTaskOrder.CREATED_AT_DESC,
     page_id: PageId = None,
     limit: Limit = 100,
@@ -56,6 +59,7 @@ def search_start_tasks(
             me.id,
             conversation_id=conversation_id,
             created_from=created_from,
+            stage=stage,
             sort_order=sort_order,
             page_id=page_id,
             limit=limit,
@@ -65,11 +69,17 @@ def search_start_tasks(
 
 @router.get("/count")
 def count_start_tasks(
-    here: Here, me: Me, conversation_id: OfConversation = None, created_from: CreatedFrom = None
+    here: Here,
+    me: Me,
+    conversation_id: OfConversation = None,
+    created_from: CreatedFrom = None,
+    stage: OfStage = None,
 ) -> int:
     """How many start tasks a search with these filters finds."""
     with here.database.reading() as session:
-        return start_tasks.count(session, me.id, conversation_id=conversation_id, created_from=created_from)
+        return start_tasks.count(
+            session, me.id, conversation_id=conversation_id, created_from=created_from, stage=stage
+        )
 
 
 @router.get("", response_model=list[StartTaskInfo | None], responses=refusals(413))

@@ -27,13 +27,13 @@ SHOWN = (
 )
 
 
-def search(database: Database, owner_id: str, page_id: str | None, limit: int) -> Page[str]:
-    """A page of the owner's sandboxes, newest first, each as a text for `read_text`.
+def search(database: Database, owner_id: str, page_id: str | None, limit: int, status: str | None = None) -> Page[str]:
+    """A page of the owner's sandboxes, newest first, each as a text for `read_text`; those of one status, or all.
 
     Raises:
         Invalid: the page id is not one of ours.
     """
-    return _LIST.page(database, {"owner_id": owner_id}, NEWEST_FIRST, page_id, limit)
+    return _LIST.page(database, {"owner_id": owner_id, "status": status}, NEWEST_FIRST, page_id, limit)
 
 
 def read_text(text: str) -> tuple[Sandbox, Durations]:
@@ -50,5 +50,5 @@ _LIST = TextList(
     shown_from=join(Sandbox, SandboxSpec, col(SandboxSpec.id) == col(Sandbox.spec_id)),
     # Word for word as its index says it: a parameter could be anything.
     always=(col(Sandbox.owner_id) == bindparam("owner_id"), col(Sandbox.desired) != literal_column("'DELETED'")),
-    filters={},
+    filters={"status": col(Sandbox.status) == bindparam("status")},
 )

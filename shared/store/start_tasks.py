@@ -189,6 +189,7 @@ def search(
     *,
     conversation_id: str | None,
     created_from: datetime | None,
+    stage: Stage | None = None,
     sort_order: str,
     page_id: str | None,
     limit: int,
@@ -199,28 +200,39 @@ def search(
     """
     column, descending = SORT_ORDERS[sort_order]
     order = Order(column, col(StartTask.id), descending)
-    filters = _filters(owner_id, conversation_id, created_from)
+    filters = _filters(owner_id, conversation_id, created_from, stage)
     sizes = select(measure(session, col(StartTask.request))).where(*filters)
     return read_bounded_page(session, _with_sandbox().where(*filters), sizes, order, page_id, limit)
 
 
-def count(session: Session, owner_id: str, *, conversation_id: str | None, created_from: datetime | None) -> int:
+def count(
+    session: Session,
+    owner_id: str,
+    *,
+    conversation_id: str | None,
+    created_from: datetime | None,
+    stage: Stage | None = None,
+) -> int:
     """How many of the owner's tasks `search` would list with these filters."""
     statement = select(func.count()).select_from(StartTask)
-    return session.exec(statement.where(*_filters(owner_id, conversation_id, created_from))).one()
+    return session.exec(statement.where(*_filters(owner_id, conversation_id, created_from, stage))).one()
 
 
 def _with_sandbox() -> Any:
     return select(StartTask, Sandbox).outerjoin(Sandbox, col(Sandbox.id) == col(StartTask.sandbox_id))
 
 
-def _filters(owner_id: str, conversation_id: str | None, created_from: datetime | None) -> list[Any]:
+def _filters(
+    owner_id: str, conversation_id: str | None, created_from: datetime | None, stage: Stage | None
+) -> list[Any]:
     filters: list[Any] = [StartTask.owner_id == owner_id]
     if conversation_id is not None:
         # V1 filters by the *resulting* conversation (wire contract 1.2): a task that has none yet has no match.
         filters += [StartTask.conversation_id == conversation_id, StartTask.stage == Stage.READY]
     if created_from is not None:
         filters.append(col(StartTask.created_at) >= created_from)
+    if stage is not None:
+        filters.append(StartTask.stage == stage)
     return filters
 
 

@@ -199,6 +199,21 @@ class TestLists:
             found += [item["id"] for item in page["items"]]
         assert found == ids[::-1]
 
+    def test_those_of_a_status(self, client: TestClient, user: Person, database: Database) -> None:
+        paused = [
+            make_sandbox(database, user, status=Status.PAUSED, created_at=FIRST + timedelta(days=n)) for n in (0, 2)
+        ]
+        make_sandbox(database, user, created_at=FIRST + timedelta(days=1))
+        page = _get(client, user, "/search", status__eq="PAUSED", limit=1)
+        rest = _get(client, user, "/search", status__eq="PAUSED", limit=1, page_id=page["next_page_id"])
+        assert [item["id"] for item in (*page["items"], *rest["items"])] == [paused[1].id, paused[0].id]
+        assert rest["next_page_id"] is None
+        assert _get(client, user, "/search", status__eq="ERROR")["items"] == []
+        assert len(_get(client, user, "/search", status="ERROR")["items"]) == 3  # a parameter that nobody knows
+        assert (
+            client.get("/api/v1/sandboxes/search", params={"status__eq": "x"}, headers=user.headers).status_code == 422
+        )
+
     def test_batch_keeps_its_order(
         self, client: TestClient, user: Person, other_user: Person, database: Database
     ) -> None:

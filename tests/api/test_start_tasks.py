@@ -93,6 +93,9 @@ def test_filters_agree_with_count(client: TestClient, user: Person, database: Da
         ({"conversation_id__eq": ready.conversation_id}, [ready.id]),
         ({"conversation_id__eq": waiting.conversation_id}, []),  # it has not resulted in one yet
         ({"created_at__gte": "2026-01-01T12:00:00"}, [waiting.id]),
+        ({"status__eq": "READY"}, [ready.id]),
+        ({"status__eq": "ERROR"}, []),
+        ({"status": "ERROR"}, [waiting.id, ready.id]),  # a parameter that nobody knows
         ({}, [waiting.id, ready.id]),
     ):
         assert [item["id"] for item in _get(client, user, "/search", **params)["items"]] == expected

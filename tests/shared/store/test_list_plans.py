@@ -214,8 +214,16 @@ def test_sandboxes_have_an_index(store: Explained, owner_id: str) -> None:
         assert "ix_sandbox_listed" in store.plan or store.is_postgresql, store.plan
 
 
+@pytest.mark.parametrize("status", ["RUNNING", "ERROR"])
+def test_sandboxes_of_a_status_are_looked_for_among_the_owners(store: Explained, owner_id: str, status: str) -> None:
+    found = sandbox_lists.search(store, owner_id, None, 3, status).items
+    assert bool(found) == (status == "RUNNING")
+    assert "ix_sandbox_listed" in store.plan, store.plan
+
+
+@pytest.mark.parametrize("stage", [None, Stage.READY])
 @pytest.mark.parametrize("name", sorted(start_tasks.SORT_ORDERS))
-def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str) -> None:
+def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str, stage: Stage | None) -> None:
     column, descending = start_tasks.SORT_ORDERS[name]
     second = encode_page_id(Order(column, col(StartTask.id), descending), NEWEST.replace(month=6), "8" * 32)
     for page_id in (None, second):
@@ -225,6 +233,7 @@ def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str) -
                 owner_id,
                 conversation_id=None,
                 created_from=None,
+                stage=stage,
                 sort_order=name,
                 page_id=page_id,
                 limit=3,
