@@ -239,8 +239,20 @@ def test_start_tasks_have_an_index(store: Explained, owner_id: str, name: str, s
                 limit=3,
             )
         assert found.items
-        assert len(plans) == 1
-        assert_along(plans[0], f"ix_start_task_owner_id_{name.removesuffix('_DESC').lower()}_id")
+        assert len(plans) == 2  # of the sizes of their requests, and of those that fit into a page
+        for plan in plans:
+            assert_along(plan, f"ix_start_task_owner_id_{name.removesuffix('_DESC').lower()}_id")
+
+
+@pytest.mark.parametrize("name", sorted(start_tasks.SORT_ORDERS))
+def test_start_tasks_of_a_rare_stage_are_searched_among_the_owners(store: Explained, owner_id: str, name: str) -> None:
+    filters: dict[str, Any] = {"conversation_id": None, "created_from": None, "stage": Stage.ERROR}
+    with store.reading() as session, plans_of_sessions(store) as plans:
+        found = start_tasks.search(session, owner_id, **filters, sort_order=name, page_id=None, limit=3)
+    assert found.items == []
+    assert len(plans) == 2
+    for plan in plans:
+        assert "ix_start_task_owner_id_" in plan, plan
 
 
 @pytest.mark.parametrize("descending", [False, True], ids=["oldest", "newest"])
