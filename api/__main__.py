@@ -6,12 +6,12 @@ import structlog
 import uvicorn
 
 from api.app import create_app, make_context
-from api.connections import LimitedHttp, LimitedWebSocket
-from api.listening import BACKLOG, get_sockets
-from api.server import PoliteServer
-from shared.database_clock import begin_following
-from shared.instruments import configure_instruments
-from shared.logs import configure_logs
+from api.server.connections import LimitedHttp, LimitedWebSocket
+from api.server.graceful import DrainingServer
+from api.server.sockets import BACKLOG, get_sockets
+from shared.db.database_clock import begin_following
+from shared.observability.logs import configure_logs
+from shared.observability.metrics import configure_instruments
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -45,7 +45,7 @@ def main() -> None:
     addresses = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in sockets]
     log.info("listening", addresses=addresses)
     gc.freeze()  # or each full collection would look through all that a process begins with: 85 ms
-    PoliteServer(config, context.leave).run(sockets=sockets)
+    DrainingServer(config, context.leave).run(sockets=sockets)
 
 
 if __name__ == "__main__":

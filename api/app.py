@@ -10,60 +10,56 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import BaseRoute, Mount
 
-from api.body import BodyGuard
-from api.caching import NoStore
-from api.canvas import Canvas
-from api.context import Context
-from api.cors import Cors
-from api.errors import install_error_handlers
-from api.head import HeadAsGet
-from api.lists import GivenAgain, ListRoute
-from api.lookout import Lookout
-from api.routes import (
-    account,
-    agents,
+from api import paths
+from api.errors.handlers import install_error_handlers
+from api.lists.middleware import ListCacheMiddleware
+from api.lists.route import ListRoute
+from api.middleware.cache_control import NoStore
+from api.middleware.cors import Cors
+from api.middleware.head import HeadAsGet
+from api.middleware.request_body import BodyLimitMiddleware
+from api.middleware.trailing_slash import SlashRedirect
+from api.paths import SANDBOX_PATH_PREFIX
+from api.realtime.change_streams import Streams
+from api.realtime.completion_waiter import CompletionWaiter
+from api.realtime.subscriber import subscribe
+from api.request.context import Context
+from api.routes.account import account, api_keys, device_login, login, organizations
+from api.routes.ops import docs_page, health, metrics
+from api.routes.v0 import conversation_workspace as v0_conversation_workspace
+from api.routes.v0 import conversations as v0_conversations
+from api.routes.v0 import options as v0_options
+from api.routes.v0 import secrets as v0_secrets
+from api.routes.v0 import settings as v0_settings
+from api.routes.v1 import (
+    catalog,
     changes,
     cloud_proxy,
-    config,
+    conversation_agent,
+    conversation_workspace,
     conversations,
-    conversations_v0,
-    description,
-    device,
     events,
     git,
-    health,
-    keys,
     llm_profiles,
-    login,
-    metrics,
-    options_v0,
-    organizations,
     pending_messages,
-    providers,
+    provider_tokens,
     sandbox_secrets,
     sandbox_specs,
     sandboxes,
     secrets,
-    secrets_v0,
-    settings,
-    settings_v1,
     start_streams,
     start_tasks,
     users,
-    web_client,
+    web_client_config,
     webhooks,
-    workspaces,
-    workspaces_v0,
 )
-from api.slashes import SlashRedirect
-from api.streams import Streams
-from api.subscription import subscribe
-from api.traffic.path import SandboxPath
-from api.traffic.visit import PREFIX
-from shared.broker import Publisher, make_app
+from api.routes.v1 import settings as v1_settings
+from api.sandbox_proxy.app import SandboxProxy
+from api.web.canvas import Canvas
+from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
-from shared.database import Database
-from shared.notices import Announcer
+from shared.db.database import Database
+from shared.queue.broker import Publisher, make_app
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -80,9 +76,9 @@ LISTS = (conversations.lists, sandboxes.lists)
 
 def create_app(context: Context) -> FastAPI:
     """The application over the given parts; all applications of a process share their routes."""
-    sandbox_path = SandboxPath(context)
+    sandbox_path = SandboxProxy(context)
     # Traffic first: no other route begins so, and this one is matched once for each of its requests.
-    routes = [Mount(PREFIX, sandbox_path), *ROUTES, Mount(description.PARTS, description.parts)]
+    routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts)]
     app = FastAPI(title="Agent Workspace", version="1", docs_url=None, redoc_url=None, routes=routes, lifespan=_live)
     app.state.context = context
     app.state.sandbox_path = sandbox_path
@@ -93,12 +89,12 @@ def create_app(context: Context) -> FastAPI:
     limits = context.settings
     # The first one stands closest to the routes.
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyGuard, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
-    app.add_middleware(GivenAgain, lists=_list_routes())
+    app.add_middleware(BodyLimitMiddleware, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
+    app.add_middleware(ListCacheMiddleware, lists=_list_routes())
     app.add_middleware(NoStore)
-    if limits.cors_listed:
+    if limits.cors_origin_list:
         # Outermost: a browser's first question has no key.
-        app.add_middleware(Cors, origins=frozenset(limits.cors_listed))
+        app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))
     return app
 
 
@@ -119,11 +115,11 @@ def _make_routes() -> list[BaseRoute]:
     for first in LISTS:
         api.include_router(first, prefix=V1)
     _add_v1(api)
-    for module in (account, keys, organizations, cloud_proxy):
+    for module in (account, api_keys, organizations, cloud_proxy):
         api.include_router(module.router, prefix="/api")
-    for module in (settings, providers, secrets_v0, conversations_v0, workspaces_v0, options_v0):
+    for module in (v0_settings, provider_tokens, v0_secrets, v0_conversations, v0_conversation_workspace, v0_options):
         api.include_router(module.router, prefix="/api")
-    for module in (login, device, health, metrics, description):
+    for module in (login, device_login, health, metrics, docs_page):
         api.include_router(module.router)
     for route in api.routes:
         # FastAPI finds out what functions want when it is first asked for a path: a tenth of a second, which the first
@@ -137,8 +133,8 @@ def _add_v1(api: APIRouter) -> None:
         changes,
         start_tasks,
         start_streams,
-        workspaces,
-        agents,
+        conversation_workspace,
+        conversation_agent,
         conversations,
         pending_messages,
         events,
@@ -146,7 +142,7 @@ def _add_v1(api: APIRouter) -> None:
         sandboxes,
     ):
         api.include_router(module.router, prefix=V1)
-    for module in (settings_v1, secrets, users, config, web_client, sandbox_secrets, webhooks, git):
+    for module in (v1_settings, secrets, users, catalog, web_client_config, sandbox_secrets, webhooks, git):
         api.include_router(module.router, prefix=V1)
     api.include_router(llm_profiles.router, prefix=f"{V1}/settings/profiles")
     # Where a page looks for them once an organization is chosen; the same operations, so they are described once.
@@ -160,14 +156,14 @@ def _add_v1(api: APIRouter) -> None:
 
 def make_context(settings: Settings) -> Context:
     """The parts a process of this configuration has."""
-    announce = Announcer(settings.broker).announce
+    announce = ChangeNotifier(settings.broker).announce
     database = Database(settings.database, announce=announce, kept_for_reading=KEPT_FOR_READING)
     return Context(
         settings=settings,
         database=database,
         vault=Vault(settings.vault_keys),
         publisher=Publisher(make_app(settings)),
-        lookout=Lookout(database),
+        waiter=CompletionWaiter(database),
         streams=Streams(database),
     )
 
@@ -179,9 +175,9 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
     to_thread.current_default_thread_limiter().total_tokens = THREADS
     async with asyncio.TaskGroup() as beside:
         tasks = [
-            beside.create_task(_keep_up(context.lookout.run)),
+            beside.create_task(_keep_up(context.waiter.run)),
             beside.create_task(_keep_up(context.streams.run)),
-            beside.create_task(_keep_up(partial(subscribe, context.settings.broker, context.lookout, context.streams))),
+            beside.create_task(_keep_up(partial(subscribe, context.settings.broker, context.waiter, context.streams))),
         ]
         yield
         for task in tasks:

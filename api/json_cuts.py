@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from api.json_texts import TooCostly, TooManyValues, check_size, split_object, tokens
+from api.json_text import TooCostly, TooManyValues, check_size, split_object, tokens
 
 # What texts are cut to, step by step, in bytes as they came; what is little longer is left alone.
 CUTS = (500_000, 100_000, 10_000, 1_000)

@@ -1,7 +1,7 @@
 """The one place that asks for the time: the database's, wherever it is known (decision 46).
 
 Machines disagree about the time, and rows are written by one of them and judged by another. So each process reads the
-database's clock now and then (`shared.database_clock`). While this machine's clock agrees with that reading, it is
+database's clock now and then (`shared.db.database_clock`). While this machine's clock agrees with that reading, it is
 used; once it does not, the time is the reading and what has passed since, by a clock that nobody sets.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 # What machines whose clocks are kept in time differ by, with something to spare.
 TOLERATED = timedelta(seconds=0.5)
 # A worker whose clock is further off than that takes no work.
-MOST_ERROR = timedelta(seconds=5)
+MAX_ERROR = timedelta(seconds=5)
 
 
 class _Reading(NamedTuple):
@@ -79,7 +79,7 @@ def machine_error() -> timedelta:
 
 def is_wrong() -> bool:
     """Whether this machine's clock is too far off for a worker."""
-    return abs(machine_error()) > MOST_ERROR
+    return abs(machine_error()) > MAX_ERROR
 
 
 def describe_error() -> str:

@@ -1,4 +1,4 @@
-"""Errors as facts, without HTTP; `api.errors` alone gives them a status.
+"""Errors as facts, without HTTP; `api.errors.handlers` alone gives them a status.
 
 WorkspaceError
 ├── Unauthenticated      no key, or a wrong one

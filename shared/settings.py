@@ -2,11 +2,17 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.quotas import QuotaPolicy, Quotas
+from shared.quota_limits import QuotaPolicy, Quotas
+
+
+def renamed(old: str, new: str, default: Any, **constraints: Any) -> Any:
+    """A setting that is read from `AW_<new>`, or from `AW_<old>`, its former name, for one release."""
+    return Field(default, validation_alias=AliasChoices(f"AW_{new}", f"AW_{old}", new.lower()), **constraints)
 
 
 class Settings(BaseSettings):
@@ -38,7 +44,9 @@ class Settings(BaseSettings):
         4096, ge=1, description="Connections that each API process serves at a time; requests beyond are a 503"
     )
     republish_seconds: float = Field(5.0, gt=0, le=15, description="How long a published job may take to be picked up")
-    lists_memory_mb: int = Field(32, ge=0, description="Memory for lists as they were shown last, MB; 0: none")
+    list_cache_mb: int = renamed(
+        "LISTS_MEMORY_MB", "LIST_CACHE_MB", 32, ge=0, description="List cache per API process, MB; 0: none"
+    )
     quota_running: int = Field(0, ge=0, description="Running sandboxes that a user may have; 0: no limit")
     quota_sandboxes: int = Field(0, ge=0, description="Sandboxes that a user may have; 0: no limit")
     quota_creates_per_minute: int = Field(0, ge=0, description="Sandboxes a user may make in a minute; 0: no limit")
@@ -46,7 +54,13 @@ class Settings(BaseSettings):
         QuotaPolicy.REJECT, description="At the limit of running sandboxes: reject, or pause_oldest"
     )
     wake_seconds: float = Field(60.0, gt=0, description="How long a request waits for its sandbox to run, seconds")
-    wake_most_held: int = Field(1000, ge=0, description="Requests that each API process lets wait so at a time")
+    wake_max_waiting: int = renamed(
+        "WAKE_MOST_HELD",
+        "WAKE_MAX_WAITING",
+        1000,
+        ge=0,
+        description="Max requests that wait for a sandbox in each API process",
+    )
     cors_origins: str = Field(
         "", description="Origins of pages that may ask the API from a browser, comma-separated; empty: none"
     )
@@ -101,12 +115,12 @@ class Settings(BaseSettings):
         return root.rstrip("/") + "/api/v1/webhooks"
 
     @cached_property
-    def git_listed(self) -> frozenset[str]:
+    def git_host_list(self) -> frozenset[str]:
         """`git_hosts`, one by one."""
         return frozenset(_listed(self.git_hosts))
 
     @cached_property
-    def cors_listed(self) -> list[str]:
+    def cors_origin_list(self) -> list[str]:
         """`cors_origins`, one by one, as browsers write them."""
         return [origin.rstrip("/") for origin in _listed(self.cors_origins)]
 

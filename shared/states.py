@@ -135,3 +135,26 @@ class Reason(StrEnum):
     AGENT_SERVER_UNREACHABLE = "agent_server_unreachable"
     UNUSABLE_SECRET = "unusable_secret"  # noqa: S105 - the name of a reason
     INTERNAL_ERROR = "internal_error"
+
+
+class DeadlineAction(StrEnum):
+    """What a deadline does."""
+
+    FREEZE = "freeze"
+    STOP = "stop"
+    DELETE = "delete"
+    # The sandbox has reached its greatest age: it is deleted too.
+    EXPIRE = "expire"
+
+    @property
+    def wish(self) -> tuple[Desired, Reason]:
+        """What it wishes a sandbox to be, and why."""
+        return WISHES[self]
+
+
+WISHES = {
+    DeadlineAction.FREEZE: (Desired.PAUSED, Reason.IDLE_FROZEN),
+    DeadlineAction.STOP: (Desired.STOPPED, Reason.IDLE_STOPPED),
+    DeadlineAction.DELETE: (Desired.DELETED, Reason.IDLE_DELETED),
+    DeadlineAction.EXPIRE: (Desired.DELETED, Reason.EXPIRED),
+}

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from shared import clock
 from shared.crypto import Vault
-from shared.database import Database
-from shared.logs import configure_logs
+from shared.db.database import Database
+from shared.observability.logs import configure_logs
 from shared.settings import Settings
 from tests.factories import SECRET_KEY, VAULT
 from tests.kinds import DATABASES, kind_of

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from shared.broker import Publisher
-from shared.jobs import Job
+from shared.queue.broker import Publisher
+from shared.queue.jobs import Job
 
 
 class RecordingPublisher(Publisher):

@@ -8,11 +8,11 @@ from sqlmodel import SQLModel
 
 from shared.clock import now
 from shared.crypto import Vault, new_api_key, new_secret_key
-from shared.database import Database
+from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event, Node, Sandbox, SandboxSpec, StartTask
 from shared.states import Desired, NodeStatus, PauseKind, Reason, Stage, Status
-from shared.store import users
+from shared.users import accounts, api_keys
 
 SECRET_KEY = new_secret_key()
 VAULT = Vault([SECRET_KEY])
@@ -41,8 +41,8 @@ class Person:
 def make_person(database: Database, name: str) -> Person:
     """A new user, and a key of theirs."""
     with database.transaction() as session:
-        user = users.create_user(session, name)
-        return Person(user.id, user.name, users.create_key(session, VAULT, user, "tests"))
+        user = accounts.create_user(session, name)
+        return Person(user.id, user.name, api_keys.create_key(session, VAULT, user, "tests"))
 
 
 def make_spec(database: Database, spec_id: str = SPEC_ID, **columns: Any) -> SandboxSpec:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from sqlalchemy import text
 from sqlmodel import Session
 
-from shared.database import Database
+from shared.db.database import Database
 from tests.waiting import eventually
 
 First = TypeVar("First")

@@ -52,15 +52,15 @@ NO_RERUN = (
     "tests/integration/test_reboot.py",
     "tests/integration/test_rolling_restart.py",
     "tests/integration/test_truth.py",
-    "tests/shared/test_failpoints.py",
-    "tests/shared/test_lost_connections.py",
-    "tests/worker/test_converge_properties.py",
-    "tests/worker/test_dead_workers.py",
+    "tests/shared/observability/test_failpoints.py",
+    "tests/shared/queue/test_kombu_patches.py",
+    "tests/worker/sandboxes/test_reconciler_properties.py",
+    "tests/worker/loops/test_dead_workers.py",
     "tests/worker/test_interleavings.py",
     "tests/worker/locks/",
-    "tests/worker/lost_nodes/",
-    "tests/worker/test_plan_walk.py",
-    "tests/worker/test_start_interruptions.py",
+    "tests/worker/loops/node_failover/",
+    "tests/worker/sandboxes/test_plan_walk.py",
+    "tests/worker/conversations/test_start_interruptions.py",
 )
 
 

@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import inspect, text
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Conversation, Sandbox, StartTask
 
 Row = TypeVar("Row", Conversation, Sandbox, StartTask)

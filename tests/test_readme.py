@@ -9,11 +9,11 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
 from api.app import create_app
-from api.context import Context
-from api.lookout import Lookout
-from api.streams import Streams
+from api.realtime.change_streams import Streams
+from api.realtime.completion_waiter import CompletionWaiter
+from api.request.context import Context
 from shared.crypto import Vault
-from shared.database import Database
+from shared.db.database import Database
 from shared.settings import Settings
 from shared.states import Reason, Stage, Status
 from tests.doubles import RecordingPublisher
@@ -67,7 +67,9 @@ def test_every_operation_is_in_the_table_and_no_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # there is no var/env here
     database = Database(f"sqlite:///{tmp_path / 'unused.db'}")
-    app = create_app(Context(Settings(), database, vault, RecordingPublisher(), Lookout(database), Streams(database)))
+    app = create_app(
+        Context(Settings(), database, vault, RecordingPublisher(), CompletionWaiter(database), Streams(database))
+    )
     paths = app.openapi()["paths"]
     operations = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert set(OPERATION_ROW.findall(README)) == operations
@@ -106,7 +108,7 @@ def test_lines_of_documents_are_short() -> None:
 )
 def test_what_is_wrong_with_a_document_is_found(text: str, find: str, tmp_path: Path) -> None:
     document = tmp_path / "document.md"
-    document.write_text(f"# A document\n\n[here](document.md#a-document) and `shared/cli.py`\n{text}\n")
+    document.write_text(f"# A document\n\n[here](document.md#a-document) and `shared/cli/app.py`\n{text}\n")
     found = {check.__name__: check(document) for check in (dead_links, missing_files, long_lines)}
     assert {name for name, wrong in found.items() if wrong} == {find}
 

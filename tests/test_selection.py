@@ -24,15 +24,15 @@ def pytest_collection_finish(session):
 """
 # Files of this repository with tests of every kind, and a test of each.
 KNOWN = {
-    "tests/worker/engine_contract/test_containers.py::test_has_an_id[fake]": "unit",
-    "tests/worker/engine_contract/test_containers.py::test_has_an_id[docker]": "real",
-    "tests/worker/test_docker_engine.py::test_least_privilege": "real",
-    "tests/worker/test_engine_pull.py::test_image_that_is_pulled_twice_is_there": "real",
-    "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[fake]": "unit",
-    "tests/worker/test_agent_server_contract.py::TestProbe::test_takes_its_key[real]": "real",
-    "tests/worker/test_agent_server_contract.py::TestConversation::test_is_not_run_twice[fake]": "real",
+    "tests/worker/engine/contract/test_containers.py::test_has_an_id[fake]": "unit",
+    "tests/worker/engine/contract/test_containers.py::test_has_an_id[docker]": "real",
+    "tests/worker/engine/test_docker_engine.py::test_least_privilege": "real",
+    "tests/worker/engine/test_pull.py::test_image_that_is_pulled_twice_is_there": "real",
+    "tests/worker/agent_server/test_contract.py::TestProbe::test_takes_its_key[fake]": "unit",
+    "tests/worker/agent_server/test_contract.py::TestProbe::test_takes_its_key[real]": "real",
+    "tests/worker/agent_server/test_contract.py::TestConversation::test_is_not_run_twice[fake]": "real",
     "tests/contract/test_real_agent_server.py::test_skills_and_hooks[sqlite]": "real",
-    "tests/worker/test_plan_walk.py::test_short_walks_end_well": "unit",
+    "tests/worker/sandboxes/test_plan_walk.py::test_short_walks_end_well": "unit",
     "tests/bench/test_bench.py::test_own_parts_are_measured": "real",
     "tests/clients/test_python_sdk.py::test_settings": "real",
     "tests/drills/faults/test_points_cover_writes.py::test_write_without_a_point_is_found": "unit",

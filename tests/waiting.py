@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
-MOST_SECONDS = 1.0
+MAX_SECONDS = 1.0
 
 
 def eventually(
@@ -24,5 +24,5 @@ def eventually(
         seconds = time.monotonic() - began
         if seconds > deadline_seconds:
             raise AssertionError(f"not so within {deadline_seconds} s; the last answer was {answer!r}")
-        time.sleep(max(interval_seconds, min(seconds / 10, MOST_SECONDS)))
+        time.sleep(max(interval_seconds, min(seconds / 10, MAX_SECONDS)))
     return answer

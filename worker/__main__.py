@@ -13,34 +13,34 @@ import structlog
 from celery import Celery
 
 from shared import clock
-from shared.broker import Publisher
+from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
-from shared.database import Database
-from shared.database_clock import follow_database, keep_following
+from shared.db.database import Database
+from shared.db.database_clock import follow_database, keep_following
 from shared.errors import Conflict
-from shared.instruments import configure_instruments, serve
-from shared.jobs import queues_of
-from shared.logs import configure_logs
-from shared.notices import Announcer
+from shared.nodes import registry as node_registry
+from shared.observability.logs import configure_logs
+from shared.observability.metrics import configure_instruments, serve
+from shared.queue.broker import Publisher
+from shared.queue.jobs import queues_of
 from shared.settings import Settings
-from shared.store import nodes
-from worker.agent_lane import AgentLane
-from worker.app import app
-from worker.dead_workers import free_leases, show_life
-from worker.engine import DockerEngine
-from worker.events import follow_events
-from worker.exchanges import open_client
-from worker.gathered_events import GatheringConsumer
-from worker.health import TURNS, HealthWatch, open_watch
-from worker.keeper import LeaseKeeper
-from worker.looks import open_threads
-from worker.lost_nodes import NodeWatch
-from worker.node import beat
-from worker.parts import Parts
-from worker.resync import resync
-from worker.routines import Routine, unless_clock_is_wrong
+from worker.agent_server.exchange import open_client
+from worker.celery_app import app
+from worker.celery_consumer import EventBatchingConsumer
+from worker.context import WorkerContext
+from worker.engine.docker_engine import DockerEngine
+from worker.leasing.agent_lane import AgentLane
+from worker.leasing.lease_renewer import LeaseRenewer
+from worker.loops.dead_workers import free_leases, show_life
+from worker.loops.engine_events import follow_events
+from worker.loops.health_monitor import TURNS, LivenessMonitor, open_watch
+from worker.loops.heartbeat import beat
+from worker.loops.node_failover import NodeFailureDetector
+from worker.loops.periodic import PeriodicTask, unless_clock_is_wrong
+from worker.loops.recheck import open_threads
+from worker.loops.resync import resync
+from worker.loops.sweep import sweep
 from worker.settings import WorkerSettings
-from worker.sweep import sweep
 from worker.tasks import register_tasks
 
 log = structlog.get_logger()
@@ -61,16 +61,16 @@ def main() -> None:
     # Root or the docker group: whoever speaks to the engine is as good as root anyway.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     warn_of_shared_host(shared, settings)
-    parts = make_parts(shared, settings, app)
-    register_tasks(app, parts)
-    life = show_life(shared.workers_dir, parts.keeper.owner)
+    context = make_parts(shared, settings, app)
+    register_tasks(app, context)
+    life = show_life(shared.workers_dir, context.renewer.owner)
     try:
-        await_right_clock(parts)
-        beat(parts)  # before anything else: what moved away from here while we were gone must not run twice
+        await_right_clock(context)
+        beat(context)  # before anything else: what moved away from here while we were gone must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error}") from None
-    watch = open_watch(parts)
-    routines = make_routines(parts, watch)
+    watch = open_watch(context)
+    routines = make_routines(context, watch)
     for routine in routines:
         routine.start()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
@@ -82,19 +82,19 @@ def main() -> None:
         without_mingle=True,
         without_gossip=True,
         task_events=True,
-        consumer_cls=GatheringConsumer,
+        consumer_cls=EventBatchingConsumer,
         loglevel=shared.log_level,
         quiet=True,  # its banner says what our own line has said
     )
     gc.freeze()  # or each full collection would look through all that a process begins with: 85 ms
     worker.start()
-    parts.engine.close()  # or the routine that follows its events would not hear of the end
+    context.engine.close()  # or the routine that follows its events would not hear of the end
     for routine in routines:
         routine.stop()
-    parts.looks.shutdown(cancel_futures=True)
-    parts.probes.shutdown(wait=False, cancel_futures=True)
+    context.looks.shutdown(cancel_futures=True)
+    context.probes.shutdown(wait=False, cancel_futures=True)
     watch.close()
-    parts.http.close()  # or a request that is under way would keep us here
+    context.http.close()  # or a request that is under way would keep us here
     life.close()
     raise SystemExit(worker.exitcode)
 
@@ -111,21 +111,21 @@ def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
         )
 
 
-def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Parts:
+def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
     """The parts of a worker of this configuration."""
-    announce = Announcer(shared.broker).announce
+    announce = ChangeNotifier(shared.broker).announce
     database = Database(shared.database, pool_size=settings.concurrency + ROUTINE_CONNECTIONS, announce=announce)
     with database.transaction() as session:
-        installation = nodes.installation_id(session)
+        installation = node_registry.installation_id(session)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-    return Parts(
+    return WorkerContext(
         shared=shared,
         settings=settings,
         database=database,
         vault=Vault(shared.vault_keys),
         engine=DockerEngine(settings.docker_host),
         publisher=Publisher(celery),
-        keeper=LeaseKeeper(database, owner, settings.lease_seconds),
+        renewer=LeaseRenewer(database, owner, settings.lease_seconds),
         http=open_client(),
         looks=open_threads(),
         probes=ThreadPoolExecutor(settings.concurrency, "probe"),
@@ -134,49 +134,49 @@ def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Pa
     )
 
 
-def make_routines(parts: Parts, watch: HealthWatch) -> list[Routine]:
+def make_routines(context: WorkerContext, watch: LivenessMonitor) -> list[PeriodicTask]:
     """What this worker does beside its jobs."""
-    settings = parts.settings
+    settings = context.settings
     return [
-        Routine("heartbeat", settings.heartbeat_seconds, lambda: beat_or_end(parts)),
-        Routine("leases", settings.lease_seconds / 3, parts.keeper.renew_all),
-        *_make_work(parts, watch),
+        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: renew_or_end(context)),
+        PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
+        *_make_work(context, watch),
     ]
 
 
-def _make_work(parts: Parts, watch: HealthWatch) -> list[Routine]:
+def _make_work(context: WorkerContext, watch: LivenessMonitor) -> list[PeriodicTask]:
     """The routines that a worker does without while its machine's clock is wrong."""
-    settings, directory = parts.settings, parts.shared.workers_dir
+    settings, directory = context.settings, context.shared.workers_dir
     work: list[tuple[str, float, Callable[[], None]]] = [
-        ("workers", settings.sweep_seconds, lambda: free_leases(parts, directory)),
-        ("nodes", settings.sweep_seconds, NodeWatch(parts).look),
-        ("sweep", settings.sweep_seconds, lambda: sweep(parts)),
-        ("health", settings.probe_seconds / len(TURNS), watch.look),
-        ("resync", settings.resync_seconds, lambda: resync(parts)),
-        ("events", RECONNECT_SECONDS, lambda: follow_events(parts)),
+        ("workers", settings.sweep_seconds, lambda: free_leases(context, directory)),
+        ("nodes", settings.sweep_seconds, NodeFailureDetector(context).look),
+        ("sweep", settings.sweep_seconds, lambda: sweep(context)),
+        ("health", settings.health_probe_seconds / len(TURNS), watch.look),
+        ("resync", settings.resync_seconds, lambda: resync(context)),
+        ("events", RECONNECT_SECONDS, lambda: follow_events(context)),
     ]
-    return [Routine(name, seconds, unless_clock_is_wrong(function)) for name, seconds, function in work]
+    return [PeriodicTask(name, seconds, unless_clock_is_wrong(function)) for name, seconds, function in work]
 
 
-def await_right_clock(parts: Parts) -> None:
+def await_right_clock(context: WorkerContext) -> None:
     """Read the database's clock, and wait until this machine's agrees with it.
 
     Raises:
         Conflict: as for `beat`.
     """
-    follow_database(parts.database)
-    keep_following(parts.database)
+    follow_database(context.database)
+    keep_following(context.database)
     while clock.is_wrong():
-        beat(parts)  # says so
-        time.sleep(parts.settings.heartbeat_seconds)
+        beat(context)  # says so
+        time.sleep(context.settings.heartbeat_seconds)
 
 
-def beat_or_end(parts: Parts) -> None:
+def renew_or_end(context: WorkerContext) -> None:
     """Beat, and end where the engine has become another one: this worker's rows are not about that."""
     try:
-        beat(parts)
+        beat(context)
     except Conflict as error:
-        log.critical("not_our_engine", node=parts.settings.node, why=str(error))
+        log.critical("not_our_engine", node=context.settings.node, why=str(error))
         os.kill(os.getpid(), signal.SIGTERM)
 
 

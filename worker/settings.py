@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.leases import MOST_SECONDS
+from shared.leasing.leases import MAX_SECONDS
+from shared.settings import renamed
 
 # What a browser on this machine calls it.
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -24,24 +25,42 @@ class WorkerSettings(BaseSettings):
     node_address: str = Field("127.0.0.2", description="Private address that sandbox ports are published on")
     advertised_host: str = Field("", description="Host name in sandbox URLs; empty: the node's address")
     concurrency: int = Field(32, ge=1, description="Jobs carried out at a time")
-    warm_boots: int = Field(2, ge=1, description="Members of the warm pool that boot on this node at a time")
-    lease_seconds: float = Field(15.0, gt=0, le=MOST_SECONDS, description="A worker silent so long loses its rows")
+    warm_boot_concurrency: int = renamed(
+        "WARM_BOOTS",
+        "WARM_BOOT_CONCURRENCY",
+        2,
+        ge=1,
+        description="Members of the warm pool that boot on this node at a time",
+    )
+    lease_seconds: float = Field(15.0, gt=0, le=MAX_SECONDS, description="A worker silent so long loses its rows")
     health_timeout: float = Field(120.0, gt=0, description="Longest silence of an agent server, seconds")
     sweep_seconds: float = Field(1.0, gt=0, description="Pause between two looks for unfinished wishes")
     resync_seconds: float = Field(5.0, gt=0, description="Pause between two comparisons of store and engine")
     quarantine_seconds: float = Field(
         3600.0, ge=0, description="How long containers and volumes stay that the store has never heard of"
     )
-    probe_seconds: float = Field(30.0, gt=0, description="Pause between two probes of each running agent server")
+    health_probe_seconds: float = renamed(
+        "PROBE_SECONDS",
+        "HEALTH_PROBE_SECONDS",
+        30.0,
+        gt=0,
+        description="Pause between two probes of each running agent server",
+    )
     heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two signs of life of the node")
     node_lost_seconds: float = Field(20.0, gt=0, description="Another node that is silent for this long is lost")
     stop_seconds: int = Field(5, ge=0, description="Grace that a container gets before it is killed")
-    first_message_seconds: float = Field(
-        15, ge=0, description="Longest time from a conversation's making to its first message"
+    first_message_timeout_seconds: float = renamed(
+        "FIRST_MESSAGE_SECONDS",
+        "FIRST_MESSAGE_TIMEOUT_SECONDS",
+        15,
+        ge=0,
+        description="Longest time from a conversation's making to its first message",
     )
     metrics_host: str = Field("127.0.0.1", description="Address that a worker serves this machine's metrics on")
     metrics_port: int = Field(0, ge=0, le=65535, description="Port that a worker serves metrics on; 0: none")
-    most_attempts: int = Field(5, ge=1, description="Failed tries after which a wish ends in ERROR")
+    max_attempts: int = renamed(
+        "MOST_ATTEMPTS", "MAX_ATTEMPTS", 5, ge=1, description="Failed tries after which a wish ends in ERROR"
+    )
 
     @property
     def host_in_urls(self) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from celery import Celery
 
-from shared import failpoints
-from shared.jobs import (
+from shared.observability import failpoints
+from shared.queue.jobs import (
     CancelStart,
     CheckSandbox,
     DeleteConversation,
@@ -20,19 +20,19 @@ from shared.jobs import (
     StopSandbox,
     WarmSandbox,
 )
-from worker.converge import converge
-from worker.parts import Parts
-from worker.refresh import refresh_conversation
-from worker.starts import start_conversation
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+from worker.conversations.start import start_conversation
+from worker.sandboxes.reconciler import reconcile
 
-WORK: dict[type[Job], Callable[[Parts, str], None]] = {
-    StartSandbox: converge,
-    WarmSandbox: converge,
-    PauseSandbox: converge,
-    StopSandbox: converge,
-    ResumeSandbox: converge,
-    DeleteSandbox: converge,
-    CheckSandbox: converge,
+WORK: dict[type[Job], Callable[[WorkerContext, str], None]] = {
+    StartSandbox: reconcile,
+    WarmSandbox: reconcile,
+    PauseSandbox: reconcile,
+    StopSandbox: reconcile,
+    ResumeSandbox: reconcile,
+    DeleteSandbox: reconcile,
+    CheckSandbox: reconcile,
     StartConversation: start_conversation,
     CancelStart: start_conversation,
     DeleteConversation: refresh_conversation,
@@ -41,16 +41,16 @@ WORK: dict[type[Job], Callable[[Parts, str], None]] = {
 }
 
 
-def register_tasks(app: Celery, parts: Parts) -> None:
+def register_tasks(app: Celery, context: WorkerContext) -> None:
     """Give the application a task for each job."""
     for job, work in WORK.items():
         # Not shared: another application of this process has other parts.
-        app.task(name=job.task, shared=False)(_task(job.task, work, parts))
+        app.task(name=job.task, shared=False)(_task(job.task, work, context))
 
 
-def _task(name: str, work: Callable[[Parts, str], None], parts: Parts) -> Callable[[str], None]:
-    def carry_out(subject: str) -> None:
+def _task(name: str, work: Callable[[WorkerContext, str], None], context: WorkerContext) -> Callable[[str], None]:
+    def execute_and_commit(subject: str) -> None:
         failpoints.begin(name)
-        work(parts, subject)
+        work(context, subject)
 
-    return carry_out
+    return execute_and_commit

@@ -3,10 +3,10 @@
 from typing import Any, ClassVar
 
 from api.git.provider import FOREIGN_PAGE, Found, GitProvider, Window, segments
-from api.schemas.git import Branch, Repository, SortOrder
+from api.schemas.v1.git import Branch, Repository, SortOrder
 from shared.errors import Invalid
 
-MOST_WORKSPACES = 100
+MAX_WORKSPACES = 100
 # It orders by no stars and no forks.
 NEWEST = "-updated_on"
 
@@ -57,7 +57,7 @@ class Bitbucket(GitProvider):
     ) -> Found[Repository]:
         """A page of one workspace's; where none is named, an empty workspace is passed over."""
         given = [] if workspace is None else [workspace]
-        workspaces = given or (await self.installations(Window(MOST_WORKSPACES))).items
+        workspaces = given or (await self.installations(Window(MAX_WORKSPACES))).items
         place, page = _read_place(window.start)
         while place < len(workspaces):
             path = f"/repositories/{segments(workspaces[place])}"

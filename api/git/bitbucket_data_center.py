@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from api.git.provider import Found, GitProvider, Window, segments
-from api.schemas.git import Branch, Repository, SortOrder
+from api.schemas.v1.git import Branch, Repository, SortOrder
 from shared.errors import Invalid
 
 

@@ -3,11 +3,11 @@
 from typing import Any, ClassVar
 
 from api.git.provider import Found, GitProvider, Window, present, segments
-from api.schemas.git import Branch, Repository, SortOrder
-from api.schemas.suggested_tasks import SuggestedTask, TaskType
+from api.schemas.v1.git import Branch, Repository, SortOrder
+from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 
 # It can't search branches: so many pages are looked through.
-MOST_PAGES = 5
+MAX_PAGES = 5
 PAGE = 50
 
 
@@ -58,7 +58,7 @@ class Forgejo(GitProvider):
     async def _matching(self, repository: str, query: str) -> list[Branch]:
         matching: list[Branch] = []
         window = Window(PAGE)
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             found = await self._branches(repository, window)
             matching += [branch for branch in found.items if query.lower() in branch.name.lower()]
             if found.following is None:

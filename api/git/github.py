@@ -2,10 +2,10 @@
 
 from typing import Any, ClassVar
 
-from api.git.errors import NotThere, Unreached
+from api.errors.upstream import NotThere, Unreached
 from api.git.provider import Found, GitProvider, Window, present, segments
-from api.schemas.git import Branch, Repository, SortOrder
-from api.schemas.suggested_tasks import SuggestedTask, TaskType
+from api.schemas.v1.git import Branch, Repository, SortOrder
+from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 
 BRANCHES = """
 query($owner: String!, $name: String!, $query: String!, $first: Int!, $after: String) {

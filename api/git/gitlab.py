@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from api.git.provider import Found, GitProvider, Window, present
-from api.schemas.git import Branch, Repository, SortOrder
-from api.schemas.suggested_tasks import SuggestedTask, TaskType
+from api.schemas.v1.git import Branch, Repository, SortOrder
+from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 
 # It has no order by forks.
 ORDERS = {"stars": "star_count", "forks": "last_activity_at", "updated": "last_activity_at"}

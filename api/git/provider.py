@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from api.git.client import GitClient, Reply
-from api.git.errors import Unreached
-from api.git.network import check_address
-from api.schemas.git import Branch, Repository, SortOrder
-from api.schemas.suggested_tasks import SuggestedTask, TaskType
+from api.errors.upstream import Unreached
+from api.git.guarded_transport import check_address
+from api.git.http_client import GitClient, Reply
+from api.schemas.v1.git import Branch, Repository, SortOrder
+from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 from shared.errors import Forbidden, Invalid
-from shared.store.secrets import ProviderCredential
+from shared.users.secrets import ProviderCredential
 
 Item = TypeVar("Item")
 

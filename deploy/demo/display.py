@@ -10,7 +10,7 @@ from rich.text import Text
 
 from deploy.demo.script import Json
 
-MOST_LINES = 40
+MAX_LINES = 40
 FAILURES = {"AgentErrorEvent": "error", "ConversationErrorEvent": "detail", "ServerErrorEvent": "detail"}
 
 
@@ -112,6 +112,6 @@ def parts_text(content: object) -> str:
 def shortened(text: str) -> str:
     """The last lines of a long output, with a word about what was left out."""
     lines = text.splitlines()
-    if len(lines) <= MOST_LINES:
+    if len(lines) <= MAX_LINES:
         return text
-    return "\n".join([f"… {len(lines) - MOST_LINES} lines left out …", *lines[-MOST_LINES:]])
+    return "\n".join([f"… {len(lines) - MAX_LINES} lines left out …", *lines[-MAX_LINES:]])

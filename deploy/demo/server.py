@@ -12,7 +12,7 @@ from deploy.demo.script import Fail, Json
 if TYPE_CHECKING:
     from deploy.demo.scripted_model import ScriptedModel
 
-LARGEST_BODY = 32 * 1024 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
 class Server(ThreadingHTTPServer):
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _read(self) -> Json | None:
         length = int(self.headers["Content-Length"] or 0)
-        if length > LARGEST_BODY:
+        if length > MAX_BODY_BYTES:
             self.close_connection = True
             return None
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from alembic import command
 from alembic.script import ScriptDirectory
 
-from shared.migrations import configuration, migrate, opened
+from shared.db.migrations import configuration, migrate, opened
 
 
 def main(message: str) -> None:

@@ -1,4 +1,4 @@
-"""What Alembic runs for every command: the connection comes from `shared.migrations`, the schema from the models."""
+"""What Alembic runs for every command: the connection comes from `shared.db.migrations`, the schema from the models."""
 
 from typing import Any, Literal
 

@@ -3,7 +3,7 @@
 import fcntl
 import os
 
-from api.listening import VARIABLE, open_sockets
+from api.server.sockets import VARIABLE, open_sockets
 from deploy.service.errors import ServiceError
 from shared.settings import Settings
 

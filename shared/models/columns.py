@@ -9,7 +9,7 @@ from sqlalchemy import CheckConstraint, DateTime, Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import SQLModel
 
-from shared.documents import write_document
+from shared.json_documents import write_document
 
 # Names for constraints, so that a migration can drop what it did not name itself.
 SQLModel.metadata.naming_convention = {

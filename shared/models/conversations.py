@@ -4,13 +4,13 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, Index, Integer, UniqueConstraint, literal_column, text
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field, SQLModel, col
 
 from shared.clock import now
 from shared.ids import new_id
 from shared.models.columns import Json, UtcDateTime, one_of
-from shared.models.leases import Leased, leased_indexes
-from shared.states import Stage
+from shared.models.lease import Leased, leased_indexes
+from shared.states import FINAL_STAGES, Stage
 
 
 class Conversation(Leased, table=True):
@@ -87,7 +87,7 @@ class Conversation(Leased, table=True):
 
 
 class StartTask(Leased, table=True):
-    """One request to start a conversation, walked through its stages by `worker.starts`."""
+    """One request to start a conversation, walked through its stages by `worker.conversations.start`."""
 
     __tablename__ = "start_task"
     __table_args__ = (
@@ -113,6 +113,10 @@ class StartTask(Leased, table=True):
     secrets: str | None = None
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+# What is true of a start task that has not ended.
+UNFINISHED = tuple(col(StartTask.stage) != stage for stage in FINAL_STAGES)
 
 
 class Event(SQLModel, table=True):

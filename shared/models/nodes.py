@@ -53,7 +53,7 @@ class UnknownContainer(SQLModel, table=True):
     approved_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
-class NodeRefusal(SQLModel, table=True):
+class NodeSpecBackoff(SQLModel, table=True):
     """How often in a row a node's engine has refused a spec that other engines run."""
 
     __tablename__ = "node_refusal"

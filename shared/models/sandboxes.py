@@ -7,11 +7,10 @@ from sqlalchemy import Index, text
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
-from shared.deadlines import Act
 from shared.ids import new_id
 from shared.models.columns import Json, UtcDateTime, one_of
-from shared.models.leases import Leased, leased_indexes
-from shared.states import Desired, Status
+from shared.models.lease import Leased, leased_indexes
+from shared.states import DeadlineAction, Desired, Status
 
 
 class Sandbox(Leased, table=True):
@@ -21,7 +20,7 @@ class Sandbox(Leased, table=True):
     __table_args__ = (
         one_of("desired", Desired),
         one_of("status", Status),
-        one_of("deadline_does", Act),
+        one_of("deadline_does", DeadlineAction),
         Index("ix_sandbox_owner_id_created_at_id", "owner_id", "created_at", "id"),
         Index("ix_sandbox_owner_id_desired", "owner_id", "desired"),
         # The deleted ones, of which there are more every day, are in no list.
@@ -71,7 +70,7 @@ class Sandbox(Leased, table=True):
     # Which deadline wished it; empty: somebody did.
     wish_reason: str | None = Field(default=None, max_length=64)
 
-    # Written by `shared.store.sandboxes.move`, and by a claim from the warm pool (decision 21), alone.
+    # Written by `shared.sandboxes.status.set_status`, and by a claim from the warm pool (decision 21), alone.
     status: str = Field(max_length=16)
     observed_generation: int = 0
     # The newest wish there was when it was last told that its node is lost.
@@ -85,13 +84,13 @@ class Sandbox(Leased, table=True):
     # First time it was healthy; empty: its boot may still fail, and then nothing of it is worth keeping.
     ready_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # Its own deadlines; empty: its spec's, `shared.deadlines.NEVER`: none.
+    # Its own deadlines; empty: its spec's, `shared.sandboxes.deadline_policy.NEVER`: none.
     freeze_after_seconds: int | None = None
     stop_after_seconds: int | None = None
     delete_after_seconds: int | None = None
     max_age_seconds: int | None = None
     last_active_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
-    # These three follow from the others: `shared.store.deadlines.refresh` alone writes them.
+    # These three follow from the others: `shared.sandboxes.deadlines.refresh` alone writes them.
     expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     deadline_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     deadline_does: str | None = Field(default=None, max_length=16)
@@ -108,7 +107,7 @@ class Sandbox(Leased, table=True):
     updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
 
 
-class SandboxLeftover(SQLModel, table=True):
+class StaleContainer(SQLModel, table=True):
     """A node that a sandbox was moved away from: what its engine has of the sandbox, or gets late, must go."""
 
     __tablename__ = "sandbox_leftover"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox
 from tests.api.documented import EVERY, operations_documented_as

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Sandbox
 from tests.factories import NODE_ID, SPEC_ID, Person, make_node, make_person, make_sandbox, make_spec
 from tests.services.foreign_locks import locked_row

@@ -3,7 +3,7 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.operations import all_operations
 from tests.factories import Person, make_conversation, make_event, make_sandbox, make_spec, make_start_task

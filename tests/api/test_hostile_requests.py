@@ -3,11 +3,11 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from api.browsers import COOKIE
-from shared.database import Database
+from api.request.session_cookie import COOKIE
+from shared.db.database import Database
 from tests.api.documented import CHANGING, FOR_USERS
 from tests.api.operations import all_operations
-from tests.api.test_login import LIST, ME, sign_in
+from tests.api.routes.account.test_login import LIST, ME, sign_in
 from tests.factories import Person, make_sandbox
 from tests.rows import all_rows
 

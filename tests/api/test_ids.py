@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from tests.factories import Person, make_start_task, session_key_of

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from api import json_cuts, json_texts
+from api import json_cuts, json_text
 from api.json_cuts import TooLong, cut_texts, reduce_object
-from api.json_texts import LongNumber
+from api.json_text import LongNumber
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_longest_texts_are_cut_first() -> None:
 def test_no_character_and_no_escape_is_cut_in_two(
     unit: str, offset: int, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_texts, "STEP_BYTES", step)
+    monkeypatch.setattr(json_text, "STEP_BYTES", step)
     written = "x" * offset + unit * 100
     whole = json.loads(f'"{written}"')
     [cut] = json.loads(cut_texts(f'["{written}"]'.encode(), 150))
@@ -52,7 +52,7 @@ def test_short_texts_can_be_too_large_together() -> None:
 
 @pytest.mark.parametrize("bulk", [["x" * 20] * 200, {"a": [{}] * 150}, [["x" * 500] * 100, 1]])
 def test_large_members_are_left_out_where_cuts_do_not_suffice(bulk: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_texts, "MAX_CONTAINERS", 100)
+    monkeypatch.setattr(json_text, "MAX_CONTAINERS", 100)
     monkeypatch.setattr(json_cuts, "SMALL_MEMBER_BYTES", 100)
     text = json.dumps({"id": "e", "bulk": bulk, "kind": "K", "tags": {"a": [1, 2]}}).encode()
     assert json.loads(reduce_object(text, 2_000)) == {"id": "e", "kind": "K", "tags": {"a": [1, 2]}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Sandbox
 from tests.factories import Person, make_sandbox
 from tests.rows import as_stored

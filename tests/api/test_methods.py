@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.context import Context
+from api.request.context import Context
 from shared.models import Conversation, Sandbox
 from tests.api.operations import all_operations
 from tests.factories import Person, session_key_of
@@ -18,9 +18,9 @@ SECONDS = 30.0
 
 
 @pytest.fixture
-def listening(here: Context) -> Iterator[httpx.Client]:
+def listening(context: Context) -> Iterator[httpx.Client]:
     """A client of the application behind a real server: it holds one connection."""
-    with serving(create_app(here), lifespan="off") as url, httpx.Client(base_url=url, timeout=SECONDS) as client:
+    with serving(create_app(context), lifespan="off") as url, httpx.Client(base_url=url, timeout=SECONDS) as client:
         yield client
 
 

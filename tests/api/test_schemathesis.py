@@ -25,8 +25,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.browsers import COOKIE
-from shared.database import Database
+from api.request.session_cookie import COOKIE
+from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.settings import Settings
 from tests import effort

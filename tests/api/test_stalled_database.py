@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.readiness import MOST_SECONDS
-from shared import postgresql
-from shared.database import Database
+from api.request.readiness import MAX_SECONDS
+from shared.db import postgresql
+from shared.db.database import Database
+from shared.db.postgresql import OPTIONS
 from shared.models import Sandbox
-from shared.postgresql import OPTIONS
 from tests.factories import Person, make_sandbox
 from tests.services.postgres import Postgres, running_postgres
 from tests.services.stores import PostgresStores
@@ -53,7 +53,7 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     monkeypatch.setattr(postgresql, "GRACE_SECONDS", GRACE_SECONDS)
     monkeypatch.setattr(postgresql, "PING_ANSWER_SECONDS", GRACE_SECONDS)
     monkeypatch.setitem(OPTIONS, "connect_timeout", 2)
-    monkeypatch.setattr("shared.database.QUEUE_SECONDS", QUEUE_SECONDS)
+    monkeypatch.setattr("shared.db.database.QUEUE_SECONDS", QUEUE_SECONDS)
     with closing(Database(database_url, statement_seconds=STATEMENT_SECONDS, kept_for_reading=2)) as database:
         yield database
 
@@ -89,7 +89,7 @@ def test_requests_end_with_a_503_and_succeed_once_it_goes_on(
 def assert_not_ready(client: TestClient) -> None:
     began = time.monotonic()
     answer = client.get("/ready")
-    assert time.monotonic() - began < MOST_SECONDS + 2
+    assert time.monotonic() - began < MAX_SECONDS + 2
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert "the store does not answer" in answer.json()["detail"]
     assert client.get("/alive").status_code == 200
@@ -98,7 +98,7 @@ def assert_not_ready(client: TestClient) -> None:
 def test_readiness_does_not_wait_for_its_answer(
     client: TestClient, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.readiness.MOST_SECONDS", 0.2)
+    monkeypatch.setattr("api.request.readiness.MAX_SECONDS", 0.2)
     assert client.get("/ready").status_code == 200
     with server.frozen():
         for _ in range(3):

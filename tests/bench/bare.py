@@ -9,8 +9,8 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from api.__main__ import KEEPALIVE_SECONDS
-from api.listening import BACKLOG
-from api.server import PoliteServer
+from api.server.graceful import DrainingServer
+from api.server.sockets import BACKLOG
 
 app = FastAPI()
 
@@ -40,7 +40,7 @@ def main(port: int) -> None:
         timeout_graceful_shutdown=10,
         server_header=False,
     )
-    PoliteServer(config, lambda: None).run()
+    DrainingServer(config, lambda: None).run()
 
 
 if __name__ == "__main__":

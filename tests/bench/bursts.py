@@ -20,7 +20,7 @@ from tests.bench.starts import (
     bare_container,
     init,
 )
-from worker.sandbox_container import dormant_config, server_config
+from worker.sandboxes.container_spec import dormant_config, server_config
 
 MANY = 100
 LONG = 60

@@ -10,8 +10,8 @@ from shared.ids import new_id
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, await_healthy, bare_container, delete
-from worker.agent_request import AgentInputs, build_request
-from worker.sandbox_container import server_config
+from worker.conversations.agent_request import AgentInputs, build_request
+from worker.sandboxes.container_spec import server_config
 
 MODEL = "openai/quick"
 MODEL_KEY = "sk-bench"

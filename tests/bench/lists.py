@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import httpx
 
 from shared.crypto import Vault
-from shared.database import Database
+from shared.db.database import Database
 from tests.bench.figures import Figure
 from tests.bench.load import load, make_request, time_requests
 from tests.bench.seeding import NEWEST, RARE, Seeded, seed
@@ -115,8 +115,8 @@ def _ask(path: str, query: dict[str, str], person: Person, seeded: Seeded) -> by
 def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seconds: float) -> Iterator[Figure]:
     httpx.put(f"{servers.bare.url}/bytes", content=_answer(servers.api, requests[0])).raise_for_status()
     ways = ((servers.api, requests), (servers.anew, requests), (servers.bare, [make_request("/bytes")]))
-    rounds = [[_run(server, asked, seconds) for server, asked in ways] for _ in range(runs)]
-    *ours, bare = zip(*rounds, strict=True)
+    intervals = [[_run(server, asked, seconds) for server, asked in ways] for _ in range(runs)]
+    *ours, bare = zip(*intervals, strict=True)
     for name_of_way, found in zip((name, f"{name}, anew"), ours, strict=True):
         yield Figure(
             name_of_way,
@@ -155,7 +155,7 @@ def _run(server: Server, requests: Sequence[bytes], seconds: float) -> Run:
 def _servers(database_url: str) -> Iterator[Servers]:
     with ExitStack() as stack:
         api = stack.enter_context(_api(database_url, {}))
-        anew = stack.enter_context(_api(database_url, {"AW_LISTS_MEMORY_MB": "0"}))
+        anew = stack.enter_context(_api(database_url, {"AW_LIST_CACHE_MB": "0"}))
         directory, port = stack.enter_context(short_directory("bare")), stack.enter_context(Port())
         stack.enter_context(_process(["tests.bench.bare", str(port)], {}, directory / "bare.log"))
         servers = Servers(api, anew, Server(f"http://127.0.0.1:{port}"))

@@ -161,7 +161,7 @@ def _connected(url: str) -> Iterator[socket.socket]:
 
 
 def _connect(url: str, source: str = "") -> socket.socket:
-    parts = urlsplit(url)
-    connection = socket.create_connection((parts.hostname, parts.port), 60, (source, 0) if source else None)
+    context = urlsplit(url)
+    connection = socket.create_connection((context.hostname, context.port), 60, (source, 0) if source else None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection

@@ -9,8 +9,8 @@ import redis
 from celery import Celery
 from pydantic import SecretStr
 
-from shared.broker import make_app
-from shared.notices import server_url
+from shared.changes.notifier import server_url
+from shared.queue.broker import make_app
 from shared.settings import Settings
 
 TASK, QUEUE, DONE = "bench.noop", "bench", "bench:done"

@@ -7,7 +7,7 @@ from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, bare_container, delete, timed_start
 from tests.waiting import eventually
-from worker.sandbox_container import container_name, server_config
+from worker.sandboxes.container_spec import container_name, server_config
 
 # Of one processor.
 AT_REST = 0.05
@@ -52,7 +52,7 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
 
 def _wish(site: Site, sandbox_id: str, verb: str) -> None:
     answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
-    assert answer.headers["Wish-Settled"] == "true", answer.text
+    assert answer.headers["Operation-Settled"] == "true", answer.text
 
 
 def _await_rest(site: Site, container: str) -> None:

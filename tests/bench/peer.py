@@ -25,7 +25,7 @@ ASK_SECONDS, ASK_FACTOR, ASK_MOST_SECONDS = 0.01, 1.6, 0.2
 # After it, no server counts what was asked before.
 REST_SECONDS = 1.1
 # How long an answer may take, and how long what was asked for.
-ANSWER_SECONDS, MOST_SECONDS = 60, 180
+ANSWER_SECONDS, MAX_SECONDS = 60, 180
 # How often a request is sent that is refused for being one too many.
 TRIES = 10
 # In each run, and while lists are asked for.
@@ -107,7 +107,7 @@ def _await(http: httpx.Client, sandbox_id: str, status: str) -> None:
     Raises:
         RuntimeError: it has failed, or is gone, or it takes too long.
     """
-    until, pause = time.perf_counter() + MOST_SECONDS, ASK_SECONDS
+    until, pause = time.perf_counter() + MAX_SECONDS, ASK_SECONDS
     while (shown := _ask(http, "GET", f"{V1}/sandboxes", id=sandbox_id)[0] or {}).get("status") != status:
         if not shown or shown["status"] in ("ERROR", "MISSING") or time.perf_counter() > until:
             raise RuntimeError(f"sandbox {sandbox_id} was to be {status} and is {shown or 'gone'}")

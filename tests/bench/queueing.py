@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import redis
 
-from shared.notices import server_url
+from shared.changes.notifier import server_url
 from tests.bench.figures import Figure, Runs
 from tests.bench.noop import DONE, QUEUE, TASK, make
 from tests.services.directories import short_directory

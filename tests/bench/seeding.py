@@ -15,7 +15,7 @@ from sqlalchemy import Engine, Table, insert
 from sqlmodel import SQLModel
 
 from shared.crypto import Vault, new_api_key
-from shared.database import Database
+from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import ApiKey, Conversation, ListVersion, Sandbox, SandboxSpec, User
 from shared.models.columns import Json, UtcDateTime

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from docker import APIClient
 from sqlmodel import col, select
 
-from shared.migrations import migrate
+from shared.db.migrations import migrate
 from shared.models import Sandbox
+from shared.sandboxes import specs
 from shared.states import Desired, Status
-from shared.store import specs
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
 from tests.services.directories import short_directory
@@ -20,7 +20,7 @@ from tests.services.postgres import running_postgres
 from tests.services.processes import start_module
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
-from worker.engine import DockerEngine
+from worker.engine.docker_engine import DockerEngine
 
 # As a server for more than tests has it: what is committed is on the disk.
 POSTGRES = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=512MB", "autovacuum=on")

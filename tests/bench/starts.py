@@ -12,8 +12,8 @@ from shared.models import Sandbox, SandboxSpec
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.waiting import eventually
-from worker.containers import ContainerRequest
-from worker.sandbox_container import CONFIG_PATH, container_request, dormant_config, init_config, server_config
+from worker.engine.protocol import ContainerRequest
+from worker.sandboxes.container_spec import CONFIG_PATH, container_request, dormant_config, init_config, server_config
 
 KEY, BOOT_KEY = "the-bare-servers-key", "the-bare-servers-boot-key"
 WEBHOOK = "http://127.0.0.1:9/nobody"
@@ -95,14 +95,14 @@ def timed_start(site: Site, image: str) -> tuple[float, str]:
     answer = site.client.post("/api/v1/sandboxes", params={"wait": LONG, "sandbox_spec_id": image})
     seconds = time.perf_counter() - began
     shown = answer.json()
-    assert (answer.headers["Wish-Settled"], shown["status"]) == ("true", "RUNNING"), answer.text
+    assert (answer.headers["Operation-Settled"], shown["status"]) == ("true", "RUNNING"), answer.text
     return seconds, str(shown["id"])
 
 
 def delete(site: Site, sandbox_id: str) -> None:
     """Delete a sandbox, and wait until it is gone."""
     answer = site.client.delete(f"/api/v1/sandboxes/{sandbox_id}", params={"wait": LONG})
-    assert answer.headers["Wish-Settled"] == "true", answer.text
+    assert answer.headers["Operation-Settled"] == "true", answer.text
 
 
 def await_healthy(http: httpx.Client, url: str, key: str) -> None:

@@ -13,11 +13,11 @@ import httpx
 from sqlalchemy import insert
 from sqlmodel import SQLModel
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.ids import new_id
 from shared.settings import Settings
 from shared.states import Stage, Status
-from shared.store import user_settings
+from shared.users import settings_store
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import running_store
 from tests.doubles import PatientExecutor, RecordingPublisher
@@ -31,11 +31,11 @@ from tests.factories import (
     make_start_task,
 )
 from tests.fakes.engine import FakeEngine
-from worker.agent_lane import AgentLane
-from worker.keeper import LeaseKeeper
-from worker.parts import Parts
+from worker.context import WorkerContext
+from worker.leasing.agent_lane import AgentLane
+from worker.leasing.lease_renewer import LeaseRenewer
+from worker.loops.sweep import sweep
 from worker.settings import WorkerSettings
-from worker.sweep import sweep
 
 SAMPLES = 100
 ALIVE = 200
@@ -50,25 +50,25 @@ def sweeps(kind: str, size: int, runs: int) -> Iterator[Figure]:
         database = stack.enter_context(closing(Database(stack.enter_context(running_store(kind)), idle_seconds=120)))
         alice = make_person(database, "alice")
         _fill(database, alice, size)
-        parts = _make_parts(database)
-        sweep(parts)
-        swept = [_time(lambda: sweep(parts)) for _ in range(runs)]
+        context = _make_parts(database)
+        sweep(context)
+        swept = [_time(lambda: sweep(context)) for _ in range(runs)]
         yield Figure(
             f"a sweep with nothing due, {size:,} sandboxes",
             swept,
             goal="p50 ≤ 5 ms",
             check=lambda one: one.at(0.5).median <= 0.005,
         )
-        yield _writes(parts, alice, size, runs)
+        yield _writes(context, alice, size, runs)
 
 
-def _writes(parts: Parts, alice: Person, size: int, runs: int) -> Figure:
+def _writes(context: WorkerContext, alice: Person, size: int, runs: int) -> Figure:
     beside: Runs = []
     alone: Runs = []
     for _ in range(runs):
-        alone.append(_time(lambda: _change_settings(parts.database, alice)))
-        with _sweeping(parts):
-            beside.append(_time(lambda: _change_settings(parts.database, alice)))
+        alone.append(_time(lambda: _change_settings(context.database, alice)))
+        with _sweeping(context):
+            beside.append(_time(lambda: _change_settings(context.database, alice)))
     return Figure(
         f"a change of settings beside a sweep each second, {size:,} sandboxes",
         beside,
@@ -81,17 +81,17 @@ def _writes(parts: Parts, alice: Person, size: int, runs: int) -> Figure:
 
 def _change_settings(database: Database, person: Person) -> None:
     with database.transaction() as session:
-        user_settings.change(session, VAULT, person.id, {"language": new_id()})
+        settings_store.change(session, VAULT, person.id, {"language": new_id()})
 
 
 @contextmanager
-def _sweeping(parts: Parts) -> Iterator[None]:
+def _sweeping(context: WorkerContext) -> Iterator[None]:
     """A worker's sweeps, as often as it makes them."""
     ended = threading.Event()
 
     def repeat() -> None:
-        while not ended.wait(parts.settings.sweep_seconds):
-            sweep(parts)
+        while not ended.wait(context.settings.sweep_seconds):
+            sweep(context)
 
     sweeper = threading.Thread(target=repeat)
     sweeper.start()
@@ -132,15 +132,15 @@ def _copies(row: SQLModel, own: str, number: int) -> list[dict[str, Any]]:
     return [columns | {"id": new_id(), own: new_id()} for _ in range(number)]
 
 
-def _make_parts(database: Database) -> Parts:
-    return Parts(
+def _make_parts(database: Database) -> WorkerContext:
+    return WorkerContext(
         shared=Settings(),
         settings=WorkerSettings(node=NODE_ID),
         database=database,
         vault=VAULT,
         engine=FakeEngine(),
         publisher=RecordingPublisher(),
-        keeper=LeaseKeeper(database, "bench", 15),
+        renewer=LeaseRenewer(database, "bench", 15),
         http=httpx.Client(),
         looks=PatientExecutor(),
         probes=PatientExecutor(),

@@ -102,7 +102,7 @@ def test_a_step_that_fails_leaves_nothing(server: Peer, url: str, verb: str) -> 
 
 
 def test_what_takes_too_long_is_deleted(server: Peer, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer, "MOST_SECONDS", 0.1)
+    monkeypatch.setattr(peer, "MAX_SECONDS", 0.1)
     server.statuses = ["STARTING"]
     with pytest.raises(RuntimeError, match="s1 was to be RUNNING"):
         list(peer.measure(url, KEY, runs=1, seconds=0.1))

@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 
 from docker import APIClient
 
-from shared.database import Database
+from shared.db.database import Database
+from shared.db.migrations import migrate
 from shared.ids import new_id
-from shared.migrations import migrate
 from shared.states import PauseKind, Status
 from tests.factories import Person, make_sandbox
 from tests.services.client import Client
@@ -28,7 +28,7 @@ from tests.services.engine_proxy import EngineProxy, running_engine_proxy
 from tests.services.private_engine import PrivateEngine, running_private_engine
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
-from worker.engine import INSTALLATION_LABEL
+from worker.engine.docker_engine import INSTALLATION_LABEL
 
 INSTALLATION = "test-service"
 DEADLINE = 60.0

@@ -6,10 +6,10 @@ from contextlib import ExitStack, closing
 from sqlalchemy import text
 
 from shared.clock import after
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Sandbox
+from shared.sandboxes.desired_state import set_desired_and_commit
 from shared.states import Desired
-from shared.store.wishes import wish_at_once
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import running_store
 from tests.factories import make_person, make_sandbox
@@ -42,7 +42,7 @@ def list_versions(kind: str, runs: int) -> Figure:
 
 def _wish(database: Database, sandbox: Sandbox) -> float:
     began = time.perf_counter()
-    wish_at_once(database, sandbox.id, str(sandbox.owner_id), Desired.PAUSED, due_at=after(5))
+    set_desired_and_commit(database, sandbox.id, str(sandbox.owner_id), Desired.PAUSED, due_at=after(5))
     return time.perf_counter() - began
 
 

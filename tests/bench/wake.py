@@ -14,7 +14,7 @@ import httpx
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.bench.starts import KEY, WEBHOOK, await_healthy, bare_container, delete, timed_start
-from worker.sandbox_container import server_config
+from worker.sandboxes.container_spec import server_config
 
 ASKED = "/api/conversations/count"
 GOAL_SECONDS = 0.15
@@ -79,7 +79,7 @@ def _ask(http: httpx.Client, url: str, key: str) -> None:
 
 def _freeze(site: Site, sandbox_id: str) -> None:
     answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"wait": 10})
-    assert answer.headers["Wish-Settled"] == "true", answer.text
+    assert answer.headers["Operation-Settled"] == "true", answer.text
 
 
 def _timed(prepare: Callable[[], object], act: Callable[[], None]) -> float:

@@ -10,16 +10,16 @@ from uuid import uuid4
 import httpx
 from sqlalchemy import insert
 
-from shared import reports
+from shared.conversations import webhook_reports
 from shared.crypto import Vault
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Conversation, Event
 from shared.states import Status
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.factories import make_conversation, make_sandbox
 from tests.services.engine import TINY_IMAGE
-from worker.sandbox_container import WEBHOOK
+from worker.sandboxes.container_spec import WEBHOOK
 
 BATCH = int(WEBHOOK["event_buffer_size"])
 # So many agents work at once.
@@ -78,7 +78,7 @@ def _insert_all(database: Database, conversations: list[Conversation]) -> float:
     def fill(conversation: Conversation) -> None:
         for body in bodies[conversation.id]:
             rows = [
-                reports.read_event(event).as_row(conversation.id).model_dump(exclude={"seq"})
+                webhook_reports.read_event(event).as_row(conversation.id).model_dump(exclude={"seq"})
                 for event in json.loads(body)
             ]
             with database.transaction() as session:

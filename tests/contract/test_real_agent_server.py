@@ -8,17 +8,17 @@ import pytest
 from fastapi.testclient import TestClient
 
 from deploy.demo.scripted_model import ScriptedModel
-from shared.database import Database
+from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
-from shared.store import user_settings
+from shared.users import settings_store
 from tests.factories import VAULT, Person, make_conversation, make_sandbox
 from tests.rows import as_stored
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
-from worker.agent_server import AgentServer
-from worker.exchanges import open_client
+from worker.agent_server.client import AgentServer
+from worker.agent_server.exchange import open_client
 
 PATH = "/api/v1/app-conversations"
 # Of everything that can be set for an agent, something; what would be fetched from the internet is left out.
@@ -160,7 +160,7 @@ def test_all_that_can_be_set_is_taken(
 ) -> None:
     ask("POST", "/api/v1/settings", {"agent_settings_diff": SETTINGS})
     with database.reading() as session:
-        stored = user_settings.load(session, VAULT, user.id)
+        stored = settings_store.load(session, VAULT, user.id)
     assert stored is not None
     body = body_for(
         contract_model, agent_settings=stored.agent_settings, mcp_config=stored.mcp_config, condenser_max_size=100

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from deploy.demo.scripted_model import ScriptedModel
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Sandbox
 from tests.contract.recordings import recording
 from tests.contract.recordings.recording import SCENARIOS, Body, Recording
@@ -15,7 +15,7 @@ from tests.factories import Person, make_conversation
 from tests.services.agent_servers import FOLDER, REAL_IMAGE, Place
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.webhooks import WebhookReceiver
-from worker.exchanges import open_client
+from worker.agent_server.exchange import open_client
 
 Tell = Callable[..., int]
 Order = Callable[[Sequence[Body]], list[Body]]

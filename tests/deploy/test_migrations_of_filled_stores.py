@@ -13,8 +13,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel, select
 
 from shared import models
-from shared.database import Database
-from shared.migrations import SCRIPTS, configuration, migrate, opened
+from shared.db.database import Database
+from shared.db.migrations import SCRIPTS, configuration, migrate, opened
 from tests.deploy.filled_stores import ROWS, describe, fill, read, reflect
 from tests.services.postgres import Postgres
 from tests.services.stores import Stores

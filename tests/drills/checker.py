@@ -7,8 +7,8 @@ from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Reason, Stage, Status
 from tests.drills.engine_checks import doubles, orphans, untrue
 from tests.drills.evidence import Evidence
+from tests.drills.requests import Outcome, Verb, last_wishes
 from tests.drills.row_checks import illegal_histories, misreported, unsettled
-from tests.drills.wishes import Outcome, Verb, last_wishes
 
 __all__ = ["Evidence", "check"]
 

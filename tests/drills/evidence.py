@@ -6,7 +6,7 @@ from typing import Protocol
 
 from shared.models import Conversation, Sandbox, SandboxTransition, StartTask
 from shared.states import Desired
-from tests.drills.wishes import Entry
+from tests.drills.requests import Entry
 
 
 class SeenContainer(Protocol):

@@ -5,13 +5,13 @@ from types import MappingProxyType
 
 from sqlmodel import select
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Conversation, Event, Sandbox, SandboxTransition, StartTask
 from shared.states import Desired
 from tests.drills.attribution import attribute
 from tests.drills.engine_listing import Holdings
 from tests.drills.evidence import Evidence
-from tests.drills.wishes import Entry
+from tests.drills.requests import Entry
 
 
 def gather(

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from shared.ids import new_id
-from tests.drills.wishes import Entry, Outcome, Verb
+from tests.drills.requests import Entry, Outcome, Verb
 from tests.factories import Person
 from tests.services import http
 

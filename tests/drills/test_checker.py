@@ -11,8 +11,8 @@ from shared.states import MOVES, Desired, PauseKind, Reason, Stage, Status
 from tests.drills.checker import check
 from tests.drills.engine_listing import SANDBOX_LABEL, Container
 from tests.drills.evidence import Evidence
+from tests.drills.requests import Entry, Outcome, Verb
 from tests.drills.row_checks import LEGAL_MOVES
-from tests.drills.wishes import Entry, Outcome, Verb
 
 DOOMED = "broken"
 

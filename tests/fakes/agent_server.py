@@ -1,7 +1,7 @@
-"""An agent server in memory; `tests/worker/test_agent_server_contract.py` holds it to the real one.
+"""An agent server in memory; `tests/worker/agent_server/test_contract.py` holds it to the real one.
 
 Commands are not run: they are written down, and answered as `replies` says. The other differences that are intended
-stand in `tests/worker/test_agent_server_differences.py`.
+stand in `tests/worker/agent_server/test_differences.py`.
 """
 
 import json
@@ -16,7 +16,7 @@ import httpx
 from tests.fakes.conversation import Body, FakeConversation
 
 TAG_NAME = re.compile(r"[a-z0-9]+")
-MOST_ITEMS = 100  # of a page
+MAX_ITEMS = 100  # of a page
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,10 @@ class FakeAgentServer:
 
 def _route(request: httpx.Request) -> tuple[str, str]:
     """The name of the client's method, and the conversation's id as hexadecimal digits."""
-    verb, *parts = request.method, *request.url.path.removeprefix("/api/").split("/")
-    if (verb, *parts) in ROUTES:
-        return ROUTES[verb, *parts], ""
-    match [verb, *parts]:
+    verb, *context = request.method, *request.url.path.removeprefix("/api/").split("/")
+    if (verb, *context) in ROUTES:
+        return ROUTES[verb, *context], ""
+    match [verb, *context]:
         case ["POST", "profiles", _]:
             return "keep_profile", ""
         case [verb, "conversations", conversation_id, *rest]:
@@ -232,8 +232,8 @@ def _problems(body: Body) -> list[Body]:
 
 def _page(found: list[Body], params: Mapping[str, str]) -> httpx.Response:
     """The page that begins with the item of `page_id`, or with the first."""
-    limit = int(params.get("limit", MOST_ITEMS))
-    if not 1 <= limit <= MOST_ITEMS:
+    limit = int(params.get("limit", MAX_ITEMS))
+    if not 1 <= limit <= MAX_ITEMS:
         return httpx.Response(422, json={"detail": [{"loc": ["query", "limit"], "msg": "1 to 100"}]})
     ids = [item["id"] for item in found]
     start = ids.index(params["page_id"]) if "page_id" in params else 0

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from worker.containers import ContainerRequest, ContainerState
+from worker.engine.protocol import ContainerRequest, ContainerState
 
 
 @dataclass

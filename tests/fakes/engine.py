@@ -13,19 +13,19 @@ import httpx
 from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.container import FakeContainer
-from worker.containers import (
+from worker.engine.docker_client import WORKSPACE
+from worker.engine.docker_engine import IDENTIFYING_LABELS, INSTALLATION_LABEL
+from worker.engine.protocol import (
     ACT_SECONDS,
     ContainerRequest,
     ContainerState,
+    ContainerStatus,
+    ContainerSummary,
     EngineFailing,
     EngineRefused,
     EngineUnavailable,
     ImageMissing,
-    Listed,
-    Observed,
 )
-from worker.engine import IDENTIFYING_LABELS, INSTALLATION_LABEL
-from worker.engine_client import WORKSPACE
 
 IMAGE = "agent-workspace/sandbox:test"
 # An address that no machine has (RFC 5737): no port can be published there.
@@ -44,7 +44,7 @@ class Follower:
 
 
 class FakeEngine:
-    """Speaks the protocol of `worker.containers.Engine`. Every call is written down in `calls`."""
+    """Speaks the protocol of `worker.engine.protocol.Engine`. Every call is written down in `calls`."""
 
     def __init__(self) -> None:
         self.id = new_id()
@@ -80,15 +80,15 @@ class FakeEngine:
         self._enter("read_id", "")
         return self.id
 
-    def observe(self, name: str) -> Observed:
+    def observe(self, name: str) -> ContainerStatus:
         self._enter("observe", name)
         with self._lock:
             found = self.containers.get(name)
             if found is None:
                 labels = dict(self.volumes.get(name, {}))
-                return Observed(ContainerState.ABSENT, leftovers=name in self.volumes, labels=labels)
+                return ContainerStatus(ContainerState.ABSENT, leftovers=name in self.volumes, labels=labels)
             running = found.state in (ContainerState.RUNNING, ContainerState.FROZEN)
-            return Observed(
+            return ContainerStatus(
                 found.state,
                 exit_code=found.exit_code,
                 oom_killed=found.oom_killed,
@@ -184,11 +184,11 @@ class FakeEngine:
             log = self.containers[name].log[-lines:] if name in self.containers else []
         return "".join(f"{line}\n" for line in log)
 
-    def list_containers(self, installation: str) -> list[Listed]:
+    def list_containers(self, installation: str) -> list[ContainerSummary]:
         self._enter("list_containers", "")
         with self._lock:
             return [
-                Listed(name, found.state, found.request.labels, found.request.image)
+                ContainerSummary(name, found.state, found.request.labels, found.request.image)
                 for name, found in self.containers.items()
                 if found.request.labels.get(INSTALLATION_LABEL) == installation
             ]

@@ -7,12 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from shared.broker import make_app
+from shared.queue.broker import make_app
 from shared.settings import Settings
-from worker.gathered_events import GatheringConsumer
+from worker.celery_consumer import EventBatchingConsumer
 
 QUEUE, TASK = "node.waiting", "tests.wait"
-LONGEST_SECONDS = 60
+MAX_SECONDS = 60
 
 
 def main(directory: Path) -> None:
@@ -21,7 +21,7 @@ def main(directory: Path) -> None:
     @app.task(name=TASK)
     def wait(subject: str) -> None:
         (directory / f"begun-{subject}").touch()
-        deadline = time.monotonic() + LONGEST_SECONDS
+        deadline = time.monotonic() + MAX_SECONDS
         while not (directory / "go").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         (directory / f"ended-{subject}").touch()
@@ -32,7 +32,7 @@ def main(directory: Path) -> None:
         queues=[QUEUE],
         without_mingle=True,
         without_gossip=True,
-        consumer_cls=GatheringConsumer,
+        consumer_cls=EventBatchingConsumer,
     ).start()
 
 

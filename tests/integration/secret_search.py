@@ -15,7 +15,7 @@ import redis
 from sqlalchemy import make_url, text
 from sqlmodel import SQLModel
 
-from shared.database import Database
+from shared.db.database import Database
 from tests.services.valkey import Valkey
 
 

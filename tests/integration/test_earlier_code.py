@@ -154,9 +154,9 @@ def load_on(code: Code) -> Iterator[list[Load]]:
                 thread.join()
 
 
-def go_on(loads: list[Load], rounds: int) -> None:
+def go_on(loads: list[Load], intervals: int) -> None:
     """Wait until each has begun so many rounds more; one that fails ends the wait."""
-    wanted = [len(load.made) + rounds for load in loads]
+    wanted = [len(load.made) + intervals for load in loads]
     eventually(
         lambda: all(len(load.made) >= number or load.failures for load, number in zip(loads, wanted, strict=True)),
         deadline_seconds=120,

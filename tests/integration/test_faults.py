@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
-from shared.store import quarantine
+from shared.sandboxes import quarantine
 from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST, store_settings
 from tests.services.client import Client

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Sandbox
 from tests import effort
 from tests.factories import make_conversation
@@ -50,7 +50,7 @@ def service(engine: PrivateEngine, sqlite_stores: SqliteStores, valkey: Valkey, 
         sqlite_stores.fresh(tmp_path) as database_url,
         deployed(engine, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
     ):
-        service.environment |= {"AW_PROBE_SECONDS": "2", "AW_STOP_SECONDS": "1"}
+        service.environment |= {"AW_HEALTH_PROBE_SECONDS": "2", "AW_STOP_SECONDS": "1"}
         service.start()
         yield service
 

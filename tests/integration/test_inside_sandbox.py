@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.store import specs
+from shared.sandboxes import specs
 from tests.services import http
 from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from shared.store import specs
+from shared.sandboxes import specs
 from tests.services import http
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE

@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 
-from shared.database import Database
-from shared.migrations import migrate
+from shared.db.database import Database
+from shared.db.migrations import migrate
 from tests.factories import Person, make_conversation, make_sandbox
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -23,7 +23,7 @@ CONCURRENCY = 6
 # README: of PostgreSQL's connections an API process takes up to 20, and a worker AW_CONCURRENCY and 22.
 MOST = {"api": 20, "worker": CONCURRENCY + 22}
 # A round of requests may be over before they have met each other.
-MOST_ROUNDS = 6
+MAX_ROUNDS = 6
 CLIENTS = 40
 EXTENSIONS = "SELECT extname FROM pg_extension WHERE extname IN ('pg_trgm', 'btree_gin')"
 ROLE = "without_rights"
@@ -86,7 +86,7 @@ def test_connections_stay_within_their_bounds_under_load(
     installed.start_worker(AW_DATABASE_URL=f"{database_url}&application_name=worker")
     with installed.user("alice") as alice, counted(postgres_server) as most, ThreadPoolExecutor(CLIENTS) as pool:
         started, statuses = list[str](), Counter[int]()
-        for number in range(MOST_ROUNDS):
+        for number in range(MAX_ROUNDS):
             started += pool.map(lambda _: alice.start_sandbox(), range(2 * CONCURRENCY))
             requests = range(CLIENTS * 12 * number, CLIENTS * 12 * (number + 1))
             statuses += Counter(pool.map(partial(ask, alice, started), requests))

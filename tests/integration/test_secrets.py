@@ -10,8 +10,8 @@ from sqlmodel import col, select
 
 from deploy.demo.scripted_model import Fail, Finish, RunCommand, Script, ScriptedModel
 from shared.models import Sandbox, StartTask
+from shared.sandboxes import specs
 from shared.states import Status
-from shared.store import specs
 from tests.factories import SECRET_KEY
 from tests.integration.planted_secrets import Planted
 from tests.integration.secret_search import (

@@ -9,7 +9,7 @@ from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
 from tests.services.private_engine import LINKS, running_private_engine
 from tests.services.slots import is_unused, taken_slot
 from tests.waiting import eventually
-from worker.engine import INSTALLATION_LABEL
+from worker.engine.docker_engine import INSTALLATION_LABEL
 
 # In a pid namespace of its own, as a number that most likely is no process's here.
 AS_NUMBER = 'echo 31000 > /proc/sys/kernel/ns_last_pid; "$@"; true'

@@ -31,12 +31,12 @@ def test_a_life_without_a_second_question(alice: Client, engine: PrivateEngine) 
     assert alice.sandbox(sandbox_id) == started
     for path, status in (("pause", "PAUSED"), ("resume", "RUNNING"), ("pause?kind=stopped", "PAUSED")):
         answer = alice.post(f"{SANDBOXES}/{sandbox_id}/{path}", headers={"Prefer": "wait=60"})
-        assert (answer.status_code, answer.headers["Wish-Settled"]) == (200, "true")
+        assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "true")
         shown = alice.sandbox(sandbox_id)
         assert shown is not None
         assert shown["status"] == status
     gone = alice.delete(f"{SANDBOXES}/{sandbox_id}", params=WAIT)
-    assert (gone.json(), gone.headers["Wish-Settled"]) == ({"success": True}, "true")
+    assert (gone.json(), gone.headers["Operation-Settled"]) == ({"success": True}, "true")
     assert (engine.containers(), engine.volumes()) == ([], [])
 
 
@@ -45,7 +45,7 @@ def test_conversation_is_ready_in_the_answer(alice: Client) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     answer = alice.post("/api/v1/app-conversations", params=WAIT, json={})
     task = answer.json()
-    assert (task["status"], answer.headers["Wish-Settled"]) == ("READY", "true")
+    assert (task["status"], answer.headers["Operation-Settled"]) == ("READY", "true")
     [conversation] = alice.read("/api/v1/app-conversations", ids=task["app_conversation_id"])
     assert conversation["sandbox_status"] == "RUNNING"
     assert alice.start_task(task["id"]) == task
@@ -57,7 +57,7 @@ def test_without_notices_the_answer_still_comes(installed: Deployment) -> None:
     installed.start_worker()
     with installed.user("alice") as alice:
         answer = alice.post(SANDBOXES, params=WAIT)
-    assert (answer.json()["status"], answer.headers["Wish-Settled"]) == ("RUNNING", "true")
+    assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("RUNNING", "true")
 
 
 def test_process_that_ends_answers_first(installed: Deployment) -> None:
@@ -68,5 +68,5 @@ def test_process_that_ends_answers_first(installed: Deployment) -> None:
         eventually(lambda: alice.read(f"{SANDBOXES}/search")["items"])
         installed.ask_to_end("api")
         answer = started.result()
-    assert (answer.json()["status"], answer.headers["Wish-Settled"]) == ("STARTING", "false")
+    assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
     assert eventually(lambda: installed.exit_code("api") is not None)

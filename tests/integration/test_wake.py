@@ -29,7 +29,7 @@ def start(alice: Client, image: str) -> tuple[str, dict[str, str]]:
 
 def pause(alice: Client, sandbox_id: str, kind: str = "frozen") -> None:
     answer = alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params=WAIT | {"kind": kind})
-    assert answer.headers["Wish-Settled"] == "true"
+    assert answer.headers["Operation-Settled"] == "true"
 
 
 def statuses(alice: Client, sandbox_id: str) -> list[str]:

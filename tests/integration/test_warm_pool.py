@@ -8,8 +8,8 @@ from sqlmodel import col, select
 
 from deploy.demo.scripted_model import ScriptedModel
 from shared.models import Sandbox, SandboxSpec
+from shared.sandboxes import specs
 from shared.states import Desired, Status
-from shared.store import specs
 from tests.fixtures.model import MODEL_KEY
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -181,7 +181,7 @@ def test_worker_that_dies_after_a_claim_is_followed_by_one_that_goes_on(service:
         alice.await_sandbox(sandbox_id, "RUNNING")
 
 
-@pytest.mark.nightly  # for a change, `tests.worker.test_deferred_init` shows the real one, and others here a small one
+@pytest.mark.nightly  # for a change, `test_deferred_init` shows the real one, and others here a small one
 def test_real_agent_server_waits_and_converses(
     installed: Deployment, model: ScriptedModel, engine: PrivateEngine
 ) -> None:

@@ -17,9 +17,9 @@ from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
 from tests.services.slots import taken_slot
-from worker.agent_request import AgentInputs, build_request
-from worker.agent_server import AgentServer
-from worker.sandbox_container import CONFIG_PATH, container_request
+from worker.agent_server.client import AgentServer
+from worker.conversations.agent_request import AgentInputs, build_request
+from worker.sandboxes.container_spec import CONFIG_PATH, container_request
 
 KEY = "the-session-key"
 # A boot takes 5 s of a processor, which may have much else to do.

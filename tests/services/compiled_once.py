@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Mapper
 
-import shared.database
+from shared.db import database
 
 
 class SharedCache(dict[Any, Any]):
@@ -46,7 +46,7 @@ def compiled_once() -> Iterator[None]:
         return engine
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared.database, "create_engine", create)
+        patch.setattr(database, "create_engine", create)
         # A mapper that has written something already keeps its own.
         patch.setattr(Mapper, "_compiled_cache", cache)
         yield

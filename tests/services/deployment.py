@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import httpx
 
 from shared.crypto import Vault, new_api_key
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import Installation, SandboxSpec
-from shared.store import specs
+from shared.sandboxes import specs
 from tests.factories import SECRET_KEY, make_person
 from tests.services import http
 from tests.services.client import Client

@@ -19,7 +19,7 @@ SHORTEST = {
     "AW_HEARTBEAT_SECONDS": "0.5",
     "AW_NODE_LOST_SECONDS": "1",
     "AW_STOP_SECONDS": "1",
-    "AW_FIRST_MESSAGE_SECONDS": "0.2",
+    "AW_FIRST_MESSAGE_TIMEOUT_SECONDS": "0.2",
     # They forget deleted sandboxes between two operations: what the engine makes of one late is unknown then.
     "AW_QUARANTINE_SECONDS": "0",
 }

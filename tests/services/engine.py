@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from shared.ids import new_id
 from tests.services import leases
-from worker.engine import INSTALLATION_LABEL, DockerEngine
+from worker.engine.docker_engine import INSTALLATION_LABEL, DockerEngine
 
 ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"

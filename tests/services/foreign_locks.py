@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import create_engine, text
 
-from shared.database import Database
+from shared.db.database import Database
 
 
 @contextmanager

@@ -44,7 +44,7 @@ IMPORTED_BEFOREHAND = [
     "worker.tasks",
 ]
 # It reads the environment when it is imported.
-IMPORTED_AGAIN = "shared.failpoints"
+IMPORTED_AGAIN = "shared.observability.failpoints"
 PR_SET_PDEATHSIG = 1
 # How a child has ended can be read once. Whoever asks reads it for all, and whoever starts one asks for all others.
 _ALONE = threading.Lock()

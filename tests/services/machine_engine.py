@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from deploy.demo.network import bridge_address
 from tests.services.engine import ENGINE, docker_engine
 from tests.services.slots import taken_slot
-from worker.engine import DockerEngine
+from worker.engine.docker_engine import DockerEngine
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ class Registry:
     def _read(self, image: str) -> bytes:
         saved = subprocess.run(["docker", "save", image], check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(saved)) as tar:
-            (parts,) = json.loads(_member(tar, "manifest.json"))
-            config = self._add(CONFIG, _member(tar, parts["Config"]))
-            layers = [self._add(LAYER, gzip.compress(_member(tar, name), 1, mtime=0)) for name in parts["Layers"]]
+            (context,) = json.loads(_member(tar, "manifest.json"))
+            config = self._add(CONFIG, _member(tar, context["Config"]))
+            layers = [self._add(LAYER, gzip.compress(_member(tar, name), 1, mtime=0)) for name in context["Layers"]]
         self._config = config["digest"]
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
         return json.dumps(manifest).encode()

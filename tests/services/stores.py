@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from shared.migrations import migrate
+from shared.db.migrations import migrate
 from tests.services.cleared_database import ClearedDatabase
 from tests.services.postgres import Postgres
 

@@ -8,7 +8,7 @@ from sqlalchemy import func, text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, select
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import SandboxTransition, User
 from tests.factories import make_person, make_sandbox
 from tests.services.postgres import Postgres

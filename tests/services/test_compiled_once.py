@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sqlmodel import select
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import User
 from tests.factories import make_person
 from tests.services.stores import SqliteStores

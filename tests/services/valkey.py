@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from shared.embedded_broker import server_command
+from shared.queue.embedded_broker import server_command
 from tests.services import processes
 from tests.services.directories import short_directory
 from tests.waiting import eventually

@@ -9,11 +9,12 @@ import time_machine
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from shared import clock, database_clock
+from shared import clock
 from shared.clock import after, now
-from shared.database import Database
-from shared.database_clock import begin_following, follow_database, keep_following
-from shared.store import nodes
+from shared.db import database_clock
+from shared.db.database import Database
+from shared.db.database_clock import begin_following, follow_database, keep_following
+from shared.nodes import placement
 from tests.factories import SPEC_ID, make_node, make_spec
 from tests.waiting import eventually
 
@@ -46,7 +47,7 @@ class TestWrongMachine:
         make_node(database, "node-a")
         with time_machine.travel(after(seconds)), database.transaction() as session:
             follow_database(database)
-            assert nodes.place(session, SPEC_ID) == "node-a"
+            assert placement.place(session, SPEC_ID) == "node-a"
 
 
 def test_clock_that_agrees_is_used(database: Database) -> None:

@@ -19,9 +19,9 @@ ALONE = ("-n", "0")
 BOTH = ("-n", "2")
 RANDOM = (
     "tests/api/test_schemathesis.py",
-    "tests/worker/test_converge_properties.py",
+    "tests/worker/sandboxes/test_reconciler_properties.py",
     "tests/worker/test_interleavings.py",
-    "tests/worker/test_plan_walk.py",
+    "tests/worker/sandboxes/test_plan_walk.py",
 )
 # The sandbox image with the newest agent server that its package registry has.
 NEXT_IMAGE = "agent-workspace/sandbox:next"

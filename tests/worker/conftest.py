@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from shared.crypto import Vault
-from shared.database import Database
+from shared.db.database import Database
 from shared.settings import Settings
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import INSTALLATION, running, server_of
-from worker.agent_lane import AgentLane
-from worker.keeper import LeaseKeeper
-from worker.parts import Parts
+from worker.context import WorkerContext
+from worker.leasing.agent_lane import AgentLane
+from worker.leasing.lease_renewer import LeaseRenewer
 from worker.settings import WorkerSettings
 
 
@@ -26,21 +26,23 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-def parts(
+def context(
     settings: Settings, database: Database, vault: Vault, publisher: RecordingPublisher, engine: FakeEngine
-) -> Iterator[Parts]:
+) -> Iterator[WorkerContext]:
     """A worker on `node-a`; its waits are short, its leases are not."""
     make_spec(database, IMAGE)
     make_node(database)
     with engine.agent_servers() as http:
-        yield Parts(
+        yield WorkerContext(
             shared=settings,
-            settings=WorkerSettings(node=NODE_ID, health_timeout=0.2, lease_seconds=15, first_message_seconds=0),
+            settings=WorkerSettings(
+                node=NODE_ID, health_timeout=0.2, lease_seconds=15, first_message_timeout_seconds=0
+            ),
             database=database,
             vault=vault,
             engine=engine,
             publisher=publisher,
-            keeper=LeaseKeeper(database, "worker-1", 15),
+            renewer=LeaseRenewer(database, "worker-1", 15),
             http=http,
             looks=PatientExecutor(),
             probes=PatientExecutor(),
@@ -56,21 +58,21 @@ def other_engine() -> FakeEngine:
 
 
 @pytest.fixture
-def other(parts: Parts, other_engine: FakeEngine) -> Iterator[Parts]:
+def other(context: WorkerContext, other_engine: FakeEngine) -> Iterator[WorkerContext]:
     """The worker of another node, `node-b`, beside that engine."""
-    make_node(parts.database, "node-b")
-    settings = parts.settings.model_copy(update={"node": "node-b", "node_lost_seconds": 20.0})
-    keeper = LeaseKeeper(parts.database, "worker-b", 15)
+    make_node(context.database, "node-b")
+    settings = context.settings.model_copy(update={"node": "node-b", "node_lost_seconds": 20.0})
+    renewer = LeaseRenewer(context.database, "worker-b", 15)
     with other_engine.agent_servers() as http:
         yield replace(
-            parts, settings=settings, keeper=keeper, engine=other_engine, publisher=RecordingPublisher(), http=http
+            context, settings=settings, renewer=renewer, engine=other_engine, publisher=RecordingPublisher(), http=http
         )
 
 
 @pytest.fixture
-def sandbox_id(parts: Parts, user: Person) -> str:
+def sandbox_id(context: WorkerContext, user: Person) -> str:
     """A sandbox of the user that runs."""
-    return running(parts, user)
+    return running(context, user)
 
 
 @pytest.fixture

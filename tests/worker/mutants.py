@@ -6,47 +6,48 @@ from typing import Any
 import pytest
 from sqlmodel import Session, col, update
 
-from shared import leases
+from shared.leasing import leases, waiters
 from shared.models import Sandbox
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
 from shared.states import Desired
-from shared.store import followers, sandboxes
-from worker import converge
-from worker.containers import ContainerState
-from worker.converge import Convergence
-from worker.plan import Health, Step, plan
+from worker.engine.protocol import ContainerState
+from worker.sandboxes import reconciler
+from worker.sandboxes.planner import Action, Health, plan
+from worker.sandboxes.reconciler import SandboxReconciler
 
-Plan = Callable[..., Step]
+Plan = Callable[..., Action]
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
-def _fresh_pause_is_not_carried_out(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+def _fresh_pause_is_not_carried_out(desired: Desired, state: ContainerState, **seen: Any) -> Action:
     step = plan(desired, state, **seen)
-    return Step.SETTLE_RUNNING if step == Step.FREEZE else step
+    return Action.SETTLE_RUNNING if step == Action.FREEZE else step
 
 
-def _frozen_counts_as_stopped(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+def _frozen_counts_as_stopped(desired: Desired, state: ContainerState, **seen: Any) -> Action:
     step = plan(desired, state, **seen)
-    return Step.SETTLE_PAUSED if step == Step.STOP and state == ContainerState.FROZEN else step
+    return Action.SETTLE_PAUSED if step == Action.STOP and state == ContainerState.FROZEN else step
 
 
-def _leftovers_are_not_looked_at(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+def _leftovers_are_not_looked_at(desired: Desired, state: ContainerState, **seen: Any) -> Action:
     return plan(desired, state, **{**seen, "leftovers": False})
 
 
-def _every_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+def _every_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Action:
     return plan(desired, state, **{**seen, "fresh": True})
 
 
-def _no_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+def _no_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Action:
     return plan(desired, state, **{**seen, "fresh": False})
 
 
-def _created_is_waited_for(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+def _created_is_waited_for(desired: Desired, state: ContainerState, **seen: Any) -> Action:
     step = plan(desired, state, **seen)
-    return Step.FAIL if step == Step.START and state == ContainerState.CREATED else step
+    return Action.FAIL if step == Action.START and state == ContainerState.CREATED else step
 
 
-def _health_is_taken_for_granted(desired: Desired, state: ContainerState, **seen: Any) -> Step:
+def _health_is_taken_for_granted(desired: Desired, state: ContainerState, **seen: Any) -> Action:
     return plan(desired, state, **{**seen, "health": Health.READY})
 
 
@@ -64,8 +65,8 @@ PLANS: dict[str, Plan] = {
 def _without_fence_at_the_look(patch: pytest.MonkeyPatch) -> None:
     """Before each step the wish is looked up, and not whether the lease still holds."""
 
-    def is_overtaken(self: Convergence) -> bool:
-        with self._parts.database.reading() as session:
+    def is_overtaken(self: SandboxReconciler) -> bool:
+        with self._context.database.reading() as session:
             row = session.get_one(Sandbox, self._sandbox.id)
         if row.generation == self._sandbox.generation:
             return False
@@ -75,7 +76,7 @@ def _without_fence_at_the_look(patch: pytest.MonkeyPatch) -> None:
         self._health_wait.renew()
         return True
 
-    patch.setattr(Convergence, "_is_overtaken", is_overtaken)
+    patch.setattr(SandboxReconciler, "_is_overtaken", is_overtaken)
 
 
 def _without_fence_at_the_write(patch: pytest.MonkeyPatch) -> None:
@@ -97,42 +98,42 @@ def _without_fence_at_the_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def _later_wish_is_called_answered(patch: pytest.MonkeyPatch) -> None:
-    right = sandboxes.move
+    right = sandbox_status.set_status
 
     def move(
-        session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None, **rest: Any
+        session: Session, sandbox: Sandbox, state: Any, *, observed_generation: int | None = None, **rest: Any
     ) -> bool:
         if observed_generation is not None:
             observed_generation = session.get_one(Sandbox, sandbox.id).generation
             # Or the write would show that it knows an older one.
             sandbox.generation = observed_generation
-        return right(session, sandbox, fact, observed_generation=observed_generation, **rest)
+        return right(session, sandbox, state, observed_generation=observed_generation, **rest)
 
-    patch.setattr(sandboxes, "move", move)
+    patch.setattr(sandbox_queries, "move", move)
 
 
 def _answer_is_for_the_wish_before(patch: pytest.MonkeyPatch) -> None:
-    right = sandboxes.move
+    right = sandbox_status.set_status
 
     def move(
-        session: Session, sandbox: Sandbox, fact: Any, *, observed_generation: int | None = None, **rest: Any
+        session: Session, sandbox: Sandbox, state: Any, *, observed_generation: int | None = None, **rest: Any
     ) -> bool:
         before = observed_generation and observed_generation - 1
-        return right(session, sandbox, fact, observed_generation=before, **rest)
+        return right(session, sandbox, state, observed_generation=before, **rest)
 
-    patch.setattr(sandboxes, "move", move)
+    patch.setattr(sandbox_queries, "move", move)
 
 
 def _nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(followers, "wake", lambda *_: followers.NOBODY)
+    patch.setattr(waiters, "wake", lambda *_: waiters.NOBODY)
 
 
 def _late_step_is_not_made_good(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Convergence, "_wish_again", lambda _self: None)
+    patch.setattr(SandboxReconciler, "_wish_again", lambda _self: None)
 
 
 def _planned_by(wrong: Plan) -> Mutate:
-    return lambda patch: patch.setattr(converge, "plan", wrong)
+    return lambda patch: patch.setattr(reconciler, "plan", wrong)
 
 
 MUTANTS: dict[str, Mutate] = {name: _planned_by(wrong) for name, wrong in PLANS.items()} | {

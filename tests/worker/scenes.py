@@ -8,21 +8,24 @@ from typing import Any, TypeVar
 from sqlmodel import Session, SQLModel, col, select, update
 
 from shared.clock import after, now
-from shared.conversation_starts import Wish, accept
-from shared.database import Database
+from shared.conversations import queries as conversation_queries
+from shared.conversations.start import StartCommand, create_start_task
+from shared.db.database import Database
 from shared.models import Conversation, Event, Sandbox, StartTask
-from shared.statements import Rows
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import desired_state, specs
+from shared.sql.prepared import Rows
 from shared.states import Desired, Reason, Stage, Status
-from shared.store import conversations, sandboxes, secrets, specs, user_settings, wishes
+from shared.users import secrets, settings_store
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
-from worker.agent_lane import AgentLane
-from worker.converge import converge
-from worker.keeper import LeaseKeeper
-from worker.parts import Parts
-from worker.sandbox_container import container_name
+from worker.context import WorkerContext
+from worker.leasing.agent_lane import AgentLane
+from worker.leasing.lease_renewer import LeaseRenewer
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
 from worker.tasks import WORK
 
 INSTALLATION = "test-installation"
@@ -49,91 +52,91 @@ SETTINGS = {
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 
 
-def configure(parts: Parts, user: Person) -> None:
+def configure(context: WorkerContext, user: Person) -> None:
     """Store settings, a token and a secret of the user's."""
-    with parts.database.transaction() as session:
-        user_settings.change(session, parts.vault, user.id, SETTINGS)
-        secrets.put_provider_tokens(session, parts.vault, user.id, {"github": {"token": TOKEN}})
-        secrets.put_custom_secrets(session, parts.vault, user.id, {"STORED": {"secret": STORED}})
+    with context.database.transaction() as session:
+        settings_store.change(session, context.vault, user.id, SETTINGS)
+        secrets.put_provider_tokens(session, context.vault, user.id, {"github": {"token": TOKEN}})
+        secrets.put_custom_secrets(session, context.vault, user.id, {"STORED": {"secret": STORED}})
 
 
-def store_settings(parts: Parts, user: Person, **settings: Any) -> None:
+def store_settings(context: WorkerContext, user: Person, **settings: Any) -> None:
     """Change these of the user's settings."""
-    with parts.database.transaction() as session:
-        user_settings.change(session, parts.vault, user.id, settings)
+    with context.database.transaction() as session:
+        settings_store.change(session, context.vault, user.id, settings)
 
 
-def ask(parts: Parts, user: Person, sandbox_id: str | None = None, **request: Any) -> str:
+def ask(context: WorkerContext, user: Person, sandbox_id: str | None = None, **request: Any) -> str:
     """Ask for a conversation, as the API does; the jobs are lost. Returns the task's id."""
     asked = {"initial_message": MESSAGE, **request, "sandbox_id": sandbox_id}
-    with parts.database.transaction() as session:
-        wish_ = Wish(user.id, asked, {"ASKED": ASKED}, due_at=after(parts.shared.republish_seconds))
-        return accept(session, parts.vault, wish_).task.id
+    with context.database.transaction() as session:
+        wish_ = StartCommand(user.id, asked, {"ASKED": ASKED}, due_at=after(context.shared.republish_seconds))
+        return create_start_task(session, context.vault, wish_).task.id
 
 
-def start(parts: Parts, user: Person) -> str:
+def start(context: WorkerContext, user: Person) -> str:
     """Wish for a sandbox, as the API does."""
-    with parts.database.transaction() as session:
+    with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
-        return sandboxes.create(session, parts.vault, owner_id=user.id, spec=spec, due_at=now()).id
+        return sandbox_creation.create(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).id
 
 
-def warm(parts: Parts, seconds: float = 0) -> str:
+def warm(context: WorkerContext, seconds: float = 0) -> str:
     """A member of the pool that was wished for so long ago."""
-    with parts.database.transaction() as session:
+    with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
-        member = sandboxes.create(session, parts.vault, owner_id=None, spec=spec, due_at=now())
+        member = sandbox_creation.create(session, context.vault, owner_id=None, spec=spec, due_at=now())
         member.created_at = after(-seconds)
         return member.id
 
 
-def running(parts: Parts, user: Person) -> str:
+def running(context: WorkerContext, user: Person) -> str:
     """A sandbox that runs."""
-    sandbox_id = start(parts, user)
-    converge(parts, sandbox_id)
-    assert row(parts, Sandbox, sandbox_id).status == Status.RUNNING
+    sandbox_id = start(context, user)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
     return sandbox_id
 
 
-def wish(parts: Parts, sandbox_id: str, desired: Desired) -> None:
+def wish(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
     """Wish for another state, as the API does."""
-    with parts.database.transaction() as session:
-        wishes.wish(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
+    with context.database.transaction() as session:
+        desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
 
-def delete(parts: Parts, sandbox_id: str) -> None:
+def delete(context: WorkerContext, sandbox_id: str) -> None:
     """Wish a sandbox away, and have it gone."""
-    wish(parts, sandbox_id, Desired.DELETED)
-    converge(parts, sandbox_id)
-    assert row(parts, Sandbox, sandbox_id).status == Status.DELETED
+    wish(context, sandbox_id, Desired.DELETED)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
 
-def deliver(parts: Parts) -> None:
+def deliver(context: WorkerContext) -> None:
     """Take the looks, carry out what was published, and what comes of that, until nothing is left."""
-    assert isinstance(parts.publisher, RecordingPublisher)
-    assert isinstance(parts.looks, PatientExecutor)
-    while parts.looks.waiting or parts.publisher.jobs:
-        if parts.looks.waiting:
-            parts.looks.run()
+    assert isinstance(context.publisher, RecordingPublisher)
+    assert isinstance(context.looks, PatientExecutor)
+    while context.looks.waiting or context.publisher.jobs:
+        if context.looks.waiting:
+            context.looks.run()
             continue
-        job = parts.publisher.jobs.pop(0)
-        WORK[type(job)](parts, job.subject)
+        job = context.publisher.jobs.pop(0)
+        WORK[type(job)](context, job.subject)
 
 
-def another(parts: Parts) -> Parts:
+def another(context: WorkerContext) -> WorkerContext:
     """A second worker on the same node."""
-    return replace(parts, keeper=LeaseKeeper(parts.database, "worker-2", 15), lane=AgentLane(32))
+    return replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15), lane=AgentLane(32))
 
 
-def row(parts: Parts, table: type[Row], row_id: str) -> Row:
+def row(context: WorkerContext, table: type[Row], row_id: str) -> Row:
     """The row as it is now."""
-    with parts.database.reading() as session:
+    with context.database.reading() as session:
         return session.get_one(table, row_id)
 
 
-def change(parts: Parts, table: type[SQLModel], row_id: str, **values: Any) -> None:
+def change(context: WorkerContext, table: type[SQLModel], row_id: str, **values: Any) -> None:
     """Write columns past every rule."""
-    with parts.database.transaction() as session:
+    with context.database.transaction() as session:
         session.execute(update(table).where(col(table.id) == row_id).values(**values))  # type: ignore[attr-defined]
 
 
@@ -147,25 +150,25 @@ def server_of(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
     return engine.servers[container_name(sandbox_id)]
 
 
-def task_of(parts: Parts, task_id: str) -> StartTask:
+def task_of(context: WorkerContext, task_id: str) -> StartTask:
     """The start task as it is now."""
-    return row(parts, StartTask, task_id)
+    return row(context, StartTask, task_id)
 
 
-def conversation_of(parts: Parts, task_id: str) -> Conversation | None:
+def conversation_of(context: WorkerContext, task_id: str) -> Conversation | None:
     """The row of the conversation that a task starts."""
-    with parts.database.reading() as session:
-        return conversations.find(session, task_of(parts, task_id).conversation_id)
+    with context.database.reading() as session:
+        return conversation_queries.find(session, task_of(context, task_id).conversation_id)
 
 
-def assert_failed(parts: Parts, task_id: str, reason: Reason, words: str = "") -> StartTask:
+def assert_failed(context: WorkerContext, task_id: str, reason: Reason, words: str = "") -> StartTask:
     """The task is over, its secrets are gone, and so is every trace of its conversation."""
-    task = task_of(parts, task_id)
+    task = task_of(context, task_id)
     assert (task.stage, task.reason, task.secrets) == (Stage.ERROR, reason, None)
     assert words in (task.detail or "")
     assert_at_rest(task)
-    assert conversation_of(parts, task_id) is None
-    with parts.database.reading() as session:
+    assert conversation_of(context, task_id) is None
+    with context.database.reading() as session:
         assert session.exec(select(Event).where(Event.conversation_id == task.conversation_id)).all() == []
     return task
 
@@ -188,9 +191,9 @@ class PunctuatedDatabase(Database):
             yield session
         self.point()
 
-    def carry_out(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+    def execute_and_commit(self, statement: Any, values: Mapping[str, Any]) -> Rows:
         self.point()
-        rows = self._database.carry_out(statement, values)
+        rows = self._database.execute_and_commit(statement, values)
         self.point()
         return rows
 
@@ -214,7 +217,7 @@ class PunctuatedDatabase(Database):
             self._act()
 
 
-def punctuated(parts: Parts, at: int, act: Callable[[], None]) -> tuple[Parts, PunctuatedDatabase]:
+def punctuated(context: WorkerContext, at: int, act: Callable[[], None]) -> tuple[WorkerContext, PunctuatedDatabase]:
     """The same worker, with `act` called at one point of its work with the store."""
-    database = PunctuatedDatabase(parts.database, at, act)
-    return replace(parts, database=database), database
+    database = PunctuatedDatabase(context.database, at, act)
+    return replace(context, database=database), database

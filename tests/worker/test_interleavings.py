@@ -18,28 +18,28 @@ from pydantic import SecretStr
 from sqlmodel import Session, delete, select
 
 from shared.clock import now
-from shared.database import Database
+from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Node, Sandbox, SandboxTransition, StartTask
+from shared.sandboxes import desired_state
 from shared.settings import Settings
-from shared.statements import Rows
+from shared.sql.prepared import Rows
 from shared.states import Desired, Stage
-from shared.store import wishes
 from tests import effort
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.drills.checker import Evidence, check
-from tests.drills.wishes import Entry, Outcome, Verb
+from tests.drills.requests import Entry, Outcome, Verb
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, Person, make_node, make_person, make_spec, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.services.stores import PostgresStores, SqliteStores
 from tests.worker import scenes
 from tests.worker.mutants import MUTANTS
 from tests.worker.scheduler import Fate, Scheduler
-from worker.agent_lane import AgentLane
-from worker.converge import converge, glance
-from worker.keeper import LeaseKeeper
-from worker.parts import Parts
-from worker.resync import resync
+from worker.context import WorkerContext
+from worker.leasing.agent_lane import AgentLane
+from worker.leasing.lease_renewer import LeaseRenewer
+from worker.loops.resync import resync
+from worker.sandboxes.reconciler import reconcile, refresh_status
 from worker.settings import WorkerSettings
 
 # Orders of events in a test, and tests.
@@ -84,9 +84,9 @@ class ScheduledDatabase(Database):
             yield session
         self._scheduler.point("committed")
 
-    def carry_out(self, statement: Any, values: Mapping[str, Any]) -> Rows:
+    def execute_and_commit(self, statement: Any, values: Mapping[str, Any]) -> Rows:
         self._scheduler.point("begin")
-        rows = self._database.carry_out(statement, values)
+        rows = self._database.execute_and_commit(statement, values)
         self._scheduler.point("committed")
         return rows
 
@@ -106,7 +106,7 @@ class Life:
     """One sandbox and everybody who has to do with it."""
 
     scheduler: Scheduler
-    parts: Parts
+    context: WorkerContext
     engine: FakeEngine
     user: Person
     sandbox_id: str
@@ -134,7 +134,7 @@ class Life:
         self._expire()
         for _ in range(2):
             self._compare()
-            converge(self.parts, self.sandbox_id)
+            reconcile(self.context, self.sandbox_id)
 
     def evidence(self) -> Evidence:
         """What is found in the end."""
@@ -143,7 +143,7 @@ class Life:
             Entry(1, Outcome.OK, Verb.START, self.sandbox_id),
             Entry(2, Outcome.OK, VERBS[last], self.sandbox_id),
         ]
-        with self.parts.database.reading() as session:
+        with self.context.database.reading() as session:
             return Evidence(
                 history=history,
                 sandboxes=session.exec(select(Sandbox)).all(),
@@ -154,11 +154,13 @@ class Life:
 
     def is_woken(self) -> bool:
         """Whether the start task that waited, if any, was told that its sandbox has settled."""
-        return self.task_id is None or scenes.row(self.parts, StartTask, self.task_id).due_at is not None
+        return self.task_id is None or scenes.row(self.context, StartTask, self.task_id).due_at is not None
 
     def _worker(self, name: str) -> Callable[[], None]:
-        own = replace(self.parts, keeper=LeaseKeeper(self.parts.database, name, 15), looks=PatientExecutor())
-        turns: list[Callable[[Parts, str], Any]] = self.scheduler.dice.choices([converge, glance], [4, 1], k=4)
+        own = replace(self.context, renewer=LeaseRenewer(self.context.database, name, 15), looks=PatientExecutor())
+        turns: list[Callable[[WorkerContext, str], Any]] = self.scheduler.dice.choices(
+            [reconcile, refresh_status], [4, 1], k=4
+        )
 
         def work() -> None:
             for turn in turns:
@@ -180,26 +182,26 @@ class Life:
         return ask
 
     def _wish(self, desired: Desired) -> None:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             row = session.get_one(Sandbox, self.sandbox_id)
-            wishes.wish(session, row, desired, due_at=now())
+            desired_state.set_desired(session, row, desired, due_at=now())
             self.wishes[row.generation] = desired
 
     def _expire(self) -> None:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             row = session.get_one(Sandbox, self.sandbox_id)
             row.lease_until = row.lease_until and now()
 
     def _compare(self) -> None:
         looks = PatientExecutor()
-        resync(replace(self.parts, looks=looks))
+        resync(replace(self.context, looks=looks))
         while looks.waiting:
             looks.run()
 
 
 @pytest.fixture(autouse=True)
 def _one_thread_an_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.steps.carry_out", lambda work, _watch, **_options: work())
+    monkeypatch.setattr("worker.sandboxes.actions.carry_out", lambda work, _watch, **_options: work())
 
 
 def make_life(seed: int, database: Database, directory: Path) -> Life:
@@ -208,14 +210,14 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
     make_spec(database, IMAGE)
     make_node(database)
     scheduled = ScheduledDatabase(database, scheduler)
-    parts = Parts(
+    context = WorkerContext(
         shared=Settings(var_dir=directory, secret_keys=SecretStr(SECRET_KEY)),
         settings=WorkerSettings(node=NODE_ID, health_timeout=1),
         database=scheduled,
         vault=VAULT,
         engine=engine,
         publisher=RecordingPublisher(),
-        keeper=LeaseKeeper(scheduled, "worker-0", 15),
+        renewer=LeaseRenewer(scheduled, "worker-0", 15),
         http=engine.agent_servers(),
         looks=PatientExecutor(),
         probes=PatientExecutor(),
@@ -223,14 +225,14 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         lane=AgentLane(32),
     )
     user = make_person(database, f"user-{seed}")
-    life = Life(scheduler, parts, engine, user, scenes.start(parts, user))
+    life = Life(scheduler, context, engine, user, scenes.start(context, user))
     if scheduler.dice.random() < 0.6:
-        converge(parts, life.sandbox_id)
+        reconcile(context, life.sandbox_id)
     if scheduler.dice.random() < 0.3:
-        row = scenes.row(parts, Sandbox, life.sandbox_id)
+        row = scenes.row(context, Sandbox, life.sandbox_id)
         task = make_start_task(database, user, row, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
         life.task_id = task.id
-        scenes.wish(parts, life.sandbox_id, Desired.RUNNING)
+        scenes.wish(context, life.sandbox_id, Desired.RUNNING)
         life.wishes[2] = Desired.RUNNING
     engine.before = {verb: partial(_pass, scheduler, verb) for verb in ENGINE_VERBS}
     return life
@@ -250,7 +252,7 @@ def violations(seed: int, database: Database, directory: Path) -> list[str]:
         woken = [] if life.is_woken() else ["the start task was not woken"]
         return [*found, *woken, *([f"seed {seed}:", *life.scheduler.trace] if found or woken else [])]
     finally:
-        life.parts.http.close()
+        life.context.http.close()
 
 
 def seeds(shard: int) -> range:

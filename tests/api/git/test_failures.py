@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from api.git import client as git_client
-from api.git.network import GuardedBackend, is_public
+from api.git import http_client as git_client
+from api.git.guarded_transport import GuardedBackend, is_public
 from tests.factories import Person
 from tests.fakes.git_host import FakeGitHost
 from tests.fakes.git_requests import TOKEN
@@ -83,7 +83,7 @@ def test_too_slow_is_a_504(search: Ask, git_host: FakeGitHost, monkeypatch: pyte
 
 
 def test_too_large_is_a_502(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_client, "MOST_BYTES", 1000)
+    monkeypatch.setattr(git_client, "MAX_BYTES", 1000)
     git_host.instead = (200, {}, [{"id": "x" * 2000}])
     assert search().status_code == 502
 

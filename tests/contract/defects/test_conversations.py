@@ -9,10 +9,10 @@ from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
 
 from shared.clock import now
-from shared.database import Database
+from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox, StartTask
-from shared.store import user_settings
+from shared.users import settings_store
 from tests.api.agent_reports import FIRST, told_conversation, told_event, told_stats, told_update, told_usage
 from tests.doubles import RecordingPublisher
 from tests.factories import (
@@ -34,7 +34,7 @@ Tell = Callable[..., int]
 def start(client: TestClient, database: Database, user: Person) -> Callable[..., Any]:
     """Starts a conversation, and gives the answer."""
     with database.transaction() as session:
-        user_settings.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
+        settings_store.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
 
     def start(**body: Any) -> Any:
         return client.post(CONVERSATIONS, json=body, headers=user.headers)
@@ -66,7 +66,7 @@ def test_defect_17_title_and_publicity_are_those_of_the_request(start: Callable[
     assert (answer["request"]["title"], answer["request"]["public"]) == ("A title", True)
     with database.reading() as session:
         request = session.get_one(StartTask, answer["id"]).request
-    # What is made of it: `tests/worker/test_starts.py`.
+    # What is made of it: `tests/worker/conversations/test_start.py`.
     assert (request["title"], request["public"]) == ("A title", True)
 
 
@@ -159,7 +159,7 @@ def test_defect_15_events_that_were_not_stored_are_no_success(
     def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("INSERT", {}, Exception("the disk is full"))
 
-    monkeypatch.setattr("shared.store.events.store", fail)
+    monkeypatch.setattr("shared.conversations.events.store", fail)
     assert tell(f"/events/{conversation.id}", [told_event()]) == 503  # so that it is sent again
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.database import Database
+from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation
 from tests.api.agent_reports import told_conversation

@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.context import Context
-from shared.database import Database
+from api.request.context import Context
+from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Desired, NodeStatus, Reason, Status
 from tests.factories import Person, make_conversation, make_node, make_sandbox, make_spec, session_key_of
@@ -72,10 +72,10 @@ def test_defect_08_a_session_key_is_found_by_its_digest(client: TestClient, sand
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_09_resuming_what_runs_pauses_nothing(here: Context, database: Database, user: Person) -> None:
-    limits = here.settings.model_copy(update={"quota_running": 2, "quota_policy": "pause_oldest"})
+def test_defect_09_resuming_what_runs_pauses_nothing(context: Context, database: Database, user: Person) -> None:
+    limits = context.settings.model_copy(update={"quota_running": 2, "quota_policy": "pause_oldest"})
     running = [make_sandbox(database, user) for _ in range(2)]
-    with TestClient(create_app(replace(here, settings=limits)), raise_server_exceptions=False) as client:
+    with TestClient(create_app(replace(context, settings=limits)), raise_server_exceptions=False) as client:
         for sandbox in running:
             assert client.post(f"{SANDBOXES}/{sandbox.id}/resume", headers=user.headers).status_code == 200
         assert client.post(f"{SANDBOXES}/{'0' * 32}/resume", headers=user.headers).status_code == 404

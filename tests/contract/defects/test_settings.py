@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from shared.database import Database
-from shared.store import user_settings
-from tests.api.settings.stored import raw_store
+from shared.db.database import Database
+from shared.users import settings_store
+from tests.api.routes.v1.settings.stored import raw_store
 from tests.factories import VAULT, Person
 
 PATHS = ("/api/v1/settings", "/api/settings")
@@ -43,7 +43,7 @@ def test_defect_26_the_sandbox_key_is_stored_and_survives_what_is_saved_later(
     for later in ({"language": "en"}, {"sandbox_api_key": "**********"}, {"sandbox_api_key": None}):
         assert _post(client, user, later, path) == 200
     with database.reading() as session:
-        stored = user_settings.load(session, VAULT, user.id)
+        stored = settings_store.load(session, VAULT, user.id)
     assert stored is not None
     assert stored.sandbox_api_key == "plain"
 
@@ -63,7 +63,7 @@ def test_defect_28_an_error_of_ours_logs_nobody_out(
     def fail(*_: Any) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(user_settings, "load", fail)
+    monkeypatch.setattr(settings_store, "load", fail)
     assert client.get(path, headers=user.headers).status_code == 500
 
 

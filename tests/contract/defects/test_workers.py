@@ -9,9 +9,9 @@ from docker import APIClient
 
 from shared.models import Sandbox, SandboxSpec
 from tests.services.directories import REPOSITORY
-from worker.agent_secrets import GivenSecret, gather_secrets, on_the_wire
-from worker.engine_client import host_config
-from worker.sandbox_container import container_request, dormant_config
+from worker.conversations.agent_secrets import ResolvedSecret, gather_secrets, on_the_wire
+from worker.engine.docker_client import host_config
+from worker.sandboxes.container_spec import container_request, dormant_config
 
 COLUMNS: dict[str, Any] = {"id": "a" * 32, "owner_id": "b" * 32}
 
@@ -36,7 +36,7 @@ def test_defect_10_the_engine_picks_the_ports() -> None:
 
 def test_defect_46_secrets_are_handed_out_as_values() -> None:
     # A lookup's headers would be masked where the agent server stores the conversation, and of no use after that.
-    given = gather_secrets({"github": "t"}, {"STORED": GivenSecret("s", "what for")}, {"ASKED": "a"})
+    given = gather_secrets({"github": "t"}, {"STORED": ResolvedSecret("s", "what for")}, {"ASKED": "a"})
     assert {name: (entry["kind"], entry["value"]) for name, entry in on_the_wire(given).items()} == {
         "GITHUB_TOKEN": ("StaticSecret", "t"),
         "STORED": ("StaticSecret", "s"),

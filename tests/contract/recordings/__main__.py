@@ -12,8 +12,8 @@ from tests.fixtures.agent_servers import make_scripts
 from tests.services.agent_servers import BOOT_SECONDS, KEY, Place, booted
 from tests.services.webhooks import running_receiver
 from tests.waiting import eventually
-from worker.exchanges import open_client
-from worker.sandbox_container import server_config
+from worker.agent_server.exchange import open_client
+from worker.sandboxes.container_spec import server_config
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from deploy.demo.scripted_model import ScriptedModel
 from tests.services.agent_servers import HELLO, Place, body_for
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
-from worker.agent_server import AgentServer
+from worker.agent_server.client import AgentServer
 
 FOLDER = Path(__file__).parent
 LEFT_OUT = "(left out)"

@@ -76,8 +76,8 @@ class _Walk:
         """What of the given could not be taken."""
         if taken == "any" or given == taken == "nothing":
             return
-        parts = given if isinstance(given, list) else [given]
-        for part in parts:
+        context = given if isinstance(given, list) else [given]
+        for part in context:
             alternatives = self._alike(part, taken if isinstance(taken, list) else [taken])
             findings = [list(self._one(part, alternative, where)) for alternative in alternatives]
             yield from min(findings, key=len)

@@ -10,7 +10,7 @@ TABLE = Path(__file__).with_name("v1.json")
 # What the agent server defines and the app server only passes on, or what belongs to another document.
 OPAQUE = ("ConversationInfo", "Event-Input", "Event-Output", "MCPConfig", "StrictLLM")
 OPAQUE_PREFIXES = ("EventCallbackProcessor",)
-LONGEST_LINE = 118
+MAX_LINE_LENGTH = 118
 
 Facts = dict[str, Any]
 
@@ -92,7 +92,7 @@ def _read_model(entry: Any) -> Model | Type:
 def _lay_out(value: Any, indent: int = 0, taken: int = 0) -> str:
     """JSON with one line for what fits into one; `taken` is the width that its line has used up."""
     text = json.dumps(value)
-    if not isinstance(value, dict | list) or len(text) + taken < LONGEST_LINE:
+    if not isinstance(value, dict | list) or len(text) + taken < MAX_LINE_LENGTH:
         return text
     opened, closed = "{}" if isinstance(value, dict) else "[]"
     inner = " " * (indent + 1)

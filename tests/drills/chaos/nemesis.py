@@ -26,9 +26,9 @@ class Nemesis:
         self.log: list[Inflicted] = []
         self._stretch = stretch
         self._site = site
-        parts = [kind for kind in PARTS if site.postgres or not kind.needs_postgres]
+        context = [kind for kind in PARTS if site.postgres or not kind.needs_postgres]
         self._hands: list[tuple[random.Random, Sequence[type[Fault]], float]] = [
-            (random.Random(f"{seed} parts"), parts, PART_PAUSE_SECONDS),
+            (random.Random(f"{seed} parts"), context, PART_PAUSE_SECONDS),
             (random.Random(f"{seed} containers"), CONTAINERS, CONTAINER_PAUSE_SECONDS),
         ]
         self._stopped = threading.Event()

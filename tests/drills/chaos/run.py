@@ -19,7 +19,7 @@ from tests.drills.chaos.verdict import Broken, await_agreement, never
 from tests.drills.chaos.watch import Watch
 from tests.drills.chaos.workload import Workload
 from tests.drills.excuses import Inflicted, is_excused
-from tests.drills.wishes import Outcome
+from tests.drills.requests import Outcome
 
 ROUND_SECONDS = 20.0
 # A worker that stands still is to stand still for longer than its lease, sometimes.
@@ -28,7 +28,7 @@ UNHURRIED_STRETCH = 2.5
 LEAST_FAULTS = 20
 ALL_KINDS_SECONDS = 300.0
 # How many times longer than asked for a run takes at most, where the machine is slow.
-MOST_TIMES = 3
+MAX_TIMES = 3
 Tell = Callable[[str], None]
 
 
@@ -110,7 +110,7 @@ def _is_enough(result: Result, nemesis: Nemesis, seconds: float, operations: int
     """Whether all that was asked for is done. A slow machine takes longer for it, up to a limit."""
     if result.seconds < seconds or result.acknowledged < operations:
         return False
-    return not _lacking(result, nemesis, seconds) or result.seconds > MOST_TIMES * seconds
+    return not _lacking(result, nemesis, seconds) or result.seconds > MAX_TIMES * seconds
 
 
 def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from shared.migrations import migrate
-from shared.store import specs
+from shared.db.migrations import migrate
+from shared.sandboxes import specs
 from tests.drills.chaos.clocked import VARIABLE
 from tests.services.deployment import Deployment
 from tests.services.deployment_settings import SHORTENED
@@ -45,7 +45,7 @@ SETTINGS = SHORTENED | {
     "AW_NODE_LOST_SECONDS": "6",
     "AW_HEALTH_TIMEOUT": "20",
     "AW_STOP_SECONDS": "1",
-    "AW_FIRST_MESSAGE_SECONDS": "1",
+    "AW_FIRST_MESSAGE_TIMEOUT_SECONDS": "1",
     "AW_NODE_CAPACITY": "40",
 }
 QUOTAS = {"AW_QUOTA_RUNNING": str(QUOTA_RUNNING), "AW_QUOTA_SANDBOXES": str(QUOTA_SANDBOXES)}

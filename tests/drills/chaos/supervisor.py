@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tests.drills.chaos.site import APIS, WORKERS, Site
-from worker.routines import Routine
+from worker.loops.periodic import PeriodicTask
 
 LOOK_SECONDS = 0.5
 
@@ -15,7 +15,7 @@ class Supervisor:
         # How often each process has ended by itself.
         self.ends: Counter[str] = Counter()
         self._site = site
-        routine = Routine("supervisor", LOOK_SECONDS, self._look)
+        routine = PeriodicTask("supervisor", LOOK_SECONDS, self._look)
         self.start, self.stop = routine.start, routine.stop
 
     def _look(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.drills.chaos.run import MOST_TIMES, Result, _is_enough, _weaknesses
+from tests.drills.chaos.run import MAX_TIMES, Result, _is_enough, _weaknesses
 
 
 class Hand:
@@ -28,7 +28,7 @@ def result(faults: int, seconds: float, acknowledged: int = 500) -> Result:
     [
         (result(20, 60), (), 60, True),
         (result(19, 60), (), 60, False),
-        (result(19, 60 * MOST_TIMES + 1), (), 60, True),
+        (result(19, 60 * MAX_TIMES + 1), (), 60, True),
         (result(20, 59), (), 60, False),
         (result(20, 60, acknowledged=499), (), 60, False),
         # In a minute not every kind has its turn.

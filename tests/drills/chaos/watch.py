@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Mapping
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from shared.nodes import registry as node_registry
 from shared.states import NodeStatus
-from shared.store import nodes
 from tests.drills.chaos.nemesis import Nemesis
 from tests.drills.chaos.site import Site
 from tests.drills.engine_listing import SANDBOX_LABEL, list_containers
-from worker.routines import Routine
+from worker.loops.periodic import PeriodicTask
 
 LOOK_SECONDS = 0.5
 BY_HAND = "container started"
@@ -36,7 +36,7 @@ class Watch:
         self.looks = 0
         self._site = site
         self._nemesis = nemesis
-        routine = Routine("watch", LOOK_SECONDS, self._look)
+        routine = PeriodicTask("watch", LOOK_SECONDS, self._look)
         self.start, self.stop = routine.start, routine.stop
 
     def _look(self) -> None:
@@ -50,7 +50,7 @@ class Watch:
 
     def _ready(self) -> set[str]:
         with self._site.service.database.reading() as session:
-            ready = {node.id for node in nodes.list_nodes(session) if node.status == NodeStatus.READY}
+            ready = {node.id for node in node_registry.list_nodes(session) if node.status == NodeStatus.READY}
         return ready & set(self._site.engines)
 
     def _running(self, node: str) -> set[str]:

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from shared.models import ApiKey
 from tests.drills.faults.runner import Runner
-from tests.drills.wishes import Outcome, Verb
+from tests.drills.requests import Outcome, Verb
 from tests.services import http
 
 SANDBOXES = "/api/v1/sandboxes"

@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar, TypeVar
 
-from shared.store import llm_profiles, user_settings
+from shared.users import llm_profile_store, settings_store
 from tests.drills.faults.operations.settings import SETTINGS, store_tokens
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import DOOMED, MISSING, PULLED, SPECS
@@ -43,7 +43,7 @@ class Lanes:
         directory: Path,
         width: int,
     ) -> None:
-        self._parts = engine, registry, stores, valkey, directory
+        self._context = engine, registry, stores, valkey, directory
         self._width = width
         self._free: SimpleQueue[tuple[Runner, ExitStack] | None] = SimpleQueue()
         for _ in range(width):
@@ -91,15 +91,15 @@ class Lanes:
             self._free.put(lane)
 
     def _make(self) -> tuple[Runner, ExitStack]:
-        engine, registry, stores, valkey, directory = self._parts
+        engine, registry, stores, valkey, directory = self._context
         name = f"test-lane-{next(self._numbers)}"
         self._installations.add(name)
         own = directory / name
         own.mkdir()
-        with ExitStack() as parts:
-            url = parts.enter_context(stores.fresh(own))
-            faulty = parts.enter_context(running_faulty_engine(engine))
-            service = parts.enter_context(
+        with ExitStack() as context:
+            url = context.enter_context(stores.fresh(own))
+            faulty = context.enter_context(running_faulty_engine(engine))
+            service = context.enter_context(
                 deployed(faulty, database_url=url, broker_url=valkey.url, installation=name, settings=SHORTEST)
             )
             for image, env in SPECS.items():
@@ -112,9 +112,11 @@ class Lanes:
             runner = Runner(service, engine, faulty, mine, own, doomed=doomed, neighbours=self._installations)
             with service.database.transaction() as session:
                 owner = runner.client.person.id
-                user_settings.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})
-                llm_profiles.save(session, service.vault, owner, "titles", TITLES, include_secrets=True, keep_key=False)
+                settings_store.change(session, service.vault, owner, SETTINGS | {"title_llm_profile": "titles"})
+                llm_profile_store.save(
+                    session, service.vault, owner, "titles", TITLES, include_secrets=True, keep_key=False
+                )
             runner.start()
             store_tokens(runner)
-            return runner, parts.pop_all()
+            return runner, context.pop_all()
         raise AssertionError

@@ -1,4 +1,4 @@
-"""The files by which the failpoints of one process are led; see `shared.failpoints`."""
+"""The files by which the failpoints of one process are led; see `shared.observability.failpoints`."""
 
 from collections.abc import Iterable
 from contextlib import suppress

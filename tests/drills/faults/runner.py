@@ -10,19 +10,21 @@ import httpx
 from sqlalchemy import delete, func, or_
 from sqlmodel import col, select
 
-from shared.failpoints import VARIABLE
 from shared.models import (
     Conversation,
     Event,
     IdempotencyKey,
     PendingMessage,
     Sandbox,
-    SandboxLeftover,
     SandboxTransition,
+    StaleContainer,
     StartTask,
 )
+from shared.nodes import placement
+from shared.observability.failpoints import VARIABLE
+from shared.sandboxes import specs
 from shared.states import Desired, Status
-from shared.store import nodes, specs, warm_pool
+from shared.warm_pool import pool as warm_pool
 from tests.drills.checker import check
 from tests.drills.engine_listing import Holdings, list_holdings
 from tests.drills.engine_socket import EngineSocket
@@ -41,7 +43,7 @@ from tests.waiting import eventually
 
 PROCESSES = ("api", "worker")
 # The tables of what an operation makes, in an order in which they can be emptied.
-MADE = (PendingMessage, Event, StartTask, Conversation, SandboxTransition, SandboxLeftover, IdempotencyKey, Sandbox)
+MADE = (PendingMessage, Event, StartTask, Conversation, SandboxTransition, StaleContainer, IdempotencyKey, Sandbox)
 # The last fault is followed by agreement within this time: the promise.
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.
@@ -295,4 +297,4 @@ class Runner:
     def _has_node(self) -> bool:
         """Whether a sandbox would be placed at once; else its first message would never be sent."""
         with self.service.database.reading() as session:
-            return nodes.has_room(session, TINY_IMAGE)
+            return placement.has_room(session, TINY_IMAGE)

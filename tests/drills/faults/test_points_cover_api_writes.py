@@ -10,11 +10,11 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosedOK
 
-from api.agent_servers import AgentServers
-from api.traffic.exchange import Exchanges, Inbox
-from api.traffic.sockets import Sockets
-from api.traffic.visit import SAFE_METHODS, Visit
-from shared import failpoints
+from api.agent_server.client import AgentServers
+from api.sandbox_proxy.http import HttpProxy, RequestBody
+from api.sandbox_proxy.request import SAFE_METHODS, ProxyRequest
+from api.sandbox_proxy.websocket import WebSocketProxy
+from shared.observability import failpoints
 from tests.drills.faults.api_writes import write_kinds
 from tests.factories import VAULT
 from tests.services.directories import REPOSITORY
@@ -26,19 +26,19 @@ LIBRARIES = re.compile(
 )
 # What can speak HTTP, or a websocket, must import one of these. By what its writes are seen, or why it writes nothing.
 SPEAKERS: Mapping[str, str] = {
-    "api/agent_servers.py": "test_each_write_to_an_agent_server_has_points",
-    "api/connections.py": "only the name of a type; it is the server's side",
-    "api/traffic/exchange.py": "test_each_write_on_the_sandbox_path_has_points",
-    "api/traffic/sockets.py": "test_each_frame_has_points",
-    "api/traffic/resending.py": "only the name of a type; it reads",
-    "api/git/client.py": "git hosts are only read",
-    "api/git/network.py": "connections of `api.git.client`",
-    "worker/agent_server.py": "tests.drills.faults.test_points_cover_writes",
-    "worker/exchanges.py": "requests of `worker.agent_server`",
-    "worker/patience.py": "connections of `worker.exchanges`",
-    "worker/parts.py": "only the name of a type",
-    "worker/engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
-    "worker/engine_client.py": "only the names of errors; it has no request of its own",
+    "api/agent_server/client.py": "test_each_write_to_an_agent_server_has_points",
+    "api/server/connections.py": "only the name of a type; it is the server's side",
+    "api/sandbox_proxy/http.py": "test_each_write_on_the_sandbox_path_has_points",
+    "api/sandbox_proxy/websocket.py": "test_each_frame_has_points",
+    "api/sandbox_proxy/event_replay.py": "only the name of a type; it reads",
+    "api/git/http_client.py": "git hosts are only read",
+    "api/git/guarded_transport.py": "connections of `api.git.http_client`",
+    "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
+    "worker/agent_server/exchange.py": "requests of `worker.agent_server.client`",
+    "worker/agent_server/cancellable_transport.py": "connections of `worker.agent_server.exchange`",
+    "worker/context.py": "only the name of a type",
+    "worker/engine/docker_engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
+    "worker/engine/docker_client.py": "only the names of errors; it has no request of its own",
 }
 
 Send = Callable[[httpx.AsyncBaseTransport], Awaitable[object]]
@@ -85,15 +85,15 @@ def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_write_on_the_sandbox_path_has_points(method: str, met: list[str]) -> None:
-    visit = Visit("s" * 32, method, b"/api", [], "http", None, session_key="key", api_key=None)
+    proxied = ProxyRequest("s" * 32, method, b"/api", [], "http", None, session_key="key", api_key=None)
     seen: Any = SimpleNamespace(id="s", exposed_urls=[{"name": "AGENT_SERVER", "url": "http://agent"}])
     here: Any = SimpleNamespace(vault=VAULT)
     part: Any = None
 
     async def send(transport: httpx.AsyncBaseTransport) -> None:
-        exchanges = Exchanges(here, part, part, part)
+        exchanges = HttpProxy(here, part, part, part)
         exchanges._transport = transport  # type: ignore[assignment]
-        await exchanges._send(visit, seen, Inbox(visit, part))
+        await exchanges._send(proxied, seen, RequestBody(proxied, part))
 
     expected: tuple[list[str], list[str]] = ([], []) if method in SAFE_METHODS else points("agent_server.forward")
     assert met_around(met, send) == expected
@@ -115,12 +115,12 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
         except StopIteration:
             raise ConnectionClosedOK(None, None) from None
 
-    async def rouse(_sockets: Sockets, _visit: Visit) -> None:
+    async def ensure_running(_sockets: WebSocketProxy, _proxied: ProxyRequest) -> None:
         pass
 
-    monkeypatch.setattr(Sockets, "_rouse", rouse)
+    monkeypatch.setattr(WebSocketProxy, "_rouse", ensure_running)
     nowhere: Any = SimpleNamespace(vault=VAULT, agent_servers=None)
-    sockets = Sockets(nowhere, *[nowhere] * 3)
+    sockets = WebSocketProxy(nowhere, *[nowhere] * 3)
     asyncio.run(sockets._pass_up(nowhere, receive, Server()))  # type: ignore[arg-type]
     before, after = points("agent_server.send_frame")
     assert (sent, met) == ([("hello", before)], before + after)

@@ -12,18 +12,18 @@ from docker import APIClient
 from sqlalchemy import event
 from sqlmodel import select
 
-import worker.engine
-from shared import failpoints
-from shared.broker import Publisher
-from shared.database import Database
-from shared.jobs import StartSandbox
+from shared.db.database import Database
 from shared.models import User
+from shared.observability import failpoints
+from shared.queue.broker import Publisher
+from shared.queue.jobs import StartSandbox
 from tests.drills.faults.api_writes import all_write_kinds
 from tests.drills.faults.operations import OPERATIONS
 from tests.drills.faults.recordings import Recordings
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.directories import REPOSITORY
-from worker.agent_server import AgentServer
+from worker.agent_server.client import AgentServer
+from worker.engine import docker_engine
 
 POINTED = {"around", "watched"}
 NAMED = re.compile(r'failpoints\.(?:before|around|watched)\("([\w.]+)"\)')
@@ -103,7 +103,7 @@ def writes_of_engine(source: str) -> tuple[list[ast.Call], list[list[ast.Call]]]
 
 
 def test_each_write_to_the_engine_has_points_of_its_own() -> None:
-    source = inspect.getsource(worker.engine)
+    source = inspect.getsource(docker_engine)
     written, pointed = writes_of_engine(source)
     assert len(written) == len(NAMED.findall(source))
     lines = sorted(call.lineno for call in written)
@@ -176,17 +176,17 @@ def test_each_message_has_points(met: Met) -> None:
 
 
 # `agent-workspace migrate` makes the tables and their first rows before any other process runs.
-MIGRATION = {"shared/administration.py", "shared/migrations.py"}
+MIGRATION = {"shared/cli/operations.py", "shared/db/migrations.py"}
 
 
 @pytest.mark.parametrize(
     ("pattern", "home"),
     [
-        (r"\b(Session|sessionmaker|create_engine)\(", {"shared/database.py"} | MIGRATION),
-        (r"\.commit\(", {"shared/administration.py"}),
-        (r"\.(send_task|apply_async|delay)\(", {"shared/broker.py"}),
-        (r"\bhttpx\.Client\(", {"worker/exchanges.py"}),
-        (r"\bhttpx\.AsyncClient\(", {"api/agent_servers.py", "api/git/client.py"}),
+        (r"\b(Session|sessionmaker|create_engine)\(", {"shared/db/database.py"} | MIGRATION),
+        (r"\.commit\(", {"shared/cli/operations.py"}),
+        (r"\.(send_task|apply_async|delay)\(", {"shared/queue/broker.py"}),
+        (r"\bhttpx\.Client\(", {"worker/agent_server/exchange.py"}),
+        (r"\bhttpx\.AsyncClient\(", {"api/agent_server/client.py", "api/git/http_client.py"}),
     ],
 )
 def test_nothing_is_written_past_these(pattern: str, home: set[str]) -> None:
@@ -215,7 +215,7 @@ def test_each_write_is_in_some_operation(recordings: Recordings, met: Met) -> No
     known = named | {kind(name) for name in met.names} | all_write_kinds(REPOSITORY / "api")
     passed = {each.point for met in recordings.meetings(list(OPERATIONS)) for each in met}
     engine = {name for name in known if name.startswith("engine.")}
-    assert len(engine) == len(writes_of_engine(inspect.getsource(worker.engine))[0])
+    assert len(engine) == len(writes_of_engine(inspect.getsource(docker_engine))[0])
     assert known - {kind(point) for point in passed} == set(UNPASSED)
     assert len(passed) >= FEWEST_POINTS
 

@@ -11,9 +11,10 @@ from typing import Any
 from sqlalchemy import update
 
 from shared.clock import now
-from shared.models import Node, NodeRefusal, Sandbox
+from shared.models import Node, NodeSpecBackoff, Sandbox
+from shared.nodes import placement, spec_backoff
+from shared.nodes import registry as node_registry
 from shared.states import NodeStatus
-from shared.store import nodes, refusals
 from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.services.private_engine import PrivateEngine
@@ -61,15 +62,15 @@ class Cluster:
         with self.service.database.transaction() as session:
             act(session, name)
 
-    def resting(self) -> list[NodeRefusal]:
+    def resting(self) -> list[NodeSpecBackoff]:
         """Which nodes get no more of which specs now."""
         with self.service.database.reading() as session:
-            return refusals.resting(session)
+            return spec_backoff.resting(session)
 
     def end_rests(self) -> None:
         """Let the time pass that they rest."""
         with self.service.database.transaction() as session:
-            session.execute(update(NodeRefusal).values(rests_until=now()))
+            session.execute(update(NodeSpecBackoff).values(rests_until=now()))
 
     def status_of(self, sandbox_id: str) -> str:
         """What the store says of a sandbox, deleted or not."""
@@ -79,8 +80,8 @@ class Cluster:
     def forget(self, name: str) -> None:
         """Let the time pass after which a node can be forgotten, and forget it."""
         with self.service.database.transaction() as session:
-            session.get_one(Node, name).heartbeat_at -= nodes.HEARTBEAT_LIMIT
-        self.change(nodes.forget, name)
+            session.get_one(Node, name).heartbeat_at -= placement.HEARTBEAT_LIMIT
+        self.change(node_registry.forget, name)
 
     def found(self) -> dict[str, list[str]]:
         """The ids of the sandboxes that each engine has a container for."""

@@ -2,8 +2,8 @@
 
 import pytest
 
+from shared.nodes import registry as node_registry
 from shared.states import NodeStatus
-from shared.store import nodes
 from tests.integration.nodes.cluster import A, B, Cluster, start_many, url_of
 from tests.services.client import Client
 from tests.services.deployment_settings import LOST_SOON
@@ -78,9 +78,9 @@ def test_sandbox_deleted_meanwhile_is_removed_when_the_node_is_back(
 
 
 def test_forgotten_node_that_comes_back_after_all(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
-    cluster.change(nodes.cordon, B)
+    cluster.change(node_registry.cordon, B)
     left, deleted, resumed = sandbox_id, *start_many(alice, 2)
-    cluster.change(nodes.uncordon, B)
+    cluster.change(node_registry.uncordon, B)
     cluster.service.freeze_between_writes(A)
     for each in (left, deleted, resumed):
         await_lost(cluster, alice, each, "last heard of")

@@ -1,7 +1,8 @@
 """Several nodes on real parts: two engines, a worker beside each, one store and one broker."""
 
+from shared.nodes import registry as node_registry
+from shared.nodes import spec_backoff
 from shared.states import NodeStatus
-from shared.store import nodes, refusals
 from tests.integration.nodes.cluster import CAPACITY, A, B, Cluster, start_many, url_of
 from tests.services import http
 from tests.services.client import Client
@@ -41,7 +42,7 @@ def test_sandboxes_spread_by_free_slots_up_to_the_capacity(cluster: Cluster, ali
 
 def test_cordoned_node_gets_nothing_new_and_keeps_what_it_has(cluster: Cluster, alice: Client) -> None:
     (kept,) = start_many(alice, 1)
-    cluster.change(nodes.cordon, A)
+    cluster.change(node_registry.cordon, A)
     new = start_many(alice, CAPACITY)
     assert cluster.found() == {A: [kept], B: sorted(new)}
     waiting = alice.start_sandbox()
@@ -49,7 +50,7 @@ def test_cordoned_node_gets_nothing_new_and_keeps_what_it_has(cluster: Cluster, 
     for verb, status in (("pause", "PAUSED"), ("resume", "RUNNING")):
         assert alice.post(f"/api/v1/sandboxes/{kept}/{verb}").status_code == 200
         alice.await_sandbox(kept, status)
-    cluster.change(nodes.uncordon, A)
+    cluster.change(node_registry.uncordon, A)
     alice.await_sandbox(waiting, "RUNNING")
     assert cluster.found()[A] == sorted([kept, waiting])
 
@@ -70,7 +71,7 @@ def test_node_with_a_full_disk_is_out_of_rotation_and_comes_back(cluster: Cluste
     assert cluster.found() == {A: [], B: sorted(ids)}
     assert cluster.engines[A].volumes() == []
     (rest,) = cluster.resting()
-    assert (rest.node_id, rest.failures) == (A, refusals.MOST_FAILURES)
+    assert (rest.node_id, rest.failures) == (A, spec_backoff.MAX_FAILURES)
     assert "no space left" in (rest.detail or "")
     waiting = alice.start_sandbox()
     assert cluster.node_of(waiting) is None
@@ -84,7 +85,7 @@ def test_node_with_a_full_disk_is_out_of_rotation_and_comes_back(cluster: Cluste
 
 def test_drained_node_keeps_files_only(cluster: Cluster, alice: Client) -> None:
     ids = start_many(alice, 2)
-    cluster.change(nodes.cordon, B)
+    cluster.change(node_registry.cordon, B)
     frozen, *_ = start_many(alice, 1)
     assert alice.post(f"/api/v1/sandboxes/{frozen}/pause").status_code == 200
     alice.await_sandbox(frozen, "PAUSED")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.crypto import Vault
-from shared.database import Database
-from shared.store import users
+from shared.db.database import Database
+from shared.users import api_keys
 
 COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
 
@@ -39,7 +39,7 @@ def vault_of(var: Path) -> Vault:
 
 
 def owner(database: Database, var: Path, key: str) -> str | None:
-    [holder] = users.authenticate(database, vault_of(var), [key])
+    [holder] = api_keys.authenticate(database, vault_of(var), [key])
     return holder and holder.name
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from shared.crypto import new_secret_key
-from shared.database import Database
+from shared.db.database import Database
 from shared.models import SandboxSpec
-from shared.store import nodes, specs
+from shared.nodes import registry as node_registry
+from shared.sandboxes import specs
 from tests.shared.cli.answers import COMMAND, Cli, assert_complains, mode, owner, vault_of
 
 
@@ -38,13 +39,13 @@ def test_migrate_makes_the_key_of_the_metrics_where_there_is_none(migrated: Cli,
 def test_migrate_again_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:
     key = (var / "secret.key").read_text()
     with database.transaction() as session:
-        installation = nodes.installation_id(session)
+        installation = node_registry.installation_id(session)
         specs.remove_spec(session, "agent-workspace/sandbox:1.58.2")
         specs.add_spec(session, SandboxSpec(id="mine", position=0))
     assert migrated("migrate").status == 0
     assert (var / "secret.key").read_text() == key
     with database.transaction() as session:
-        assert nodes.installation_id(session) == installation
+        assert node_registry.installation_id(session) == installation
         assert [spec.id for spec in specs.list_specs(session)] == ["mine"]
 
 

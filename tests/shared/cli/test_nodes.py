@@ -6,10 +6,10 @@ import pytest
 from sqlmodel import select
 
 from shared.clock import now
-from shared.database import Database
-from shared.models import NodeRefusal, Sandbox
+from shared.db.database import Database
+from shared.models import NodeSpecBackoff, Sandbox
+from shared.sandboxes import desired_state, quarantine
 from shared.states import Desired, NodeStatus, PauseKind, Status
-from shared.store import quarantine, wishes
 from tests.factories import make_node, make_person, make_sandbox, make_spec
 from tests.shared.cli.answers import Cli, assert_complains, rows
 
@@ -32,7 +32,7 @@ def test_specs_that_a_node_refuses_are_listed(migrated: Cli, database: Database)
     make_spec(database, "own:1")
     with database.transaction() as session:
         until = now() + timedelta(minutes=1)
-        session.add(NodeRefusal(node_id="a", spec_id="own:1", failures=3, rests_until=until, detail="disk full"))
+        session.add(NodeSpecBackoff(node_id="a", spec_id="own:1", failures=3, rests_until=until, detail="disk full"))
     (listed,) = rows(migrated("nodes", "list"))
     assert listed[5].startswith("slow; no new own:1 until 20")
     assert listed[5].endswith("3 refused: disk full")
@@ -85,7 +85,7 @@ def test_node_that_is_alive_is_not_forgotten(migrated: Cli, database: Database, 
 def unknown(database: Database) -> list[str]:
     """Containers that the store has never heard of: many at one node, one at another."""
     make_node(database, "a")
-    names = [f"aw-{number}" for number in range(quarantine.MOST_UNASKED + 1)]
+    names = [f"aw-{number}" for number in range(quarantine.MAX_UNASKED + 1)]
     with database.transaction() as session:
         quarantine.keep(session, "a", names)
         quarantine.keep(session, "b", ["aw-b"])
@@ -162,7 +162,7 @@ def test_draining_is_only_foreseen_at_first(migrated: Cli, database: Database, t
 def test_a_node_is_drained(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.node_commands.sleep", lambda _seconds: stop_all(database))
+    monkeypatch.setattr("shared.cli.nodes.sleep", lambda _seconds: stop_all(database))
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 0
     assert "3 sandboxes" in answer.out
@@ -177,13 +177,13 @@ def test_draining_goes_on_where_it_was_interrupted(
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shared.node_commands.sleep", interrupt)
+    monkeypatch.setattr("shared.cli.nodes.sleep", interrupt)
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 130
     assert "stays cordoned" in answer.err
     with database.reading() as session:
         generation = session.get_one(Sandbox, three_on_a[0]).generation
-    monkeypatch.setattr("shared.node_commands.sleep", lambda _seconds: stop_all(database))
+    monkeypatch.setattr("shared.cli.nodes.sleep", lambda _seconds: stop_all(database))
     assert migrated("nodes", "drain", "a", "--yes").status == 0
     with database.reading() as session:
         assert session.get_one(Sandbox, three_on_a[0]).generation == generation
@@ -195,9 +195,9 @@ def test_sandbox_resumed_while_its_node_is_drained_is_named(
     def resume_one(_seconds: float) -> None:
         stop_all(database)
         with database.transaction() as session:
-            wishes.wish(session, session.get_one(Sandbox, three_on_a[1]), Desired.RUNNING, due_at=now())
+            desired_state.set_desired(session, session.get_one(Sandbox, three_on_a[1]), Desired.RUNNING, due_at=now())
 
-    monkeypatch.setattr("shared.node_commands.sleep", resume_one)
+    monkeypatch.setattr("shared.cli.nodes.sleep", resume_one)
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 1
     assert answer.err.strip().endswith(three_on_a[1])

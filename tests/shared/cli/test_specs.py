@@ -3,8 +3,8 @@
 import pytest
 
 from shared.clock import after
-from shared.database import Database
-from shared.store import specs
+from shared.db.database import Database
+from shared.sandboxes import specs
 from tests.factories import Person, make_sandbox
 from tests.rows import as_stored
 from tests.shared.cli.answers import Cli, assert_complains, rows

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.database import Database
-from shared.store import users
+from shared.db.database import Database
+from shared.users import accounts
 from tests.shared.cli.answers import Cli, assert_complains, mode, owner, rows
 
 
@@ -27,7 +27,7 @@ def test_bootstrap_again_does_nothing_and_says_so(migrated: Cli, var: Path, data
     assert "nothing to do" in answer.out
     assert (var / "admin.key").read_text() == key
     with database.reading() as session:
-        assert len(users.list_users(session)) == 1
+        assert len(accounts.list_users(session)) == 1
 
 
 def test_bootstrap_says_how_to_make_another_key(migrated: Cli, var: Path) -> None:
@@ -51,10 +51,10 @@ def test_bootstrap_whose_key_can_t_be_kept_makes_no_user(
     def refuse(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("shared.administration.replace_file", refuse)
+    monkeypatch.setattr("shared.cli.operations.replace_file", refuse)
     assert_complains(migrated("bootstrap"), "no space left")
     with database.reading() as session:
-        assert users.list_users(session) == []
+        assert accounts.list_users(session) == []
 
 
 def test_users_are_created_once(migrated: Cli) -> None:

@@ -6,49 +6,38 @@ from typing import Any
 
 from sqlmodel import Session
 
-import worker.quarantine
-from shared import conversation_starts, leases, renewals
 from shared.clock import after, now
-from shared.conversation_starts import Wish
+from shared.conversations import deletion as conversation_deletion
+from shared.conversations import pending_messages, shared_clones, start_tasks, webhook_ingest
+from shared.conversations import queries as conversation_queries
+from shared.conversations import start as conversation_start
+from shared.conversations.start import StartCommand
+from shared.conversations.webhook_reports import read_event
 from shared.ids import new_id
+from shared.leasing import leases, renewals, waiters
 from shared.models import Conversation, Node, Sandbox, StartTask
-from shared.quotas import QuotaPolicy, Quotas
-from shared.reports import read_event
+from shared.nodes import registry as node_registry
+from shared.nodes import spec_backoff
+from shared.quota_limits import QuotaPolicy, Quotas
+from shared.sandboxes import access as sandbox_access
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import desired_state, drain, failover, quarantine, quotas, rescheduling, specs
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
+from shared.sandboxes.failover import Claimant, Lost
+from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Reason, Status
-from shared.store import (
-    claims,
-    clones,
-    conversations,
-    deletions,
-    device_authorizations,
-    draining,
-    evacuation,
-    followers,
-    nodes,
-    pending_messages,
-    quarantine,
-    quotas,
-    refusals,
-    relocation,
-    reports,
-    sandboxes,
-    specs,
-    start_tasks,
-    traffic,
-    user_settings,
-    users,
-    warm_pool,
-    wishes,
-)
-from shared.store.evacuation import Claimant, Lost
-from shared.store.sandboxes import Fact
+from shared.users import api_keys, device_authorizations, settings_store
+from shared.warm_pool import claims as pool_claims
+from shared.warm_pool import pool as warm_pool
 from tests.factories import VAULT
 from tests.fakes.engine import IMAGE
 from tests.worker.locks.world import CLONE, DEAD, LOST, SECOND, UNKNOWN, World
-from worker import forgetting, refresh
-from worker.starts import ConversationStart
-from worker.sweep import sweep
-from worker.warm_pool import tend_pools
+from worker.conversations import deletion, refresh
+from worker.conversations.start import ConversationStart
+from worker.loops import quarantine as quarantine_loop
+from worker.loops.sweep import sweep
+from worker.loops.warm_pool import reconcile_pools
 
 LIMITS = Quotas(running=3, policy=QuotaPolicy.PAUSE_OLDEST)
 Operation = Callable[[World], Any]
@@ -59,15 +48,17 @@ def create(session: Session, world: World) -> None:
     spec = specs.get_spec(session, IMAGE)
     quotas.lock(session, world.bob.id, LIMITS)
     quotas.admit_create(session, world.bob.id, LIMITS, spec=spec, due_at=now())
-    sandboxes.create(session, VAULT, owner_id=world.bob.id, spec=spec, due_at=after(9))
+    sandbox_creation.create(session, VAULT, owner_id=world.bob.id, spec=spec, due_at=after(9))
 
 
 def obtain(session: Session, world: World) -> None:
-    warm_pool.obtain(session, VAULT, owner_id=world.bob.id, spec=specs.get_spec(session, IMAGE), due_at=after(9))
+    warm_pool.claim_or_create(
+        session, VAULT, owner_id=world.bob.id, spec=specs.get_spec(session, IMAGE), due_at=after(9)
+    )
 
 
 def claim(world: World) -> None:
-    claims.claim_at_once(world.database, VAULT, owner_id=world.bob.id, spec_id=IMAGE, due_at=after(9), own={})
+    pool_claims.claim_and_commit(world.database, VAULT, owner_id=world.bob.id, spec_id=IMAGE, due_at=after(9), own={})
 
 
 def retire(session: Session, world: World) -> None:
@@ -75,32 +66,32 @@ def retire(session: Session, world: World) -> None:
 
 
 def change_own_deadlines(session: Session, world: World) -> None:
-    sandbox = sandboxes.get(session, world.ids["one"], world.alice.id, lock=True)
-    sandboxes.set_deadlines(session, sandbox, {"freeze_after_seconds": 60})
+    sandbox = sandbox_queries.get(session, world.ids["one"], world.alice.id, lock=True)
+    sandbox_creation.set_deadlines(session, sandbox, {"freeze_after_seconds": 60})
 
 
 def resume(session: Session, world: World) -> None:
-    traffic.resume(session, world.ids["paused"], world.alice.id, LIMITS, due_at=now())
+    sandbox_access.resume(session, world.ids["paused"], world.alice.id, LIMITS, due_at=now())
 
 
 def wish(world: World, desired: Desired) -> None:
-    wishes.wish_at_once(world.database, world.ids["two"], world.alice.id, desired, due_at=now())
+    desired_state.set_desired_and_commit(world.database, world.ids["two"], world.alice.id, desired, due_at=now())
 
 
 def start(session: Session, world: World, *, owner: str, sandbox: str | None = None, limits: Quotas = LIMITS) -> None:
     request = {"sandbox_id": world.ids[sandbox] if sandbox else None}
-    wished = Wish(getattr(world, owner).id, request, {}, after(9), limits)
-    conversation_starts.accept(session, VAULT, wished)
+    wished = StartCommand(getattr(world, owner).id, request, {}, after(9), limits)
+    conversation_start.create_start_task(session, VAULT, wished)
 
 
 def delete_conversation(session: Session, world: World) -> None:
-    deletions.delete_conversation(session, world.ids["parent"], world.alice.id, due_at=now())
+    conversation_deletion.delete_conversation(session, world.ids["parent"], world.alice.id, due_at=now())
 
 
 def report(session: Session, world: World) -> None:
     event = {"id": new_id(), "kind": "MessageEvent", "timestamp": now().isoformat(), "source": "agent"}
     sandbox = world.read(Sandbox, "one")
-    reports.record_events(session, sandbox, world.ids["parent"], [read_event(event)], due_at=now())
+    webhook_ingest.record_events(session, sandbox, world.ids["parent"], [read_event(event)], due_at=now())
 
 
 def say(session: Session, world: World, *, conversation_id: str) -> None:
@@ -109,11 +100,11 @@ def say(session: Session, world: World, *, conversation_id: str) -> None:
 
 def continue_later(session: Session, world: World) -> None:
     running = [world.ids[name] for name in ("unlisted", "parent", "orphan")]
-    conversations.continue_later(session, world.read(Sandbox, "one"), running)
+    conversation_queries.continue_later(session, world.read(Sandbox, "one"), running)
 
 
 def rename(session: Session, world: World) -> None:
-    conversations.change(session, world.ids["parent"], world.alice.id, {"title": new_id()})
+    conversation_queries.change(session, world.ids["parent"], world.alice.id, {"title": new_id()})
 
 
 def rename_start(session: Session, world: World) -> None:
@@ -121,11 +112,11 @@ def rename_start(session: Session, world: World) -> None:
 
 
 def write_title(world: World) -> None:
-    refresh._write_title(world.parts, world.read(Conversation, "parent"), new_id())
+    refresh._write_title(world.context, world.read(Conversation, "parent"), new_id())
 
 
 def forget(world: World) -> None:
-    forgetting.forget(world.parts, world.read(Conversation, "deleted"))
+    deletion.delete_from_agent_server(world.context, world.read(Conversation, "deleted"))
 
 
 def cancel(session: Session, world: World) -> None:
@@ -133,28 +124,28 @@ def cancel(session: Session, world: World) -> None:
 
 
 def finish_start(world: World) -> None:
-    ConversationStart(world.parts, world.read(StartTask, "ending"))._finish()
+    ConversationStart(world.context, world.read(StartTask, "ending"))._finish()
 
 
 def fail_start(world: World) -> None:
-    ConversationStart(world.parts, world.read(StartTask, "failing"))._fail(Reason.CANCELLED, "cancelled")
+    ConversationStart(world.context, world.read(StartTask, "failing"))._fail(Reason.CANCELLED, "cancelled")
 
 
-def settle(session: Session, world: World, *, sandbox: str, fact: Fact) -> None:
+def settle(session: Session, world: World, *, sandbox: str, state: ObservedState) -> None:
     row = world.read(Sandbox, sandbox)
-    sandboxes.move(session, row, fact, observed_generation=row.generation)
-    if fact.status == Status.RUNNING:
-        refusals.judge(session, row)
-    followers.wake(session, row.id, now())
+    sandbox_status.set_status(session, row, state, observed_generation=row.generation)
+    if state.status == Status.RUNNING:
+        spec_backoff.record_result(session, row)
+    waiters.enqueue_waiters(session, row.id, now())
 
 
 def hand_on(session: Session, world: World) -> None:
-    relocation.hand_on(session, world.read(Sandbox, "refused"), "no", due_at=now())
+    rescheduling.hand_on(session, world.read(Sandbox, "refused"), "no", due_at=now())
 
 
-def evacuate(session: Session, world: World, *, sandbox: str) -> None:
+def fail_over(session: Session, world: World, *, sandbox: str) -> None:
     lost = Lost(LOST, session.get_one(Node, LOST).heartbeat_at)
-    evacuation.evacuate(session, lost, world.ids[sandbox], Claimant("w", 5, now()))
+    failover.fail_over(session, lost, world.ids[sandbox], Claimant("w", 5, now()))
 
 
 def renew(session: Session, world: World) -> None:
@@ -165,31 +156,31 @@ def renew(session: Session, world: World) -> None:
 def free(session: Session, _world: World) -> None:
     table: Any
     for table in (Sandbox, StartTask, Conversation):
-        leases.free(session, table, DEAD, now())
+        leases.expire_leases_of(session, table, DEAD, now())
 
 
 def change_settings(session: Session, world: World) -> None:
-    user_settings.change(session, VAULT, world.alice.id, {"llm_model": new_id()})
+    settings_store.change(session, VAULT, world.alice.id, {"llm_model": new_id()})
 
 
 def set_branch(session: Session, world: World) -> None:
-    clones.set_branch(session, world.read(StartTask, "ending"), CLONE, new_id())
+    shared_clones.set_branch(session, world.read(StartTask, "ending"), CLONE, new_id())
 
 
 def keep_unknown(world: World) -> None:
-    worker.quarantine._keep(world.parts, [*UNKNOWN[1:], "aw-new", "aw-other"])
+    quarantine_loop._keep(world.context, [*UNKNOWN[1:], "aw-new", "aw-other"])
 
 
 def approve_unknown(session: Session, world: World) -> None:
-    quarantine.approve(session, world.parts.settings.node, UNKNOWN[::-1])
+    quarantine.approve(session, world.context.settings.node, UNKNOWN[::-1])
 
 
 def create_key(session: Session, world: World) -> None:
-    users.create_own_key(session, VAULT, world.alice.id, "another", None, world.ids["key"])
+    api_keys.create_own_key(session, VAULT, world.alice.id, "another", None, world.ids["key"])
 
 
 def revoke_key(session: Session, world: World) -> None:
-    users.revoke_own_key(session, world.alice.id, world.ids["key"])
+    api_keys.revoke_own_key(session, world.alice.id, world.ids["key"])
 
 
 def approve_device(session: Session, world: World) -> None:
@@ -209,12 +200,12 @@ def in_transaction(part: Part, **options: Any) -> Operation:
     return act
 
 
-FROZEN = Fact(Status.PAUSED, pause_kind=PauseKind.FROZEN)
+FROZEN = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
 OPERATIONS: dict[str, Operation] = {
     "create": in_transaction(create),
     "obtain": in_transaction(obtain),
     "claim": claim,
-    "tend pools": lambda world: tend_pools(world.parts),
+    "tend pools": lambda world: reconcile_pools(world.context),
     "retire": in_transaction(retire),
     "change a spec": in_transaction(lambda session, _: specs.change(session, IMAGE, {"cpus": 1.0})),
     "set a spec's deadlines": in_transaction(
@@ -240,16 +231,16 @@ OPERATIONS: dict[str, Operation] = {
     "cancel a start": in_transaction(cancel),
     "finish a start": finish_start,
     "fail a start": fail_start,
-    "settle": in_transaction(settle, sandbox="one", fact=FROZEN),
-    "settle and judge": in_transaction(settle, sandbox="proven", fact=Fact(Status.RUNNING)),
+    "settle": in_transaction(settle, sandbox="one", state=FROZEN),
+    "settle and judge": in_transaction(settle, sandbox="proven", state=ObservedState(Status.RUNNING)),
     "hand on": in_transaction(hand_on),
-    "tell of a lost node": in_transaction(evacuate, sandbox="lost"),
-    "move from a lost node": in_transaction(evacuate, sandbox="resumed"),
-    "sweep": lambda world: sweep(world.parts),
-    "beat": in_transaction(lambda session, _: nodes.beat(session, SECOND, capacity=100, problem=None)),
-    "forget a node": in_transaction(lambda session, _: nodes.forget(session, LOST)),
-    "uncordon": in_transaction(lambda session, _: nodes.uncordon(session, SECOND)),
-    "drain": in_transaction(lambda session, world: draining.stop(session, world.parts.settings.node, world.ids["one"])),
+    "tell of a lost node": in_transaction(fail_over, sandbox="lost"),
+    "move from a lost node": in_transaction(fail_over, sandbox="resumed"),
+    "sweep": lambda world: sweep(world.context),
+    "beat": in_transaction(lambda session, _: node_registry.beat(session, SECOND, capacity=100, problem=None)),
+    "forget a node": in_transaction(lambda session, _: node_registry.forget(session, LOST)),
+    "uncordon": in_transaction(lambda session, _: node_registry.uncordon(session, SECOND)),
+    "drain": in_transaction(lambda session, world: drain.stop(session, world.context.settings.node, world.ids["one"])),
     "renew": in_transaction(renew),
     "free": in_transaction(free),
     "change settings": in_transaction(change_settings),

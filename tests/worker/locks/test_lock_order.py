@@ -17,7 +17,7 @@ from shared.errors import WorkspaceError
 from tests import effort
 from tests.worker.locks.operations import OPERATIONS
 from tests.worker.locks.world import World, make_world
-from worker.parts import Parts
+from worker.context import WorkerContext
 
 # There is one lock on SQLite.
 pytestmark = [pytest.mark.own_database, pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)]
@@ -47,17 +47,17 @@ HERE = local()
 
 
 @pytest.fixture
-def world(parts: Parts) -> Iterator[World]:
+def world(context: WorkerContext) -> Iterator[World]:
     """The rows; whoever waits for each other is told so at once."""
-    with parts.database.engine.begin() as connection:
+    with context.database.engine.begin() as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
         connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET deadlock_timeout = '20ms'")
-    parts.database.engine.dispose()
-    event.listen(parts.database.engine, "after_cursor_execute", pause)
+    context.database.engine.dispose()
+    event.listen(context.database.engine, "after_cursor_execute", pause)
     try:
-        yield make_world(parts)
+        yield make_world(context)
     finally:
-        event.remove(parts.database.engine, "after_cursor_execute", pause)
+        event.remove(context.database.engine, "after_cursor_execute", pause)
 
 
 def pause(*_: object) -> None:

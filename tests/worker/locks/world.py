@@ -8,28 +8,28 @@ from sqlalchemy import insert
 from sqlmodel import SQLModel, select
 
 from shared.clock import after, now
-from shared.database import Database
-from shared.deadlines import Act
+from shared.db.database import Database
 from shared.models import (
     ApiKey,
     Conversation,
     DeviceAuthorization,
     Event,
     Node,
-    NodeRefusal,
+    NodeSpecBackoff,
     PendingMessage,
     Sandbox,
-    SandboxLeftover,
     SandboxSpec,
     SandboxTransition,
+    StaleContainer,
     StartTask,
     UnknownContainer,
 )
-from shared.states import Desired, NodeStatus, Reason, Stage, Status
-from shared.store import device_authorizations, quarantine, user_settings
+from shared.sandboxes import quarantine
+from shared.states import DeadlineAction, Desired, NodeStatus, Reason, Stage, Status
+from shared.users import device_authorizations, settings_store
 from tests.factories import VAULT, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
 from tests.fakes.engine import IMAGE
-from worker.parts import Parts
+from worker.context import WorkerContext
 
 Row = TypeVar("Row", bound=SQLModel)
 
@@ -37,9 +37,9 @@ Row = TypeVar("Row", bound=SQLModel)
 TABLES: tuple[Any, ...] = (
     SandboxSpec,
     Node,
-    NodeRefusal,
+    NodeSpecBackoff,
     Sandbox,
-    SandboxLeftover,
+    StaleContainer,
     SandboxTransition,
     StartTask,
     Conversation,
@@ -60,7 +60,7 @@ A_WHILE = timedelta(minutes=1)
 class World:
     """The rows' ids by what they are for, and how everything was."""
 
-    parts: Parts
+    context: WorkerContext
     alice: Person
     # Has as many sandboxes running as the quotas allow.
     bob: Person
@@ -69,7 +69,7 @@ class World:
 
     @property
     def database(self) -> Database:
-        return self.parts.database
+        return self.context.database
 
     def keep(self) -> None:
         """Remember everything as it is now."""
@@ -80,7 +80,7 @@ class World:
     def put_back(self) -> None:
         """Have everything as it was."""
         with self.database.transaction() as session:
-            for table in (*reversed(TABLES[3:]), NodeRefusal):
+            for table in (*reversed(TABLES[3:]), NodeSpecBackoff):
                 session.connection().execute(table.__table__.delete())
             for table in TABLES:
                 if table in (SandboxSpec, Node):
@@ -101,32 +101,32 @@ class World:
                 setattr(found, name, value)
 
 
-def make_world(parts: Parts) -> World:
+def make_world(context: WorkerContext) -> World:
     """All that there is to contend for."""
-    database = parts.database
+    database = context.database
     alice, bob = make_person(database, "alice"), make_person(database, "bob")
     for person, strategy in ((alice, "ADD_TO_ANY"), (bob, "NO_GROUPING")):
         with database.transaction() as session:
             settings = {"llm_api_key": "sk-test", "llm_model": "m", "sandbox_grouping_strategy": strategy}
-            user_settings.change(session, VAULT, person.id, settings)
+            settings_store.change(session, VAULT, person.id, settings)
     with database.transaction() as session:
         spec = session.get_one(SandboxSpec, IMAGE)
         spec.warm_target, spec.warm_most = 5, 6
     make_node(database, SECOND)
     make_node(database, LOST, status=NodeStatus.LOST, detail="silent", heartbeat_at=now() - A_WHILE)
-    world = World(parts, alice, bob, {})
+    world = World(context, alice, bob, {})
     _add_sandboxes(world)
     _add_conversations(world)
     _add_devices(world)
     with database.transaction() as session:
-        quarantine.keep(session, parts.settings.node, UNKNOWN)
+        quarantine.keep(session, context.settings.node, UNKNOWN)
     world.keep()
     return world
 
 
 def _add_sandboxes(world: World) -> None:
     old, lost = {"last_active_at": now() - A_WHILE}, {"node_id": LOST}
-    overdue = {"deadline_at": now() - A_WHILE, "deadline_does": Act.FREEZE}
+    overdue = {"deadline_at": now() - A_WHILE, "deadline_does": DeadlineAction.FREEZE}
     member = {"owner_id": None, "boot_key": VAULT.encrypt("boot")}
     held = {"lease_owner": DEAD, "lease_until": after(10), "desired": Desired.PAUSED}
     told = {"status": Status.ERROR, "reason": Reason.NODE_LOST, "generation": 3, "told_generation": 2}
@@ -149,8 +149,8 @@ def _add_sandboxes(world: World) -> None:
     for number in range(3):
         world.ids[f"bob's {number}"] = make_sandbox(world.database, world.bob, spec_id=IMAGE).id
     with world.database.transaction() as session:
-        proof = {"sandbox_id": world.ids["proven"], "node_id": world.parts.settings.node}
-        session.add(SandboxLeftover(**proof, refused_generation=2, refusal="no"))
+        proof = {"sandbox_id": world.ids["proven"], "node_id": world.context.settings.node}
+        session.add(StaleContainer(**proof, refused_generation=2, refusal="no"))
 
 
 def _add_conversations(world: World) -> None:

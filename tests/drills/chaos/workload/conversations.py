@@ -8,9 +8,9 @@ from typing import Any
 from shared.ids import new_id
 from tests.drills.chaos.workload.fleet import TRIES, Fleet, Talk
 from tests.drills.history import SANDBOXES
-from tests.drills.wishes import Outcome, Verb
+from tests.drills.requests import Outcome, Verb
 from tests.factories import Person
-from worker.sandbox_container import container_name
+from worker.sandboxes.container_spec import container_name
 
 CONVERSATIONS = "/api/v1/app-conversations"
 EVENTS = 5

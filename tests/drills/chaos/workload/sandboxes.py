@@ -10,7 +10,7 @@ from shared.states import Desired
 from tests.drills.chaos.site import BROKEN_IMAGE, QUOTA_RUNNING, QUOTA_SANDBOXES, SLOW_IMAGE, TALKING_IMAGE, WARM_IMAGE
 from tests.drills.chaos.workload.fleet import Fleet
 from tests.drills.history import SANDBOXES, RecordingClient
-from tests.drills.wishes import Outcome, Verb
+from tests.drills.requests import Outcome, Verb
 from tests.services.engine import TINY_IMAGE
 
 # Short enough to pass within a round.

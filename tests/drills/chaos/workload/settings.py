@@ -4,7 +4,7 @@ import itertools
 import threading
 
 from tests.drills.chaos.workload.fleet import Fleet
-from tests.drills.wishes import Outcome
+from tests.drills.requests import Outcome
 from tests.factories import Person
 
 SETTINGS = "/api/settings"

@@ -5,14 +5,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 
-from shared.store import user_settings
+from shared.users import settings_store
 from tests.drills.chaos.site import Site
 from tests.drills.chaos.workload.changes import ChangeFollower
 from tests.drills.chaos.workload.conversations import Conversations
 from tests.drills.chaos.workload.fleet import Fleet
 from tests.drills.chaos.workload.sandboxes import Sandboxes
 from tests.drills.chaos.workload.settings import FIRST_NUMBER, UserSettings
-from tests.drills.wishes import Outcome
+from tests.drills.requests import Outcome
 from tests.factories import Person, make_person
 
 PEOPLE = 3
@@ -161,5 +161,5 @@ def _make_owner(site: Site, name: str) -> Person:
     person = make_person(site.service.database, name)
     with site.service.database.transaction() as session:
         change = {"llm_model": "openai/none", "llm_api_key": "unused", "max_iterations": FIRST_NUMBER}
-        user_settings.change(session, site.service.vault, person.id, change)
+        settings_store.change(session, site.service.vault, person.id, change)
     return person

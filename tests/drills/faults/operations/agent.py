@@ -18,7 +18,7 @@ from tests.drills.faults.asking import CONVERSATIONS, MESSAGE, SANDBOXES, ask
 from tests.drills.faults.operation import Act, Operation
 from tests.drills.faults.operations.conversation import conversation_id, conversing, count_messages
 from tests.drills.faults.runner import Runner
-from tests.drills.wishes import Outcome, Verb
+from tests.drills.requests import Outcome, Verb
 from tests.services import http
 from tests.waiting import eventually
 

@@ -13,7 +13,7 @@ from tests.drills.faults.operation import ROUTINES, Act, Operation, Prepare
 from tests.drills.faults.operations import sandbox
 from tests.drills.faults.runner import PROCESSES, Runner
 from tests.drills.faults.specs import FORGETFUL_IMAGE, REFUSING_IMAGE, TALKING_IMAGE
-from tests.drills.wishes import Outcome, Verb
+from tests.drills.requests import Outcome, Verb
 from tests.waiting import eventually
 
 END = "DELETE /app-conversations/{conversation_id}"

@@ -7,15 +7,15 @@ from sqlalchemy import update
 from sqlmodel import col
 
 from shared.clock import now
-from shared.models import Node, Sandbox, SandboxLeftover, SandboxTransition
+from shared.models import Node, Sandbox, SandboxTransition, StaleContainer
+from shared.nodes import registry as node_registry
 from shared.states import NodeStatus, Status
-from shared.store import nodes
 from tests.drills.faults.asking import LONG, tell_of
 from tests.drills.faults.operation import Operation, no_more, routine
 from tests.drills.faults.operations.drift import leave_container
 from tests.drills.faults.runner import Runner
 from tests.drills.faults.specs import FRAGILE_IMAGE
-from tests.drills.wishes import Verb
+from tests.drills.requests import Verb
 from tests.factories import make_node, make_sandbox
 from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
@@ -50,7 +50,7 @@ def _heartbeat(runner: Runner) -> datetime:
 def waiting(runner: Runner) -> str:
     """A sandbox that was started while no node took any."""
     with runner.service.database.transaction() as session:
-        nodes.cordon(session, runner.service.environment["AW_NODE"])
+        node_registry.cordon(session, runner.service.environment["AW_NODE"])
     sandbox_id = runner.client.start(TINY_IMAGE)
     assert sandbox_id is not None
     return sandbox_id
@@ -58,7 +58,7 @@ def waiting(runner: Runner) -> str:
 
 def _uncordon(runner: Runner, _subject: str) -> None:
     with runner.service.database.transaction() as session:
-        nodes.uncordon(session, runner.service.environment["AW_NODE"])
+        node_registry.uncordon(session, runner.service.environment["AW_NODE"])
 
 
 # --- another one ------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def moved_away(runner: Runner) -> str:
     sandbox_id = _settled(runner, Status.STARTING, Status.DELETING, Status.DELETED)
     here = runner.service.environment["AW_NODE"]
     with runner.service.database.transaction() as session:
-        session.add(SandboxLeftover(node_id=here, sandbox_id=sandbox_id))
+        session.add(StaleContainer(node_id=here, sandbox_id=sandbox_id))
     return sandbox_id
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from sqlmodel import col, select
 
 from shared.models import Sandbox
+from shared.sandboxes import specs
 from shared.states import Status
-from shared.store import specs
 from tests.drills.faults.operation import Operation, routine
 from tests.drills.faults.operations.sandbox import START, start
 from tests.drills.faults.runner import Runner

@@ -17,7 +17,7 @@ from tests.drills.faults.operations.agent import events_path, has_passed_on_once
 from tests.drills.faults.operations.conversation import conversing
 from tests.drills.faults.operations.sandbox import paused, running
 from tests.drills.faults.runner import Runner
-from tests.drills.wishes import Outcome, Verb
+from tests.drills.requests import Outcome, Verb
 from tests.factories import session_key_of
 from tests.services import http
 from tests.waiting import eventually
@@ -53,7 +53,7 @@ def unused(runner: Runner) -> str:
     return sandbox_id
 
 
-def _visit(runner: Runner, sandbox_id: str) -> None:
+def _proxied(runner: Runner, sandbox_id: str) -> None:
     """A request to the sandbox's agent server is on its way; its sender waits for the answer."""
     generation = _row(runner, sandbox_id).generation
     VISITS[sandbox_id] = Visit(VISITORS.submit(_send, runner, sandbox_id), runner.service.pid("api"), generation)
@@ -61,8 +61,8 @@ def _visit(runner: Runner, sandbox_id: str) -> None:
 
 def _woken_once(runner: Runner, sandbox_id: str) -> None:
     """The request is answered, and the sandbox has woken once, by one wish."""
-    visit = _served(runner, sandbox_id)
-    assert _row(runner, sandbox_id).generation == visit.generation + 1
+    proxied = _served(runner, sandbox_id)
+    assert _row(runner, sandbox_id).generation == proxied.generation + 1
     answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
     assert answer is not None
     moves = [move["to_status"] for move in answer.json()]
@@ -74,22 +74,22 @@ def _use_recorded(runner: Runner, sandbox_id: str) -> None:
 
     No answer waits until the use is written down, so a process may die between the two.
     """
-    visit = _served(runner, sandbox_id)
-    if visit.api != runner.service.pid("api"):
+    proxied = _served(runner, sandbox_id)
+    if proxied.api != runner.service.pid("api"):
         assert _send(runner, sandbox_id) is not None
     eventually(lambda: _row(runner, sandbox_id).last_active_at > now() - LONG / 2)
-    assert _row(runner, sandbox_id).generation == visit.generation
+    assert _row(runner, sandbox_id).generation == proxied.generation
 
 
 def _served(runner: Runner, sandbox_id: str) -> Visit:
     """The answer has come; if the process died that was to give it, it comes to a repeated request."""
-    visit = VISITS.pop(sandbox_id)
-    answer = visit.answer.result()
-    if answer is None and visit.api != runner.service.pid("api"):
+    proxied = VISITS.pop(sandbox_id)
+    answer = proxied.answer.result()
+    if answer is None and proxied.api != runner.service.pid("api"):
         answer = _send(runner, sandbox_id)
     assert answer is not None
     assert (answer.status_code, answer.text) == (200, "0")
-    return visit
+    return proxied
 
 
 def _send(runner: Runner, sandbox_id: str) -> httpx.Response | None:
@@ -138,8 +138,8 @@ def _message_passed_on_once(runner: Runner, sandbox_id: str) -> None:
 
 
 OPERATIONS: Mapping[str, Operation] = {
-    "wake": Operation(owns=frozenset({VISIT, "sandboxes.resume"}), prepare=paused, act=_visit, verify=_woken_once),
-    "traffic": Operation(owns=frozenset({VISIT}), prepare=unused, act=_visit, verify=_use_recorded),
+    "wake": Operation(owns=frozenset({VISIT, "sandboxes.resume"}), prepare=paused, act=_proxied, verify=_woken_once),
+    "traffic": Operation(owns=frozenset({VISIT}), prepare=unused, act=_proxied, verify=_use_recorded),
     "post-on-the-sandbox-path": Operation(
         owns=frozenset({"POST /sandbox/{sandbox_id}"}),
         prepare=conversing,

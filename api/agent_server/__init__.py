@@ -1,0 +1,1 @@
+"""The API's client for agent servers."""

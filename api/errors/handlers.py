@@ -1,0 +1,166 @@
+"""Errors → HTTP: the one table, and bodies that say what is wrong without repeating what was sent."""
+
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.routing import Match
+
+from api.errors.upstream import (
+    BadGateway,
+    Busy,
+    GatewayTimeout,
+    TemporarilyUnavailable,
+    TooSlow,
+    Unreached,
+    UpstreamRefused,
+    WakeTimeout,
+)
+from shared.db.database import UNAVAILABLE
+from shared.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    WorkspaceError,
+)
+from shared.sql.write_slots import waited_in_vain
+
+log = structlog.get_logger()
+
+# Of a `NotNow`, and of an agent server's 429: what is in the way is over soon.
+RETRY_SECONDS = 1
+
+RETRY = {"Retry-After": str(RETRY_SECONDS)}
+LOCKED = "somebody else is changing what this request would change, and does not finish; try again"
+
+STATUS: dict[type[WorkspaceError], int] = {
+    Unauthenticated: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    Invalid: 400,
+    Conflict: 409,
+    Gone: 410,
+    TooLarge: 413,
+    QuotaExceeded: 429,
+    BadGateway: 502,
+    Unreached: 502,
+    TemporarilyUnavailable: 503,
+    Unavailable: 503,
+    GatewayTimeout: 504,
+    WakeTimeout: 504,
+    TooSlow: 504,
+}
+
+# Those of our routes.
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+# Why a body can't be read; a UnicodeDecodeError is a ValueError.
+UNREADABLE: dict[type[Exception], str] = {
+    UnicodeDecodeError: "the body is not UTF-8",
+    RecursionError: "the body is nested too deep",
+    ValueError: "a number in the body has too many digits",
+}
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every error in one of two bodies: `{"detail": text}`, or a 422 with a list (wire contract, section 0)."""
+    app.add_exception_handler(WorkspaceError, answer_workspace_error)
+    app.add_exception_handler(RequestValidationError, _answer_validation_error)
+    for kind in UNAVAILABLE:
+        app.add_exception_handler(kind, _answer_store_error)
+    # FastAPI's own: nothing of ours raises an HTTPException.
+    app.add_exception_handler(400, _answer_unreadable_body)
+    app.add_exception_handler(405, _answer_wrong_method)
+    app.add_exception_handler(Exception, _answer_defect)
+
+
+def validation_entry(location: tuple[str, ...], message: str, kind: str = "value_error") -> dict[str, Any]:
+    """One entry of a 422's `detail` (wire contract, section 0)."""
+    return {"loc": list(location), "msg": message, "type": kind}
+
+
+async def answer_workspace_error(
+    request: Request, error: Exception, names: tuple[str, ...] = ("detail",)
+) -> JSONResponse:
+    """The answer that an error of ours is; `names` are those under which its text is in the body."""
+    status = _status_of(error)
+    if status is None:
+        return await _answer_defect(request, error)
+    return JSONResponse(dict.fromkeys(names, str(error)), status, _headers(error))
+
+
+def _status_of(error: Exception) -> int | None:
+    if isinstance(error, UpstreamRefused):
+        return error.status
+    return next((code for kind, code in STATUS.items() if isinstance(error, kind)), None)
+
+
+def _headers(error: Exception) -> dict[str, str] | None:
+    if isinstance(error, QuotaExceeded | Busy):
+        return {"Retry-After": str(error.retry_seconds)}
+    if isinstance(error, TemporarilyUnavailable) or (isinstance(error, UpstreamRefused) and error.status == 429):
+        return RETRY
+    return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
+
+
+async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
+    # Pydantic's `input` and `ctx` repeat what was sent, secrets included: they are left out.
+    entries = error.errors() if isinstance(error, RequestValidationError) else []
+    detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
+    if [entry["loc"] for entry in detail] == [["body"]] and not _says_json(request):
+        # What is not said to be JSON was not read, and so is no object.
+        detail = [validation_entry(("header", "Content-Type"), "application/json is needed", "content_type")]
+    return JSONResponse({"detail": detail}, 422)
+
+
+async def _answer_unreadable_body(_request: Request, error: Exception) -> JSONResponse:
+    # What is wrong with JSON itself is a 422 already; this is what Python's reader gives up on.
+    cause = error.__cause__
+    why = next((text for kind, text in UNREADABLE.items() if isinstance(cause, kind)), "the body can't be read")
+    return JSONResponse({"detail": [validation_entry(("body",), why, "json_invalid")]}, 422)
+
+
+async def _answer_wrong_method(request: Request, _error: Exception) -> JSONResponse:
+    # A route knows its own method alone.
+    allowed = [method for method in METHODS if _is_known(request, method)]
+    heads = ["HEAD"] if "GET" in allowed else []
+    return JSONResponse({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(sorted(allowed + heads))})
+
+
+def _is_known(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] == Match.FULL for route in request.app.routes)
+
+
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:
+    if waited_in_vain(error):
+        log.warning("row_locked", path=request.url.path)
+        return JSONResponse({"detail": LOCKED}, 503, RETRY)
+    log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
+    return JSONResponse({"detail": "the store does not answer; try again"}, 503, RETRY)
+
+
+async def _answer_defect(request: Request, error: Exception) -> JSONResponse:
+    # The type alone: an exception's text may quote a value, and a value may be a secret.
+    log.error("defect", path=request.url.path, error=type(error).__name__, where=_where(error))
+    # It is answered outside of what adds this header to all others.
+    return JSONResponse({"detail": "internal error"}, 500, {"Cache-Control": "no-store"})
+
+
+def _where(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"

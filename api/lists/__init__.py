@@ -1,0 +1,1 @@
+"""Lists, and the cache of their responses."""

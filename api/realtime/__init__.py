@@ -1,0 +1,1 @@
+"""Waiting for changes of rows, and streaming them."""

@@ -1,0 +1,1 @@
+"""Routes for the caller's account: login, devices, keys."""

@@ -1,0 +1,123 @@
+"""Device logins (RFC 8628): a program without a key gets one of its own, once a user has approved it on a page.
+
+Nobody has a key yet who asks here, and nothing is told but codes; only the page's form wants a user's key, or login.
+"""
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.errors.openapi import error_responses, pages
+from api.request.authentication import find_signed_in
+from api.request.context import Context, ContextDep
+from api.request.form import Form
+from api.request.session_cookie import check_origin
+from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken
+from api.web.device_page import show_form, show_outcome
+from shared.errors import Forbidden, NotFound, Unauthenticated
+from shared.users import device_authorizations
+from shared.users.api_keys import AuthenticatedKey
+from shared.users.device_authorizations import LIFE_SECONDS, Polled, PollError
+
+router = APIRouter(prefix="/oauth/device", tags=["device login"])
+
+PAGE = "/oauth/device/verify"
+DESCRIPTIONS = {
+    PollError.AUTHORIZATION_PENDING: "nobody has approved it yet",
+    PollError.SLOW_DOWN: "asked too soon: wait for the interval from now on",
+    PollError.ACCESS_DENIED: "it was refused",
+    PollError.EXPIRED_TOKEN: "it was not approved in time: begin again",
+    PollError.INVALID_GRANT: "no such device_code, or it was used already",
+}
+
+Client = Annotated[str, Header(alias="X-OpenHands-Client", max_length=100, pattern=r"^[\w .-]*$")]
+UserCode = Annotated[str, Query(max_length=20, pattern=r"^[A-Za-z -]*$")]
+
+
+@router.post("/authorize", responses=error_responses(413, 503))
+def authorize(context: ContextDep, client: Client = "") -> DeviceCodes:
+    """Codes for a device: one that it shows to its user, and one that it asks for its key with."""
+    with context.database.transaction() as session:
+        begun = device_authorizations.begin(session, context.vault, client)
+    page = f"{context.settings.public_url}{PAGE}"
+    return DeviceCodes(
+        device_code=begun.device_code,
+        user_code=begun.user_code,
+        verification_uri=page,
+        verification_uri_complete=f"{page}?user_code={quote(begun.user_code)}",
+        expires_in=LIFE_SECONDS,
+        interval=device_authorizations.INTERVAL_SECONDS,
+    )
+
+
+@router.post(
+    "/token", response_model=DeviceToken, responses=error_responses(413, 503) | {400: {"model": DeviceRefusal}}
+)
+def get_token(context: ContextDep, form: Form) -> Any:
+    """The device's key, once its user has approved; a 400 with the standard's words until then.
+
+    A form with `device_code`. It may have a `grant_type`, and then only the one of this flow.
+    """
+    if form.get("grant_type") not in (None, "", "urn:ietf:params:oauth:grant-type:device_code"):
+        return _refuse("unsupported_grant_type", "this is for device codes")
+    if not form.get("device_code"):
+        return _refuse("invalid_request", "a device_code is needed")
+    with context.database.transaction() as session:
+        polled = device_authorizations.poll(session, context.vault, form["device_code"])
+    if polled.key is None:
+        return _notify(polled)
+    return JSONResponse(DeviceToken(access_token=polled.key).model_dump())
+
+
+@router.get("/verify", response_class=HTMLResponse, responses=error_responses(503))
+async def get_page(request: Request, user_code: UserCode = "") -> HTMLResponse:
+    """The page on which a user approves or denies."""
+    return show_form(user_code, name=_name(await find_signed_in(request)))
+
+
+@router.post("/verify", response_class=HTMLResponse, responses=pages(400, 401, 403, 404) | error_responses(413, 503))
+async def decide(request: Request, context: ContextDep, form: Form) -> HTMLResponse:
+    """Take a user's word: a form with `user_code`, and `decision`, `approve` or `deny`.
+
+    Who is not signed in gives their `api_key`, too.
+    """
+    code, decision, signed_in = form.get("user_code", ""), form.get("decision"), None
+    try:
+        if not (key := form.get("api_key", "").strip()):
+            signed_in = await find_signed_in(request)
+        if signed_in:
+            check_origin(request)
+        if decision not in ("approve", "deny"):
+            return show_form(code, "Say whether to approve or to deny.", 400, _name(signed_in))
+        holder = signed_in or await context.callers.find(key)
+        await run_in_threadpool(_decide, context, code, holder.key_id, approve=decision == "approve")
+    except Forbidden:
+        return show_form(code, "This must be sent from this page.", 403, _name(signed_in))
+    except Unauthenticated:
+        return show_form(code, "That is no API key that is in force.", 401)
+    except NotFound:
+        complaint = "No device waits under that code: it was mistyped, or is over."
+        return show_form(code, complaint, 404, _name(signed_in))
+    return show_outcome(approved=decision == "approve")
+
+
+def _name(holder: AuthenticatedKey | None) -> str | None:
+    return holder and holder.name
+
+
+def _decide(context: Context, code: str, key_id: str, *, approve: bool) -> None:
+    with context.database.transaction() as session:
+        device_authorizations.decide(session, context.vault, code, key_id, approve=approve)
+
+
+def _notify(polled: Polled) -> JSONResponse:
+    error = polled.error or PollError.INVALID_GRANT
+    return _refuse(error, DESCRIPTIONS[error], polled.interval)
+
+
+def _refuse(error: str, description: str, interval: int = device_authorizations.INTERVAL_SECONDS) -> JSONResponse:
+    refusal = DeviceRefusal(error=error, error_description=description, interval=interval)
+    return JSONResponse(refusal.model_dump(), 400)

@@ -1,0 +1,83 @@
+"""Signing in, for browsers: whoever gives a key of theirs gets a cookie, which opens what the key does."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from api.errors.openapi import Responses, error_responses, pages
+from api.request.authentication import find_signed_in
+from api.request.context import Context, ContextDep
+from api.request.form import Form
+from api.request.session_cookie import check_origin, clear_cookie, is_for_sandboxes, local_path, read_token, set_cookie
+from api.web.login_page import show_login, show_signed_in
+from shared.errors import Forbidden, Unauthenticated
+from shared.users import web_sessions
+from shared.users.web_sessions import Begun
+
+router = APIRouter(tags=["web page"], default_response_class=HTMLResponse)
+
+GOES_ON: Responses = {303: {"description": "signed in already: on to `returnTo`"}}
+
+ReturnTo = Annotated[str | None, Query(alias="returnTo", max_length=10_000)]
+
+
+@router.get("/login", responses=GOES_ON | error_responses(503))
+async def get_page(request: Request, context: ContextDep, return_to: ReturnTo = None) -> Response:
+    """The page that wants a key; who is signed in goes on, or with no place to go to, may sign out."""
+    holder = await find_signed_in(request)
+    if holder is None:
+        return show_login(local_path(return_to))
+    if return_to is not None:
+        return _go(local_path(return_to))
+    return show_signed_in(holder.name, with_canvas=(context.settings.canvas / "index.html").exists())
+
+
+@router.post(
+    "/login", response_class=RedirectResponse, status_code=303, responses=pages(401, 403) | error_responses(413, 503)
+)
+async def sign_in(request: Request, context: ContextDep, form: Form) -> Response:
+    """Take a form with `api_key` and `returnTo`: a cookie, and on to that path of ours."""
+    return_to = local_path(form.get("returnTo"))
+    if is_for_sandboxes(request):
+        return show_login(return_to, f"This address is for sandboxes: sign in at {context.settings.public_url}.", 403)
+    try:
+        check_origin(request)
+        holder = await context.callers.find(form.get("api_key", "").strip())
+    except Forbidden:
+        return show_login(return_to, "This must be sent from this page.", 403)
+    except Unauthenticated:
+        return show_login(return_to, "That is no API key that is in force.", 401)
+    begun = await run_in_threadpool(_begin, context, holder.key_id, read_token(request))
+    response = _go(return_to)
+    set_cookie(request, response, begun.token, begun.seconds)
+    return response
+
+
+@router.post("/logout", response_class=RedirectResponse, status_code=303, responses=error_responses(403, 413, 503))
+async def sign_out(request: Request, context: ContextDep) -> Response:
+    """End the login of this browser."""
+    check_origin(request)
+    token = read_token(request)
+    if token is not None:
+        await run_in_threadpool(_end, context, token)
+    response = _go("/login")
+    clear_cookie(response)
+    return response
+
+
+def _begin(context: Context, key_id: str, replaced: str | None) -> Begun:
+    with context.database.transaction() as session:
+        if replaced is not None:
+            web_sessions.end(session, context.vault, replaced)
+        return web_sessions.begin(session, context.vault, key_id)
+
+
+def _end(context: Context, token: str) -> None:
+    with context.database.transaction() as session:
+        web_sessions.end(session, context.vault, token)
+
+
+def _go(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303, {"Cache-Control": "no-store"})

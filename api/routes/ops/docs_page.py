@@ -1,0 +1,29 @@
+"""The page that describes the API. Its scripts come from us: on our address they may do what the page's user may."""
+
+from pathlib import Path
+
+import fastapi_offline
+from fastapi import APIRouter
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import HTMLResponse
+
+from api.paths import DOCS_ASSETS
+
+router = APIRouter(include_in_schema=False)
+# The package's own application would be kept for ever by FastAPI's memory of routes' functions, one for each test.
+parts = StaticFiles(directory=Path(fastapi_offline.__file__).parent / "static")
+
+
+@router.get("/docs")
+def show_description() -> HTMLResponse:
+    """Every operation, to read and to try: in no frame of another page, which would have its reader try them."""
+    page = get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title="Agent Workspace",
+        swagger_js_url=f"{DOCS_ASSETS}/swagger-ui-bundle.js",
+        swagger_css_url=f"{DOCS_ASSETS}/swagger-ui.css",
+        swagger_favicon_url=f"{DOCS_ASSETS}/favicon.png",
+    )
+    page.headers["Content-Security-Policy"] = "frame-ancestors 'none'"
+    return page

@@ -1,0 +1,43 @@
+"""Health: open to all, and silent about everything but health (wire contract 1.12)."""
+
+import time
+from typing import Any
+
+from fastapi import APIRouter
+
+from api.errors.openapi import error_responses
+from api.request.context import ContextDep
+
+router = APIRouter(tags=["health"])
+
+STARTED = time.monotonic()
+
+
+@router.get("/alive")
+async def get_alive() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/health")
+async def get_health() -> str:
+    """The process answers."""
+    return "OK"
+
+
+@router.get("/ready", responses=error_responses(503))
+async def get_ready(context: ContextDep) -> str:
+    """The store answers too; a 503 otherwise, within seconds."""
+    await context.readiness.check()
+    return "OK"
+
+
+@router.get("/server_info")
+async def get_server_info() -> dict[str, Any]:
+    """How long this process has been up, in seconds."""
+    return {
+        "uptime": time.monotonic() - STARTED,
+        "idle_time": 0.0,
+        "title": "Agent Workspace",
+        "resources": {},
+    }

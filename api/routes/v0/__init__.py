@@ -1,0 +1,1 @@
+"""V0's routes, deprecated."""

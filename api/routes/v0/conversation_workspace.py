@@ -1,0 +1,117 @@
+"""V0's operations for a conversation's sandbox; what they do is in `sandboxes` and `workspaces`."""
+
+from itertools import chain
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.errors.openapi import error_responses
+from api.errors.upstream import BadGateway
+from api.request.authentication import Caller, CurrentCaller
+from api.request.context import Context, ContextDep
+from api.request.jobs import JobQueue, JobQueueDep
+from api.routes.v0.conversation_starts import find_unfinished, require_started
+from api.routes.v0.legacy_route import LegacyRoute, replaced_by
+from api.routes.v1 import conversation_workspace as v1
+from api.routes.v1 import sandboxes
+from api.schemas.v0.conversation_workspace import CHANGES, FileContent, PlainMessage, RuntimeIds, VscodeUrl, WebHosts
+from api.schemas.v1.messages import UserMessage
+from api.schemas.v1.sandboxes import ExposedUrl
+from api.schemas.v1.start_tasks import TextContent
+from api.schemas.v1.wire_types import Success
+from shared.conversations import pending_messages
+from shared.ids import parse_id
+from shared.json_documents import write_text
+
+router = APIRouter(prefix="/conversations/{conversation_id}", tags=["conversations (V0)"], route_class=LegacyRoute)
+
+PATH = "/api/v1/app-conversations/{conversation_id}"
+SANDBOXES = replaced_by("/api/v1/sandboxes")
+# What waits for a conversation that is being started.
+FILES = "its files can be read"
+
+
+@router.get("/config", responses=error_responses(409), **replaced_by(PATH))
+def get_ids(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> RuntimeIds:
+    """What the conversation and its sandbox are called."""
+    task = find_unfinished(context, caller, conversation_id)
+    if task is not None and task.sandbox_id is not None:
+        return RuntimeIds(runtime_id=task.sandbox_id, session_id=task.conversation_id)
+    conversation, sandbox = v1.load_shown(context, caller, conversation_id)
+    return RuntimeIds(runtime_id=sandbox.id, session_id=conversation.id)
+
+
+@router.get("/vscode-url", responses=error_responses(409), **SANDBOXES)
+def get_vscode_url(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> VscodeUrl:
+    """Where the sandbox's editor is."""
+    urls = _exposed(context, caller, conversation_id)
+    return VscodeUrl(vscode_url=next((one.url for one in urls if one.name == "VSCODE"), None))
+
+
+@router.get("/web-hosts", responses=error_responses(409), **SANDBOXES)
+def get_web_hosts(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> WebHosts:
+    """Where what the agent serves is found."""
+    urls = _exposed(context, caller, conversation_id)
+    return WebHosts(hosts={one.url: one.port for one in urls if one.name.startswith("WORKER")})
+
+
+@router.post("/message", responses=error_responses(409, 410, 429, 502), **replaced_by(f"{PATH}/send-message"))
+async def send_message(
+    context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, conversation_id: str, message: PlainMessage
+) -> Success:
+    """Say something to the agent, which goes on with it; if it is being started, as soon as it can hear it."""
+    said = UserMessage(content=[TextContent(text=message.message)])
+    if await run_in_threadpool(find_unfinished, context, caller, conversation_id) is not None:
+        await run_in_threadpool(_queue, context, caller, queue, conversation_id, said)
+        return Success()
+    return Success(success=(await v1.send_message(context, caller, conversation_id, said)).success)
+
+
+@router.get(
+    "/git/changes", response_model=list[dict[str, Any]], responses=v1.ASKED, **replaced_by(f"{PATH}/git/changes")
+)
+async def get_changes(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> Any:
+    """What has changed in the project's folder, in git's letters."""
+    await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
+    found = await v1.ask_git(context, caller, conversation_id, "changes", ".")
+    return await v1.pass_on(await run_in_threadpool(_in_letters, found))
+
+
+@router.get("/git/diff", responses=v1.ASKED, **replaced_by(f"{PATH}/git/diff"))
+async def get_diff(context: ContextDep, caller: CurrentCaller, conversation_id: str, path: v1.FilePath) -> Any:
+    """A file before and after."""
+    await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
+    return await v1.pass_on(await v1.ask_git(context, caller, conversation_id, "diff", path))
+
+
+@router.get("/select-file", response_model=FileContent, responses=v1.ASKED, **replaced_by(f"{PATH}/file"))
+async def get_file(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, file: v1.FilePath
+) -> StreamingResponse:
+    """A text file."""
+    await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
+    text = await v1.read_file(context, caller, conversation_id, file)
+    return StreamingResponse(chain([b'{"code":'], write_text(text), [b"}"]), media_type="application/json")
+
+
+def _queue(context: Context, caller: Caller, queue: JobQueue, conversation_id: str, message: UserMessage) -> None:
+    content = message.model_dump(mode="json")["content"]
+    with context.database.transaction() as session:
+        queued = pending_messages.add(session, parse_id(conversation_id), caller.id, content, due_at=queue.due_at)
+    if queued.job is not None:
+        queue.enqueue(queued.job)
+
+
+def _exposed(context: Context, caller: Caller, conversation_id: str) -> list[ExposedUrl]:
+    if find_unfinished(context, caller, conversation_id) is not None:
+        return []
+    _, sandbox = v1.load_shown(context, caller, conversation_id)
+    return sandboxes.get_sandbox(context, caller, sandbox.id).exposed_urls or []
+
+
+def _in_letters(found: Any) -> list[dict[str, Any]]:
+    if not isinstance(found, list):
+        raise BadGateway("the agent server's answer is no list of changes")
+    return [one | {"status": CHANGES.get(str(one.get("status")), "M")} for one in found if isinstance(one, dict)]

@@ -1,0 +1,172 @@
+"""V0's operations for conversations; what they do is in `conversations`, `sandboxes` and `workspaces`."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from api.errors.openapi import error_responses
+from api.request.authentication import Caller, CurrentCaller
+from api.request.context import Context, ContextDep
+from api.request.idempotency import IdempotencyOption
+from api.request.jobs import JobQueueDep
+from api.request.query_params import Limit, PageId, RowId
+from api.request.wait import WaitOption
+from api.routes.v0.conversation_starts import (
+    NEWEST_FIRST,
+    find_start,
+    find_unfinished,
+    list_starting,
+    merge,
+    require_started,
+)
+from api.routes.v0.legacy_route import LegacyRoute, replaced_by
+from api.routes.v1 import conversations as v1
+from api.routes.v1 import sandboxes
+from api.schemas.v0.conversations import (
+    ConversationAnswer,
+    ConversationInfo,
+    ConversationResults,
+    NewConversation,
+    TitleUpdate,
+    show_beginning,
+    show_start,
+    show_v0,
+)
+from api.schemas.v1.conversations import show_conversation
+from api.schemas.v1.start_tasks import StartTaskInfo
+from api.schemas.v1.triggers import Trigger
+from shared.conversations import lists as conversation_lists
+from shared.conversations import queries as conversation_queries
+from shared.conversations import start_tasks
+from shared.conversations.lists import ConversationFilter
+from shared.errors import NotFound
+from shared.models import StartTask
+
+router = APIRouter(prefix="/conversations", tags=["conversations (V0)"], route_class=LegacyRoute)
+
+PATH = "/api/v1/app-conversations"
+ONE = replaced_by(PATH + "/{conversation_id}")
+
+
+@router.post("", response_model=ConversationAnswer, responses=error_responses(404, 409, 429), **replaced_by(PATH))
+async def start_conversation(
+    context: ContextDep,
+    caller: CurrentCaller,
+    queue: JobQueueDep,
+    idempotent: IdempotencyOption,
+    wait: WaitOption,
+    request: NewConversation,
+) -> Any:
+    """Wish for a conversation; its id is known at once, and it is STARTING until it can be spoken to."""
+    found = await v1.start_conversation(context, caller, queue, idempotent, wait, request.as_v1())
+    # An answer that was kept comes as it went out.
+    task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
+    status, answer = show_start(task)
+    return JSONResponse(answer, status)
+
+
+@router.get("", **replaced_by(f"{PATH}/search"))
+def list_conversations(
+    context: ContextDep,
+    caller: CurrentCaller,
+    page_id: PageId = None,
+    limit: Limit = 20,
+    selected_repository: Annotated[str | None, Query(max_length=500)] = None,
+    conversation_trigger: Trigger | None = None,
+    include_sub_conversations: bool = False,
+) -> ConversationResults:
+    """A page of the caller's conversations, newest first, with those that are being started."""
+    which = ConversationFilter(
+        repository=selected_repository,
+        trigger=conversation_trigger,
+        with_sub_conversations=include_sub_conversations,
+    )
+    # Before the others: one that is made READY meanwhile is found twice, instead of never.
+    starting = list_starting(context, caller, which, page_id)
+    page = conversation_lists.search(
+        context.database, caller.id, which, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit
+    )
+    shown = [
+        show_conversation(*conversation_lists.read_text(text), context.vault, caller.origin) for text in page.items
+    ]
+    return merge([show_v0(item) for item in shown], page.next_page_id, starting, limit)
+
+
+@router.get("/{conversation_id}", **ONE)
+def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> ConversationInfo | None:
+    """One of the caller's conversations, also while it is being started; null for an unknown one."""
+    task = find_start(context, caller, conversation_id)
+    if task is not None:
+        return show_beginning(task)
+    try:
+        return show_v0(v1.get_conversation(context, caller, conversation_id))
+    except NotFound:
+        return None
+
+
+@router.patch("/{conversation_id}", responses=error_responses(409), **ONE)
+def change_conversation(
+    context: ContextDep, caller: CurrentCaller, conversation_id: RowId, update: TitleUpdate
+) -> bool:
+    """Give a conversation another title, which stays; also while it is being started."""
+    with context.database.transaction() as session:
+        if start_tasks.rename(session, conversation_id, caller.id, update.title):
+            return True
+    # On its own: a deletion locks the conversation before its start task.
+    with context.database.transaction() as session:
+        conversation_queries.change(session, conversation_id, caller.id, {"title": update.title})
+    return True
+
+
+@router.delete("/{conversation_id}", **ONE)
+def delete_conversation(context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, conversation_id: RowId) -> bool:
+    """Delete one of the caller's conversations, as V1 does; false: there is none."""
+    try:
+        return v1.delete_conversation(context, caller, queue, conversation_id).success
+    except NotFound:
+        return False
+
+
+@router.post("/{conversation_id}/start", responses=error_responses(409, 429), **replaced_by("/api/v1/sandboxes"))
+async def resume_conversation(
+    context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, conversation_id: RowId
+) -> ConversationAnswer:
+    """Wish for the conversation's sandbox to run; a body that says which providers are set is not needed.
+
+    For one that is being started, RUNNING is the desired state already.
+    """
+    if task := await run_in_threadpool(find_unfinished, context, caller, conversation_id):
+        return _answer_of_start(task)
+    sandbox_id = await run_in_threadpool(_sandbox_of, context, caller, conversation_id)
+    await sandboxes.resume_sandbox(context, caller, queue, wait, sandbox_id)
+    return await run_in_threadpool(_answer, context, caller, conversation_id)
+
+
+@router.post("/{conversation_id}/stop", responses=error_responses(409), **replaced_by("/api/v1/sandboxes"))
+async def stop_conversation(
+    context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, conversation_id: RowId
+) -> ConversationAnswer:
+    """Wish for the conversation's sandbox to be paused, with all that is in it.
+
+    One that is being started can't be stopped: nothing of it could go on later. It can be deleted.
+    """
+    await run_in_threadpool(require_started, context, caller, conversation_id, "it can be stopped")
+    sandbox_id = await run_in_threadpool(_sandbox_of, context, caller, conversation_id)
+    await sandboxes.pause_sandbox(context, caller, queue, wait, sandbox_id)
+    return await run_in_threadpool(_answer, context, caller, conversation_id)
+
+
+def _sandbox_of(context: Context, caller: Caller, conversation_id: str) -> str:
+    return v1.get_conversation(context, caller, conversation_id).sandbox_id
+
+
+def _answer_of_start(task: StartTask) -> ConversationAnswer:
+    shown = show_beginning(task)
+    return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)
+
+
+def _answer(context: Context, caller: Caller, conversation_id: str) -> ConversationAnswer:
+    shown = show_v0(v1.get_conversation(context, caller, conversation_id))
+    return ConversationAnswer(conversation_id=shown.conversation_id, conversation_status=shown.status)

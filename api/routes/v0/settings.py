@@ -1,0 +1,83 @@
+"""Settings: one document for each user, secrets masked. The operations are V0's; V1's are in `settings_v1`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlmodel import Session
+
+from api.errors.handlers import validation_entry
+from api.request.authentication import Caller, CurrentCaller
+from api.request.context import Context, ContextDep
+from api.routes.v0.legacy_route import LegacyRoute, replaced_by
+from api.schemas.v0.settings import Message, SettingsInfo, SettingsUpdate, in_clear, show_settings
+from shared.errors import Gone
+from shared.sandboxes import specs
+from shared.users import secrets, settings_store
+from shared.users.settings import StoredSettings
+
+router = APIRouter(tags=["settings (V0)"], route_class=LegacyRoute)
+
+REPLACED = replaced_by("/api/v1/settings")
+NEVER_SAVED = "Settings not found"
+NO_RESET = "settings are not reset as a whole: store null for what is to have its default again"
+
+# Of the settings, of what is known of secrets, and of providers' hosts.
+Show = Callable[[StoredSettings, dict[str, str | None], dict[str, str | None]], Any]
+
+
+@router.get("/settings", response_model=SettingsInfo, responses={404: {"description": NEVER_SAVED}}, **REPLACED)
+def get_settings(context: ContextDep, caller: CurrentCaller) -> Any:
+    """The caller's settings; a 404 until some, or secrets or tokens, are stored: the defaults hold."""
+    return show_stored(context, caller, show_settings)
+
+
+@router.post("/settings", **REPLACED)
+def store_settings(context: ContextDep, caller: CurrentCaller, update: SettingsUpdate) -> Message:
+    """Change the settings that are sent and keep the others.
+
+    Null is a field's default, except that it keeps `llm_api_key`, `llm_model`, `llm_base_url`, `search_api_key`
+    and `user_consents_to_analytics`; an empty text clears a key; `**********` keeps a secret.
+    """
+    return store(context, caller, in_clear(update))
+
+
+@router.post("/reset-settings", status_code=410, response_description="Given up", **REPLACED)
+def reset_settings() -> None:
+    """What V0 has given up: settings are changed one by one, and null is the default of most."""
+    raise Gone(NO_RESET)
+
+
+def show_stored(context: Context, caller: Caller, show: Show) -> Any:
+    """The caller's settings in the shape that is asked for; a 404 if neither settings nor secrets are stored."""
+    with context.database.reading() as session:
+        stored = settings_store.load(session, context.vault, caller.id)
+        names = secrets.describe_secrets(session, caller.id)
+        hosts = secrets.provider_hosts(session, caller.id)
+    if stored is None and not (names or hosts):
+        # V0's clients read `error`, all others `detail`.
+        return JSONResponse({"detail": NEVER_SAVED, "error": NEVER_SAVED}, 404)
+    return show(stored or StoredSettings(), names, hosts)
+
+
+def store(context: Context, caller: Caller, changes: dict[str, Any]) -> Message:
+    """Keep changes of settings, by the names they are kept under, and the secrets that came with them.
+
+    Raises:
+        RequestValidationError: the sandbox spec is not known.
+    """
+    sent = changes.pop("secrets_store", None) or {}
+    with context.database.transaction() as session:
+        _check_spec(session, caller, changes.get("default_sandbox_spec_id"))
+        settings_store.change(session, context.vault, caller.id, changes)
+        secrets.put_custom_secrets(session, context.vault, caller.id, sent.get("custom_secrets") or {})
+        secrets.put_provider_tokens(session, context.vault, caller.id, sent.get("provider_tokens") or {})
+    return Message(message="Settings stored")
+
+
+def _check_spec(session: Session, caller: Caller, spec_id: str | None) -> None:
+    if spec_id and not specs.is_choosable(session, caller.id, spec_id):
+        entry = validation_entry(("body", "default_sandbox_spec_id"), "there is no sandbox spec with that id")
+        raise RequestValidationError([entry])

@@ -1,0 +1,92 @@
+"""What Agent Canvas asks of sandboxes by way of its server: for the caller's own only, as on the sandbox path."""
+
+import re
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from api.errors.openapi import error_responses
+from api.paths import SANDBOX_PATH_PREFIX
+from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.context import Context, ContextDep
+from api.sandbox_proxy.app import SandboxProxy
+from api.sandbox_proxy.request import ProxyRequest
+from api.schemas.v1.cloud_proxy import CloudProxyRequest
+from shared.errors import NotFound, Unauthenticated
+from shared.models import Sandbox
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.availability import agent_server
+
+router = APIRouter(tags=["web page"], route_class=ForUsers)
+
+# Whatever its origin: nothing else is reached by it.
+ON_PATH = re.compile(rf"https?://[^/?#]+{SANDBOX_PATH_PREFIX}/([0-9a-f]{{32}})/?")
+SESSION_KEY = "x-session-api-key"
+
+
+class Forwarded(Response):
+    """The agent server's answer, passed on as it comes."""
+
+    def __init__(self, path: SandboxProxy, proxied: ProxyRequest, content: bytes) -> None:
+        super().__init__()
+        self._path, self._proxied, self._content = path, proxied, content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Ask, and pass on; an error that comes before the answer is the application's to tell."""
+        pending = [{"type": "http.request", "body": self._content, "more_body": False}] if self._content else []
+
+        async def replay() -> dict[str, object]:
+            return pending.pop() if pending else dict(await receive())
+
+        await self._path.forward(self._proxied, replay, send)
+
+
+@router.post(
+    "/cloud-proxy",
+    response_class=Response,
+    response_description="The agent server's answer as it comes, with its own status",
+    responses=error_responses(404, 409, 429, 502, 504),
+)
+async def ask_sandbox(
+    request: Request, context: ContextDep, caller: CurrentCaller, wanted: CloudProxyRequest
+) -> Response:
+    """Ask the agent server of one of the caller's sandboxes, with the sandbox's key; a paused one is woken."""
+    key = wanted.find_header(SESSION_KEY)
+    if not key:
+        raise Unauthenticated("the sandbox's session key is needed, as X-Session-API-Key among `headers`")
+    sandbox_id = await run_in_threadpool(_find, context, caller, wanted.host, key)
+    proxied = ProxyRequest(
+        sandbox_id=sandbox_id,
+        method=wanted.method,
+        target=wanted.path.encode(),
+        headers=[*_own_headers(request), *wanted.passed_headers()],
+        scheme=request.url.scheme,
+        client=request.client.host if request.client else None,
+        session_key=key,
+        api_key=None,
+    )
+    return Forwarded(request.app.state.sandbox_path, proxied, wanted.content())
+
+
+def _own_headers(request: Request) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in request.headers.raw if name == b"host"]
+
+
+def _find(context: Context, caller: Caller, host: str, key: str) -> str:
+    """The id of the caller's sandbox that is meant.
+
+    Raises:
+        NotFound: it is none of theirs.
+    """
+    with context.database.reading() as session:
+        if on_path := ON_PATH.fullmatch(host):
+            return sandbox_queries.get(session, on_path[1], caller.id).id
+        found = sandbox_queries.find_by_session_key(session, context.vault, key)
+        if found is None or found.owner_id != caller.id or not _is_its(host, found):
+            raise NotFound("sandbox", host, by="address")
+        return found.id
+
+
+def _is_its(host: str, sandbox: Sandbox) -> bool:
+    return host.rstrip("/") == agent_server(sandbox.exposed_urls)

@@ -1,0 +1,109 @@
+"""What a conversation's agent is made of, asked of its agent server, and changed there."""
+
+import json
+from uuid import UUID
+
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+
+from api.errors.openapi import error_responses
+from api.errors.upstream import GatewayTimeout
+from api.request.authentication import CurrentCaller, ForUsers
+from api.request.context import Context, ContextDep
+from api.routes.v1.conversation_workspace import load_shown
+from api.schemas.v1.conversation_agent import (
+    HookList,
+    SkillList,
+    SwitchAcpModelRequest,
+    SwitchProfileRequest,
+    list_hooks,
+    list_skills,
+)
+from api.schemas.v1.sandboxes import wire_status
+from api.schemas.v1.wire_types import Success
+from shared.conversations import queries as conversation_queries
+from shared.errors import Invalid
+from shared.models import Conversation
+from shared.states import Status
+from shared.users import llm_profile_store, settings_store
+from shared.users.llm_profiles import Llm
+
+router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=ForUsers)
+
+
+@router.get("/skills", responses=error_responses(409, 413, 502))
+async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> SkillList:
+    """The skills that the project brings, without those that the caller's settings disable; none while it is paused."""
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    if wire_status(sandbox) == Status.PAUSED:
+        return SkillList(skills=[])
+    wanted = {"load_public": False, "load_user": False, "load_org": False, "load_project": True}
+    body = wanted | {"project_dir": conversation.working_dir}
+    answer = await context.agent_servers.ask(sandbox, "POST", "/api/skills", json=body)
+    found = await run_in_threadpool(list_skills, await answer.read_json())
+    disabled = await run_in_threadpool(_read_disabled, context, caller.id)
+    return SkillList(skills=[skill for skill in found.skills if skill.name not in disabled])
+
+
+@router.get("/hooks", responses=error_responses(409, 413, 502))
+async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> HookList:
+    """What the project has run at the agent's doings; nothing while the sandbox is paused."""
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    if wire_status(sandbox) == Status.PAUSED:
+        return HookList(hooks=[])
+    body = {"project_dir": conversation.working_dir}
+    answer = await context.agent_servers.ask(sandbox, "POST", "/api/hooks", json=body)
+    return await run_in_threadpool(list_hooks, await answer.read_json())
+
+
+@router.post("/switch_profile", responses=error_responses(409, 502))
+async def switch_profile(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, request: SwitchProfileRequest
+) -> Success:
+    """Let the agent go on with a saved LLM profile; the settings stay as they are."""
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    llm = await run_in_threadpool(_read_profile, context, caller.id, request.profile_name)
+    path = f"/api/conversations/{UUID(conversation.id)}/switch_llm"
+    (await context.agent_servers.ask(sandbox, "POST", path, json={"llm": llm})).need()
+    await run_in_threadpool(_record, context, conversation, llm.get("model"))
+    return Success()
+
+
+@router.post("/switch_acp_model", responses=error_responses(409, 502, 504))
+async def switch_acp_model(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, request: SwitchAcpModelRequest
+) -> Success:
+    """Let an agent of another maker (ACP) go on with another of its models; our own agent takes a profile instead."""
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
+    answer = await context.agent_servers.ask(sandbox, "POST", path, json={"model": request.model})
+    if answer.status == 400:
+        raise Invalid(await answer.read_detail() or "the agent is none of another maker, or can't change its model")
+    if answer.status == 504:
+        raise GatewayTimeout(await answer.read_detail() or "the agent does not answer")
+    answer.need()
+    await run_in_threadpool(_record, context, conversation, request.model)
+    return Success()
+
+
+def _read_disabled(context: Context, user_id: str) -> set[str]:
+    with context.database.reading() as session:
+        stored = settings_store.load(session, context.vault, user_id)
+    return set((stored and stored.disabled_skills) or ())
+
+
+def _read_profile(context: Context, user_id: str, name: str) -> Llm:
+    """The profile as the agent server is to have it: with a key, and under a name that no other configuration has."""
+    with context.database.reading() as session:
+        llm = dict(llm_profile_store.load(session, context.vault, user_id).get(name))
+        stored = settings_store.load(session, context.vault, user_id)
+    if "api_key" not in llm and stored and stored.llm_api_key:
+        llm["api_key"] = stored.llm_api_key
+    # The agent server keeps the first configuration that it is shown under a name.
+    fingerprint = context.vault.digest(json.dumps(llm, sort_keys=True))
+    return llm | {"usage_id": f"profile:{name}:{fingerprint[:12]}"}
+
+
+def _record(context: Context, conversation: Conversation, model: str | None) -> None:
+    with context.database.transaction() as session:
+        conversation_queries.change(session, conversation.id, conversation.owner_id, {"llm_model": model})

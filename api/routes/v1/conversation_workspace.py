@@ -1,0 +1,201 @@
+"""What is asked of a conversation's agent server while its sandbox runs: messages, files, changes."""
+
+import shlex
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.errors.openapi import error_responses
+from api.errors.upstream import BadGateway, BrokenOff
+from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.context import Context, ContextDep
+from api.schemas.v1.messages import MessageSent, UserMessage
+from api.schemas.v1.sandboxes import wire_status
+from shared.conversations import queries as conversation_queries
+from shared.errors import Gone, Invalid, NotFound, Unavailable
+from shared.ids import parse_id
+from shared.json_documents import write_document, write_text
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+
+# Of what is asked of the agent server.
+ASKED = error_responses(409, 413, 429, 502)
+
+router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=ForUsers)
+
+# Providers whose pages hide folders that begin with a dot.
+DOTLESS = ("gitlab", "azure_devops")
+
+# What no user of a page looks for in it.
+UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+MAX_FILES = 2000
+COMMAND_SECONDS = 20
+
+FilePath = Annotated[
+    str, Query(min_length=1, max_length=4096, description="An absolute path, or one below the project's folder")
+]
+Ref = Annotated[str | None, Query(max_length=256)]
+
+
+@router.post("/send-message", responses=error_responses(409, 410, 429, 502))
+async def send_message(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, message: UserMessage
+) -> MessageSent:
+    """Say something to the agent, which goes on with it; nothing is resumed for it."""
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    status = wire_status(sandbox)
+    if status == "MISSING":
+        raise Gone(f"the sandbox of conversation {conversation.id} is deleted")
+    if status == Status.ERROR:
+        raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
+    path = f"/api/conversations/{UUID(conversation.id)}/events"
+    answer = await context.agent_servers.ask(sandbox, "POST", path, json=message.model_dump(mode="json"))
+    await answer.check_refusal()
+    answer.need()
+    return MessageSent(success=True, sandbox_status=status)
+
+
+@router.get("/git/changes", responses=ASKED)
+async def get_changes(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
+) -> Any:
+    """What has changed below a folder, as the agent server says it."""
+    return await pass_on(await ask_git(context, caller, conversation_id, "changes", path, ref))
+
+
+@router.get("/git/diff", responses=ASKED)
+async def get_diff(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
+) -> Any:
+    """A file before and after, as the agent server says it."""
+    return await pass_on(await ask_git(context, caller, conversation_id, "diff", path, ref))
+
+
+@router.get("/file", response_model=str, responses=ASKED)
+async def get_file(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, file_path: FilePath | None = None
+) -> StreamingResponse:
+    """A text file of the sandbox, by default the plan."""
+    text = await read_file(context, caller, conversation_id, file_path)
+    return StreamingResponse(write_text(text), media_type="application/json")
+
+
+@router.get("/files", responses=ASKED)
+async def list_files(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath | None = None
+) -> list[str]:
+    """The files below a folder of the sandbox, by default the project's, as paths relative to it (ours).
+
+    Up to 2,000, without those of git, of installed packages and of caches.
+    """
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    folder = absolute_path(conversation, path or ".")
+    found = await _run(context, sandbox, _list_command(folder))
+    if found.get("exit_code") != 0:
+        raise NotFound("folder", folder, by="path")
+    lines = str(found.get("stdout") or "").split("\n", MAX_FILES)[:MAX_FILES]
+    return sorted(line.removeprefix("./").removesuffix("\r") for line in lines if line)
+
+
+async def read_file(context: Context, caller: Caller, conversation_id: str, file_path: str | None) -> str:
+    """A text file of a conversation's sandbox; None: the plan.
+
+    Raises:
+        Conflict: the sandbox does not run.
+        Invalid: the file is no text, or the sandbox's user may not read it.
+        NotFound: there is no such conversation, or no such file.
+        Refused: the agent server refuses the path.
+        TooLarge: the file is.
+        Unanswered: the agent server does not answer.
+    """
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    path = absolute_path(conversation, file_path or plan_path(conversation))
+    try:
+        answer = await context.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
+    except BrokenOff:
+        # It looks whether there is such a file, and begins its answer before it opens the file.
+        await _check_readable(context, sandbox, path)
+        raise
+    if answer.status == 404:
+        raise NotFound("file", path, by="path")
+    await answer.check_refusal()
+    try:
+        return answer.need().decode()
+    except UnicodeDecodeError:
+        raise Invalid("the file is no text") from None
+
+
+async def ask_git(
+    context: Context, caller: Caller, conversation_id: str, what: str, path: str, ref: str | None = None
+) -> Any:
+    """What a conversation's agent server says of a path: its changes, or its diff.
+
+    Raises:
+        Conflict: the sandbox does not run.
+        NotFound: there is no such conversation, or it is somebody else's.
+        Refused: the agent server refuses the path or the reference.
+        TooLarge: the answer is.
+        Unanswered: there is none, or it is no JSON that an answer of ours could hold.
+    """
+    conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
+    params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
+    answer = await context.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)
+    await answer.check_refusal()
+    return await answer.read_shown()
+
+
+async def pass_on(document: Any) -> Response:
+    """A document as the answer: as a response of our own, since FastAPI would go through it on the event loop."""
+    body = await run_in_threadpool(write_document, document, ascii_only=False)
+    return Response(body, media_type="application/json")
+
+
+def load_shown(context: Context, caller: Caller, conversation_id: str) -> tuple[Conversation, Sandbox]:
+    """The caller's conversation and its sandbox.
+
+    Raises:
+        Invalid: that can be no id.
+        NotFound: there is none, or it is somebody else's.
+    """
+    with context.database.reading() as session:
+        return conversation_queries.get_shown(session, parse_id(conversation_id), caller.id)
+
+
+def absolute_path(conversation: Conversation, path: str) -> str:
+    """The path in the sandbox; a relative one is below the project's folder."""
+    return str(PurePosixPath(conversation.working_dir or "/", path))
+
+
+def plan_path(conversation: Conversation) -> str:
+    """Where in the project an agent that plans has written its plan."""
+    return f"{'agents-tmp-config' if conversation.git_provider in DOTLESS else '.agents_tmp'}/PLAN.md"
+
+
+def _list_command(folder: str) -> str:
+    unlisted = " -o ".join(f"-name {name}" for name in UNLISTED)
+    found = rf"find . -type d \( {unlisted} \) -prune -o \( -type f -o -type l \) -print"
+    return f"cd -- {shlex.quote(folder)} && {found} | head -n {MAX_FILES}"
+
+
+async def _check_readable(context: Context, sandbox: Sandbox, path: str) -> None:
+    outcome = await _run(context, sandbox, f"test -r {shlex.quote(path)}")
+    if outcome.get("exit_code") == 1:
+        raise Invalid("the sandbox's user may not read that file")
+
+
+async def _run(context: Context, sandbox: Sandbox, command: str) -> dict[str, Any]:
+    """The outcome of a command in the sandbox.
+
+    Raises:
+        Unanswered: the agent server says none.
+    """
+    body = {"command": command, "timeout": COMMAND_SECONDS}
+    answer = await context.agent_servers.ask(sandbox, "POST", "/api/bash/execute_bash_command", json=body)
+    outcome = await answer.read_shown()
+    if not isinstance(outcome, dict):
+        raise BadGateway("the agent server's answer is no command's outcome")
+    return outcome

@@ -1,0 +1,223 @@
+"""Conversations: start them, list them."""
+
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import StreamingResponse
+from sqlmodel import Session
+
+from api.errors.openapi import error_responses
+from api.lists.route import ListResponse, ListRoute
+from api.realtime.completion_waiter import AwaitedRow
+from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.context import Context, ContextDep
+from api.request.idempotency import IdempotencyOption, IdempotentRequest
+from api.request.jobs import JobQueue, JobQueueDep
+from api.request.query_params import Ids, Limit, PageId, RowId, Since
+from api.request.wait import Accepted, WaitOption
+from api.routes.v1.conversation_export import check_number, export
+from api.schemas.page_text import write_count, write_page
+from api.schemas.v1.conversations import AppConversation, ConversationUpdate, show_conversation, write_conversation
+from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, answer_start_task, show_start_task
+from api.schemas.v1.wire_types import PageOf, Success
+from shared.conversations import deletion as conversation_deletion
+from shared.conversations import lists as conversation_lists
+from shared.conversations import queries as conversation_queries
+from shared.conversations import start as conversation_start
+from shared.conversations import start_tasks
+from shared.conversations.lists import ConversationFilter
+from shared.conversations.start import StartCommand
+from shared.errors import NotFound
+from shared.ids import parse_ids
+from shared.models import Conversation, Sandbox, StartTask
+from shared.queue.jobs import Job
+
+router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
+lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
+
+MAX_IDS = 100
+
+
+class ConversationOrder(StrEnum):
+    """The orders in which conversations are listed."""
+
+    CREATED_AT = "CREATED_AT"
+    CREATED_AT_DESC = "CREATED_AT_DESC"
+    UPDATED_AT = "UPDATED_AT"
+    UPDATED_AT_DESC = "UPDATED_AT_DESC"
+    TITLE = "TITLE"
+    TITLE_DESC = "TITLE_DESC"
+
+
+async def read_filter(
+    title_contains: Annotated[str | None, Query(alias="title__contains", max_length=500)] = None,
+    created_from: Annotated[Since | None, Query(alias="created_at__gte")] = None,
+    created_before: Annotated[Since | None, Query(alias="created_at__lt")] = None,
+    updated_from: Annotated[Since | None, Query(alias="updated_at__gte")] = None,
+    updated_before: Annotated[Since | None, Query(alias="updated_at__lt")] = None,
+    sandbox_id: Annotated[RowId | None, Query(alias="sandbox_id__eq")] = None,
+    include_sub_conversations: bool = False,
+) -> ConversationFilter:
+    """Which conversations are meant."""
+    return ConversationFilter(
+        title_contains=title_contains,
+        created_from=created_from,
+        created_before=created_before,
+        updated_from=updated_from,
+        updated_before=updated_before,
+        sandbox_id=sandbox_id,
+        with_sub_conversations=include_sub_conversations,
+    )
+
+
+Which = Annotated[ConversationFilter, Depends(read_filter)]
+
+
+def start(
+    context: Context, caller: Caller, queue: JobQueue, idempotent: IdempotentRequest, request: StartRequest
+) -> Accepted[Any]:
+    """Write the wish for a conversation, once."""
+    needs_place = request.sandbox_id is None and request.parent_conversation_id is None
+    wish = StartCommand(caller.id, request.shown(), request.revealed(), queue.due_at, context.settings.quotas)
+    with context.database.transaction(needs_place=needs_place) as session:
+        if (kept := idempotent.find(session)) is not None:
+            return _started(context, caller, kept.document, kept.answer)
+        start = conversation_start.create_start_task(session, context.vault, wish)
+        answer = show_start_task(start.task, start.sandbox, start.paused)
+        idempotent.keep(session, answer)
+    return _started(context, caller, answer.model_dump(), answer, *start.jobs)
+
+
+@router.post("", response_model=StartTaskInfo, responses=error_responses(404, 409, 429))
+async def start_conversation(
+    context: ContextDep,
+    caller: CurrentCaller,
+    queue: JobQueueDep,
+    idempotent: IdempotencyOption,
+    wait: WaitOption,
+    request: StartRequest,
+) -> Any:
+    """Wish for a conversation; the answer is the task that starts it. One that is waited for is READY or in ERROR."""
+    return await wait.see(lambda: start(context, caller, queue, idempotent, request).written(answer_start_task))
+
+
+@lists.get("/search", response_model=PageOf[AppConversation])
+async def search_conversations(
+    which: Which,
+    sort_order: ConversationOrder = ConversationOrder.CREATED_AT_DESC,
+    page_id: PageId = None,
+    limit: Limit = 100,
+) -> ListResponse:
+    """A page of the caller's conversations."""
+    return ListResponse(lambda context, caller: _search(context, caller, which, sort_order, page_id, limit))
+
+
+@lists.get("/count", response_model=int)
+async def count_conversations(which: Which) -> ListResponse:
+    """How many conversations a search with these filters finds."""
+    return ListResponse(
+        lambda context, caller: write_count(conversation_lists.count(context.database, caller.id, which))
+    )
+
+
+@router.get("", response_model=list[AppConversation | None] | PageOf[AppConversation])
+def get_conversations(
+    context: ContextDep,
+    caller: CurrentCaller,
+    which: Which,
+    ids: Annotated[Ids | None, Query()] = None,
+    sort_order: ConversationOrder = ConversationOrder.CREATED_AT_DESC,
+    page_id: PageId = None,
+    limit: Limit = 100,
+) -> Any:
+    """The caller's conversations of those ids, in order, null for an unknown one; without ids, as a search."""
+    if ids is None:
+        return _search(context, caller, which, sort_order, page_id, limit)
+    hexes = parse_ids(ids, most=MAX_IDS)
+    with context.database.reading() as session:
+        found = conversation_queries.get_many(session, hexes, caller.id)
+        shown = {item.id: item for item in _show(session, context, caller, [row for row in found if row])}
+    return [shown.get(conversation_id) for conversation_id in hexes]
+
+
+@router.get("/{conversation_id}")
+def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> AppConversation:
+    """One of the caller's conversations (ours)."""
+    with context.database.reading() as session:
+        row = conversation_queries.get_shown(session, conversation_id, caller.id)
+        return _show(session, context, caller, [row])[0]
+
+
+@router.get("/{conversation_id}/download", response_class=StreamingResponse, responses=error_responses(413))
+def download_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> StreamingResponse:
+    """A zip archive of a conversation and its events, whether its sandbox is there or not."""
+    with context.database.reading() as session:
+        shown = _show(session, context, caller, [conversation_queries.get_shown(session, conversation_id, caller.id)])[
+            0
+        ]
+    check_number(context.database, conversation_id, caller.id)
+    name = f"conversation_{UUID(conversation_id)}.zip"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(export(context.database, shown, caller.id), media_type="application/zip", headers=headers)
+
+
+@router.patch("/{conversation_id}")
+def change_conversation(
+    context: ContextDep, caller: CurrentCaller, conversation_id: RowId, update: ConversationUpdate
+) -> AppConversation:
+    """Change a conversation's title, publicity or repository; a title that is given stays."""
+    with context.database.transaction() as session:
+        conversation_queries.change(session, conversation_id, caller.id, update.columns())
+        return _show(session, context, caller, [conversation_queries.get_shown(session, conversation_id, caller.id)])[0]
+
+
+@router.delete("/{conversation_id}")
+def delete_conversation(
+    context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, conversation_id: RowId
+) -> Success:
+    """Delete a conversation with its sub-conversations, and its sandbox if that was made for one and has none left.
+
+    It is gone at once; a worker sees to it that its agent server forgets it, too. One that is being started is
+    cancelled.
+    """
+    with context.database.transaction() as session:
+        jobs = conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)
+    queue.enqueue(*jobs)
+    return Success()
+
+
+def _started(context: Context, caller: Caller, shown: dict[str, Any], answer: Any, *jobs: Job) -> Accepted[Any]:
+    return Accepted(answer, jobs, AwaitedRow(StartTask, shown["id"]), partial(_look, context, caller, shown))
+
+
+def _look(context: Context, caller: Caller, shown: dict[str, Any]) -> StartTaskInfo:
+    """How far the start has got by now."""
+    with context.database.reading() as session:
+        found = start_tasks.get_many(session, [shown["id"]], caller.id)[0]
+    if found is None:  # it went with its conversation
+        raise NotFound("start task", shown["id"])
+    return show_start_task(*found, origin=caller.origin).model_copy(
+        update={"paused_sandbox_ids": shown["paused_sandbox_ids"]}
+    )
+
+
+def _search(
+    context: Context, caller: Caller, which: ConversationFilter, sort_order: str, page_id: str | None, limit: int
+) -> Response:
+    page = conversation_lists.search(
+        context.database, caller.id, which, sort_order=sort_order, page_id=page_id, limit=limit
+    )
+    return write_page(page, write_conversation, context.vault, caller.origin)
+
+
+def _show(
+    session: Session, context: Context, caller: Caller, rows: list[tuple[Conversation, Sandbox]]
+) -> list[AppConversation]:
+    children = conversation_queries.children(session, [conversation.id for conversation, _ in rows], caller.id)
+    return [
+        show_conversation(conversation, sandbox, children.get(conversation.id, []), context.vault, caller.origin)
+        for conversation, sandbox in rows
+    ]

@@ -1,0 +1,73 @@
+"""Events of conversations, from the store: they outlive the sandbox they happened in."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import Response
+
+from api.errors.openapi import error_responses
+from api.request.authentication import CurrentCaller, ForUsers
+from api.request.context import ContextDep
+from api.request.query_params import Ids, Limit, PageId, Since
+from api.schemas.v1.events import EventKind, EventOrder, show_event_page, show_events
+from api.schemas.v1.wire_types import PageOf
+from shared.conversations import events
+from shared.conversations.events import EventFilter
+from shared.ids import check_count, parse_id
+
+router = APIRouter(prefix="/conversation/{conversation_id}/events", tags=["events"], route_class=ForUsers)
+
+MAX_IDS = 100
+
+
+def read_filter(
+    kind: Annotated[EventKind | None, Query(alias="kind__eq")] = None,
+    timestamp_from: Annotated[Since | None, Query(alias="timestamp__gte")] = None,
+    timestamp_before: Annotated[Since | None, Query(alias="timestamp__lt")] = None,
+) -> EventFilter:
+    """Which events are meant."""
+    return EventFilter(kind, timestamp_from, timestamp_before)
+
+
+Which = Annotated[EventFilter, Depends(read_filter)]
+
+
+@router.get("/search", response_model=PageOf[dict[str, Any]])
+def search_events(
+    context: ContextDep,
+    caller: CurrentCaller,
+    conversation_id: str,
+    which: Which,
+    sort_order: EventOrder = EventOrder.TIMESTAMP,
+    page_id: PageId = None,
+    limit: Limit = 100,
+) -> Response:
+    """A page of a conversation's events; an empty one for a conversation that the caller doesn't have."""
+    with context.database.reading() as session:
+        page = events.search(
+            session,
+            parse_id(conversation_id),
+            caller.id,
+            which,
+            descending=sort_order == EventOrder.TIMESTAMP_DESC,
+            page_id=page_id,
+            limit=limit,
+        )
+    return show_event_page(page)
+
+
+@router.get("/count")
+def count_events(context: ContextDep, caller: CurrentCaller, conversation_id: str, which: Which) -> int:
+    """How many events a search with these filters finds."""
+    with context.database.reading() as session:
+        return events.count(session, parse_id(conversation_id), caller.id, which)
+
+
+@router.get("", response_model=list[dict[str, Any] | None], responses=error_responses(413))
+def get_events(
+    context: ContextDep, caller: CurrentCaller, conversation_id: str, ids: Annotated[Ids, Query(alias="id")]
+) -> Response:
+    """The conversation's events of those ids, in order; null for an unknown one."""
+    check_count(ids, most=MAX_IDS)
+    with context.database.reading() as session:
+        return show_events(events.get_many(session, parse_id(conversation_id), caller.id, ids))

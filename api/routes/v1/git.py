@@ -1,0 +1,116 @@
+"""Searches at git providers, each with the caller's own token (wire contract 1.12)."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import AfterValidator
+from starlette.concurrency import run_in_threadpool
+
+from api.errors.openapi import error_responses
+from api.git.pagination import open_window, page_id_of
+from api.git.provider import Found, GitProvider, Item
+from api.git.registry import find_tasks, open_provider
+from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.context import Context, ContextDep
+from api.request.query_params import Limit, PageId
+from api.routes.v1.users import NO_PROVIDER
+from api.schemas.v1.git import Branch, Repository, SortOrder
+from api.schemas.v1.suggested_tasks import SuggestedTask
+from api.schemas.v1.texts import check_repository
+from api.schemas.v1.wire_types import PageOf
+from shared.errors import Forbidden, Invalid
+from shared.users import secrets
+from shared.users.secrets import ProviderCredential
+from shared.users.settings import Provider
+
+router = APIRouter(prefix="/git", tags=["git providers"], route_class=ForUsers)
+
+# Of what is asked of the provider.
+ASKED = error_responses(403, 404, 502, 504)
+
+Name = Annotated[str, Query(max_length=500), AfterValidator(check_repository)]
+Words = Annotated[str, Query(max_length=256)]
+
+
+@router.get("/installations/search", responses=ASKED)
+async def search_installations(
+    context: ContextDep, caller: CurrentCaller, provider: Provider, page_id: PageId = None, limit: Limit = 100
+) -> PageOf[str]:
+    """Where a provider keeps the caller's repositories together: installations, workspaces or projects."""
+    asked = await _open(context, caller, provider)
+    kind = f"{provider}/installations"
+    found = await asked.installations(open_window(kind, page_id, limit))
+    return _page(kind, limit, found)
+
+
+@router.get("/repositories/search", responses=ASKED)
+async def search_repositories(
+    context: ContextDep,
+    caller: CurrentCaller,
+    provider: Provider,
+    query: Words | None = None,
+    installation_id: Words | None = None,
+    page_id: PageId = None,
+    limit: Limit = 100,
+    sort_order: SortOrder | None = None,
+) -> PageOf[Repository]:
+    """The caller's repositories at a provider, or with `query` those whose names hold it."""
+    if sort_order is not None and not query:
+        raise Invalid("sort_order goes with query only")
+    asked = await _open(context, caller, provider)
+    kind = f"{provider}/repositories"
+    window = open_window(kind, page_id, limit)
+    if query:
+        found = await asked.search(window, query, sort_order or SortOrder.STARS_DESC)
+    else:
+        found = await asked.repositories(window, installation_id)
+    return _page(kind, limit, found)
+
+
+@router.get("/branches/search", responses=ASKED)
+async def search_branches(
+    context: ContextDep,
+    caller: CurrentCaller,
+    provider: Provider,
+    repository: Name,
+    query: Words,
+    page_id: PageId = None,
+    limit: Limit = 30,
+) -> PageOf[Branch]:
+    """A repository's branches, or those whose names hold `query`, if that is not empty."""
+    asked = await _open(context, caller, provider)
+    kind = f"{provider}/branches"
+    return _page(kind, limit, await asked.branches(open_window(kind, page_id, limit), repository, query))
+
+
+@router.get("/suggested-tasks/search", responses=ASKED)
+async def search_suggested_tasks(
+    context: ContextDep, caller: CurrentCaller, page_id: PageId = None, limit: Limit = 30
+) -> PageOf[SuggestedTask]:
+    """What an agent might do at the caller's providers; one that does not answer is passed over for the others."""
+    window = open_window("tasks", page_id, limit)
+    first = window.count(0)
+    tasks = await find_tasks(context.git, await _credentials(context, caller))
+    last = first + limit
+    return _page("tasks", limit, Found(tasks[first:last], last if last < len(tasks) else None))
+
+
+async def _open(context: Context, caller: Caller, provider: str) -> GitProvider:
+    return open_provider(context.git, provider, await _credentials(context, caller))
+
+
+async def _credentials(context: Context, caller: Caller) -> Mapping[str, ProviderCredential]:
+    found = await run_in_threadpool(_read_credentials, context, caller)
+    if not any(known.token for known in found.values()):
+        raise Forbidden(NO_PROVIDER)
+    return found
+
+
+def _read_credentials(context: Context, caller: Caller) -> Mapping[str, ProviderCredential]:
+    with context.database.reading() as session:
+        return secrets.provider_tokens(session, context.vault, caller.id)
+
+
+def _page(kind: str, limit: int, found: Found[Item]) -> PageOf[Item]:
+    return PageOf(items=found.items, next_page_id=page_id_of(kind, limit, found.following))

@@ -1,0 +1,86 @@
+"""Saved LLM configurations: below the settings, and below the caller's organization, where pages look for them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from api.errors.openapi import error_responses
+from api.request.authentication import CurrentCaller, ForUsers
+from api.request.context import ContextDep
+from api.schemas.v0.settings import in_clear
+from api.schemas.v1.llm_profiles import (
+    ActivateProfileResponse,
+    ProfileDetailResponse,
+    ProfileListResponse,
+    ProfileMutationResponse,
+    ProfileName,
+    RenameProfileRequest,
+    SaveProfileRequest,
+    list_profiles,
+    show_profile,
+)
+from shared.users import llm_profile_store
+
+router = APIRouter(tags=["llm profiles"], route_class=ForUsers)
+
+
+@router.get("")
+def get_profiles(context: ContextDep, caller: CurrentCaller) -> ProfileListResponse:
+    """The caller's profiles; no key is shown."""
+    with context.database.reading() as session:
+        return list_profiles(llm_profile_store.load(session, context.vault, caller.id))
+
+
+@router.get("/{name}")
+def get_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName) -> ProfileDetailResponse:
+    """One profile, secrets masked."""
+    with context.database.reading() as session:
+        return show_profile(name, llm_profile_store.load(session, context.vault, caller.id).get(name))
+
+
+@router.post("/{name}", status_code=201, responses=error_responses(409))
+def save_profile(
+    context: ContextDep,
+    caller: CurrentCaller,
+    name: ProfileName,
+    request: Annotated[SaveProfileRequest | None, Body()] = None,
+) -> ProfileMutationResponse:
+    """Keep an LLM's configuration under a name, in place of the one that had it; a 409 when there are too many."""
+    request = request or SaveProfileRequest()
+    with context.database.transaction() as session:
+        llm_profile_store.save(
+            session,
+            context.vault,
+            caller.id,
+            name,
+            None if request.llm is None else in_clear(request.llm),
+            include_secrets=request.include_secrets,
+            keep_key=request.preserve_existing_api_key,
+        )
+    return ProfileMutationResponse(name=name, message=f"Profile '{name}' saved")
+
+
+@router.delete("/{name}")
+def delete_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName) -> ProfileMutationResponse:
+    """Forget a profile, if there is one; where it was active, the first of the others is from now on."""
+    with context.database.transaction() as session:
+        llm_profile_store.delete(session, context.vault, caller.id, name)
+    return ProfileMutationResponse(name=name, message=f"Profile '{name}' deleted")
+
+
+@router.post("/{name}/activate")
+def activate_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName) -> ActivateProfileResponse:
+    """Put a profile in force: conversations that are started from now on use it."""
+    with context.database.transaction() as session:
+        llm = llm_profile_store.activate(session, context.vault, caller.id, name)
+    return ActivateProfileResponse(name=name, message=f"Profile '{name}' activated", model=llm.get("model"))
+
+
+@router.post("/{name}/rename", responses=error_responses(409))
+def rename_profile(
+    context: ContextDep, caller: CurrentCaller, name: ProfileName, request: RenameProfileRequest
+) -> ProfileMutationResponse:
+    """Call a profile something else; a 409 if the name is taken."""
+    with context.database.transaction() as session:
+        llm_profile_store.rename(session, context.vault, caller.id, name, request.new_name)
+    return ProfileMutationResponse(name=request.new_name, message=f"Profile '{name}' renamed to '{request.new_name}'")

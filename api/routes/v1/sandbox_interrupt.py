@@ -1,0 +1,67 @@
+"""What a page means by "stop": the agents, not the sandbox (decision 32)."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import structlog
+from starlette.concurrency import run_in_threadpool
+
+from api.agent_server.client import Answer
+from api.request.authentication import Caller
+from api.request.context import Context
+from api.schemas.v1.sandboxes import wire_status
+from shared.errors import WorkspaceError
+from shared.models import Sandbox
+from shared.sandboxes import queries as sandbox_queries
+from shared.states import Desired, Status
+
+log = structlog.get_logger()
+
+# An agent server that takes longer is frozen, whatever runs in it.
+SECONDS = 5.0
+MAX_RUNNING = 100
+RUNNING = {"status": "running", "limit": MAX_RUNNING}
+
+
+async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> bool:
+    """End what the agents of a sandbox do; whether there was something to end.
+
+    Raises:
+        NotFound: there is no such sandbox, or it is somebody else's.
+    """
+    sandbox = await run_in_threadpool(_load, context, caller, sandbox_id)
+    if wire_status(sandbox) != Status.RUNNING or sandbox.desired != Desired.RUNNING:
+        return False
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await _interrupt(context, sandbox)
+    except (WorkspaceError, TimeoutError, LookupError, TypeError, ValueError) as error:
+        log.info("not_interrupted", sandbox=sandbox.id, why=type(error).__name__)
+        return False
+
+
+async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
+    found = await context.agent_servers.ask(sandbox, "GET", "/api/conversations/search", params=RUNNING)
+    running = _read_ids(await found.read_json())
+    asked = [
+        context.agent_servers.ask(sandbox, "POST", f"/api/conversations/{conversation_id}/interrupt")
+        for conversation_id in running
+    ]
+    # One that has ended meanwhile is not there to be interrupted: that is a 4xx, and well.
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    return any(isinstance(answer, Answer) and answer.status < 300 for answer in answers)
+
+
+def _read_ids(page: Any) -> list[UUID]:
+    """The conversations of a page, up to as many as were asked for.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is no page of them.
+    """
+    return [UUID(str(item["id"])) for item in page["items"][:MAX_RUNNING]]
+
+
+def _load(context: Context, caller: Caller, sandbox_id: str) -> Sandbox:
+    with context.database.reading() as session:
+        return sandbox_queries.get(session, sandbox_id, caller.id)

@@ -1,0 +1,43 @@
+"""V1's settings: read in both shapes, written in either."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from api.request.authentication import CurrentCaller, ForUsers
+from api.request.context import ContextDep
+from api.routes.v0.settings import NEVER_SAVED, show_stored, store
+from api.schemas.v0.settings import Message
+from api.schemas.v1.settings import SettingsInfoV1, SettingsUpdateV1, read_changes, show_settings_v1
+from api.schemas.v1.settings_form import AGENT_SCHEMA, CONVERSATION_SCHEMA
+
+router = APIRouter(prefix="/settings", tags=["settings"], route_class=ForUsers)
+
+
+@router.get("", response_model=SettingsInfoV1, responses={404: {"description": NEVER_SAVED}})
+def get_settings(context: ContextDep, caller: CurrentCaller) -> Any:
+    """The caller's settings, secrets masked; a 404 until some, or secrets or tokens, are stored: the defaults hold."""
+    return show_stored(context, caller, show_settings_v1)
+
+
+@router.post("")
+def store_settings(context: ContextDep, caller: CurrentCaller, update: SettingsUpdateV1) -> Message:
+    """Change the settings that are sent, by V1's names or by V0's, and keep the others.
+
+    Null is a field's default, except that it keeps keys, `llm_model`, `llm_base_url` and
+    `user_consents_to_analytics`; in `agent_settings_diff` it keeps the LLM's key only. An empty text clears a key;
+    `**********` keeps a secret.
+    """
+    return store(context, caller, read_changes(update))
+
+
+@router.get("/agent-schema")
+def get_agent_schema() -> dict[str, Any]:
+    """What can be set for agents, for forms."""
+    return AGENT_SCHEMA
+
+
+@router.get("/conversation-schema")
+def get_conversation_schema() -> dict[str, Any]:
+    """What can be set for conversations, for forms."""
+    return CONVERSATION_SCHEMA

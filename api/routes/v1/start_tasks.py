@@ -1,0 +1,126 @@
+"""Start tasks: how far the starts of conversations have got."""
+
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from api.errors.openapi import error_responses
+from api.realtime.completion_waiter import AwaitedRow
+from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.context import Context, ContextDep
+from api.request.jobs import JobQueue, JobQueueDep
+from api.request.query_params import Ids, Limit, PageId, RowId, Since
+from api.request.wait import Accepted, WaitOption
+from api.schemas.page_text import write_items, write_list
+from api.schemas.v1.start_tasks import StartTaskInfo, answer_start_task, show_start_task, write_start_task
+from api.schemas.v1.wire_types import PageOf
+from shared.conversations import start_tasks
+from shared.errors import NotFound
+from shared.ids import parse_ids
+from shared.models import Sandbox, StartTask
+from shared.states import Stage
+
+router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=ForUsers)
+
+MAX_IDS = 100
+OfConversation = Annotated[
+    RowId | None, Query(alias="conversation_id__eq", description="The conversation that was started")
+]
+OfStage = Annotated[Stage | None, Query(alias="status__eq", description="Those of one status (ours)")]
+CreatedFrom = Annotated[Since | None, Query(alias="created_at__gte")]
+
+
+class StartTaskOrder(StrEnum):
+    """The orders in which start tasks are listed."""
+
+    CREATED_AT = "CREATED_AT"
+    CREATED_AT_DESC = "CREATED_AT_DESC"
+    UPDATED_AT = "UPDATED_AT"
+    UPDATED_AT_DESC = "UPDATED_AT_DESC"
+
+
+# What is shown has up to 4 MB for each task: it is written in a thread.
+@router.get("/search", response_model=PageOf[StartTaskInfo])
+def search_start_tasks(
+    context: ContextDep,
+    caller: CurrentCaller,
+    conversation_id: OfConversation = None,
+    created_from: CreatedFrom = None,
+    stage: OfStage = None,
+    sort_order: StartTaskOrder = StartTaskOrder.CREATED_AT_DESC,
+    page_id: PageId = None,
+    limit: Limit = 100,
+) -> Response:
+    """A page of the caller's start tasks; a short one where these are large."""
+    with context.database.reading() as session:
+        page = start_tasks.search(
+            session,
+            caller.id,
+            conversation_id=conversation_id,
+            created_from=created_from,
+            stage=stage,
+            sort_order=sort_order,
+            page_id=page_id,
+            limit=limit,
+        )
+    return write_items((_write(caller, row) for row in page.items), page.next_page_id)
+
+
+@router.get("/count")
+def count_start_tasks(
+    context: ContextDep,
+    caller: CurrentCaller,
+    conversation_id: OfConversation = None,
+    created_from: CreatedFrom = None,
+    stage: OfStage = None,
+) -> int:
+    """How many start tasks a search with these filters finds."""
+    with context.database.reading() as session:
+        return start_tasks.count(
+            session, caller.id, conversation_id=conversation_id, created_from=created_from, stage=stage
+        )
+
+
+@router.get("", response_model=list[StartTaskInfo | None], responses=error_responses(413))
+def get_start_tasks(context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query()]) -> Response:
+    """The caller's start tasks of those ids, in order; null for an unknown one."""
+    hexes = parse_ids(ids, most=MAX_IDS)
+    with context.database.reading() as session:
+        found = start_tasks.get_many(session, hexes, caller.id)
+    return write_list(_write(caller, row) for row in found)
+
+
+@router.get("/{task_id}", response_model=StartTaskInfo)
+def get_start_task(context: ContextDep, caller: CurrentCaller, task_id: RowId) -> Response:
+    """One of the caller's start tasks (ours)."""
+    return answer_start_task(_look(context, caller, task_id))
+
+
+@router.post("/{task_id}/cancel", response_model=StartTaskInfo, responses=error_responses(409))
+async def cancel_start_task(
+    context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, task_id: RowId
+) -> Response:
+    """Withdraw a start that is on its way (ours): it ends in ERROR at its next step, and what was made for it goes."""
+    return await wait.see(partial(_cancel, context, caller, queue, task_id))
+
+
+def _cancel(context: Context, caller: Caller, queue: JobQueue, task_id: str) -> Accepted[Response]:
+    with context.database.transaction() as session:
+        withdrawn = start_tasks.cancel(session, task_id, caller.id, due_at=queue.due_at)
+        answer = show_start_task(*withdrawn, origin=caller.origin)
+    look = partial(_look, context, caller, task_id)
+    return Accepted(answer, (withdrawn.job,), AwaitedRow(StartTask, task_id), look).written(answer_start_task)
+
+
+def _write(caller: Caller, row: tuple[StartTask, Sandbox | None] | None) -> bytes:
+    return b"null" if row is None else write_start_task(show_start_task(*row, origin=caller.origin))
+
+
+def _look(context: Context, caller: Caller, task_id: str) -> StartTaskInfo:
+    with context.database.reading() as session:
+        [found] = start_tasks.get_many(session, [task_id], caller.id)
+    if found is None:
+        raise NotFound("start task", task_id)
+    return show_start_task(*found, origin=caller.origin)

@@ -1,0 +1,23 @@
+"""What a page asks for before anybody has signed in."""
+
+from fastapi import APIRouter
+
+from api.schemas.v1.catalog import WebClientConfig
+from shared.clock import now
+
+router = APIRouter(prefix="/web-client", tags=["config"])
+
+STARTED_AT = now()
+DEFAULT_HOSTS = {
+    "github": "github.com",
+    "gitlab": "gitlab.com",
+    "bitbucket": "bitbucket.org",
+    "forgejo": "codeberg.org",
+    "azure_devops": "dev.azure.com",
+}
+
+
+@router.get("/config")
+async def get_config() -> WebClientConfig:
+    """What pages are to offer; no key is needed."""
+    return WebClientConfig(updated_at=STARTED_AT, provider_default_hosts=DEFAULT_HOSTS)

@@ -1,0 +1,49 @@
+"""The sandbox path as an ASGI application, below its prefix."""
+
+from starlette.types import Receive, Scope, Send
+
+from api.paths import SANDBOX_PATH_PREFIX
+from api.request.context import Context
+from api.sandbox_proxy.access import AccessCheck
+from api.sandbox_proxy.activity import ActivityRecorder
+from api.sandbox_proxy.http import HttpProxy
+from api.sandbox_proxy.request import ProxyRequest, read_proxy_request
+from api.sandbox_proxy.wake import Waker
+from api.sandbox_proxy.websocket import WebSocketProxy
+from api.server.connections import find_allowance
+from shared.observability import failpoints
+
+
+class SandboxProxy:
+    """Finds out who calls, wakes the sandbox if it sleeps, and lets the two talk."""
+
+    def __init__(self, context: Context) -> None:
+        """Serve the sandboxes of this process's store."""
+        access, waker, uses = AccessCheck(context), Waker(context), ActivityRecorder(context.database)
+        self._http = HttpProxy(context, access, waker, uses)
+        self._sockets = WebSocketProxy(context, access, waker, uses)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or one websocket.
+
+        Raises:
+            WorkspaceError: a request can't be served, and nothing of an answer was sent.
+        """
+        proxied = read_proxy_request(scope)
+        failpoints.begin(f"{proxied.method} {SANDBOX_PATH_PREFIX}/{{sandbox_id}}")
+        if scope["type"] == "websocket":
+            await self._sockets.serve(proxied, receive, send, find_allowance(scope))
+        else:
+            await self._http.serve(proxied, receive, send)
+
+    async def forward(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
+        """Serve one request that came in another way.
+
+        Raises:
+            WorkspaceError: it can't be served, and nothing of an answer was sent.
+        """
+        await self._http.serve(proxied, receive, send)
+
+    async def close(self) -> None:
+        """Close the connections that are kept."""
+        await self._http.close()

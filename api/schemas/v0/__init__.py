@@ -1,0 +1,1 @@
+"""V0's request and response bodies."""

@@ -1,0 +1,174 @@
+"""Settings and git providers on the wire (wire contract, section 5)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
+
+from api.schemas.v1.fields import BaseUrl, Count, Host, Key, Line, Strict, Text, Value, check_names
+from api.schemas.v1.mcp import McpAdditions, McpConfigInfo, McpEitherShape
+from shared.users.mcp_config import MASK, Additions, mask_servers
+from shared.users.secret_names import check_free
+from shared.users.secrets import MAX_SECRETS
+from shared.users.settings import OpenSettings, Provider, StoredSettings
+
+# V0 knew two more; here whatever is not `llm` has each action confirmed.
+Analyzer = Literal["", "llm", "none", "invariant", "grayswan"]
+
+
+def _check_providers(tokens: Any) -> Any:
+    known = tuple(Provider)
+    unknown = next((name for name in tokens if name not in known), None) if isinstance(tokens, dict) else None
+    if unknown is not None:
+        raise ValueError(f"unknown provider {str(unknown)[:40]!a}: there are {', '.join(known)}")
+    return tokens
+
+
+def _token_entry(entry: Any) -> Any:
+    return {"token": entry} if entry is None or isinstance(entry, str) else entry
+
+
+def _secret_entry(entry: Any) -> Any:
+    return {"secret": entry} if entry is None or isinstance(entry, str) else entry
+
+
+class ProviderTokenEntry(Strict):
+    """A git provider's token; `user_id` is the user's there, `host` is for a provider one hosts oneself."""
+
+    token: Key | None = None
+    user_id: Annotated[Line, Field(max_length=256)] | None = None
+    host: Host | None = None
+
+
+class SecretEntry(Strict):
+    """A custom secret."""
+
+    secret: Value | None = None
+    description: Text | None = None
+
+
+def _check_new(secrets: dict[str, SecretEntry]) -> dict[str, SecretEntry]:
+    # An entry that sets no value makes no secret: a client that sends back what it was shown must not be stopped
+    # by a name that became reserved after it was stored.
+    check_free(name for name, entry in secrets.items() if entry.secret and entry.secret.get_secret_value() != MASK)
+    return secrets
+
+
+ProviderTokens = Annotated[
+    dict[str, Annotated[ProviderTokenEntry, BeforeValidator(_token_entry)]], BeforeValidator(_check_providers)
+]
+CustomSecrets = Annotated[
+    dict[str, Annotated[SecretEntry, BeforeValidator(_secret_entry)]],
+    Field(max_length=MAX_SECRETS),
+    BeforeValidator(check_names),
+    AfterValidator(_check_new),
+]
+
+
+class SecretsStore(Strict):
+    """Provider tokens and custom secrets that are added or changed; none is removed."""
+
+    provider_tokens: ProviderTokens | None = None
+    custom_secrets: CustomSecrets | None = None
+
+
+class SettingsUpdate(Strict):
+    """The settings to change (wire contract, section 5): a field that is not sent stays as it is."""
+
+    language: Line | None = None
+    agent: Line | None = None
+    max_iterations: Count | None = None
+    security_analyzer: Analyzer | None = None
+    confirmation_mode: bool | None = None
+    llm_model: Text | None = None
+    llm_api_key: Key | None = None
+    llm_base_url: BaseUrl | None = None
+    remote_runtime_resource_factor: Count | None = None
+    secrets_store: SecretsStore | None = None
+    enable_default_condenser: bool | None = None
+    condenser_max_size: Annotated[int, Field(ge=20, le=2**31 - 1)] | None = None
+    enable_sound_notifications: bool | None = None
+    enable_proactive_conversation_starters: bool | None = None
+    enable_solvability_analysis: bool | None = None
+    user_consents_to_analytics: bool | None = None
+    sandbox_base_container_image: Text | None = None
+    sandbox_runtime_container_image: Text | None = None
+    mcp_config: McpEitherShape | None = None
+    search_api_key: Key | None = None
+    sandbox_api_key: Key | None = None
+    max_budget_per_task: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    email: Line | None = None
+    email_verified: bool | None = None
+    git_user_name: Line | None = None
+    git_user_email: Line | None = None
+
+
+class GitProvidersUpdate(Strict):
+    """What to store for git providers (wire contract 1.9); null, as an absent field, changes nothing."""
+
+    provider_tokens: ProviderTokens | None = None
+    mcp_config: McpEitherShape | None = None
+
+
+def in_clear(value: Any) -> Any:
+    """What was sent of a request or of a part of it, as plain values, secrets included."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, McpAdditions):
+        return Additions((name, in_clear(servers)) for name, servers in value)
+    if isinstance(value, BaseModel):
+        return {name: in_clear(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, dict):
+        return {name: in_clear(item) for name, item in value.items()}
+    return [in_clear(item) for item in value] if isinstance(value, list) else value
+
+
+class Message(BaseModel):
+    """The answer of a command of this family."""
+
+    message: str
+
+
+class SecretInfo(BaseModel):
+    """A custom secret, its value masked."""
+
+    secret: str = MASK
+    description: str | None = None
+
+
+class SecretsStoreInfo(BaseModel):
+    """V0's shape: the tokens are in `provider_tokens_set`; the names of secrets are ours."""
+
+    provider_tokens: dict[str, Any] = {}
+    custom_secrets: dict[str, SecretInfo]
+
+
+class SettingsInfo(OpenSettings):
+    """V0's settings: the three keys are always null; `sandbox_api_key_set` is ours."""
+
+    llm_api_key: str | None = None
+    search_api_key: str | None = None
+    sandbox_api_key: str | None = None
+    llm_api_key_set: bool
+    search_api_key_set: bool
+    sandbox_api_key_set: bool
+    mcp_config: McpConfigInfo | None
+    secrets_store: SecretsStoreInfo
+    provider_tokens_set: dict[str, str | None]
+
+
+def show_settings(
+    stored: StoredSettings, secrets: Mapping[str, str | None], hosts: Mapping[str, str | None]
+) -> SettingsInfo:
+    """The settings for their owner, with the descriptions of secrets by name and the providers' hosts."""
+    servers = stored.mcp_config
+    shown = {name: SecretInfo(description=text) for name, text in secrets.items()}
+    return SettingsInfo(
+        **stored.model_dump(include=set(OpenSettings.model_fields)),
+        llm_api_key_set=bool(stored.llm_api_key),
+        search_api_key_set=bool(stored.search_api_key),
+        sandbox_api_key_set=bool(stored.sandbox_api_key),
+        mcp_config=None if servers is None else McpConfigInfo.model_validate(mask_servers(servers)),
+        secrets_store=SecretsStoreInfo(custom_secrets=shown),
+        provider_tokens_set=dict(hosts),
+    )

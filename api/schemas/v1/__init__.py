@@ -1,0 +1,1 @@
+"""V1's request and response bodies."""

@@ -1,0 +1,61 @@
+"""Events on the wire: each is the object its agent server sent."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from fastapi import Response
+
+from api.schemas.page_text import write_items, write_list
+from shared.json_documents import write_document
+from shared.models import Event
+from shared.sql.pagination import Page
+
+
+class EventKind(StrEnum):
+    """The kinds of events of agent server 1.58.2."""
+
+    ACTION = "ActionEvent"
+    ACP_TOOL_CALL = "ACPToolCallEvent"
+    AGENT_ERROR = "AgentErrorEvent"
+    CONDENSATION = "Condensation"
+    CONDENSATION_REQUEST = "CondensationRequest"
+    CONDENSATION_SUMMARY = "CondensationSummaryEvent"
+    CONVERSATION_ERROR = "ConversationErrorEvent"
+    CONVERSATION_STATE_UPDATE = "ConversationStateUpdateEvent"
+    HOOK_EXECUTION = "HookExecutionEvent"
+    INTERRUPT = "InterruptEvent"
+    LLM_COMPLETION_LOG = "LLMCompletionLogEvent"
+    MESSAGE = "MessageEvent"
+    OBSERVATION = "ObservationEvent"
+    PAUSE = "PauseEvent"
+    SECURITY_ANALYSIS = "SecurityAnalysisEvent"
+    SERVER_ERROR = "ServerErrorEvent"
+    STREAMING_DELTA = "StreamingDeltaEvent"
+    SYSTEM_PROMPT = "SystemPromptEvent"
+    TOKEN = "TokenEvent"  # noqa: S105 - a kind of event
+    USER_REJECT = "UserRejectObservation"
+
+
+class EventOrder(StrEnum):
+    """By the agent server's time, oldest or newest first."""
+
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_DESC = "TIMESTAMP_DESC"
+
+
+def show_events(events: Sequence[Event | None]) -> Response:
+    """Events in order, null for an unknown one."""
+    return write_list(map(_write, events))
+
+
+def show_event_page(page: Page[Event]) -> Response:
+    """A page of events."""
+    return write_items(map(_write, page.items), page.next_page_id)
+
+
+def _write(event: Event | None) -> bytes:
+    """One event, by itself, as it was received: to write a whole page in one call would hold up others.
+
+    In ASCII: half a surrogate pair in an agent's output has an escape, but no UTF-8.
+    """
+    return write_document(event and event.body).encode()

@@ -1,0 +1,54 @@
+"""What git providers have, on the wire (wire contract, appendix B)."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel
+
+from api.schemas.v1.wire_types import one_of
+from shared.users.settings import Provider
+
+
+class SortOrder(StrEnum):
+    """The orders in which repositories are searched."""
+
+    STARS_DESC = "stars-desc"
+    STARS_ASC = "stars-asc"
+    FORKS_DESC = "forks-desc"
+    FORKS_ASC = "forks-asc"
+    UPDATED_DESC = "updated-desc"
+    UPDATED_ASC = "updated-asc"
+
+    @property
+    def key(self) -> str:
+        """What is compared."""
+        return self.value.partition("-")[0]
+
+    @property
+    def direction(self) -> str:
+        """`asc` or `desc`."""
+        return self.value.partition("-")[2]
+
+
+class Repository(BaseModel):
+    """V1's Repository."""
+
+    id: str
+    full_name: str
+    git_provider: Annotated[str, one_of(Provider)]
+    is_public: bool
+    stargazers_count: int | None = None
+    # V1's own way to the next page, which `next_page_id` is here.
+    link_header: str | None = None
+    pushed_at: str | None = None
+    owner_type: Literal["user", "organization"] | None = None
+    main_branch: str | None = None
+
+
+class Branch(BaseModel):
+    """V1's Branch."""
+
+    name: str
+    commit_sha: str
+    protected: bool
+    last_push_date: str | None = None

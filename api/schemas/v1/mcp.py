@@ -1,0 +1,174 @@
+"""MCP servers on the wire (wire contract, section 5)."""
+
+import re
+import shlex
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from api.schemas.v1.fields import CONTROL, MAX_TEXT_LENGTH, Key, Line, Strict, Text, Value, check_names
+from shared.users.mcp_config import MAX_SERVERS, mask_url, to_lists
+
+URL_SCHEMES = ("http", "https", "ws", "wss")
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in URL_SCHEMES and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or " " in url or CONTROL.search(url):
+        raise ValueError(f"a server's URL has a host and one of the schemes {', '.join(URL_SCHEMES)}")
+    return url
+
+
+def _split_args(args: Any) -> Any:
+    if not isinstance(args, str) or len(args) > MAX_TEXT_LENGTH:
+        return args
+    try:
+        return shlex.split(args)
+    except ValueError:
+        raise ValueError("these arguments can't be split into words as a shell does") from None
+
+
+def _split_env(env: Any) -> Any:
+    if isinstance(env, str):
+        pairs = [pair.partition("=") for pair in env.split(",") if pair.strip()]
+        if not all(sign for _, sign, _ in pairs):
+            raise ValueError("an environment in one text is NAME=value, with commas between")
+        env = {name.strip(): value.strip() for name, _, value in pairs}
+    return check_names(env)
+
+
+def _check_headers(headers: Any) -> Any:
+    # Not in the keys' type: there the location of the error would repeat the name, which may be a value.
+    if isinstance(headers, dict) and not all(isinstance(name, str) and HEADER.fullmatch(name) for name in headers):
+        raise ValueError("that is no header's name")
+    return headers
+
+
+HeaderNames = BeforeValidator(_check_headers)
+Headers = Annotated[dict[str, Key], Field(max_length=50), HeaderNames]
+
+
+class SseServer(Strict):
+    """An MCP server behind a URL; name and headers are V1's."""
+
+    url: Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
+    api_key: Key | None = None
+    name: Annotated[Line, Field(min_length=1, max_length=256)] | None = None
+    headers: Headers | None = None
+
+
+class ShttpServer(SseServer):
+    """An MCP server behind a URL that speaks streamable HTTP; `timeout` in seconds."""
+
+    timeout: Annotated[int, Field(ge=1, le=3600)] | None = None
+
+
+class StdioServer(Strict):
+    """An MCP server that is a command in the sandbox."""
+
+    name: Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z0-9_-]+$")]
+    command: Annotated[str, Field(max_length=1024, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
+    args: Annotated[list[Text], Field(max_length=100), BeforeValidator(_split_args)] = Field(default_factory=list)
+    env: Annotated[dict[str, Value], Field(max_length=100), BeforeValidator(_split_env)] = Field(default_factory=dict)
+
+
+Remote = TypeVar("Remote", bound=SseServer)
+
+
+def _unique_urls(servers: list[Remote]) -> list[Remote]:
+    # Credentials aside, so that a masked URL means one server.
+    _check_unique((mask_url(server.url) for server in servers), "URL")
+    return servers
+
+
+def _unique_names(servers: list[StdioServer]) -> list[StdioServer]:
+    _check_unique((server.name for server in servers), "name")
+    return servers
+
+
+def _check_unique(identities: Iterable[str], what: str) -> None:
+    listed = list(identities)
+    if len(set(listed)) != len(listed):
+        raise ValueError(f"two servers have the same {what}")
+
+
+class McpConfig(Strict):
+    """The MCP servers; stored whole, with what is masked kept."""
+
+    sse_servers: Annotated[list[SseServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
+        default_factory=list
+    )
+    stdio_servers: Annotated[list[StdioServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_names)] = Field(
+        default_factory=list
+    )
+    shttp_servers: Annotated[list[ShttpServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
+        default_factory=list
+    )
+
+
+class McpAdditions(McpConfig):
+    """The servers of a map under the flat name: kept beside the stored ones."""
+
+
+class RemoteServerInfo(BaseModel):
+    """An MCP server behind a URL, secrets masked."""
+
+    model_config = ConfigDict(extra="allow")  # V1's name and headers, where there are any
+
+    url: str
+    api_key: str | None = None
+
+
+class ShttpServerInfo(RemoteServerInfo):
+    """The same with its timeout in seconds."""
+
+    timeout: int | None = None
+
+
+class StdioServerInfo(BaseModel):
+    """An MCP server that is a command, values of its environment masked."""
+
+    name: str
+    command: str
+    args: list[str] = []
+    env: dict[str, str] = {}
+
+
+def _either_shape(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """The lists, from lists or from a map; a map is never taken for lists that are empty."""
+    if not isinstance(servers, dict) or not servers:
+        return check(servers)
+    named = [name for name in servers if name not in McpConfig.model_fields]
+    if len(named) == len(servers):
+        return McpAdditions.model_construct(**dict(check(to_lists(servers))))
+    if any(isinstance(servers[name], dict) for name in named):
+        raise ValueError("mcp_config is three lists, or a map of names to servers, and not both")
+    return check(servers)
+
+
+# V1's map of names to servers; and that map or the lists.
+McpServers = Annotated[McpConfig, BeforeValidator(to_lists)]
+McpEitherShape = Annotated[McpConfig, WrapValidator(_either_shape)]
+
+
+class McpConfigInfo(BaseModel):
+    """The MCP servers, secrets masked."""
+
+    sse_servers: list[RemoteServerInfo]
+    stdio_servers: list[StdioServerInfo]
+    shttp_servers: list[ShttpServerInfo]

@@ -1,0 +1,1 @@
+"""The HTTP server: its sockets, its connections and an orderly shutdown."""

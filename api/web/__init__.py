@@ -1,0 +1,1 @@
+"""Pages for browsers: the web UI, the login and the device approval."""

@@ -1,0 +1,1 @@
+"""The change feed: recording changes and publishing them."""

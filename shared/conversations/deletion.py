@@ -1,0 +1,178 @@
+"""Deleting conversations: gone for their owners at once, and forgotten by their sandboxes as soon as these run.
+
+A deleted conversation's row stays as a tombstone, without what it said: else the next webhook would bring it back.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, or_
+from sqlmodel import Session, col, select
+
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Change, Kind
+from shared.clock import now
+from shared.conversations import pending_messages, start_tasks
+from shared.conversations import queries as conversation_queries
+from shared.errors import NotFound
+from shared.leasing import leases
+from shared.models import Conversation, Event, Sandbox, StartTask
+from shared.models.conversations import UNFINISHED
+from shared.queue.jobs import DeleteConversation, DeleteSandbox, Job
+from shared.sandboxes import desired_state
+from shared.sandboxes import queries as sandbox_queries
+from shared.sql import locks
+from shared.sql.prepared import give
+from shared.states import Desired
+
+# What is told to whoever follows changes: V1's word for it.
+GONE = "deleting"
+# A conversation may have many thousands of events, and nobody else writes to SQLite meanwhile.
+EVENTS_AT_ONCE = 1000
+# What says something of a conversation, and what it is once it is deleted.
+BLANK: dict[str, Any] = {
+    "title": "",
+    "title_settled": True,
+    "selected_repository": None,
+    "selected_branch": None,
+    "git_provider": None,
+    "pr_number": [],
+    "metrics": None,
+    "tags": {},
+    "working_dir": None,
+    # No agent that was at work here keeps the sandbox from being frozen.
+    "execution_status": None,
+    "execution_reason": None,
+    "execution_detail": None,
+}
+
+
+class _DeletionTarget(NamedTuple):
+    id: str
+    sandbox_id: str
+
+
+def delete_conversation(session: Session, conversation_id: str, owner_id: str, *, due_at: datetime) -> list[Job]:
+    """Delete the owner's conversation with its sub-conversations, and each sandbox made for one that none is left in.
+
+    One whose start is on its way is cancelled. To delete what is deleted changes nothing.
+
+    Returns:
+        The jobs to be published after the commit.
+
+    Raises:
+        NotFound: there is none, its start has failed, or it is somebody else's.
+    """
+    conversation = conversation_queries.find(session, conversation_id)
+    if conversation is not None and conversation.owner_id != owner_id:
+        raise NotFound("conversation", conversation_id)
+    if conversation is not None and conversation.deleted_at is not None:
+        return []
+    if conversation is None or not conversation.listed:
+        return _cancel_start_of(session, conversation_id, owner_id, due_at)
+    doomed = _family(session, _DeletionTarget(conversation.id, conversation.sandbox_id), owner_id)
+    # Sandboxes first, each kind in one order: two that lock in opposite orders would wait for each other.
+    held = [_lock_sandbox(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in doomed})]
+    nodes = {sandbox.id: sandbox.node_id for sandbox in held}
+    jobs: list[Job] = [DeleteConversation(one.id, nodes[one.sandbox_id]) for one in sorted(doomed)]
+    jobs += _end_starts(session, [one.id for one in doomed], owner_id, due_at)
+    for one in sorted(doomed):
+        _delete(session, one.id, due_at)
+    for sandbox in held:
+        jobs += _leave(session, sandbox, due_at)
+    return jobs
+
+
+def tombstone(conversation: Conversation, due_at: datetime) -> None:
+    """Make a tombstone of a conversation that the caller has locked, and have a worker see to the rest."""
+    conversation.listed = False
+    conversation.deleted_at = conversation.updated_at = now()
+    conversation.awaits_sandbox = True
+    conversation.attempt, conversation.due_at = 0, due_at
+    for name, value in BLANK.items():
+        setattr(conversation, name, value)
+
+
+def remove_events(session: Session, conversation_id: str) -> bool:
+    """Remove some of a conversation's events; whether there may be more."""
+    some = select(Event.seq).where(Event.conversation_id == conversation_id).limit(EVENTS_AT_ONCE)
+    removed = session.execute(delete(Event).where(col(Event.seq).in_(some)))
+    return bool(removed.rowcount >= EVENTS_AT_ONCE)  # type: ignore[attr-defined]
+
+
+def finish_deletion(session: Session, conversation: Conversation) -> None:
+    """Its sandbox knows the conversation no more; under the lease that the caller holds.
+
+    The tombstone of a start that has failed has done its work: the task itself says that there is nothing to bring
+    back.
+    """
+    leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=False, attempt=0)
+    if start_tasks.find_for_conversation(session, conversation.id) is None:
+        return
+    conversation_queries.discard(session, conversation.id)
+    conversation.lease_until = conversation.due_at = None  # there is nothing to let go
+
+
+def _cancel_start_of(session: Session, conversation_id: str, owner_id: str, due_at: datetime) -> list[Job]:
+    task = start_tasks.find_for_conversation(session, conversation_id)
+    if task is None or task.owner_id != owner_id:
+        raise NotFound("conversation", conversation_id)
+    withdrawn = start_tasks.cancel(session, task.id, owner_id, due_at=due_at)
+    if withdrawn.task.cancelled_at is None:
+        raise NotFound("conversation", conversation_id)
+    return [withdrawn.job]
+
+
+def _family(session: Session, root: _DeletionTarget, owner_id: str) -> set[_DeletionTarget]:
+    """The conversation and all below it; a circle, which an agent server may tell of, ends."""
+    found, level = {root}, {root}
+    while level:
+        parents = [one.id for one in level]
+        children = select(Conversation.id, Conversation.sandbox_id).where(
+            col(Conversation.parent_id).in_(parents), Conversation.owner_id == owner_id, col(Conversation.listed)
+        )
+        level = {_DeletionTarget(*row) for row in session.exec(children).all()} - found
+        found |= level
+    return found
+
+
+def _lock_sandbox(session: Session, sandbox_id: str) -> Sandbox:
+    sandbox: Sandbox = session.scalars(sandbox_queries.LOCK, give(sandbox_id=sandbox_id)).one()
+    return sandbox
+
+
+def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:
+    conversation = conversation_queries.find(session, conversation_id, lock=True)
+    if conversation is None or not conversation.listed:
+        return  # somebody has deleted it at this moment
+    tombstone(conversation, due_at)
+    pending_messages.discard(session, conversation_id)
+    change_recorder.record_change_of(session, Change(conversation.owner_id, Kind.CONVERSATION, conversation_id, GONE))
+
+
+def _end_starts(session: Session, doomed: Collection[str], owner_id: str, due_at: datetime) -> list[Job]:
+    """Forget the starts of the conversations, and cancel those of sub-conversations that are being started."""
+    own = col(StartTask.conversation_id).in_(doomed)
+    unfinished = select(StartTask).where(StartTask.owner_id == owner_id, *UNFINISHED, ~own)
+    tasks = session.exec(unfinished).all()
+    ids = [task.id for task in tasks if task.request.get("parent_conversation_id") in doomed]
+    children = col(StartTask.id).in_(ids)
+    session.execute(locks.in_order(StartTask, or_(own, children)))
+    session.execute(delete(StartTask).where(own).execution_options(synchronize_session=False))
+    # Until it was locked, one could succeed: it is deleted when a worker sees to the conversation above it.
+    left = session.exec(select(StartTask.id).where(children, *UNFINISHED).order_by(col(StartTask.id))).all()
+    return [start_tasks.cancel(session, task_id, owner_id, due_at=due_at).job for task_id in left]
+
+
+def _leave(session: Session, sandbox: Sandbox, due_at: datetime) -> Sequence[Job]:
+    """Delete a sandbox, which the caller has locked, if it was made for a conversation and has none any more."""
+    listed = select(Conversation.id).where(Conversation.sandbox_id == sandbox.id, col(Conversation.listed))
+    starting = select(StartTask.id).where(
+        StartTask.sandbox_id == sandbox.id, col(StartTask.cancelled_at).is_(None), *UNFINISHED
+    )
+    others = (session.exec(statement.limit(1)).first() for statement in (listed, starting))
+    if sandbox.desired == Desired.DELETED or not sandbox.goes_with_conversations or any(others):
+        return ()
+    desired_state.set_desired(session, sandbox, Desired.DELETED, due_at=due_at)
+    return (DeleteSandbox(sandbox.id, sandbox.node_id),)

@@ -1,0 +1,96 @@
+"""Events: each stored once, read in the order of their time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlmodel import Session, col, select
+
+from shared.models import Conversation, Event
+from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
+
+STATE = "ConversationStateUpdateEvent"
+# More than an agent's tools are at work at once.
+NEWEST = 10
+
+
+@dataclass(frozen=True)
+class EventFilter:
+    """Which events are meant; a None filters nothing."""
+
+    kind: str | None = None
+    timestamp_from: datetime | None = None
+    timestamp_before: datetime | None = None
+
+
+def store(session: Session, events: Sequence[Event]) -> None:
+    """Store events; those that are stored already are left as they are."""
+    if not events:
+        return
+    dialect = session.get_bind().dialect.name
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    names = [name for name in Event.model_fields if name != "seq"]
+    # Rows apart from the statement: a batch may have more values than a statement can bind.
+    rows = [{name: getattr(event, name) for name in names} for event in events]
+    session.execute(insert(Event).on_conflict_do_nothing(index_elements=["conversation_id", "id"]), rows)
+
+
+def search(
+    session: Session,
+    conversation_id: str,
+    owner_id: str,
+    which: EventFilter,
+    *,
+    descending: bool,
+    page_id: str | None,
+    limit: int,
+) -> Page[Event]:
+    """A page of a conversation's events; of an unknown or another owner's one, an empty page (wire contract 1.3).
+
+    It has fewer than `limit` where so many are larger than `MAX_PAGE_BYTES` together, and one at least.
+    """
+    order = Order(col(Event.timestamp), col(Event.seq), descending, of=conversation_id)
+    conditions = _conditions(conversation_id, owner_id, which)
+    sizes = select(measure(session, col(Event.body))).where(*conditions)
+    return read_bounded_page(session, select(Event).where(*conditions), sizes, order, page_id, limit)
+
+
+def newest(session: Session, conversation_id: str) -> Sequence[Event]:
+    """The newest events of a conversation, whoever owns it, newest first: without those that tell of its state."""
+    found = select(Event).where(Event.conversation_id == conversation_id, Event.kind != STATE)
+    return session.exec(found.order_by(col(Event.timestamp).desc(), col(Event.seq).desc()).limit(NEWEST)).all()
+
+
+def count(session: Session, conversation_id: str, owner_id: str, which: EventFilter) -> int:
+    """How many events `search` would list with this filter."""
+    statement = select(func.count()).select_from(Event).where(*_conditions(conversation_id, owner_id, which))
+    return session.exec(statement).one()
+
+
+def get_many(session: Session, conversation_id: str, owner_id: str, ids: list[str]) -> list[Event | None]:
+    """The conversation's events of those ids in order, None for an unknown one.
+
+    Raises:
+        TooLarge: there are several, of more than `MAX_PAGE_BYTES` together.
+    """
+    conditions = [*_conditions(conversation_id, owner_id, EventFilter()), col(Event.id).in_(ids)]
+    check_batch(session.exec(select(measure(session, col(Event.body))).where(*conditions)).all(), "events")
+    found = {event.id: event for event in session.exec(select(Event).where(*conditions)).all()}
+    return [found.get(event_id) for event_id in ids]
+
+
+def _conditions(conversation_id: str, owner_id: str, which: EventFilter) -> list[Any]:
+    owned = select(Conversation.id).where(
+        Conversation.id == conversation_id, Conversation.owner_id == owner_id, col(Conversation.listed)
+    )
+    conditions: list[Any] = [Event.conversation_id == conversation_id, owned.exists()]
+    if which.kind is not None:
+        conditions.append(Event.kind == which.kind)
+    if which.timestamp_from is not None:
+        conditions.append(col(Event.timestamp) >= which.timestamp_from)
+    if which.timestamp_before is not None:
+        conditions.append(col(Event.timestamp) < which.timestamp_before)
+    return conditions

@@ -1,0 +1,40 @@
+"""All the secrets that are kept of a user, in clear: for hiding them in what others say."""
+
+from sqlmodel import Session
+
+from shared.conversations import start_tasks
+from shared.crypto import Vault
+from shared.redaction import Redact, redacting
+from shared.users import secrets, settings_store
+from shared.users.llm_profiles import secrets_of_llm
+from shared.users.mcp_config import secrets_of_servers
+from shared.users.settings import StoredSettings
+
+
+def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: str | None = None) -> Redact:
+    """A function that hides the user's keys, tokens and custom secrets in a text.
+
+    Args:
+        session: reads them.
+        vault: decrypts them.
+        user_id: whose they are.
+        conversation_id: hides what its start request brought, too.
+    """
+    settings = settings_store.load(session, vault, user_id) or StoredSettings()
+    tokens = secrets.provider_tokens(session, vault, user_id).values()
+    custom = secrets.custom_secrets(session, vault, user_id).values()
+    known = [*_secrets_of(settings), *(entry.token for entry in tokens), *(secret.value for secret in custom)]
+    if conversation_id is not None:
+        known += start_tasks.secrets_of(session, vault, conversation_id).values()
+    return redacting(secret for secret in known if secret)
+
+
+def _secrets_of(settings: StoredSettings) -> list[str | None]:
+    nested = settings.agent_settings
+    llms = [nested.get("llm", {}), *settings.llm_profiles.profiles.values()]
+    return [
+        *(settings.llm_api_key, settings.search_api_key, settings.sandbox_api_key),
+        nested.get("verification", {}).get("critic_api_key"),
+        *(secret for llm in llms for secret in secrets_of_llm(llm)),
+        *secrets_of_servers(settings.mcp_config),
+    ]

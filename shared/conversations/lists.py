@@ -1,0 +1,118 @@
+"""Lists of conversations: filtered, sorted, counted."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, bindparam, join, select
+from sqlalchemy.orm import aliased
+from sqlmodel import col
+
+from shared.conversations.title_search import Part, contains
+from shared.db.database import Database
+from shared.db.json_rows import LINE_END, TextList, lines
+from shared.models import Conversation, Sandbox
+from shared.models.columns import UtcDateTime
+from shared.sql.pagination import Order, Page
+
+SORT_ORDERS = {
+    f"{name.upper()}{suffix}": Order(getattr(Conversation, name), col(Conversation.id), descending=bool(suffix))
+    for name in ("created_at", "updated_at", "title")
+    for suffix in ("", "_DESC")
+}
+# What is shown of a conversation, and of its sandbox.
+SHOWN = (
+    *("id", "owner_id", "sandbox_id", "parent_id", "title", "public", "created_at", "updated_at", "working_dir"),
+    *("selected_repository", "selected_branch", "git_provider", "trigger", "pr_number", "llm_model", "agent_kind"),
+    *("execution_status", "execution_reason", "execution_detail", "metrics", "max_budget", "tags"),
+)
+SHOWN_OF_SANDBOX = ("status", "desired", "exposed_urls", "session_key")
+
+
+@dataclass(frozen=True)
+class ConversationFilter:
+    """Which of the owner's conversations are meant; a None filters nothing."""
+
+    title_contains: str | None = None
+    created_from: datetime | None = None
+    created_before: datetime | None = None
+    updated_from: datetime | None = None
+    updated_before: datetime | None = None
+    sandbox_id: str | None = None
+    repository: str | None = None
+    trigger: str | None = None
+    with_sub_conversations: bool = False
+
+
+def search(
+    database: Database,
+    owner_id: str,
+    which: ConversationFilter,
+    *,
+    sort_order: str,
+    page_id: str | None,
+    limit: int,
+) -> Page[str]:
+    """A page of the owner's conversations, each as a text for `read_text`.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    return _LIST.page(database, _values(owner_id, which), SORT_ORDERS[sort_order], page_id, limit)
+
+
+def count(database: Database, owner_id: str, which: ConversationFilter) -> int:
+    """How many conversations `search` would list with this filter."""
+    return _LIST.count(database, _values(owner_id, which))
+
+
+def read_text(text: str) -> tuple[Conversation, Sandbox, list[str]]:
+    """The conversation, its sandbox and its children's ids; of both rows, what is shown."""
+    *values, children = _LIST.read(text)
+    conversation = Conversation(**dict(zip(SHOWN, values, strict=False)))
+    of_sandbox = dict(zip(SHOWN_OF_SANDBOX, values[len(SHOWN) :], strict=True))
+    sandbox = Sandbox(id=conversation.sandbox_id, **of_sandbox)
+    return conversation, sandbox, children.split(LINE_END) if children else []
+
+
+def _values(owner_id: str, which: ConversationFilter) -> dict[str, Any]:
+    return asdict(which) | {"owner_id": owner_id, "parents_only": None if which.with_sub_conversations else True}
+
+
+def _children() -> Any:
+    """Their ids, oldest first."""
+    child: Any = aliased(Conversation)
+    ours = and_(col(child.parent_id) == col(Conversation.id), col(child.owner_id) == col(Conversation.owner_id))
+    listed = select(child.id).where(ours, col(child.listed)).order_by(col(child.created_at))
+    ids = listed.correlate(Conversation).subquery()
+    return select(lines(ids.c.id)).scalar_subquery()
+
+
+def _time(name: str) -> Any:
+    # It would take no type from a column that follows it, and SQLite would compare texts that are written differently.
+    return bindparam(name, type_=UtcDateTime())
+
+
+_CREATED, _UPDATED = col(Conversation.created_at), col(Conversation.updated_at)
+_LIST = TextList(
+    columns=(
+        *(getattr(Conversation, name) for name in SHOWN),
+        *(getattr(Sandbox, name) for name in SHOWN_OF_SANDBOX),
+        _children(),
+    ),
+    model=Conversation,
+    shown_from=join(Conversation, Sandbox, col(Sandbox.id) == col(Conversation.sandbox_id)),
+    always=(col(Conversation.owner_id) == bindparam("owner_id"), col(Conversation.listed)),
+    filters={
+        "title_contains": contains(Conversation.title, bindparam("title_contains", type_=Part())),
+        "created_from": _time("created_from") <= _CREATED,
+        "created_before": _time("created_before") > _CREATED,
+        "updated_from": _time("updated_from") <= _UPDATED,
+        "updated_before": _time("updated_before") > _UPDATED,
+        "sandbox_id": col(Conversation.sandbox_id) == bindparam("sandbox_id"),
+        "repository": col(Conversation.selected_repository) == bindparam("repository"),
+        "trigger": col(Conversation.trigger) == bindparam("trigger"),
+        "parents_only": col(Conversation.parent_id).is_(None),
+    },
+    selective=frozenset({"title_contains", "created_from", "created_before", "updated_from", "updated_before"}),
+)

@@ -1,0 +1,216 @@
+"""Conversations: what is stored of them."""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import delete
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session, col, select
+
+from shared.changes import recorder as change_recorder
+from shared.clock import now
+from shared.db.database import Database
+from shared.errors import Invalid, NotFound
+from shared.ids import parse_id
+from shared.models import Conversation, Event, Sandbox, StartTask
+from shared.sql.prepared import give, given
+from shared.states import Desired, Stage, Status
+
+# Of one sandbox: as many as its agent server tells at once.
+MAX_RUNNING = 100
+
+
+def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conversation | None:
+    """The conversation of that id, whoever owns it."""
+    return session.get(Conversation, conversation_id, with_for_update=lock or None)
+
+
+def are_in(database: Database, sandbox_id: str) -> bool:
+    """Whether a sandbox has, or had, any conversations that the store knows of."""
+    return bool(database.fetch(_in_sandbox(), give(sandbox_id=sandbox_id)))
+
+
+def get(session: Session, conversation_id: str, owner_id: str) -> Conversation:
+    """The owner's conversation of that id.
+
+    Raises:
+        NotFound: there is none, its start has not succeeded yet, or it is somebody else's.
+    """
+    conversation = find(session, conversation_id)
+    if conversation is None or conversation.owner_id != owner_id or not conversation.listed:
+        raise NotFound("conversation", conversation_id)
+    return conversation
+
+
+def get_shown(session: Session, conversation_id: str, owner_id: str) -> tuple[Conversation, Sandbox]:
+    """The owner's conversation of that id with its sandbox.
+
+    Raises:
+        NotFound: as for `get`.
+    """
+    found = get_many(session, [conversation_id], owner_id)[0]
+    if found is None:
+        raise NotFound("conversation", conversation_id)
+    return found
+
+
+def change(session: Session, conversation_id: str, owner_id: str, columns: Mapping[str, Any]) -> None:
+    """Change what its owner may change of a conversation.
+
+    Args:
+        session: of a transaction; the conversation is locked until it ends.
+        conversation_id: which one.
+        owner_id: whose.
+        columns: new values by name. A title stays from then on; None for it is the one it had at first.
+
+    Raises:
+        NotFound: as for `get`.
+    """
+    conversation = find(session, conversation_id, lock=True)
+    if conversation is None or conversation.owner_id != owner_id or not conversation.listed:
+        raise NotFound("conversation", conversation_id)
+    for name, value in columns.items():
+        setattr(conversation, name, value)
+    if "title" in columns:
+        conversation.title_settled = columns["title"] is not None
+        conversation.title = columns["title"] or default_title(conversation_id)
+    conversation.updated_at = now()
+    session.add(conversation)
+    change_recorder.record_change(session, conversation)
+
+
+def default_title(conversation_id: str) -> str:
+    """The title until there is a better one, as V1 makes it (wire contract 3.2, step 12)."""
+    return f"Conversation {conversation_id[:5]}"
+
+
+def find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation | None:
+    """The conversation a sandbox reports on, locked: a known one, or one that a client created in the sandbox itself.
+
+    Returns:
+        None when the conversation is another sandbox's, or its start has failed; or it is new, and the sandbox has no
+        owner or is not live. A deleted conversation is returned as it is: a tombstone.
+    """
+    conversation = find(session, conversation_id, lock=True)
+    if conversation is None and sandbox.owner_id is not None and _is_live(session, sandbox.id):
+        task = session.exec(select(StartTask).where(StartTask.conversation_id == conversation_id)).first()
+        if task is None or (task.sandbox_id == sandbox.id and task.stage != Stage.ERROR):
+            conversation = _adopt(session, conversation_id, sandbox, sandbox.owner_id, listed=task is None)
+    mine = conversation is not None and conversation.sandbox_id == sandbox.id
+    return conversation if mine else None
+
+
+def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> None:
+    """Have those conversations of a sandbox go on when it runs again: a pause interrupts their agents.
+
+    Args:
+        sandbox: the row as claimed; nothing is written once another worker owns it.
+        ids: as the sandbox's agent server tells them, which may be anything.
+    """
+    mine = select(Sandbox.id).where(Sandbox.id == sandbox.id, Sandbox.fence == sandbox.fence)
+    known = {id_ for id_ in map(_read_id, islice(ids, MAX_RUNNING)) if id_ is not None}
+    found = select(Conversation).where(
+        col(Conversation.id).in_(known), Conversation.sandbox_id == sandbox.id, mine.exists()
+    )
+    # In one order, as all who lock several.
+    for conversation in session.exec(found.order_by(col(Conversation.id)).with_for_update()).all():
+        conversation.awaits_sandbox = True
+
+
+def _read_id(text: Any) -> str | None:
+    try:
+        return parse_id(text)
+    except (Invalid, TypeError, AttributeError):
+        return None
+
+
+def publish(session: Session, conversation_id: str) -> Conversation | None:
+    """Let the owner see the conversation, which is locked from now on: its start, locked already, has succeeded."""
+    conversation = find(session, conversation_id, lock=True)
+    if conversation is not None:
+        _adopt_title(session, conversation)
+        conversation.listed = True
+        conversation.updated_at = now()
+        change_recorder.record_change(session, conversation)
+    return conversation
+
+
+def is_deleted(session: Session, conversation_id: str) -> bool:
+    """Whether a conversation was deleted; if not, it stays until the transaction ends."""
+    conversation = find(session, conversation_id, lock=True)
+    return conversation is not None and conversation.deleted_at is not None
+
+
+def discard(session: Session, conversation_id: str) -> None:
+    """Forget a conversation whose start failed, with what its webhooks had stored; the caller has locked it."""
+    session.execute(delete(Event).where(col(Event.conversation_id) == conversation_id))
+    session.execute(delete(Conversation).where(col(Conversation.id) == conversation_id))
+
+
+def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Conversation, Sandbox] | None]:
+    """The owner's conversations of those ids in order with their sandboxes, None for an unknown one."""
+    statement = _with_sandbox().where(
+        col(Conversation.id).in_(ids), Conversation.owner_id == owner_id, col(Conversation.listed)
+    )
+    found = {conversation.id: (conversation, sandbox) for conversation, sandbox in session.exec(statement).all()}
+    return [found.get(conversation_id) for conversation_id in ids]
+
+
+def children(session: Session, parent_ids: list[str], owner_id: str) -> dict[str, list[str]]:
+    """The ids of the sub-conversations of each parent, oldest first."""
+    statement = select(Conversation.parent_id, Conversation.id).where(
+        col(Conversation.parent_id).in_(parent_ids),
+        Conversation.owner_id == owner_id,
+        col(Conversation.listed),
+    )
+    found: dict[str, list[str]] = {}
+    for parent_id, child_id in session.exec(statement.order_by(col(Conversation.created_at))).all():
+        found.setdefault(str(parent_id), []).append(child_id)
+    return found
+
+
+def _is_live(session: Session, sandbox_id: str) -> bool:
+    """Whether a sandbox runs now or is to run: nothing else makes new conversations."""
+    sandbox = session.get_one(Sandbox, sandbox_id)
+    if sandbox.desired == Desired.DELETED or sandbox.status in (Status.DELETING, Status.DELETED):
+        return False
+    return sandbox.desired == Desired.RUNNING or sandbox.status == Status.RUNNING
+
+
+def _adopt(
+    session: Session, conversation_id: str, sandbox: Sandbox, owner_id: str, *, listed: bool
+) -> Conversation | None:
+    # Two webhooks may bring the same news at the same time: the second finds what the first has made.
+    with contextlib.suppress(IntegrityError), change_recorder.savepoint(session):
+        session.add(
+            Conversation(
+                id=conversation_id,
+                owner_id=owner_id,
+                sandbox_id=sandbox.id,
+                title=default_title(conversation_id),
+                listed=listed,
+            )
+        )
+    found = find(session, conversation_id, lock=True)
+    if found is not None:
+        change_recorder.record_change(session, found)
+    return found
+
+
+def _adopt_title(session: Session, conversation: Conversation) -> None:
+    """Its owner may have changed the title since the row was made."""
+    request = session.exec(select(StartTask.request).where(StartTask.conversation_id == conversation.id)).first()
+    if title := (request or {}).get("title"):
+        conversation.title, conversation.title_settled = title, True
+
+
+def _with_sandbox() -> Any:
+    return select(Conversation, Sandbox).join(Sandbox, col(Sandbox.id) == col(Conversation.sandbox_id))
+
+
+@cache
+def _in_sandbox() -> Any:
+    return select(Conversation.id).where(Conversation.sandbox_id == given("sandbox_id")).limit(1)

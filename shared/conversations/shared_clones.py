@@ -1,0 +1,67 @@
+"""Conversations that share a clone: one folder of a sandbox, and the branch that it is on."""
+
+from sqlalchemy import ColumnElement, and_, or_
+from sqlmodel import Session, col, select
+
+from shared.changes import recorder as change_recorder
+from shared.clock import now
+from shared.leasing import leases
+from shared.models import Conversation, StartTask
+from shared.models.conversations import UNFINISHED
+from shared.states import Stage
+
+# What an agent does next, it does in the tree as it is then.
+AT_WORK = ("running", "waiting_for_confirmation")
+
+
+def find_at_work(session: Session, task: StartTask, folder: str) -> str | None:
+    """The id of another conversation that is at work in the clone of a start, or is being started there before it."""
+    at_work = or_(col(Conversation.execution_status).in_(AT_WORK), col(Conversation.awaits_sandbox))
+    found = select(Conversation.id).where(*_others(task, folder), at_work).order_by(col(Conversation.id)).limit(1)
+    return session.exec(found).first() or _find_start(session, task)
+
+
+def set_branch(session: Session, task: StartTask, folder: str, branch: str) -> None:
+    """Show the branch that the clone is on now with all other conversations that share it, under the task's lease.
+
+    Raises:
+        LeaseLost: another worker owns the task now; nothing was written.
+    """
+    elsewhere = col(Conversation.selected_branch).is_distinct_from(branch)
+    found = select(Conversation).where(*_others(task, folder), elsewhere).order_by(col(Conversation.id))
+    if session.exec(found.limit(1)).first() is None:
+        return
+    leases.write(session, StartTask, task.id, task.fence, updated_at=now())
+    locked = found.with_for_update(key_share=True).execution_options(populate_existing=True)
+    for conversation in session.exec(locked).all():
+        conversation.selected_branch, conversation.updated_at = branch, now()
+        change_recorder.record_change(session, conversation)
+
+
+def _others(task: StartTask, folder: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        col(Conversation.sandbox_id) == task.sandbox_id,
+        col(Conversation.working_dir) == folder,
+        col(Conversation.listed).is_(True),
+        col(Conversation.id) != task.conversation_id,
+    )
+
+
+def _find_start(session: Session, task: StartTask) -> str | None:
+    """Of two starts that prepare the clone at once, the older one is first."""
+    earlier = or_(
+        col(StartTask.created_at) < task.created_at,
+        and_(col(StartTask.created_at) == task.created_at, col(StartTask.id) < task.id),
+    )
+    prepared = col(StartTask.stage).not_in((Stage.WORKING, Stage.WAITING_FOR_SANDBOX, Stage.PREPARING_REPOSITORY))
+    begun = or_(prepared, and_(col(StartTask.stage) == Stage.PREPARING_REPOSITORY, earlier))
+    here = (col(StartTask.sandbox_id) == task.sandbox_id, col(StartTask.id) != task.id, *UNFINISHED)
+    starts = session.exec(select(StartTask).where(*here, begun)).all()
+    return next((start.conversation_id for start in starts if _shares_clone(start, task)), None)
+
+
+def _shares_clone(start: StartTask, task: StartTask) -> bool:
+    names = ("selected_repository", "own_folder")
+    return not task.request.get("own_folder") and all(
+        start.request.get(name) == task.request.get(name) for name in names
+    )

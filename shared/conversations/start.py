@@ -1,0 +1,218 @@
+"""Accepting the wish for a conversation: one transaction that leaves a start task, and what to hurry after it."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from shared.changes import recorder as change_recorder
+from shared.conversations import queries as conversation_queries
+from shared.conversations import sandbox_grouping, start_tasks
+from shared.crypto import Vault
+from shared.errors import Conflict
+from shared.ids import new_id
+from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
+from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation, StartSandbox
+from shared.quota_limits import NO_QUOTAS, Quotas
+from shared.sandboxes import deadlines, desired_state, specs
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import quotas as sandbox_quotas
+from shared.states import Desired, Reason, Stage, Status
+from shared.users import settings_store
+from shared.users.settings import StoredSettings
+from shared.warm_pool import pool as warm_pool
+
+NO_MODEL = (
+    "No language model is configured: store an llm_api_key with POST /api/settings, "
+    "or an llm_base_url for a model that needs no key, and start again."
+)
+# Kept with the request, and not shown: what is decided when it is accepted holds for all of its stages.
+OWN_FOLDER = {"own_folder": True}
+# Its branch is its parent's: for a new clone, while one that is there stays as the parent's agent has it.
+KEEPS_BRANCH = {"keeps_branch": True}
+# What a request that leaves it open has from its parent.
+INHERITED = ("sandbox_id", "llm_model", "selected_repository", "selected_branch", "git_provider")
+
+
+@dataclass(frozen=True)
+class StartCommand:
+    """What somebody asks for. `request` is as it is shown and kept (wire contract, appendix B), secrets apart."""
+
+    owner_id: str
+    request: dict[str, Any]
+    secrets: dict[str, str]
+    # When the sweep hands the work out, should the jobs be lost.
+    due_at: datetime
+    quotas: Quotas = NO_QUOTAS
+
+
+@dataclass(frozen=True)
+class Start:
+    """The task that was accepted, the sandbox it will use, and the jobs to publish after the commit."""
+
+    task: StartTask
+    sandbox: Sandbox | None = None
+    jobs: tuple[Job, ...] = ()
+    # What is paused to make room for the sandbox.
+    paused: tuple[Sandbox, ...] = ()
+
+
+def create_start_task(session: Session, vault: Vault, wish: StartCommand) -> Start:
+    """Accept a wish; one for a conversation id that the same user is starting already is that same wish.
+
+    Raises:
+        NotFound: the parent or the sandbox is not the user's.
+        Invalid: the sandbox is in ERROR.
+        Conflict: the conversation id is taken, or the same user has asked for it by another request.
+        QuotaExceeded: the user may not have the sandbox that this needs.
+    """
+    sandbox_quotas.lock(session, wish.owner_id, wish.quotas)
+    earlier = _find_earlier(session, wish)
+    if earlier is not None:
+        return _repeat(session, earlier)
+    try:
+        # Everything or nothing of it: somebody may take the conversation id at this very moment.
+        with change_recorder.savepoint(session):
+            return _begin(session, vault, wish)
+    except IntegrityError:
+        earlier = _find_earlier(session, wish)
+        if earlier is None:
+            raise
+        return _repeat(session, earlier)
+
+
+def _find_earlier(session: Session, wish: StartCommand) -> StartTask | None:
+    conversation_id = _conversation_id(wish)
+    if conversation_id is None:
+        return None
+    task = start_tasks.find_for_conversation(session, conversation_id)
+    taken = conversation_queries.find(session, conversation_id) is not None
+    if taken if task is None else task.owner_id != wish.owner_id:
+        raise Conflict(f"there is a conversation with id {conversation_id} already")
+    if task is not None and not _asks_for(wish.request, task.request):
+        raise Conflict(f"conversation {conversation_id} was asked for already, by another request")
+    return task
+
+
+def _asks_for(request: dict[str, Any], kept: dict[str, Any]) -> bool:
+    """Whether a request is the one that was kept; what it leaves open the kept one may have from its parent."""
+    open_names = INHERITED if request.get("parent_conversation_id") else ()
+    return all(
+        kept.get(name, value) == value or (value is None and name in open_names)
+        for name, value in request.items()
+        if name != "conversation_id"
+    )
+
+
+def _repeat(session: Session, task: StartTask) -> Start:
+    sandbox = session.get(Sandbox, task.sandbox_id) if task.sandbox_id else None
+    return Start(task, sandbox)
+
+
+def _begin(session: Session, vault: Vault, wish: StartCommand) -> Start:
+    request = _inherit(session, wish)
+    asked = _find_sandbox(session, wish, request)
+    settings = settings_store.load(session, vault, wish.owner_id) or StoredSettings()
+    if not (settings.llm_api_key or settings.llm_base_url):
+        return Start(
+            _add_task(session, wish, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
+        )
+    place = asked or _choose_place(session, wish, settings)
+    if settings.sandbox_grouping_strategy in sandbox_grouping.ORDERS:
+        request |= OWN_FOLDER
+    task = _add_task(session, wish, request, stage=Stage.WORKING, due_at=wish.due_at, secrets=_seal(vault, wish))
+    paused = _make_room(session, wish, place)
+    sandbox, first = _ready_sandbox(session, vault, wish, place)
+    task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(first, StartSandbox)
+    pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
+    jobs = (*pauses, first, None if _is_claimed(sandbox) else StartConversation(task.id, sandbox.node_id))
+    return Start(task, sandbox, tuple(job for job in jobs if job is not None), tuple(paused))
+
+
+def _is_claimed(sandbox: Sandbox) -> bool:
+    """Whether it comes from the warm pool: it runs in a moment, and has the task looked at when it does."""
+    return sandbox.boot_key is not None and sandbox.ready_at is None
+
+
+def _inherit(session: Session, wish: StartCommand) -> dict[str, Any]:
+    """The request with what it leaves open taken from the parent (wire contract 3.2, step 1)."""
+    request = dict(wish.request)
+    parent_id = request.get("parent_conversation_id")
+    if parent_id is None:
+        return request
+    parent = conversation_queries.get(session, parent_id, wish.owner_id)
+    inherited: dict[str, Any] = {"sandbox_id": parent.sandbox_id, "llm_model": parent.llm_model}
+    if request.get("selected_repository") in (None, parent.selected_repository):
+        inherited |= _repository_of(parent)  # a branch of another repository means nothing here
+    taken = {name: value for name, value in inherited.items() if request.get(name) is None}
+    return request | taken | (KEEPS_BRANCH if taken.get("selected_branch") else {})
+
+
+def _repository_of(parent: Conversation) -> dict[str, Any]:
+    return {
+        "selected_repository": parent.selected_repository,
+        "selected_branch": parent.selected_branch,
+        "git_provider": parent.git_provider,
+    }
+
+
+def _find_sandbox(session: Session, wish: StartCommand, request: dict[str, Any]) -> Sandbox | None:
+    if request.get("sandbox_id") is None:
+        return None
+    sandbox_quotas.lock_resumed(session, request["sandbox_id"], wish.owner_id, wish.quotas)
+    sandbox = sandbox_queries.get(session, request["sandbox_id"], wish.owner_id, lock=True)
+    sandbox_queries.require_usable(sandbox)
+    return sandbox
+
+
+def _choose_place(session: Session, wish: StartCommand, settings: StoredSettings) -> Sandbox | SandboxSpec:
+    """The sandbox that it joins, or the spec of the new one that it needs."""
+    spec = specs.prefer_spec(session, settings.default_sandbox_spec_id)
+    return sandbox_grouping.choose(session, wish.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
+
+
+def _add_task(session: Session, wish: StartCommand, request: dict[str, Any], **columns: Any) -> StartTask:
+    task = StartTask(
+        owner_id=wish.owner_id,
+        conversation_id=_conversation_id(wish) or new_id(),
+        sandbox_id=request.get("sandbox_id"),
+        request=request,
+        **columns,
+    )
+    session.add(task)
+    session.flush()
+    change_recorder.record_change(session, task)
+    return task
+
+
+def _make_room(session: Session, wish: StartCommand, place: Sandbox | SandboxSpec) -> list[Sandbox]:
+    if isinstance(place, SandboxSpec):
+        return sandbox_quotas.admit_create(session, wish.owner_id, wish.quotas, spec=place, due_at=wish.due_at)
+    return sandbox_quotas.admit_resume(session, place, wish.quotas, due_at=wish.due_at)
+
+
+def _ready_sandbox(
+    session: Session, vault: Vault, wish: StartCommand, place: Sandbox | SandboxSpec
+) -> tuple[Sandbox, Job | None]:
+    if isinstance(place, SandboxSpec):
+        made = warm_pool.claim_or_create(session, vault, owner_id=wish.owner_id, spec=place, due_at=wish.due_at)
+        made.goes_with_conversations = True
+        return made, StartSandbox(made.id, made.node_id)
+    if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
+        deadlines.record_use(session, place.id)
+        return place, None
+    desired_state.set_desired(session, place, Desired.RUNNING, due_at=wish.due_at)
+    return place, ResumeSandbox(place.id, place.node_id)
+
+
+def _seal(vault: Vault, wish: StartCommand) -> str | None:
+    return vault.encrypt(json.dumps(wish.secrets)) if wish.secrets else None
+
+
+def _conversation_id(wish: StartCommand) -> str | None:
+    """V1 shows this id with dashes, alone of all (wire contract, section 0)."""
+    asked: str | None = wish.request.get("conversation_id")
+    return asked and asked.replace("-", "")

@@ -1,0 +1,248 @@
+"""Start tasks: their queue, their stages, their reads."""
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, update
+from sqlmodel import Session, col, select
+
+from shared.changes import recorder as change_recorder
+from shared.clock import now
+from shared.conversations import queries as conversation_queries
+from shared.crypto import Vault
+from shared.db.database import Database
+from shared.errors import Cancelled, Conflict, IllegalMove, NotFound
+from shared.leasing import leases
+from shared.models import Conversation, Sandbox, StartTask
+from shared.models.columns import UtcDateTime
+from shared.models.conversations import UNFINISHED
+from shared.queue.jobs import CancelStart
+from shared.sandboxes import deadlines
+from shared.sql import locks
+from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
+from shared.sql.prepared import give_several, rounded, several
+from shared.states import Desired, Reason, Stage, stage_moves
+
+SORT_ORDERS = {
+    "CREATED_AT": (col(StartTask.created_at), False),
+    "CREATED_AT_DESC": (col(StartTask.created_at), True),
+    "UPDATED_AT": (col(StartTask.updated_at), False),
+    "UPDATED_AT_DESC": (col(StartTask.updated_at), True),
+}
+
+
+class CancelledStart(NamedTuple):
+    """A start task that its owner has cancelled, or that had failed before."""
+
+    task: StartTask
+    sandbox: Sandbox | None
+
+    @property
+    def job(self) -> CancelStart:
+        """What hurries it."""
+        return CancelStart(self.task.id, self.sandbox.node_id if self.sandbox else None)
+
+
+def find_for_conversation(session: Session, conversation_id: str, *, lock: bool = False) -> StartTask | None:
+    """The task that starts, or started, that conversation."""
+    statement = select(StartTask).where(StartTask.conversation_id == conversation_id)
+    return session.exec(statement.with_for_update() if lock else statement).first()
+
+
+def secrets_of(session: Session, vault: Vault, conversation_id: str) -> dict[str, str]:
+    """The secrets that a conversation's start request brought, in clear."""
+    sealed = session.exec(select(StartTask.secrets).where(StartTask.conversation_id == conversation_id)).first()
+    found: dict[str, str] = json.loads(vault.decrypt(sealed)) if sealed else {}
+    return found
+
+
+def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
+    """The owner's tasks that are on their way, without those that are cancelled."""
+    own = select(StartTask).where(StartTask.owner_id == owner_id, col(StartTask.cancelled_at).is_(None))
+    return session.exec(own.where(*UNFINISHED)).all()
+
+
+def rename(session: Session, conversation_id: str, owner_id: str, title: str) -> bool:
+    """Give the conversation that is being started another title; it has that one when it is READY.
+
+    Returns:
+        False: nothing was done, since none of the owner's is being started under that id.
+
+    Raises:
+        Conflict: its start has failed.
+    """
+    # Locked before its conversation, as by the worker that makes it READY.
+    task = find_for_conversation(session, conversation_id, lock=True)
+    if task is None or task.owner_id != owner_id or task.stage == Stage.READY or task.cancelled_at is not None:
+        return False
+    if task.stage == Stage.ERROR:
+        raise Conflict(f"the conversation's start has failed: {task.detail}")
+    task.request = task.request | {"title": title}
+    task.updated_at = now()
+    change_recorder.record_change(session, task)
+    return True
+
+
+def advance(
+    session: Session,
+    task: StartTask,
+    stage: Stage,
+    *,
+    reason: Reason | None = None,
+    detail: str | None = None,
+) -> None:
+    """Record the stage that begins now, under the lease the caller holds.
+
+    Raises:
+        LeaseLost: another worker owns the row now; nothing was written.
+        IllegalMove: the stage can't follow the present one; nothing was written.
+        Cancelled: the start was withdrawn, so that ERROR alone may follow; the transaction must be undone.
+    """
+    if stage not in stage_moves(Stage(task.stage)):
+        raise IllegalMove(f"start task {task.id}: {task.stage} → {stage}")
+    values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail, "updated_at": now()}
+    if stage == Stage.ERROR:
+        values["secrets"] = None  # those of a conversation are hidden in what it reports, as long as it is there
+    [task.cancelled_at] = leases.write(session, StartTask, task.id, task.fence, returning=("cancelled_at",), **values)
+    if task.cancelled_at is not None and stage != Stage.ERROR:
+        raise Cancelled(f"start task {task.id} is cancelled")
+    task.stage = stage
+    change_recorder.record_change(session, task)
+
+
+def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -> CancelledStart:
+    """Withdraw a start: a wish, which the worker heeds at its next step. One that has failed stays as it is.
+
+    Raises:
+        NotFound: there is none, or it is somebody else's.
+        Conflict: it is READY.
+    """
+    own = (col(StartTask.id) == task_id, col(StartTask.owner_id) == owner_id)
+    at = func.coalesce(col(StartTask.cancelled_at), now(), type_=UtcDateTime())
+    statement = update(StartTask).where(*own, *UNFINISHED).values(cancelled_at=at, due_at=due_at)
+    session.execute(statement.execution_options(synchronize_session=False))
+    found = session.exec(_with_sandbox().where(*own).execution_options(populate_existing=True)).first()
+    if found is None:
+        raise NotFound("start task", task_id)
+    withdrawn = CancelledStart(*found)
+    if (task := withdrawn.task).stage == Stage.READY:
+        raise Conflict(f"the start has succeeded: DELETE /api/v1/app-conversations/{task.conversation_id} undoes it")
+    return withdrawn
+
+
+def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | None:
+    """Wish the sandbox away that was made for a task that failed, unless somebody else uses it by now.
+
+    Returns:
+        Its node's id, to hurry the deletion, if there is something to delete.
+    """
+    if not task.made_sandbox or task.sandbox_id is None:
+        return None
+    # Or a start that joins it at this moment would not be seen.
+    session.exec(select(Sandbox.id).where(Sandbox.id == task.sandbox_id).with_for_update()).one()
+    values = {"desired": Desired.DELETED, "generation": col(Sandbox.generation) + 1, "due_at": at, "wish_reason": None}
+    alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_used_by_nobody_else(task))
+    if session.execute(update(Sandbox).where(*alive).values(**values)).rowcount:  # type: ignore[attr-defined]
+        change_recorder.record_change(session, deadlines.refresh(session, task.sandbox_id))
+    return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
+
+
+def is_parent_deleted(session: Session, task: StartTask, parent_id: str) -> bool:
+    """Whether the conversation above the task's own was deleted; if not, it stays until the transaction ends.
+
+    The task is locked before the conversations, as a deletion does.
+    """
+    session.execute(locks.in_order(StartTask, col(StartTask.id) == task.id))
+    session.execute(locks.in_order(Conversation, col(Conversation.id).in_((parent_id, task.conversation_id))))
+    return conversation_queries.is_deleted(session, parent_id)
+
+
+def _used_by_nobody_else(task: StartTask) -> tuple[Any, Any]:
+    other = select(StartTask.id).where(
+        StartTask.sandbox_id == task.sandbox_id, StartTask.id != task.id, StartTask.stage != Stage.ERROR
+    )
+    listed = select(Conversation.id).where(Conversation.sandbox_id == task.sandbox_id, col(Conversation.listed))
+    return ~other.exists(), ~listed.exists()
+
+
+def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[StartTask, Sandbox | None] | None]:
+    """The owner's tasks of those ids in order with their sandboxes, None for an unknown one.
+
+    Raises:
+        TooLarge: there are several, whose requests are too large together.
+    """
+    own = (col(StartTask.id).in_(ids), StartTask.owner_id == owner_id)
+    if len(ids) > 1:
+        check_batch(session.exec(select(measure(session, col(StartTask.request))).where(*own)).all(), "start tasks")
+    found = {task.id: (task, sandbox) for task, sandbox in session.exec(_with_sandbox().where(*own)).all()}
+    return [found.get(task_id) for task_id in ids]
+
+
+def final(database: Database, ids: Collection[str]) -> set[str]:
+    """Those of the tasks that nothing follows for, or that are gone."""
+    found = database.fetch(_unfinished(rounded(len(ids))), give_several("id", list(ids)))
+    return set(ids) - {task_id for (task_id,) in found}
+
+
+def search(
+    session: Session,
+    owner_id: str,
+    *,
+    conversation_id: str | None,
+    created_from: datetime | None,
+    stage: Stage | None = None,
+    sort_order: str,
+    page_id: str | None,
+    limit: int,
+) -> Page[tuple[StartTask, Sandbox | None]]:
+    """A page of the owner's tasks.
+
+    It has fewer than `limit` where the requests of so many are larger than `MAX_PAGE_BYTES` together.
+    """
+    column, descending = SORT_ORDERS[sort_order]
+    order = Order(column, col(StartTask.id), descending)
+    filters = _filters(owner_id, conversation_id, created_from, stage)
+    sizes = select(measure(session, col(StartTask.request))).where(*filters)
+    return read_bounded_page(session, _with_sandbox().where(*filters), sizes, order, page_id, limit)
+
+
+def count(
+    session: Session,
+    owner_id: str,
+    *,
+    conversation_id: str | None,
+    created_from: datetime | None,
+    stage: Stage | None = None,
+) -> int:
+    """How many of the owner's tasks `search` would list with these filters."""
+    statement = select(func.count()).select_from(StartTask)
+    return session.exec(statement.where(*_filters(owner_id, conversation_id, created_from, stage))).one()
+
+
+def _with_sandbox() -> Any:
+    return select(StartTask, Sandbox).outerjoin(Sandbox, col(Sandbox.id) == col(StartTask.sandbox_id))
+
+
+def _filters(
+    owner_id: str, conversation_id: str | None, created_from: datetime | None, stage: Stage | None
+) -> list[Any]:
+    filters: list[Any] = [StartTask.owner_id == owner_id]
+    if conversation_id is not None:
+        # V1 filters by the *resulting* conversation (wire contract 1.2): a task that has none yet has no match.
+        filters += [StartTask.conversation_id == conversation_id, StartTask.stage == Stage.READY]
+    if created_from is not None:
+        filters.append(col(StartTask.created_at) >= created_from)
+    if stage is not None:
+        filters.append(StartTask.stage == stage)
+    return filters
+
+
+# --- the statements, made once --------------------------------------------------------------------------------------
+
+
+@cache
+def _unfinished(number: int) -> Any:
+    return select(StartTask.id).where(col(StartTask.id).in_(several("id", number)), *UNFINISHED)

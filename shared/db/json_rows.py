@@ -1,0 +1,174 @@
+"""Lists as texts: the database writes each row as one JSON array, and the whole page comes as one value.
+
+A page of fifty conversations has more than a thousand values. To fetch them one by one, and to make rows and wire
+shapes of them, takes longer than all else that a request needs; but most of them were shown before, just as they are.
+So a row's text is what its answer is remembered by (decision 24): it holds all that the answer depends on.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from typing import Any
+
+from sqlalchemy import Boolean, ColumnElement, Float, Select, Text, bindparam, func, select, tuple_
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from shared.db.database import Database
+from shared.models.columns import Json, UtcDateTime
+from shared.sql.pagination import Order, Page, decode_page_id, encode_page_id
+
+# No JSON holds one: within a text it is an escape.
+LINE_END = "\n"
+
+
+@dataclass(frozen=True, eq=False)
+class TextList:
+    """A list: its columns, the rows it is made from, and the filters it knows.
+
+    Args:
+        columns: what of a row is in its text, in this order.
+        model: whose rows they are; counts look at nothing else.
+        shown_from: the same, joined with what else the columns come from.
+        always: what is true of every row.
+        filters: conditions by name, each with a parameter of that name, if it has one.
+        selective: those of them that pass many rows or few, as their values are: the best plan depends on it.
+    """
+
+    columns: tuple[Any, ...]
+    model: Any
+    shown_from: Any
+    always: tuple[Any, ...]
+    filters: Mapping[str, ColumnElement[bool]]
+    selective: frozenset[str] = frozenset()
+
+    def page(
+        self, database: Database, values: Mapping[str, Any], order: Order, page_id: str | None, limit: int
+    ) -> Page[str]:
+        """A page of rows that pass the filters whose values are not None.
+
+        Raises:
+            Invalid: the page id is not one of ours.
+        """
+        given = _given(values)
+        after: dict[str, Any] = {}
+        if page_id is not None:
+            after["last_value"], after["last_tie"] = decode_page_id(page_id, order)
+        statement = self._page(frozenset(given), order, paged=bool(after))
+        [[text]] = database.fetch(statement, given | after | {"most": limit + 1}, plan_anew=self._is_selective(given))
+        rows = text.split(LINE_END) if text else []
+        more = len(rows) > limit
+        return Page(rows[:limit], self._next(rows[limit - 1], order) if more else None)
+
+    def count(self, database: Database, values: Mapping[str, Any]) -> int:
+        """How many rows pass."""
+        given = _given(values)
+        [[number]] = database.fetch(self._count(frozenset(given)), given, plan_anew=self._is_selective(given))
+        return int(number)
+
+    def read(self, text: str) -> list[Any]:
+        """A row's values, in the order of the columns."""
+        return [read(value) for read, value in zip(self._readers, json.loads(text), strict=True)]
+
+    @cached_property
+    def _readers(self) -> list[Callable[[Any], Any]]:
+        return [_reader(column.type) for column in self.columns]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {column.key: place for place, column in enumerate(self.columns)}
+
+    @cache  # noqa: B019 - lists live as long as the process
+    def _page(self, names: frozenset[str], order: Order, *, paged: bool) -> Select[Any]:
+        line = _row_text(*self.columns).label("line")
+        statement = self._filtered(select(line).select_from(self.shown_from), names)
+        if paged:
+            statement = statement.where(_beyond(order))
+        directed = [column.desc() if order.descending else column.asc() for column in (order.column, order.tie)]
+        rows = statement.order_by(*directed).limit(bindparam("most")).subquery()
+        return select(lines(rows.c.line))
+
+    @cache  # noqa: B019
+    def _count(self, names: frozenset[str]) -> Select[Any]:
+        return self._filtered(select(func.count()).select_from(self.model), names)
+
+    def _is_selective(self, given: Mapping[str, Any]) -> bool:
+        return not self.selective.isdisjoint(given)
+
+    def _filtered(self, statement: Select[Any], names: frozenset[str]) -> Select[Any]:
+        return statement.where(*self.always, *(self.filters[name] for name in sorted(names & self.filters.keys())))
+
+    def _next(self, text: str, order: Order) -> str:
+        values = json.loads(text)
+        places = (self._places[order.column.key], self._places[order.tie.key])
+        return encode_page_id(order, *(self._readers[place](values[place]) for place in places))
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _beyond(order: Order) -> ColumnElement[bool]:
+    value = bindparam("last_value", type_=order.column.type)
+    key, last = tuple_(order.column, order.tie), tuple_(value, bindparam("last_tie", type_=order.tie.type))
+    return key < last if order.descending else key > last
+
+
+class lines(FunctionElement[str]):  # noqa: N801 - it stands for a function of SQL, as the next one does
+    """The texts of several rows, in their order, in one text with line ends between; null if there are none."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(lines, "postgresql")
+def _join_postgresql(element: lines, compiler: Any, **options: Any) -> str:
+    return f"string_agg({compiler.process(element.clauses, **options)}, chr(10))"
+
+
+@compiles(lines, "sqlite")
+def _join_sqlite(element: lines, compiler: Any, **options: Any) -> str:
+    return f"group_concat({compiler.process(element.clauses, **options)}, char(10))"
+
+
+class _row_text(FunctionElement[str]):  # noqa: N801
+    """Some columns as one JSON array, in text."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(_row_text, "postgresql")
+def _write_postgresql(element: _row_text, compiler: Any, **options: Any) -> str:
+    return f"CAST(json_build_array({compiler.process(element.clauses, **options)}) AS TEXT)"
+
+
+@compiles(_row_text, "sqlite")
+def _write_sqlite(element: _row_text, compiler: Any, **options: Any) -> str:
+    written = [(compiler.process(column, **options), column.type) for column in element.clauses]
+    # It would round a number to 15 digits.
+    exact = "CASE WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END"
+    columns = [exact.format(text) if isinstance(kind, Float) else text for text, kind in written]
+    return f"json_array({', '.join(columns)})"
+
+
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    for known, read in _READERS:
+        if isinstance(kind, known):
+            return lambda value: None if value is None else read(value)
+    return lambda value: value
+
+
+def _read_time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+_READERS: Sequence[tuple[type, Callable[[Any], Any]]] = (
+    (UtcDateTime, _read_time),
+    (Json, json.loads),
+    (Boolean, bool),
+    (Float, float),
+)

@@ -1,0 +1,1 @@
+"""Leases on rows, and the rows that wait for a sandbox."""

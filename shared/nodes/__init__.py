@@ -1,0 +1,1 @@
+"""Nodes: heartbeats, placement, backoff."""

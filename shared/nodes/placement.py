@@ -1,0 +1,79 @@
+"""Choosing the node for a sandbox."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, literal_column
+from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
+
+from shared.clock import now
+from shared.models import Node, Sandbox
+from shared.nodes import spec_backoff
+from shared.states import NodeStatus
+
+# A node that has been silent this long takes no new sandboxes.
+HEARTBEAT_LIMIT = timedelta(seconds=20)
+
+
+def place(
+    session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False
+) -> str | None:
+    """The READY node with the most free slots that takes sandboxes of the spec; None while there is none with any.
+
+    Until the caller commits, nobody else is given a place: two at once would both be given the last one.
+
+    Args:
+        for_pool: it is for a member of the warm pool, which takes nobody's place; for others members don't count.
+    """
+    locked = session.exec(_ready(spec_id, besides).order_by(col(Node.id)).with_for_update(key_share=True)).all()
+    node_id = _emptiest(session, locked, for_pool=for_pool)
+    if node_id is not None:
+        spec_backoff.begin_half_open(session, node_id, spec_id)
+    return node_id
+
+
+def is_there() -> ColumnElement[bool]:
+    """What is true of a sandbox that an engine may have something of, or is to have."""
+    # In the words of its index: of a parameter the database can't tell that it is the same.
+    return col(Sandbox.status) != literal_column("'DELETED'")
+
+
+def takes_sandboxes(oldest: Any = None) -> tuple[ColumnElement[bool], ...]:
+    """What is true of a node that sandboxes may be placed on, if it has room.
+
+    Args:
+        oldest: a parameter for `oldest_heartbeat`, in a statement that is made once.
+    """
+    since = oldest_heartbeat() if oldest is None else oldest
+    return (col(Node.status) == NodeStatus.READY, col(Node.heartbeat_at) > since)
+
+
+def oldest_heartbeat() -> datetime:
+    """Whose worker was last heard of before takes no new sandboxes."""
+    return now() - HEARTBEAT_LIMIT
+
+
+def has_room(session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False) -> bool:
+    """Whether `place` would find a node now."""
+    return _emptiest(session, session.exec(_ready(spec_id, besides)).all(), for_pool=for_pool) is not None
+
+
+def _ready(spec_id: str, besides: Collection[str]) -> SelectOfScalar[str]:
+    ready = select(Node.id).where(*takes_sandboxes(), ~spec_backoff.is_resting(spec_id))
+    return ready.where(col(Node.id).not_in(besides))
+
+
+def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = False) -> str | None:
+    used = func.count(col(Sandbox.id))
+    there = and_(col(Sandbox.node_id) == col(Node.id), is_there())
+    statement = (
+        select(Node.id)
+        .outerjoin(Sandbox, there if for_pool else and_(there, col(Sandbox.owner_id).is_not(None)))
+        .where(col(Node.id).in_(node_ids))
+        .group_by(col(Node.id), col(Node.capacity))
+        .having(col(Node.capacity) > used)
+        .order_by((col(Node.capacity) - used).desc(), col(Node.id))
+    )
+    return session.exec(statement.limit(1)).first()

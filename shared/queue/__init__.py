@@ -1,0 +1,1 @@
+"""The job queue: jobs, the Celery broker, its patches."""

@@ -1,0 +1,92 @@
+"""The queue: Celery's configuration, and `publish`. Figures and reasons: Celery 5.7 on Redis, as measured."""
+
+import time
+from typing import Any
+
+import structlog
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from shared.observability import failpoints
+from shared.queue.jobs import Job, queue_of
+from shared.queue.kombu_patches import QuickConnection, install_channels
+from shared.settings import Settings
+
+log = structlog.get_logger()
+
+# The longest single step between two looks at the store; an image pull is the longest there is.
+VISIBILITY_TIMEOUT_SECONDS = 1800
+# After a failed publish, how long the next ones are left to the sweep instead of waiting for a dead broker.
+BREAKER_SECONDS = 1.0
+
+
+def make_app(settings: Settings) -> Celery:
+    """The Celery application of this installation."""
+    install_channels()
+    app = Celery("agent-workspace", broker=settings.broker, set_as_current=True)
+    app.amqp.Connection = QuickConnection
+    app.conf.update(
+        task_ignore_result=True,
+        result_backend=None,
+        # A late acknowledgement that meets a lost connection ends the worker (docs/decisions/0003). An early one costs
+        # nothing here: a job that dies with its worker is found by its expired lease.
+        task_acks_late=False,
+        worker_prefetch_multiplier=1,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options=_transport_options(settings),
+        task_publish_retry_policy={
+            "max_retries": 1,
+            "interval_start": 0,
+            "interval_step": 0.1,
+            "interval_max": 0.2,
+        },
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue="unplaced",
+        worker_send_task_events=True,
+        task_send_sent_event=True,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        enable_utc=True,
+    )
+    return app
+
+
+class Publisher:
+    """Sends jobs, best effort: a job that can't be sent is found again by the sweep."""
+
+    def __init__(self, app: Celery) -> None:
+        """Publish through the app's broker."""
+        self._app = app
+        self._closed_until = 0.0
+
+    def publish(self, *jobs: Job) -> None:
+        """Send the jobs that have a node, after the commit that they hurry. Never raises for a broker's sake."""
+        for job in jobs:
+            if job.node_id is not None and time.monotonic() >= self._closed_until:
+                self._send(job, queue_of(job))
+
+    def _send(self, job: Job, queue: str) -> None:
+        try:
+            with failpoints.around("broker.publish"):
+                self._app.send_task(job.task, args=[job.subject], queue=queue, ignore_result=True)
+        except (OperationalError, OSError) as error:
+            self._closed_until = time.monotonic() + BREAKER_SECONDS
+            log.warning("publish_failed", task=job.task, subject=job.subject, error=type(error).__name__)
+
+
+def _transport_options(settings: Settings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,
+        "unacked_restore_interval": 15,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": 5,
+        "socket_connect_timeout": 2,
+        "health_check_interval": 10,
+        "global_keyprefix": "aw:",
+    }
+    if not settings.broker.startswith("redis+socket"):
+        options["socket_keepalive"] = True  # a unix socket has none
+    return options

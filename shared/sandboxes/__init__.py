@@ -1,0 +1,1 @@
+"""Sandboxes in the store: desired and observed state, deadlines, quotas."""

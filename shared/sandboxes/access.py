@@ -1,0 +1,109 @@
+"""Traffic to sandboxes: who may send it and what it finds, in one query; and the wish that wakes."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, and_
+from sqlmodel import Session, col, select
+
+from shared.crypto import Vault
+from shared.errors import NotFound, Unauthenticated
+from shared.models import ApiKey, Sandbox, SandboxSpec
+from shared.quota_limits import Quotas
+from shared.sandboxes import desired_state, quotas
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.availability import Availability, availability_of
+from shared.states import Desired
+from shared.users import api_keys
+
+
+class SandboxAccess(NamedTuple):
+    """As much of a sandbox's row, and of its spec's, as traffic to it needs."""
+
+    id: str
+    owner_id: str
+    desired: str
+    status: str
+    generation: int
+    observed_generation: int
+    reason: str | None
+    exposed_urls: list[dict[str, Any]] | None
+    session_key: str  # ciphertext
+    last_active_at: datetime
+    deadline_at: datetime | None
+    deadline_does: str | None
+    wake_on_traffic: bool
+
+
+class Resumption(NamedTuple):
+    """What the wish that a sandbox runs has come to."""
+
+    sandbox: Sandbox
+    # The sandboxes that were wished PAUSED to make room.
+    paused: list[Sandbox]
+    # False: there was nothing to wish.
+    wished: bool
+
+
+COLUMNS: list[Any] = [
+    *(col(getattr(Sandbox, name)) for name in SandboxAccess._fields if name != "wake_on_traffic"),
+    col(SandboxSpec.wake_on_traffic),
+]
+OF_SPEC = col(SandboxSpec.id) == col(Sandbox.spec_id)
+
+
+def see_by_session_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> SandboxAccess:
+    """The sandbox of that id, whose own key this must be.
+
+    Raises:
+        Unauthenticated: it is not, or there is no such sandbox.
+        NotFound: it is, but the sandbox is deleted.
+    """
+    theirs = and_(col(Sandbox.id) == sandbox_id, col(Sandbox.session_key_digest).in_(vault.digests(key)))
+    owned = col(Sandbox.owner_id).is_not(None)
+    found = session.execute(select(*COLUMNS).join(SandboxSpec, OF_SPEC).where(theirs, owned)).first()
+    if found is None:
+        raise Unauthenticated("not this sandbox's session key")
+    return _alive(sandbox_id, found)
+
+
+def see_by_api_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> tuple[SandboxAccess, ApiKey]:
+    """The sandbox of that id, whose owner's key this must be, and the key's row.
+
+    Raises:
+        Unauthenticated: it is nobody's key, or was revoked, or has expired.
+        NotFound: there is no such sandbox, it is deleted, or it is somebody else's.
+    """
+    owns = and_(col(Sandbox.id) == sandbox_id, col(Sandbox.owner_id) == col(ApiKey.user_id))
+    statement = select(ApiKey, *COLUMNS).outerjoin(Sandbox, owns).outerjoin(SandboxSpec, OF_SPEC)
+    found = session.execute(statement.where(api_keys.in_force(vault, key))).first()
+    if found is None:
+        raise Unauthenticated("unknown, revoked or expired API key")
+    row, *columns = found
+    return _alive(sandbox_id, columns), row
+
+
+def resume(
+    session: Session, sandbox_id: str, owner_id: str, limits: Quotas, *, due_at: datetime, only_asleep: bool = False
+) -> Resumption:
+    """Wish that a sandbox runs, if its owner's quotas allow it; `only_asleep`: if nobody has wished it already.
+
+    Raises:
+        NotFound: there is none, it is deleted, or it is somebody else's.
+        QuotaExceeded: a quota is used up, and nothing may be paused for it.
+    """
+    quotas.lock(session, owner_id, limits)
+    quotas.lock_resumed(session, sandbox_id, owner_id, limits)
+    sandbox = sandbox_queries.get(session, sandbox_id, owner_id, lock=True)
+    if only_asleep and availability_of(sandbox) != Availability.SLEEPS:
+        return Resumption(sandbox, [], wished=False)
+    paused = quotas.admit_resume(session, sandbox, limits, due_at=due_at)
+    desired_state.set_desired(session, sandbox, Desired.RUNNING, due_at=due_at)
+    return Resumption(sandbox, paused, wished=True)
+
+
+def _alive(sandbox_id: str, columns: Row[Any] | list[Any]) -> SandboxAccess:
+    seen = SandboxAccess(*columns)
+    if seen.id is None or availability_of(seen) == Availability.GONE:
+        raise NotFound("sandbox", sandbox_id)
+    return seen

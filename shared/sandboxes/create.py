@@ -1,0 +1,70 @@
+"""Creating the row of a sandbox."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlmodel import Session
+
+from shared.changes import recorder as change_recorder
+from shared.clock import now
+from shared.crypto import Vault, new_api_key
+from shared.models import Sandbox, SandboxSpec, SandboxTransition
+from shared.nodes import placement
+from shared.sandboxes import deadlines, specs
+from shared.states import Desired, Status
+
+# --- wishes ---------------------------------------------------------------------------------------------------------
+
+
+def create(
+    session: Session,
+    vault: Vault,
+    *,
+    owner_id: str | None,
+    spec: SandboxSpec,
+    due_at: datetime,
+    own_deadlines: Mapping[str, int | None] | None = None,
+    besides: Collection[str] = frozenset(),
+) -> Sandbox:
+    """Wish for a new sandbox, placed on a node if one has room.
+
+    Args:
+        owner_id: None: it is the warm pool's, and boots for nobody.
+        besides: the nodes that it must not be placed on.
+        own_deadlines: by the names of `shared.sandboxes.deadline_policy.FIELDS`, what it has instead of its spec's.
+    """
+    own: dict[str, Any] = dict(own_deadlines or {})
+    specs.lock_shared(session, spec)
+    sandbox = Sandbox(
+        owner_id=owner_id,
+        spec_id=spec.id,
+        spec_revision=spec.revision,
+        node_id=placement.place(session, spec.id, besides=besides, for_pool=owner_id is None),
+        desired=Desired.RUNNING,
+        status=Status.STARTING,
+        boot_key=vault.encrypt(new_api_key()) if owner_id is None else None,
+        due_at=due_at,
+        **new_session_key(vault),
+        **own,
+    )
+    session.add(sandbox)
+    session.flush()
+    session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.STARTING))
+    change_recorder.record_change(session, deadlines.refresh(session, sandbox.id))
+    return sandbox
+
+
+def new_session_key(vault: Vault) -> dict[str, Any]:
+    """The columns of a key that nobody has seen yet."""
+    key = new_api_key()
+    return {"session_key": vault.encrypt(key), "session_key_digest": vault.digest(key)}
+
+
+def set_deadlines(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str, int | None]) -> None:
+    """Change deadlines of a sandbox that the caller has locked; those not named stay. It counts as a use."""
+    for name, seconds in own_deadlines.items():
+        setattr(sandbox, name, seconds)
+    sandbox.last_active_at = sandbox.updated_at = now()
+    session.flush()
+    change_recorder.record_change(session, deadlines.refresh(session, sandbox.id))

@@ -1,0 +1,131 @@
+"""Quotas: checked in the transaction of the wish, under the user's lock, so that no two wishes take the last place."""
+
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import and_, func, or_
+from sqlmodel import Session, col, select
+
+from shared.clock import now
+from shared.errors import QuotaExceeded
+from shared.models import Sandbox, SandboxSpec, StartTask
+from shared.quota_limits import QuotaPolicy, Quotas
+from shared.sandboxes import desired_state, specs
+from shared.sql import locks
+from shared.states import FINAL_STAGES, Desired, Reason
+from shared.users import settings_store
+
+MINUTE = timedelta(minutes=1)
+KEPT = tuple(wish for wish in Desired if wish != Desired.DELETED)
+# Nobody knows when a place becomes free: not worth asking more often.
+RETRY_SECONDS = 10
+
+RUNNING = "running sandboxes (AW_QUOTA_RUNNING)"
+SANDBOXES = "sandboxes (AW_QUOTA_SANDBOXES)"
+CREATES = "new sandboxes in a minute (AW_QUOTA_CREATES_PER_MINUTE)"
+
+
+def lock(session: Session, owner_id: str, quotas: Quotas) -> None:
+    """Let no other wish of this user be admitted until the transaction ends; call it before a sandbox is locked."""
+    if quotas:
+        settings_store.lock(session, owner_id)
+
+
+def lock_resumed(session: Session, sandbox_id: str, owner_id: str, quotas: Quotas) -> None:
+    """Lock the sandbox that is to be resumed together with all that `admit_resume` may pause for it; under `lock`."""
+    if quotas.policy != QuotaPolicy.REJECT and _is_full(session, owner_id, quotas):
+        _lock_running(session, owner_id, sandbox_id)
+
+
+def admit_create(
+    session: Session, owner_id: str, quotas: Quotas, *, spec: SandboxSpec, due_at: datetime
+) -> list[Sandbox]:
+    """Admit one more sandbox of a spec, or refuse it; under `lock`.
+
+    Returns:
+        The sandboxes that were wished PAUSED to make room, to be hurried after the commit.
+
+    Raises:
+        QuotaExceeded: a quota is used up, and nothing may be paused for it.
+    """
+    _check_total(session, owner_id, quotas.sandboxes)
+    _check_rate(session, owner_id, quotas.creates_per_minute)
+    if not _is_full(session, owner_id, quotas):
+        return []
+    if quotas.policy != QuotaPolicy.REJECT:
+        specs.lock_shared(session, spec)  # before a sandbox is locked
+    return _make_room(session, owner_id, quotas, due_at)
+
+
+def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: datetime) -> list[Sandbox]:
+    """Admit that a sandbox of a user runs again, as `admit_create` does; one that is to run already counts already.
+
+    Call it under `lock` and after `lock_resumed`.
+    """
+    if sandbox.desired == Desired.RUNNING or sandbox.owner_id is None:
+        return []
+    if not _is_full(session, sandbox.owner_id, quotas):
+        return []
+    return _make_room(session, sandbox.owner_id, quotas, due_at)
+
+
+def _check_total(session: Session, owner_id: str, limit: int) -> None:
+    if limit and _count(session, owner_id, *KEPT) >= limit:
+        raise QuotaExceeded(SANDBOXES, limit, "delete one, then try again", RETRY_SECONDS)
+
+
+def _check_rate(session: Session, owner_id: str, limit: int) -> None:
+    if not limit:
+        return
+    made = select(Sandbox.created_at).where(Sandbox.owner_id == owner_id, col(Sandbox.created_at) > now() - MINUTE)
+    # The newest `limit` fill the minute: the next one may be made when the oldest of them is a minute old.
+    oldest = session.exec(made.order_by(col(Sandbox.created_at).desc()).offset(limit - 1).limit(1)).first()
+    if oldest is not None:
+        wait = max(1, math.ceil((oldest + MINUTE - now()).total_seconds()))
+        raise QuotaExceeded(CREATES, limit, f"try again in {wait} s", wait)
+
+
+def _make_room(session: Session, owner_id: str, quotas: Quotas, due_at: datetime) -> list[Sandbox]:
+    limit = quotas.running
+    if quotas.policy == QuotaPolicy.REJECT:
+        raise QuotaExceeded(RUNNING, limit, "pause or delete one, then try again", RETRY_SECONDS)
+    oldest = _choose(session, owner_id, limit)
+    for sandbox in oldest:
+        desired_state.set_desired(session, sandbox, Desired.PAUSED, due_at=due_at, reason=Reason.MADE_ROOM)
+    return oldest
+
+
+def _choose(session: Session, owner_id: str, limit: int) -> list[Sandbox]:
+    """The oldest running sandboxes, as many as there are too many, without those that a conversation is started in."""
+    # Locked: or one could be deleted before it is paused.
+    _lock_running(session, owner_id)
+    running = select(Sandbox).where(Sandbox.owner_id == owner_id, Sandbox.desired == Desired.RUNNING)
+    oldest_first = running.order_by(col(Sandbox.created_at), col(Sandbox.id))
+    found = session.exec(oldest_first.execution_options(populate_existing=True)).all()
+    excess = max(0, len(found) + 1 - limit)
+    busy = session.exec(_with_unfinished_starts(owner_id)).all()
+    free = [sandbox for sandbox in found if sandbox.id not in busy]
+    if len(free) < excess:
+        advice = "conversations are being started in them: wait for that, or pause or delete one, then try again"
+        raise QuotaExceeded(RUNNING, limit, advice, RETRY_SECONDS)
+    return free[:excess]
+
+
+def _is_full(session: Session, owner_id: str, quotas: Quotas) -> bool:
+    return bool(quotas.running) and _count(session, owner_id, Desired.RUNNING) >= quotas.running
+
+
+def _lock_running(session: Session, owner_id: str, *others: str) -> None:
+    running = and_(col(Sandbox.owner_id) == owner_id, col(Sandbox.desired) == Desired.RUNNING)
+    session.execute(locks.in_order(Sandbox, or_(running, col(Sandbox.id).in_(others))))
+
+
+def _with_unfinished_starts(owner_id: str) -> Any:
+    unfinished = (StartTask.owner_id == owner_id, col(StartTask.stage).not_in(FINAL_STAGES))
+    return select(StartTask.sandbox_id).where(*unfinished)
+
+
+def _count(session: Session, owner_id: str, *desired: Desired) -> int:
+    statement = select(func.count()).select_from(Sandbox)
+    return session.exec(statement.where(Sandbox.owner_id == owner_id, col(Sandbox.desired).in_(desired))).one()

@@ -1,0 +1,117 @@
+"""The one door for the observed state: every change of `status` is written here."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import insert
+from sqlmodel import Session, col, select
+
+from shared.changes import recorder as change_recorder
+from shared.clock import now
+from shared.errors import IllegalMove
+from shared.leasing import leases
+from shared.models import Sandbox, SandboxTransition
+from shared.sandboxes import deadlines
+from shared.sql.prepared import give, given, send, several
+from shared.states import MOVES, PauseKind, Reason, Status
+
+
+@dataclass(frozen=True)
+class ObservedState:
+    """What a worker found out about a sandbox."""
+
+    status: Status
+    reason: Reason | None = None
+    detail: str | None = None
+    pause_kind: PauseKind | None = None
+    exposed_urls: list[dict[str, Any]] | None = None
+
+
+# --- facts ----------------------------------------------------------------------------------------------------------
+
+
+def set_status(
+    session: Session,
+    sandbox: Sandbox,
+    state: ObservedState,
+    *,
+    observed_generation: int | None = None,
+    lets_go: bool = False,
+) -> bool:
+    """Write a fact under the lease the caller holds: the one door for `status` (law 6).
+
+    Args:
+        sandbox: the row as claimed, detached from its session; its `fence` is shown. It is brought up to date.
+        fact: what is so now.
+        observed_generation: the wish this fact answers; None while it is still being carried out.
+        lets_go: this is all that the caller has to say, if the wish is still the one that it knows. `due_at` is
+            brought up to date, too, to say if it must go on.
+
+    Returns:
+        Whether the status changed, or the kind of pause.
+
+    Raises:
+        LeaseLost: another worker owns the row now, or there is a newer wish to be answered; nothing was written.
+        IllegalMove: the table of moves does not have this one; nothing was written.
+    """
+    before = Status(sandbox.status)
+    if state.status != before and state.status not in MOVES[before]:
+        raise IllegalMove(f"sandbox {sandbox.id}: {before} → {state.status}")
+    moved = (state.status, state.pause_kind) != (before, sandbox.pause_kind)
+    columns = _columns(sandbox, state, observed_generation)
+    if moved:
+        columns["settled_at"] = now()
+    if lets_go:
+        columns |= leases.LET_GO
+    still = {"generation": sandbox.generation} if lets_go else None
+    told = deadlines.Written._fields
+    written = leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=still, returning=told, **columns)
+    for name, value in columns.items():
+        setattr(sandbox, name, value)
+    row = deadlines.Written(*written)
+    deadlines.recompute(session, row)
+    sandbox.due_at = row.due_at if lets_go else sandbox.due_at
+    change_recorder.record_change(session, row)
+    if moved:
+        send(session, INSERT_TRANSITION, _transition(sandbox.id, before, state))
+    return moved
+
+
+def _columns(sandbox: Sandbox, state: ObservedState, observed_generation: int | None) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        "status": state.status,
+        "reason": state.reason,
+        "detail": state.detail,
+        "pause_kind": state.pause_kind,
+        "exposed_urls": state.exposed_urls,
+        "updated_at": now(),
+    }
+    if observed_generation is not None:
+        columns |= {"observed_generation": observed_generation, "attempt": 0}
+    if state.status == Status.RUNNING and sandbox.ready_at is None:
+        columns["ready_at"] = now()
+    return columns
+
+
+def _transition(sandbox_id: str, before: Status, state: ObservedState) -> dict[str, Any]:
+    return give(
+        sandbox_id=sandbox_id,
+        from_status=before,
+        to_status=state.status,
+        pause_kind=state.pause_kind,
+        reason=state.reason,
+        at=now(),
+    )
+
+
+INSERT_TRANSITION = insert(SandboxTransition).values(
+    {name: given(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "at")}
+)
+
+
+@cache
+def is_observed(number: int) -> Any:
+    """A prepared SELECT of the observed generations of `number` sandboxes."""
+    columns = (Sandbox.id, Sandbox.observed_generation, Sandbox.desired)
+    return select(*columns).where(col(Sandbox.id).in_(several("id", number)))

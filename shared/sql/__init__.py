@@ -1,0 +1,1 @@
+"""Building blocks of SQL: prepared statements, locks, pagination."""

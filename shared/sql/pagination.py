@@ -1,0 +1,190 @@
+"""Keyset paging: pages stay right while rows come and go, and cost the same however deep."""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import ColumnElement, Integer, Row, func, tuple_
+from sqlmodel import Session
+
+from shared.errors import Invalid, TooLarge
+from shared.models.columns import UtcDateTime
+
+# Of documents in one answer, which is made in memory.
+MAX_PAGE_BYTES = 8 * 1024 * 1024
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """Some rows, and the opaque id under which the next ones are found (None: that was all)."""
+
+    items: list[Item]
+    next_page_id: str | None
+
+
+@dataclass(frozen=True)
+class Order:
+    """A sort order: a column, the row id that breaks ties, and a direction.
+
+    Args:
+        of: whose list it is, if each of several has one of its own: a page id of another one is refused.
+    """
+
+    column: Any
+    tie: Any
+    descending: bool = False
+    of: str = ""
+
+    @property
+    def name(self) -> list[Any]:
+        """What a page id says of the list that it was given out by."""
+        column = f"{self.column.class_.__tablename__}.{self.column.key}"
+        return [column, self.descending, self.of] if self.of else [column, self.descending]
+
+
+def read_page(session: Session, statement: Any, order: Order, page_id: str | None, limit: int) -> Page[Any]:
+    """One page of the statement's rows, whose last two columns or attributes are the order's.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    rows = list(session.exec(put_in_order(statement, order, page_id).limit(limit + 1)).all())
+    more = len(rows) > limit
+    return Page(rows[:limit], _id_after(rows[limit - 1], order) if more else None)
+
+
+def read_bounded_page(
+    session: Session, statement: Any, sizes: Any, order: Order, page_id: str | None, limit: int
+) -> Page[Any]:
+    """The same, with fewer rows where so many are larger than `MAX_PAGE_BYTES` together, and one at least.
+
+    Args:
+        sizes: selects the bytes of the same rows.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    found = session.exec(put_in_order(sizes, order, page_id).limit(limit))
+    fitting = sum(total <= MAX_PAGE_BYTES for total in accumulate(found))
+    return read_page(session, statement, order, page_id, min(limit, max(1, fitting)))
+
+
+def check_batch(sizes: Sequence[int], what: str) -> None:
+    """Refuse several documents that are too large for one answer.
+
+    Raises:
+        TooLarge: there are several, of more than `MAX_PAGE_BYTES` together.
+    """
+    if len(sizes) > 1 and sum(sizes) > MAX_PAGE_BYTES:
+        raise TooLarge(f"these {what} have {sum(sizes)} bytes, more than {MAX_PAGE_BYTES}: ask for fewer at a time")
+
+
+def measure(session: Session, column: Any) -> Any:
+    """The bytes of a stored document, which is ASCII: to count characters PostgreSQL would have to read them."""
+    return (func.octet_length if session.get_bind().dialect.name == "postgresql" else func.length)(column)
+
+
+def put_in_order(statement: Any, order: Order, page_id: str | None) -> Any:
+    """The statement's rows in order, from the first of that page on.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    if page_id is not None:
+        statement = statement.where(_beyond(order, *decode_page_id(page_id, order)))
+    return statement.order_by(*(c.desc() if order.descending else c.asc() for c in (order.column, order.tie)))
+
+
+def encode_page_id(order: Order, value: Any, tie: Any) -> str:
+    """The id of the page that follows a row with these values of the order's columns."""
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    text = json.dumps([*order.name, value, tie])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode_page_id(page_id: str, order: Order) -> tuple[Any, Any]:
+    """The values of the order's columns that the page before ended with.
+
+    Raises:
+        Invalid: the page id is not one of ours.
+    """
+    try:
+        text = base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4))
+        *name, value, tie = json.loads(text)
+        if name != order.name:
+            raise ValueError("another list's page")
+        return _read(order.column, value), _read(order.tie, tie)
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, UnicodeError):
+        raise Invalid("page_id is not one that this list gave out") from None
+
+
+def _beyond(order: Order, value: Any, tie: Any) -> ColumnElement[bool]:
+    # Compared as one: an OR would be tried on every row of the pages before.
+    key, last = tuple_(order.column, order.tie), tuple_(value, tie)
+    return key < last if order.descending else key > last
+
+
+def _id_after(row: Any, order: Order) -> str:
+    row = row[0] if isinstance(row, Row) else row
+    return encode_page_id(order, getattr(row, order.column.key or ""), getattr(row, order.tie.key or ""))
+
+
+def _read(column: Any, value: Any) -> Any:
+    """A value of the column's type that every database can compare with."""
+    if isinstance(column.type, UtcDateTime):
+        return _read_time(value)
+    if isinstance(column.type, Integer):
+        return _read_integer(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError("no text of ours")
+    value.encode()  # half a surrogate pair is no text either
+    return value
+
+
+def _read_time(value: Any) -> datetime:
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
+        raise ValueError("a naive time")
+    return time.astimezone(UTC)
+
+
+def _read_integer(value: Any) -> int:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise ValueError("no integer of ours")
+    return value
+
+
+def page_of_names(kind: str, names: Sequence[str], page_id: str | None, limit: int) -> tuple[list[str], str | None]:
+    """Some of the sorted names, and the id of the page after them.
+
+    Args:
+        kind: which list; a page id of another one is refused.
+
+    Raises:
+        Invalid: the page id is not one of this list's.
+    """
+    last = "" if page_id is None else _decode(kind, page_id)
+    rest = [name for name in names if name > last]
+    return rest[:limit], _encode(kind, rest[limit - 1]) if len(rest) > limit else None
+
+
+def _encode(kind: str, last: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([kind, last]).encode()).decode().rstrip("=")
+
+
+def _decode(kind: str, page_id: str) -> str:
+    try:
+        known, last = json.loads(base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4)))
+        if known != kind or not isinstance(last, str):
+            raise ValueError("another list's page")
+    except (ValueError, TypeError, RecursionError, binascii.Error, UnicodeError):
+        raise Invalid("page_id is not one that this list gave out") from None
+    return last

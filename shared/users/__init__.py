@@ -1,0 +1,1 @@
+"""Users: keys, settings, secrets, sessions."""

@@ -1,0 +1,42 @@
+"""User accounts."""
+
+from sqlmodel import Session, col, select
+
+from shared.errors import Conflict, NotFound
+from shared.models import User
+
+
+def create_user(session: Session, name: str) -> User:
+    """Add a user.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    if find_user(session, name) is not None:
+        raise Conflict(f"there is a user named {name!r} already")
+    user = User(name=name)
+    session.add(user)
+    session.flush()
+    return user
+
+
+def find_user(session: Session, name: str) -> User | None:
+    """The user of that name, if there is one."""
+    return session.exec(select(User).where(User.name == name)).one_or_none()
+
+
+def get_user(session: Session, name: str) -> User:
+    """The user of that name.
+
+    Raises:
+        NotFound: there is none.
+    """
+    user = find_user(session, name)
+    if user is None:
+        raise NotFound("user", name, by="name")
+    return user
+
+
+def list_users(session: Session) -> list[User]:
+    """Every user, oldest first."""
+    return list(session.exec(select(User).order_by(col(User.created_at), col(User.id))).all())

@@ -1,0 +1,96 @@
+"""A user's LLM configurations: the one in force and those saved under names. Pure functions over plain documents."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.errors import Conflict, Invalid, NotFound
+from shared.users.mcp_config import MASK
+
+MAX_PROFILES = 10
+# Of an LLM's configuration; the values of its extra headers are secrets too.
+SECRET_FIELDS = frozenset({"api_key", "aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
+
+Llm = dict[str, Any]
+
+
+class LlmProfiles(BaseModel):
+    """Configurations by name, secrets in clear, and the name of the one in force, if it is one of them."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    profiles: dict[str, Llm] = Field(default_factory=dict)
+    active: str | None = None
+
+    def get(self, name: str) -> Llm:
+        """The configuration of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        if name not in self.profiles:
+            raise NotFound("profile", name, by="name")
+        return self.profiles[name]
+
+    def save(self, name: str, llm: Llm) -> None:
+        """Keep a configuration under a name, in place of the one that had it.
+
+        Raises:
+            Conflict: there are as many as there may be.
+        """
+        if name not in self.profiles and len(self.profiles) >= MAX_PROFILES:
+            raise Conflict(f"at most {MAX_PROFILES} profiles are kept for a user: delete one first")
+        self.profiles[name] = llm
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Call a configuration something else, at its old place in the list.
+
+        Raises:
+            NotFound: there is none of that name.
+            Conflict: the new name is taken.
+        """
+        self.get(name)
+        if new_name != name and new_name in self.profiles:
+            raise Conflict(f"there is a profile named {new_name!r} already")
+        self.profiles = {new_name if key == name else key: llm for key, llm in self.profiles.items()}
+        self.active = new_name if self.active == name else self.active
+
+    def follow(self, current: Llm) -> None:
+        """No profile is active whose configuration is not the one in force."""
+        if self.active is not None and self.profiles.get(self.active) != current:
+            self.active = None
+
+
+def secrets_of_llm(llm: Mapping[str, Any]) -> list[str]:
+    """The configuration's secrets in clear."""
+    values = [*(llm.get(name) for name in SECRET_FIELDS), *(llm.get("extra_headers") or {}).values()]
+    return [value for value in values if value]
+
+
+def mask_llm(llm: Mapping[str, Any]) -> Llm:
+    """The configuration with masks in place of secrets."""
+    shown = {name: MASK if name in SECRET_FIELDS and value else value for name, value in llm.items()}
+    headers = llm.get("extra_headers")
+    return shown | ({"extra_headers": dict.fromkeys(headers, MASK)} if headers else {})
+
+
+def merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with the changes in it: null and an empty text take a field away, a mask leaves it, objects merge.
+
+    Raises:
+        Invalid: a mask where nothing is stored.
+    """
+    merged = dict(stored)
+    for name, value in diff.items():
+        if isinstance(value, Mapping):
+            before = merged.get(name)
+            merged[name] = merge(before if isinstance(before, Mapping) else {}, value)
+        elif value == MASK:
+            if name not in merged:
+                raise Invalid(f"nothing is stored that the mask of {name!r} could stand for")
+        elif value in (None, ""):
+            merged.pop(name, None)
+        else:
+            merged[name] = value
+    return {name: value for name, value in merged.items() if value != {}}

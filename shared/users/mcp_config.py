@@ -1,0 +1,227 @@
+"""MCP servers in a user's settings: three lists, as they are kept, and V1's map of names, and what stands for secrets.
+
+An entry of the lists is V0's (wire contract, section 5), and more where a server came from a map: the name of a remote
+server, its headers.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shared.errors import Invalid
+
+# Shown in place of a secret; sent back, it stands for the stored one and is never stored itself.
+MASK = "**********"
+
+McpConfig = dict[str, Any]
+Server = dict[str, Any]
+# In each of the lists.
+MAX_SERVERS = 100
+
+# What in a URL may be a credential: all before the @, and the parameters with such names.
+USER_INFO = re.compile(r"(?<=//)[^/?#]*(?=@)")
+SECRET_PARAMETER = re.compile(
+    r"([?&#;][^=&#;]*(?:auth|code|cred|jwt|key|pass|secret|session|sig|token)[^=&#;]*=)[^&#;]*", re.IGNORECASE
+)
+# Each list, how its servers are reached, and what those without a name are called.
+LISTS = (("stdio_servers", "stdio", "stdio"), ("sse_servers", "sse", "sse"), ("shttp_servers", "http", "shttp"))
+
+
+class Additions(McpConfig):
+    """Servers to keep beside the stored ones: a map of V1's, in the lists' shape."""
+
+
+class Named(NamedTuple):
+    """A server with its name in a map."""
+
+    name: str
+    transport: str
+    entry: Server
+
+
+def name_servers(config: Mapping[str, Any] | None) -> Iterator[Named]:
+    """The servers in the order of the lists, each under a name that is its own."""
+    taken: set[str] = set()
+    for list_name, transport, default in LISTS:
+        for entry in _listed(config, list_name):
+            name = free_name(entry.get("name") or default, taken)
+            taken.add(name)
+            yield Named(name, transport, entry)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, with a number if it is taken."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def to_map(config: Mapping[str, Any] | None) -> dict[str, Server]:
+    """V1's map of names to servers."""
+    return {server.name: _mapped(server) for server in name_servers(config)}
+
+
+def to_lists(servers: Any) -> McpConfig:
+    """The lists from V1's map; each entry is still to be checked.
+
+    Raises:
+        ValueError: it is no map of servers. No value is quoted.
+    """
+    if isinstance(servers, dict) and set(servers) == {"mcpServers"}:
+        servers = servers["mcpServers"]
+    if not isinstance(servers, dict) or not all(isinstance(server, dict) for server in servers.values()):
+        raise ValueError("mcp_config is a map of names to servers")
+    lists: McpConfig = {name: [] for name, _, _ in LISTS}
+    for name, server in servers.items():
+        if "command" in server:
+            lists["stdio_servers"].append({"name": name, **_given(server, "command", "args", "env")})
+        else:
+            lists[_remote_list(server)].append({"name": name, **_listed_remote(server)})
+    return lists
+
+
+def add_servers(added: Additions, stored: Mapping[str, Any] | None) -> McpConfig:
+    """The stored servers with the added ones, each in place of the one with its name or its URL.
+
+    Raises:
+        Invalid: one list would hold too many.
+    """
+    new = list(name_servers(added))
+    taken = {server.name for server in new} | {mask_url(server.entry["url"]) for server in new if "url" in server.entry}
+    kept = [old for old in name_servers(stored) if taken.isdisjoint((old.name, mask_url(old.entry.get("url") or "")))]
+    lists: McpConfig = {
+        name: [server.entry for server in (*kept, *new) if server.transport == transport]
+        for name, transport, _ in LISTS
+    }
+    if any(len(servers) > MAX_SERVERS for servers in lists.values()):
+        raise Invalid(f"mcp_config: at most {MAX_SERVERS} servers of a kind, with those that are stored")
+    return lists
+
+
+def mask_servers(config: Mapping[str, Any]) -> McpConfig:
+    """The MCP servers without keys, values of headers and environments, and the credentials in URLs."""
+    return {
+        "sse_servers": [_mask_remote(server) for server in _listed(config, "sse_servers")],
+        "stdio_servers": [_mask_process(server) for server in _listed(config, "stdio_servers")],
+        "shttp_servers": [_mask_remote(server) for server in _listed(config, "shttp_servers")],
+    }
+
+
+def unmask_servers(config: Mapping[str, Any], stored: Mapping[str, Any] | None) -> McpConfig:
+    """The MCP servers with what is stored wherever they hold the mask: found by URL, or by name.
+
+    Raises:
+        Invalid: nothing is stored that a mask could stand for.
+    """
+    sse, shttp = _by_url(stored, "sse_servers"), _by_url(stored, "shttp_servers")
+    processes = {server["name"]: server for server in _listed(stored, "stdio_servers")}
+    return {
+        # A server may have moved from one list to the other.
+        "sse_servers": [_unmask_remote(server, shttp | sse) for server in _listed(config, "sse_servers")],
+        "stdio_servers": [_unmask_process(server, processes) for server in _listed(config, "stdio_servers")],
+        "shttp_servers": [_unmask_remote(server, sse | shttp) for server in _listed(config, "shttp_servers")],
+    }
+
+
+def secrets_of_servers(config: Mapping[str, Any] | None) -> Iterator[str]:
+    """The servers' secrets in clear: keys, values of headers and environments, and credentials in URLs."""
+    for _, _, entry in name_servers(config):
+        yield from (value for value in (entry.get("api_key"), *(entry.get("headers") or {}).values()) if value)
+        yield from (entry.get("env") or {}).values()
+        url = entry.get("url") or ""
+        yield from (found.group().rpartition(":")[2] for found in USER_INFO.finditer(url))
+        yield from (found.group().partition("=")[2] for found in SECRET_PARAMETER.finditer(url))
+
+
+def mask_told(servers: Mapping[Any, Any]) -> dict[Any, Any]:
+    """An agent server's map of names to servers without the credentials in URLs: it masks only the others itself."""
+    return {
+        name: server | {"url": mask_url(server["url"])}
+        if isinstance(server, dict) and isinstance(server.get("url"), str)
+        else server
+        for name, server in servers.items()
+    }
+
+
+def mask_url(url: str) -> str:
+    """The URL without what looks like a credential in it."""
+    return SECRET_PARAMETER.sub(rf"\g<1>{MASK}", USER_INFO.sub(MASK, url))
+
+
+def _listed(config: Mapping[str, Any] | None, name: str) -> Sequence[Server]:
+    return (config or {}).get(name) or ()
+
+
+def _given(entry: Mapping[str, Any], *names: str) -> Server:
+    return {name: entry[name] for name in names if entry.get(name) is not None}
+
+
+def _mapped(server: Named) -> Server:
+    entry = server.entry
+    if server.transport == "stdio":
+        return {"transport": "stdio", **_given(entry, "command", "args", "env")}
+    shown = {"transport": server.transport, **_given(entry, "url", "headers", "timeout")}
+    return shown | ({"auth": entry["api_key"]} if entry.get("api_key") else {})
+
+
+def _remote_list(server: Server) -> str:
+    transport = server.get("transport")
+    if transport not in (None, "sse", "http", "streamable-http"):
+        raise ValueError("a server's transport is stdio, sse, http or streamable-http")
+    # Without a word about it, as V1's own client guesses.
+    guessed = "sse" if re.search(r"/sse(?:[/?#]|$)", str(server.get("url"))) else "http"
+    return "sse_servers" if (transport or guessed) == "sse" else "shttp_servers"
+
+
+def _listed_remote(server: Server) -> Server:
+    entry, auth = _given(server, "url", "headers"), server.get("auth")
+    if _remote_list(server) == "shttp_servers":
+        entry |= _given(server, "timeout")
+    if isinstance(auth, dict) and auth.get("strategy") == "bearer":
+        auth = auth.get("value")
+    if auth == "oauth" or isinstance(auth, dict):
+        raise ValueError("a server's auth is a bearer token: others can't be used here")
+    return entry | ({"api_key": auth} if auth else {})
+
+
+def _by_url(config: Mapping[str, Any] | None, name: str) -> dict[str, Server]:
+    return {mask_url(server["url"]): server for server in _listed(config, name)}
+
+
+def _mask_remote(server: Server) -> Server:
+    masked = server | {"url": mask_url(server["url"]), "api_key": MASK if server.get("api_key") else None}
+    return masked | ({"headers": dict.fromkeys(server["headers"], MASK)} if server.get("headers") else {})
+
+
+def _mask_process(server: Server) -> Server:
+    return server | {"env": dict.fromkeys(server.get("env") or {}, MASK)}
+
+
+def _unmask_remote(server: Server, stored: Mapping[str, Server]) -> Server:
+    url, key = server["url"], server.get("api_key")
+    before = stored.get(mask_url(url), {})
+    if MASK in url and url == mask_url(url):
+        url = before.get("url", url)
+    if key == MASK:
+        key = before.get("api_key", key)
+    # Those who know the lists only send back a server without what a map has said of it.
+    kept = _given(before, "name", "headers") | server
+    headers = _unmask(kept.get("headers"), before.get("headers"))
+    if MASK in url or key == MASK or MASK in headers.values():
+        raise Invalid("mcp_config: no server with that URL is stored whose secret the mask could stand for")
+    return kept | {"url": url, "api_key": key or None} | ({"headers": headers} if headers else {})
+
+
+def _unmask_process(server: Server, stored: Mapping[str, Server]) -> Server:
+    env = _unmask(server.get("env"), stored.get(server["name"], {}).get("env"))
+    if MASK in env.values():
+        raise Invalid(f"mcp_config: {server['name']!r} has no stored variable that the mask could stand for")
+    return server | {"env": env}
+
+
+def _unmask(sent: Mapping[str, str] | None, stored: Mapping[str, str] | None) -> dict[str, str]:
+    """The values with the stored ones in place of masks, as far as there are any."""
+    before = stored or {}
+    return {name: before.get(name, value) if value == MASK else value for name, value in (sent or {}).items()}

@@ -1,0 +1,1 @@
+"""Warm pools: sizing, refilling and claiming warm sandboxes."""

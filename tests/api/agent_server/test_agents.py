@@ -1,0 +1,189 @@
+"""Skills, hooks and the LLM of a conversation that runs."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from shared.models import Conversation
+from shared.states import Status
+from tests.api.agent_server.requests import ask
+from tests.factories import Person, make_conversation, make_sandbox
+from tests.fakes.scripted_agent import ScriptedAgent
+from tests.rows import as_stored
+
+FAST = {"model": "openai/o3", "api_key": "fast-plain", "temperature": 0.5}
+
+
+def say(agent: ScriptedAgent, path: str, document: Any, status: int = 200) -> None:
+    agent.answers[f"POST {path}"] = (status, json.dumps(document).encode())
+
+
+def test_skills_are_those_of_the_project(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    skill = {"name": "s", "type": "knowledge", "content": "text", "triggers": ["t"], "source": None}
+    say(agent, "/api/skills", {"skills": [skill], "sources": {"project": 1}})
+    answer = ask(client, user, conversation, "GET", "skills")
+    del skill["source"]
+    assert (answer.status_code, answer.json()) == (200, {"skills": [skill]})
+    [(method, _, _, _, body)] = agent.got
+    assert (method, body["project_dir"], body["load_public"]) == ("POST", conversation.working_dir, False)
+
+
+def test_disabled_skills_are_not_listed(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    skills: list[dict[str, Any]] = [
+        {"name": name, "type": "knowledge", "content": "text", "triggers": []} for name in ("docker", "house")
+    ]
+    say(agent, "/api/skills", {"skills": skills})
+    client.post("/api/v1/settings", json={"disabled_skills": ["docker", "unknown"]}, headers=user.headers)
+    assert ask(client, user, conversation, "GET", "skills").json() == {"skills": skills[1:]}
+
+
+def test_hooks_are_those_of_the_project(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    matcher = {"matcher": "terminal", "hooks": [{"type": "command", "command": "lint", "async": True}]}
+    say(agent, "/api/hooks", {"hook_config": {"pre_tool_use": [matcher], "stop": []}})
+    answer = ask(client, user, conversation, "GET", "hooks")
+    full = {"type": "command", "command": "lint", "timeout": 60, "async": True}
+    assert answer.json() == {
+        "hooks": [{"event_type": "pre_tool_use", "matchers": [{"matcher": "terminal", "hooks": [full]}]}]
+    }
+    assert agent.got[0][4] == {"project_dir": conversation.working_dir}
+    say(agent, "/api/hooks", {"hook_config": None})
+    assert ask(client, user, conversation, "GET", "hooks").json() == {"hooks": []}
+
+
+@pytest.mark.parametrize("what", ["skills", "hooks"])
+def test_a_paused_sandbox_shows_none_and_another_is_not_asked(
+    client: TestClient, database: Database, user: Person, what: str
+) -> None:
+    for status, expected in ((Status.PAUSED, 200), (Status.STARTING, 409), (Status.DELETED, 404)):
+        conversation = make_conversation(database, user, make_sandbox(database, user, status=status))
+        answer = ask(client, user, conversation, "GET", what)
+        assert answer.status_code == expected
+        assert answer.json() == {what: []} if expected == 200 else answer.json()["detail"]
+
+
+@pytest.mark.parametrize("what", ["skills", "hooks"])
+@pytest.mark.parametrize("said", [None, [], {}, {"skills": 1, "hook_config": 1}, {"skills": [1], "hook_config": [1]}])
+def test_strange_answers_are_a_502(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, what: str, said: Any
+) -> None:
+    say(agent, f"/api/{what}", said)
+    assert ask(client, user, conversation, "GET", what).status_code == 502
+
+
+@pytest.fixture
+def saved(client: TestClient, user: Person) -> None:
+    for name, llm in (("fast", FAST), ("keyless", {"model": "openai/o3"})):
+        body = {"llm": llm}
+        path = f"/api/v1/settings/profiles/{name}"
+        assert client.post(path, json=body, headers=user.headers).status_code == 201
+
+
+def switch(client: TestClient, user: Person, conversation: Conversation, name: str) -> Any:
+    return ask(client, user, conversation, "POST", "switch_profile", {"profile_name": name})
+
+
+@pytest.mark.usefixtures("saved")
+def test_an_agent_goes_on_with_a_profile(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, database: Database
+) -> None:
+    path = f"/api/conversations/{UUID(conversation.id)}/switch_llm"
+    say(agent, path, {"success": True})
+    answer = switch(client, user, conversation, "fast")
+    assert (answer.status_code, answer.json()) == (200, {"success": True})
+    sent = agent.got[0][4]["llm"]
+    assert sent == FAST | {"usage_id": sent["usage_id"]}
+    assert sent["usage_id"].startswith("profile:fast:")
+    assert as_stored(database, conversation).llm_model == FAST["model"]
+    # The same once more is known to the agent server; changed, it must not be taken for the same.
+    switch(client, user, conversation, "fast")
+    body = {"llm": FAST | {"api_key": "other-plain"}}
+    client.post("/api/v1/settings/profiles/fast", json=body, headers=user.headers)
+    switch(client, user, conversation, "fast")
+    ids = [got[4]["llm"]["usage_id"] for got in agent.got]
+    assert (ids[0] == ids[1], ids[1] == ids[2]) == (True, False)
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_profile_without_a_key_gets_the_one_in_force(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    client.post("/api/v1/settings", json={"llm_api_key": "own-plain"}, headers=user.headers)
+    say(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
+    assert switch(client, user, conversation, "keyless").status_code == 200
+    assert agent.got[0][4]["llm"]["api_key"] == "own-plain"
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_switch_that_can_not_be(
+    client: TestClient,
+    database: Database,
+    user: Person,
+    other_user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+) -> None:
+    say(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {"detail": "fast-plain"}, 500)
+    refused = switch(client, user, conversation, "fast")
+    assert (refused.status_code, "plain" in refused.text) == (502, False)
+    assert as_stored(database, conversation).llm_model is None
+    assert switch(client, user, conversation, "unknown").status_code == 404
+    assert switch(client, other_user, conversation, "fast").status_code == 404
+    for body in ({}, {"profile_name": ""}, {"profile_name": "a/b"}, {"profile_name": 1}):
+        assert ask(client, user, conversation, "POST", "switch_profile", body).status_code == 422
+    paused = make_conversation(database, user, make_sandbox(database, user, status=Status.PAUSED))
+    assert switch(client, user, paused, "fast").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said", "ours", "words"),
+    [
+        (200, {"success": True}, 200, ""),
+        (400, {"detail": "Agent is not\nACP"}, 400, "Agent is not ACP"),
+        (400, [], 400, "of another maker"),
+        (504, {"detail": "no answer in time"}, 504, "no answer in time"),
+        (504, {"detail": [{"msg": "x"}]}, 504, "does not answer"),
+        (404, {"detail": "Not Found"}, 502, "404"),
+        (422, {"detail": []}, 502, "422"),
+        (500, {"detail": "internal"}, 502, "500"),
+    ],
+)
+def test_an_agent_of_another_maker_goes_on_with_another_model(
+    client: TestClient,
+    user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    database: Database,
+    theirs: int,
+    said: object,
+    ours: int,
+    words: str,
+) -> None:
+    path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
+    say(agent, path, said, theirs)
+    answer = ask(client, user, conversation, "POST", "switch_acp_model", {"model": "opus"})
+    assert answer.status_code == ours
+    assert words in answer.text
+    assert agent.got[0][4] == {"model": "opus"}
+    assert as_stored(database, conversation).llm_model == ("opus" if ours == 200 else None)
+
+
+def test_a_model_can_t_be_switched_where_nobody_is(
+    client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
+) -> None:
+    body = {"model": "opus"}
+    assert ask(client, other_user, conversation, "POST", "switch_acp_model", body).status_code == 404
+    assert ask(client, user, conversation, "POST", "switch_acp_model", {"model": ""}).status_code == 422
+    assert ask(client, user, conversation, "POST", "switch_acp_model", {}).status_code == 422
+    for status, expected in ((Status.PAUSED, 409), (Status.STARTING, 409), (Status.DELETED, 404)):
+        other = make_conversation(database, user, make_sandbox(database, user, status=status))
+        assert ask(client, user, other, "POST", "switch_acp_model", body).status_code == expected, status

@@ -1,0 +1,94 @@
+"""An agent server in the hands of an attacker, asked by the API itself: its owner gets no answer, all others do."""
+
+import time
+import tracemalloc
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.agent_server import client as agent_server_client
+from shared.db.database import Database
+from shared.models import Conversation
+from tests.factories import Person, make_conversation, make_sandbox
+from tests.services.hostile_server import (
+    HostileServer,
+    Mode,
+    answering,
+    dripping,
+    dripping_head,
+    flooding,
+    hostile,
+    inflating,
+    never_answering,
+)
+
+MAX_GROWTH = 64 * 1024 * 1024
+
+
+def taken_over(database: Database, user: Person, server: HostileServer) -> Conversation:
+    """A conversation in a sandbox whose agent server is that one."""
+    urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
+    return make_conversation(database, user, make_sandbox(database, user, exposed_urls=urls))
+
+
+def ask(client: TestClient, user: Person, conversation: Conversation) -> int:
+    path = f"/api/v1/app-conversations/{conversation.id}/git/changes"
+    return int(client.get(path, params={"path": "/"}, headers=user.headers).status_code)
+
+
+@pytest.mark.parametrize("mode", [never_answering, dripping, dripping_head])
+def test_the_timeout_is_for_the_whole_answer(
+    client: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    monkeypatch.setattr(agent_server_client, "SECONDS", 0.3)
+    with hostile(mode) as server:
+        conversation = taken_over(database, user, server)
+        began = time.monotonic()
+        assert ask(client, user, conversation) == 502
+        assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(("mode", "status"), [(flooding, 413), (inflating, 502)])
+def test_an_answer_takes_no_more_memory_than_its_max_size(
+    client: TestClient, database: Database, user: Person, mode: Mode, status: int
+) -> None:
+    with hostile(mode) as server:
+        conversation = taken_over(database, user, server)
+        tracemalloc.start()
+        try:
+            assert ask(client, user, conversation) == status
+            assert tracemalloc.get_traced_memory()[1] < MAX_GROWTH
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", [b"[" * 1_000_000, b"[" + b"[]," * 1_000_000 + b"[]]", b'"\\ud800"', b"NaN"])
+def test_what_is_no_document_is_no_answer(client: TestClient, database: Database, user: Person, content: bytes) -> None:
+    with hostile(answering(content)) as server:
+        assert ask(client, user, taken_over(database, user, server)) == 502
+
+
+def test_what_one_server_has_kept_is_not_sent_to_another(client: TestClient, database: Database, user: Person) -> None:
+    with hostile(answering([], Set_Cookie="mine=" + "x" * 4000)) as server, hostile(answering([])) as other:
+        for each in (server, other):
+            assert ask(client, user, taken_over(database, user, each)) == 200
+    assert b"cookie" not in other.asked[0].lower()
+
+
+def test_no_more_files_are_listed_than_were_asked_for(client: TestClient, database: Database, user: Person) -> None:
+    with hostile(answering({"exit_code": 0, "stdout": "./a\n" * 100_000, "stderr": None})) as server:
+        conversation = taken_over(database, user, server)
+        answer = client.get(f"/api/v1/app-conversations/{conversation.id}/files", headers=user.headers)
+    assert len(answer.json()) == 2000
+
+
+def test_a_stop_interrupts_no_more_runs_than_were_asked_for(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    one = {"id": "01234567-89ab-cdef-0123-456789abcdef"}
+    client.headers["Origin"] = "http://testserver"
+    assert client.post("/login", data={"api_key": user.key}, follow_redirects=False).status_code == 303
+    with hostile(answering({"items": [one] * 5000})) as server:
+        conversation = taken_over(database, user, server)
+        assert client.post(f"/api/v1/sandboxes/{conversation.sandbox_id}/pause").status_code == 200
+        assert len(server.asked) == 101

@@ -1,0 +1,127 @@
+"""An agent server that refuses what a client asks for: the client is told its status and its reason."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.models import Conversation
+from tests.api.agent_server.requests import ask
+from tests.factories import Person
+from tests.fakes.scripted_agent import ScriptedAgent
+
+BASH = "POST /api/bash/execute_bash_command"
+DOWNLOAD = "GET /api/file/download"
+FILE = "file?file_path=/workspace/a.txt"
+MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
+ASKED = (
+    ("GET", "git/changes?path=/workspace/project&ref=nope", None, "GET /api/git/changes"),
+    ("GET", "git/diff?path=/workspace/project/nope", None, "GET /api/git/diff"),
+    ("GET", FILE, None, DOWNLOAD),
+    ("POST", "send-message", MESSAGE, "POST events"),
+)
+
+
+def say(agent: ScriptedAgent, conversation: Conversation, asked: str, status: int, said: Any) -> None:
+    asked = asked.replace(" events", f" /api/conversations/{UUID(conversation.id)}/events")
+    agent.answers[asked] = (status, json.dumps(said).encode())
+
+
+@pytest.mark.parametrize(("method", "path", "body", "asked"), ASKED)
+@pytest.mark.parametrize(("theirs", "ours"), [(400, 400), (409, 409), (413, 413), (422, 400), (429, 429)])
+def test_refusal_of_the_agent_server_keeps_its_meaning(
+    client: TestClient,
+    user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    method: str,
+    path: str,
+    body: Any,
+    asked: str,
+    theirs: int,
+    ours: int,
+) -> None:
+    say(agent, conversation, asked, theirs, {"detail": "this can't\n be done"})
+    answer = ask(client, user, conversation, method, path, body)
+    assert (answer.status_code, answer.json()) == (ours, {"detail": "this can't be done"})
+    assert ("Retry-After" in answer.headers) == (ours == 429)
+
+
+@pytest.mark.parametrize("said", [{"detail": "half \ud800"}, {"detail": 1}, ["detail"], float("nan")])
+def test_refusal_without_a_readable_reason_keeps_its_status(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, said: Any
+) -> None:
+    say(agent, conversation, DOWNLOAD, 409, said)
+    answer = ask(client, user, conversation, "GET", FILE)
+    assert (answer.status_code, answer.json()) == (409, {"detail": "the agent server answered 409"})
+
+
+@pytest.mark.parametrize(("method", "path", "body", "asked"), ASKED)
+def test_404_of_the_agent_server_is_a_404(
+    client: TestClient,
+    user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    method: str,
+    path: str,
+    body: Any,
+    asked: str,
+) -> None:
+    say(agent, conversation, asked, 404, {"detail": "not there"})
+    assert ask(client, user, conversation, method, path, body).status_code == 404
+
+
+@pytest.mark.parametrize(("method", "path", "body", "asked"), ASKED)
+@pytest.mark.parametrize("status", [401, 403, 418, 500, 503, 302])
+def test_failure_of_the_agent_server_is_a_502(
+    client: TestClient,
+    user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    method: str,
+    path: str,
+    body: Any,
+    asked: str,
+    status: int,
+) -> None:
+    say(agent, conversation, asked, status, {"detail": "plain secret"})
+    answer = ask(client, user, conversation, method, path, body)
+    assert (answer.status_code, str(status) in answer.text, "plain" in answer.text) == (502, True, False)
+
+
+@pytest.mark.parametrize("said", [[], {}, {"detail": [{"msg": "x", "input": "plain"}]}, {"detail": ""}, None])
+def test_refusal_without_a_reason_names_its_status(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, said: Any
+) -> None:
+    say(agent, conversation, "GET /api/git/diff", 400, said)
+    answer = ask(client, user, conversation, "GET", "git/diff?path=/a")
+    assert (answer.status_code, answer.json()) == (400, {"detail": "the agent server answered 400"})
+
+
+@pytest.mark.parametrize(("exit_code", "status"), [(1, 400), (0, 502), (None, 502)])
+def test_file_that_the_sandboxs_user_may_not_read_is_a_400(
+    client: TestClient,
+    user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    exit_code: int | None,
+    status: int,
+) -> None:
+    agent.answers[DOWNLOAD] = (200, b"")
+    agent.broken.add(DOWNLOAD)
+    agent.answers[BASH] = (200, json.dumps({"exit_code": exit_code}).encode())
+    answer = ask(client, user, conversation, "GET", "file?file_path=/etc/shad%27ow")
+    assert (answer.status_code, "read" in answer.text) == (status, status == 400)
+    assert agent.got[-1][4]["command"] == "test -r '/etc/shad'\"'\"'ow'"
+
+
+@pytest.mark.parametrize("content", [b'[{"a": NaN}]', b'["\\ud800"]', b"[" * 101 + b"]" * 101])
+def test_answer_that_no_answer_of_ours_can_hold_is_a_502(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
+) -> None:
+    agent.answers["GET /api/git/changes"] = (200, content)
+    assert ask(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502
+    agent.answers[BASH] = (200, b'{"exit_code": 0, "stdout": "\\ud800"}')
+    assert ask(client, user, conversation, "GET", "files").status_code == 502

@@ -1,0 +1,125 @@
+"""A page's "stop" interrupts what runs and leaves the sandbox running; a pause by key is a pause."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.routes.v1 import sandbox_interrupt
+from shared.db.database import Database
+from shared.models import Conversation, Sandbox
+from shared.states import Desired, Status
+from tests.factories import Person, make_sandbox, session_key_of
+from tests.fakes.scripted_agent import ScriptedAgent
+
+SEARCH = "/api/conversations/search"
+
+
+@pytest.fixture
+def browser(client: TestClient, user: Person) -> TestClient:
+    client.headers["Origin"] = "http://testserver"
+    assert client.post("/login", data={"api_key": user.key}, follow_redirects=False).status_code == 303
+    return client
+
+
+def say_running(agent: ScriptedAgent, *ids: str) -> None:
+    agent.answers[f"GET {SEARCH}"] = (
+        200,
+        json.dumps({"items": [{"id": one} for one in ids], "next_page_id": None}).encode(),
+    )
+
+
+def stop(client: TestClient, sandbox: Sandbox, person: Person | None = None, kind: str | None = None) -> int:
+    query = f"?kind={kind}" if kind else ""
+    headers = person.headers if person else None
+    return int(client.post(f"/api/v1/sandboxes/{sandbox.id}/pause{query}", headers=headers).status_code)
+
+
+def desired(database: Database, sandbox: Sandbox) -> str:
+    with database.reading() as session:
+        return session.get_one(Sandbox, sandbox.id).desired
+
+
+def test_stop_interrupts_running_agents_every_time(
+    browser: TestClient, database: Database, sandbox: Sandbox, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    dashed = str(UUID(conversation.id))
+    say_running(agent, dashed)
+    agent.answers[f"POST /api/conversations/{dashed}/interrupt"] = (200, b'{"success": true}')
+    for _ in range(2):
+        assert stop(browser, sandbox) == 200
+    asked = [(method, path, key) for method, path, _, key, _ in agent.got]
+    key = session_key_of(sandbox)
+    assert asked == [("GET", SEARCH, key), ("POST", f"/api/conversations/{dashed}/interrupt", key)] * 2
+    assert "status=running" in agent.got[0][2]
+    assert desired(database, sandbox) == Desired.RUNNING
+
+
+def test_stop_is_a_pause_where_no_agent_runs(
+    browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent
+) -> None:
+    say_running(agent)
+    assert stop(browser, sandbox) == 200
+    assert desired(database, sandbox) == Desired.PAUSED
+
+
+def test_stop_by_key_is_a_pause(
+    client: TestClient, database: Database, user: Person, sandbox: Sandbox, agent: ScriptedAgent
+) -> None:
+    say_running(agent, "x")
+    assert stop(client, sandbox, user) == 200
+    assert (desired(database, sandbox), agent.got) == (Desired.PAUSED, [])
+
+
+def test_stop_of_kind_stopped_stops_the_sandbox(
+    browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent
+) -> None:
+    say_running(agent, "x")
+    assert stop(browser, sandbox, kind="stopped") == 200
+    assert (desired(database, sandbox), agent.got) == (Desired.STOPPED, [])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {SEARCH: (500, b"secret")},
+        {SEARCH: (200, b"{")},
+        {SEARCH: (200, b"[]")},
+        {SEARCH: (200, b'{"items": [1]}')},
+        {SEARCH: (200, b'{"items": [{}]}')},
+        {SEARCH: (200, b'{"items": [{"id": "gone"}]}')},  # the interrupt is a 404
+    ],
+)
+def test_sandbox_whose_agents_can_not_be_interrupted_is_frozen(
+    browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent, said: dict[str, Any]
+) -> None:
+    agent.answers.update({f"GET {path}": answer for path, answer in said.items()})
+    assert stop(browser, sandbox) == 200
+    assert desired(database, sandbox) == Desired.PAUSED
+
+
+def test_sandbox_whose_agent_server_is_silent_is_frozen(
+    browser: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_interrupt, "SECONDS", 0.2)
+    nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
+    sandbox = make_sandbox(database, user, exposed_urls=nowhere)
+    assert stop(browser, sandbox) == 200
+    assert desired(database, sandbox) == Desired.PAUSED
+
+
+@pytest.mark.parametrize(("status", "answer"), [(Status.STARTING, 200), (Status.PAUSED, 200), (Status.DELETED, 404)])
+def test_sandbox_that_does_not_run_is_not_asked(
+    browser: TestClient, database: Database, user: Person, agent: ScriptedAgent, status: Status, answer: int
+) -> None:
+    assert stop(browser, make_sandbox(database, user, status=status)) == answer
+    assert agent.got == []
+
+
+def test_anothers_is_not_there(
+    browser: TestClient, database: Database, other_user: Person, agent: ScriptedAgent
+) -> None:
+    assert stop(browser, make_sandbox(database, other_user)) == 404
+    assert agent.got == []

@@ -1,0 +1,255 @@
+"""What is asked of a conversation's agent server: messages, files, changes; and what is said where none answers."""
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.agent_server import client as agent_server_client
+from api.routes.v1.conversation_workspace import _list_command
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+from tests.api.agent_server.requests import PATH, ask
+from tests.factories import Person, make_conversation, make_sandbox, session_key_of
+from tests.fakes.scripted_agent import ScriptedAgent
+
+BASH = "/api/bash/execute_bash_command"
+MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
+ASKED = (
+    ("GET", "git/changes?path=/workspace/project", None),
+    ("GET", "git/diff?path=/workspace/project/a.py", None),
+    ("GET", "file?file_path=/workspace/a.txt", None),
+    ("GET", "files?path=/workspace/project", None),
+    ("POST", "send-message", MESSAGE),
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "query", "passed_on"),
+    [
+        ("changes", "path=/workspace/project", {"path": ["/workspace/project"]}),
+        ("diff", "path=/a%20b.py&ref=HEAD~1", {"path": ["/a b.py"], "ref": ["HEAD~1"]}),
+    ],
+)
+def test_git_is_passed_through(
+    client: TestClient,
+    user: Person,
+    sandbox: Sandbox,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    what: str,
+    query: str,
+    passed_on: dict[str, list[str]],
+) -> None:
+    said = [{"status": "ADDED", "path": "a.py"}]
+    agent.answers[f"GET /api/git/{what}"] = (200, json.dumps(said).encode())
+    answer = ask(client, user, conversation, "GET", f"git/{what}?{query}")
+    assert (answer.status_code, answer.json()) == (200, said)
+    [(method, path, asked, key, _)] = agent.got
+    assert (method, path, parse_qs(asked)) == ("GET", f"/api/git/{what}", passed_on)
+    assert key == session_key_of(sandbox)
+
+
+def test_defect_38_a_file_or_what_is_in_its_way(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    for content, status in (("héllo\n".encode(), 200), (b"", 200), (b"\xff\xfe", 400)):
+        agent.answers["GET /api/file/download"] = (200, content)
+        answer = ask(client, user, conversation, "GET", "file?file_path=/workspace/a.txt")
+        assert answer.status_code == status
+        assert answer.json() == content.decode() if status == 200 else answer.json()["detail"]
+    agent.answers.clear()
+    answer = ask(client, user, conversation, "GET", "file?file_path=/workspace/a.txt")
+    assert (answer.status_code, "/workspace/a.txt" in answer.json()["detail"]) == (404, True)
+
+
+def test_large_file_is_sent_in_pieces(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    text = "\x01é🦊\n" * 100_000
+    agent.answers["GET /api/file/download"] = (200, text.encode())
+    answer = ask(client, user, conversation, "GET", "file")
+    assert (answer.status_code, answer.json()) == (200, text)
+    assert "Content-Length" not in answer.headers
+
+
+def say_listed(agent: ScriptedAgent, **result: object) -> None:
+    agent.answers[f"POST {BASH}"] = (200, json.dumps(result).encode())
+
+
+@pytest.mark.parametrize(("query", "folder"), [("?path=/a%20b'c", "'/a b'\"'\"'c'"), ("", "/workspace/project/app")])
+def test_files_are_relative_paths(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, query: str, folder: str
+) -> None:
+    agent.answers[f"POST {BASH}"] = (
+        200,
+        json.dumps({"exit_code": 0, "stdout": "./src/a.py\n./README.md\n./ b\n"}).encode(),
+    )
+    answer = ask(client, user, conversation, "GET", f"files{query}")
+    assert (answer.status_code, answer.json()) == (200, [" b", "README.md", "src/a.py"])
+    assert agent.got[0][4]["command"].startswith(f"cd -- {folder} && find . ")
+    say_listed(agent, exit_code=0, stdout=None)
+    assert ask(client, user, conversation, "GET", f"files{query}").json() == []
+    agent.answers[f"POST {BASH}"] = (
+        200,
+        json.dumps({"exit_code": 1, "stdout": "", "stderr": "no such folder"}).encode(),
+    )
+    missing = ask(client, user, conversation, "GET", f"files{query}")
+    assert missing.status_code == 404
+    assert missing.json()["detail"].startswith("no folder with path ")
+    agent.answers[f"POST {BASH}"] = (200, b"[]")
+    assert ask(client, user, conversation, "GET", f"files{query}").status_code == 502
+
+
+@pytest.mark.parametrize(
+    ("path", "absolute"),
+    [("src/a b", "/workspace/project/app/src/a b"), ("-x", "/workspace/project/app/-x"), ("/etc/x", "/etc/x")],
+)
+def test_relative_paths_are_below_the_projects_folder(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, path: str, absolute: str
+) -> None:
+    v0 = f"/api/conversations/{conversation.id}"
+    for asked in (
+        f"{PATH}/{conversation.id}/file?file_path={path}",
+        f"{PATH}/{conversation.id}/git/changes?path={path}",
+        f"{PATH}/{conversation.id}/git/diff?path={path}",
+        f"{v0}/git/diff?path={path}",
+        f"{v0}/select-file?file={path}",
+    ):
+        client.get(asked, headers=user.headers)
+        assert parse_qs(agent.got[-1][2]) == {"path": [absolute]}, asked
+    say_listed(agent, exit_code=0, stdout=None)
+    ask(client, user, conversation, "GET", f"files?path={path}")
+    assert agent.got[-1][4]["command"].startswith(f"cd -- {shlex.quote(absolute)} && find . ")
+
+
+def test_the_command_lists_what_a_reader_looks_for(tmp_path: Path) -> None:
+    for name in ("a b.txt", "src/x.py", ".git/HEAD", "web/node_modules/y.js", ".venv/bin/python", ".hidden"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "link").symlink_to("nowhere")
+    listed = subprocess.run(["sh", "-c", _list_command(str(tmp_path))], capture_output=True, check=True, text=True)
+    assert sorted(listed.stdout.splitlines()) == ["./.hidden", "./a b.txt", "./link", "./src/x.py"]
+    assert subprocess.run(["sh", "-c", _list_command("/nowhere")], capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.parametrize(("provider", "folder"), [(None, ".agents_tmp"), ("gitlab", "agents-tmp-config")])
+def test_defect_38_the_default_file_is_the_plan(
+    client: TestClient,
+    database: Database,
+    user: Person,
+    sandbox: Sandbox,
+    agent: ScriptedAgent,
+    provider: str | None,
+    folder: str,
+) -> None:
+    planned = make_conversation(database, user, sandbox, working_dir="/workspace/x", git_provider=provider)
+    agent.answers["GET /api/file/download"] = (200, b"# Plan")
+    assert ask(client, user, planned, "GET", "file").json() == "# Plan"
+    assert parse_qs(agent.got[0][2]) == {"path": [f"/workspace/x/{folder}/PLAN.md"]}
+
+
+def test_a_message_is_handed_on(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
+) -> None:
+    path = f"/api/conversations/{UUID(conversation.id)}/events"
+    agent.answers[f"POST {path}"] = (200, b'{"success": true}')
+    answer = ask(client, user, conversation, "POST", "send-message", MESSAGE)
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"success": True, "sandbox_status": "RUNNING", "message": None},
+    )
+    assert ask(client, user, conversation, "POST", "send-message", MESSAGE | {"run": False}).status_code == 200
+    text = {"type": "text", "text": "go on", "cache_prompt": False}
+    assert [(one[1], one[4]) for one in agent.got] == [
+        (path, {"role": "user", "content": [text], "run": run}) for run in (True, False)
+    ]
+
+
+@pytest.mark.parametrize("body", [{}, {"content": []}, {"content": "x"}, MESSAGE | {"role": "system"}, []])
+def test_empty_message_is_refused(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, body: Any
+) -> None:
+    assert ask(client, user, conversation, "POST", "send-message", body).status_code == 422
+    assert agent.got == []
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ASKED)
+def test_agent_server_that_answers_badly_is_a_502(
+    client: TestClient,
+    database: Database,
+    user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    method: str,
+    path: str,
+    body: Any,
+) -> None:
+    event = f"POST /api/conversations/{UUID(conversation.id)}/events"
+    for asked in ("GET /api/git/changes", "GET /api/git/diff", "GET /api/file/download", f"POST {BASH}", event):
+        agent.answers[asked] = (500, b"plain secret")
+    answer = ask(client, user, conversation, method, path, body)
+    assert (answer.status_code, "500" in answer.json()["detail"], "plain" in answer.text) == (502, True, False)
+    nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
+    lost = make_conversation(database, user, make_sandbox(database, user, exposed_urls=nowhere))
+    assert ask(client, user, lost, method, path, body).status_code == 502
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ASKED)
+def test_a_sandbox_that_does_not_run_is_not_asked(
+    client: TestClient, database: Database, user: Person, method: str, path: str, body: Any
+) -> None:
+    sent = path == "send-message"
+    for status, expected in (
+        (Status.STARTING, 409),
+        (Status.PAUSED, 409),
+        (Status.ERROR, 503 if sent else 409),
+        (Status.DELETED, 410 if sent else 404),
+    ):
+        sandbox = make_sandbox(database, user, status=status)
+        answer = ask(client, user, make_conversation(database, user, sandbox), method, path, body)
+        assert answer.status_code == expected, status
+        if status == Status.PAUSED:
+            assert f"/api/v1/sandboxes/{sandbox.id}/resume" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ASKED)
+def test_another_user_s_conversation_is_a_404(
+    client: TestClient,
+    user: Person,
+    other_user: Person,
+    conversation: Conversation,
+    agent: ScriptedAgent,
+    method: str,
+    path: str,
+    body: Any,
+) -> None:
+    assert ask(client, other_user, conversation, method, path, body).status_code == 404
+    for one, status in ((new_id(), 404), ("nonsense", 400)):
+        answer = client.request(method, f"{PATH}/{one}/{path}", json=body, headers=user.headers)
+        assert answer.status_code == status
+    assert agent.got == []
+
+
+def test_an_answer_without_an_end_is_not_held(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_server_client, "MAX_BYTES", 10)
+    agent.answers["GET /api/file/download"] = (200, b"x" * 11)
+    assert ask(client, user, conversation, "GET", "file?file_path=/a").status_code == 413
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000])
+def test_answer_that_is_no_json_is_a_502(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
+) -> None:
+    agent.answers["GET /api/git/changes"] = (200, content)
+    assert ask(client, user, conversation, "GET", "git/changes?path=/a").status_code == 502

@@ -1,0 +1,239 @@
+"""Following one's changes: nothing is missed, whatever becomes of notices, and nothing is held between two looks."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.realtime import change_streams
+from api.realtime.change_streams import ChangeBatch, Streams
+from api.realtime.completion_waiter import PollIntervals
+from api.request.context import Context
+from shared.changes import change_feed
+from shared.changes.recorder import Change, Kind
+from shared.db.database import Database
+from tests.factories import Person
+
+Result = TypeVar("Result")
+NEVER = PollIntervals(hearing=1000, blind=1000)
+OFTEN = PollIntervals(hearing=0.02, blind=0.02)
+CHANGES = "/api/v1/changes"
+
+
+def append(database: Database, owner: Person, *row_ids: str) -> None:
+    with database.transaction() as session:
+        change_feed.append(session, [Change(owner.id, Kind.SANDBOX, row_id, "RUNNING") for row_id in row_ids])
+
+
+def follow(streams: Streams, owner: Person, after: int | None, act: Callable[["Reader"], Awaitable[Result]]) -> Result:
+    """Do something with a reader, on an event loop on which the streams run."""
+
+    async def run() -> Result:
+        intervals = asyncio.create_task(streams.run())
+        try:
+            async with aclosing(streams.follow(owner.id, after)) as stream:
+                return await act(Reader(stream))
+        finally:
+            intervals.cancel()
+            with suppress(asyncio.CancelledError):
+                await intervals
+
+    return asyncio.run(run())
+
+
+class Observed(Streams):
+    """Knows whether a reader has found nothing and waits."""
+
+    waits = False
+
+    async def _is_rung(self, subscriber: object) -> bool:
+        self.waits = True
+        return await super()._is_rung(subscriber)  # type: ignore[arg-type]
+
+
+class Reader:
+    def __init__(self, stream: AsyncGenerator[ChangeBatch | None]) -> None:
+        self._stream = stream
+        self._next: asyncio.Future[ChangeBatch | None] | None = None
+
+    async def read(self) -> object:
+        """What comes next: where a reading begins, the rows that changed, or that nothing did."""
+        batch = await (self._next or anext(self._stream))
+        self._next = None
+        if batch is None:
+            return None
+        return batch.number if batch.entries is None else [entry.row_id for entry in batch.entries]
+
+    async def wait(self, streams: Observed) -> None:
+        """Begin to read, and return when nothing was there."""
+        self._next = asyncio.ensure_future(anext(self._stream))
+        while not streams.waits:  # noqa: ASYNC110 - it has no event for that
+            await asyncio.sleep(0.001)
+
+
+def test_begins_where_the_log_is(database: Database, user: Person) -> None:
+    append(database, user, "old")
+
+    async def read(reader: Reader) -> list[object]:
+        begin = await reader.read()
+        await asyncio.to_thread(append, database, user, "new")
+        return [begin, await reader.read()]
+
+    assert follow(Streams(database, NEVER), user, None, read) == [1, ["new"]]
+
+
+def test_goes_on_from_an_id(database: Database, user: Person, other_user: Person) -> None:
+    append(database, user, "one")
+    append(database, other_user, "theirs")
+    append(database, user, "two", "three")
+    assert follow(Streams(database, NEVER), user, 1, lambda reader: reader.read()) == ["two", "three"]
+
+
+@pytest.mark.parametrize("after", [0, 9])
+def test_begins_anew_where_the_id_is_not_known_any_more(database: Database, user: Person, after: int) -> None:
+    append(database, user, "one", "two")
+    with database.transaction() as session:
+        [first, _] = change_feed.read(session, user.id, 0) or ()
+        session.delete(first)
+    assert follow(Streams(database, NEVER), user, after, lambda reader: reader.read()) == 2
+
+
+def test_notice_wakes(database: Database, user: Person, other_user: Person) -> None:
+    followed = Observed(database, NEVER)
+
+    async def read(reader: Reader) -> object:
+        await reader.wait(followed)
+        followed.hear([other_user.id])
+        await asyncio.to_thread(append, database, user, "one")
+        followed.hear([user.id])
+        return await reader.read()
+
+    assert follow(followed, user, 0, read) == ["one"]
+
+
+def test_commit_between_the_look_and_the_wait_is_not_missed(database: Database, user: Person) -> None:
+    class Racing(Streams):
+        raced = False
+        loop: asyncio.AbstractEventLoop
+
+        def _read(self, owner_id: str, after: int | None) -> ChangeBatch | None:
+            found = super()._read(owner_id, after)
+            if not self.raced:
+                self.raced = True
+                append(database, user, "one")
+                self.loop.call_soon_threadsafe(self.hear, [owner_id])
+            return found
+
+    followed = Racing(database, NEVER)
+
+    async def read(reader: Reader) -> object:
+        followed.loop = asyncio.get_running_loop()
+        return await reader.read()
+
+    assert follow(followed, user, 0, read) == ["one"]
+
+
+def test_lost_notice_only_delays(database: Database, user: Person) -> None:
+    followed = Observed(database, OFTEN)
+
+    async def read(reader: Reader) -> object:
+        await reader.wait(followed)
+        await asyncio.to_thread(append, database, user, "one")
+        return await reader.read()
+
+    assert follow(followed, user, 0, read) == ["one"]
+
+
+def test_new_line_is_a_reason_to_look(database: Database, user: Person) -> None:
+    followed = Observed(database, NEVER)
+
+    async def read(reader: Reader) -> object:
+        await reader.wait(followed)
+        await asyncio.to_thread(append, database, user, "one")
+        followed.listen(hears=True)
+        return await reader.read()
+
+    assert follow(followed, user, 0, read) == ["one"]
+
+
+def test_end_of_the_process_ends_it(database: Database, user: Person) -> None:
+    followed = Observed(database, NEVER)
+
+    async def read(reader: Reader) -> bool:
+        await reader.wait(followed)
+        followed.close()
+        with suppress(StopAsyncIteration):
+            await reader.read()
+            return False
+        return True
+
+    assert follow(followed, user, 0, read)
+    assert followed._ears == {}
+
+
+def test_followers_that_have_gone_are_forgotten(database: Database, user: Person) -> None:
+    followed = Observed(database, NEVER)
+
+    async def leave(reader: Reader) -> None:
+        await reader.wait(followed)
+        assert reader._next is not None
+        reader._next.cancel()
+        with suppress(asyncio.CancelledError):
+            await reader._next
+
+    follow(followed, user, 0, leave)
+    assert followed._ears == {}
+    assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+
+
+def test_stream_sends_comments_while_nothing_changes(
+    database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_streams, "HEARTBEAT_SECONDS", 0.01)
+    assert follow(Streams(database, NEVER), user, 0, lambda reader: reader.read()) is None
+
+
+class TestOverHttp:
+    @pytest.fixture
+    def client(self, context: Context, database: Database, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+        """Every stream ends after its first look: this client reads answers whole."""
+        monkeypatch.setattr(change_streams, "HEARTBEAT_SECONDS", 0.01)
+        monkeypatch.setattr(change_streams, "MAX_SECONDS", 0.2)
+        return TestClient(create_app(replace(context, streams=Streams(database, NEVER))))
+
+    def test_stream_begins_with_a_reset(self, client: TestClient, database: Database, user: Person) -> None:
+        append(database, user, "one")
+        answer = client.get(CHANGES, headers=user.headers)
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert answer.text.startswith("event: reset\nid: 1\ndata: {}\n\n: nothing new\n\n")
+
+    @pytest.mark.parametrize(
+        ("header", "query"),
+        [({"Last-Event-ID": "1"}, {}), ({}, {"last_event_id": 1}), ({"Last-Event-ID": "1"}, {"last_event_id": 0})],
+    )
+    def test_stream_resumes_after_the_last_event_id(
+        self, client: TestClient, database: Database, user: Person, header: dict[str, str], query: dict[str, int]
+    ) -> None:
+        append(database, user, "one", "two", "three")
+        answer = client.get(CHANGES, headers=user.headers | header, params=query)
+        expected = "".join(
+            f'event: change\nid: {number}\ndata: {{"kind":"sandbox","id":"{row_id}","status":"RUNNING"}}\n\n'
+            for number, row_id in ((2, "two"), (3, "three"))
+        )
+        assert answer.text.startswith(expected + ": nothing new")
+
+    @pytest.mark.parametrize("wrong", ["-1", "x", str(2**63), "1.5"])
+    def test_stream_refuses_a_last_event_id_that_is_none(self, client: TestClient, user: Person, wrong: str) -> None:
+        for answer, where in (
+            (client.get(CHANGES, headers=user.headers | {"Last-Event-ID": wrong}), ["header", "Last-Event-ID"]),
+            (client.get(CHANGES, headers=user.headers, params={"last_event_id": wrong}), ["query", "last_event_id"]),
+        ):
+            assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, where)
+
+    def test_stream_wants_a_key(self, client: TestClient) -> None:
+        assert client.get(CHANGES).status_code == 401

@@ -1,0 +1,144 @@
+"""Who may call what: every operation wants a user's key, and nobody sees what is another's."""
+
+from datetime import timedelta
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlmodel import select
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.models import ApiKey
+from tests.api.documented import FOR_SANDBOXES, FOR_USERS, KEYLESS
+from tests.api.operations import all_operations, operations_with_a_body
+from tests.factories import (
+    Person,
+    make_conversation,
+    make_event,
+    make_sandbox,
+    make_start_task,
+    session_key_of,
+)
+
+ME = "/api/v1/sandboxes/search"
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_operations_without_a_users_key_are_the_documented_ones(client: TestClient) -> None:
+    operations = all_operations(client)
+    assert {str(one) for one in operations if one.is_open} == KEYLESS
+    assert {str(one) for one in operations if one.is_webhook} == FOR_SANDBOXES
+
+
+def test_every_operation_wants_a_users_key(client: TestClient, user: Person, database: Database) -> None:
+    sandbox = make_sandbox(database, user)
+    key = session_key_of(sandbox)
+    strangers = {
+        "no key": {},
+        "an empty key": {"X-Session-API-Key": ""},
+        "a wrong key": _bearer("aw_wrong"),
+        "a wrong key in the other header": {"X-Session-API-Key": "aw_wrong"},
+        "a sandbox's key": {"X-Session-API-Key": key},
+        "a sandbox's key as a bearer": _bearer(key),
+        "another scheme": {"Authorization": f"Basic {user.key}"},
+        "a wrong bearer beside a right key": _bearer("aw_wrong") | {"X-Session-API-Key": user.key},
+    }
+    closed = [one for one in all_operations(client) if not one.is_open and not one.is_webhook]
+    assert {str(one) for one in closed} == FOR_USERS
+    let_in = []
+    for operation in closed:
+        for who, headers in strangers.items():
+            body: dict[str, str] | None = {} if operation.has_body else None
+            answer = client.request(operation.method, operation.url(any=sandbox.id), json=body, headers=headers)
+            if answer.status_code != 401 or not answer.json()["detail"]:
+                let_in.append(f"{operation} with {who}: {answer.status_code}")
+    assert let_in == []
+
+
+def test_a_stranger_does_not_learn_what_is_wrong_with_a_body(client: TestClient) -> None:
+    for operation in operations_with_a_body(client):
+        for body in (b"{broken", b'{"secrets": 3}', b"[" * 10_000):
+            answer = client.request(operation.method, operation.url(any="0" * 32), content=body)
+            assert answer.status_code == 401, operation
+
+
+def test_a_stranger_does_not_learn_what_is_wrong_with_a_query(client: TestClient, user: Person) -> None:
+    for path in (ME, "/api/v1/app-conversations/search", "/api/v1/app-conversations/count"):
+        wrong = f"{path}?limit=0&created_at__gte=never"
+        assert client.get(wrong).status_code == 401
+        assert client.get(wrong, headers=user.headers).status_code == 422
+        assert client.get(wrong).status_code == 401
+
+
+def test_health_is_open(client: TestClient) -> None:
+    for path in ("/alive", "/health", "/ready", "/server_info"):
+        assert client.get(path).status_code == 200
+
+
+def test_key_is_accepted_in_either_header(client: TestClient, user: Person) -> None:
+    for headers in (_bearer(user.key), {"Authorization": f"bearer  {user.key} "}, {"X-Session-API-Key": user.key}):
+        assert client.get(ME, headers=headers).status_code == 200
+
+
+def test_a_401_says_how_to_do_better(client: TestClient) -> None:
+    answer = client.get(ME)
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert "Authorization: Bearer" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
+def test_key_that_is_revoked_or_expired_is_a_401(
+    client: TestClient, user: Person, database: Database, column: str
+) -> None:
+    assert client.get(ME, headers=user.headers).status_code == 200
+    with database.transaction() as session:
+        setattr(session.exec(select(ApiKey)).one(), column, now() - timedelta(seconds=1))
+    assert client.get(ME, headers=user.headers).status_code == 401
+
+
+def test_the_last_use_is_kept(client: TestClient, user: Person, database: Database) -> None:
+    before = now()
+    assert client.get(ME, headers=user.headers).status_code == 200
+    with database.reading() as session:
+        key = session.exec(select(ApiKey)).one()
+    assert key.last_used_at is not None
+    assert key.last_used_at >= before
+
+
+def test_anothers_things_are_not_there(
+    client: TestClient, user: Person, other_user: Person, database: Database
+) -> None:
+    sandbox = make_sandbox(database, other_user)
+    conversation = make_conversation(database, other_user, sandbox)
+    make_event(database, conversation, id="e1")
+    task = make_start_task(database, other_user, sandbox)
+    api, missing = "/api/v1", []
+    for method, path in (
+        ("GET", f"{api}/sandboxes/{sandbox.id}"),
+        ("GET", f"{api}/sandboxes/{sandbox.id}/transitions"),
+        ("POST", f"{api}/sandboxes/{sandbox.id}/pause"),
+        ("POST", f"{api}/sandboxes/{sandbox.id}/resume"),
+        ("DELETE", f"{api}/sandboxes/{sandbox.id}"),
+        ("GET", f"{api}/app-conversations/{conversation.id}"),
+    ):
+        theirs = client.request(method, path, headers=user.headers)
+        nobodys = client.request(method, path.replace(sandbox.id, "f" * 32), headers=user.headers)
+        if theirs.status_code != 404:
+            missing.append(f"{method} {path}: {theirs.status_code}")
+        assert nobodys.status_code == 404
+    assert missing == []
+    for path, nothing in (
+        (f"{api}/sandboxes?id={sandbox.id}", [None]),
+        (f"{api}/app-conversations?ids={conversation.id}", [None]),
+        (f"{api}/app-conversations/start-tasks?ids={task.id}", [None]),
+        (f"{api}/conversation/{conversation.id}/events?id=e1", [None]),
+        (f"{api}/conversation/{conversation.id}/events/count", 0),
+        (f"{api}/app-conversations/count", 0),
+        (f"{api}/app-conversations/start-tasks/count", 0),
+        (f"{api}/sandboxes/search", {"items": [], "next_page_id": None}),
+        (f"{api}/app-conversations/start-tasks/search", {"items": [], "next_page_id": None}),
+    ):
+        assert client.get(path, headers=user.headers).json() == nothing

@@ -1,0 +1,200 @@
+"""`Idempotency-Key`: the same request under the same key is answered alike, and carried out once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import time_machine
+from fastapi.testclient import TestClient
+from sqlmodel import Session, SQLModel, func, select
+
+from api.request.authentication import Caller
+from api.request.context import Context
+from api.request.idempotency import IdempotentRequest
+from api.schemas.v1.sandboxes import show_sandbox
+from shared.clock import after, now
+from shared.db.database import Database
+from shared.models import IdempotencyKey, Sandbox, SandboxSpec, StartTask
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes.deadline_policy import Durations
+from shared.users import idempotency
+from tests.doubles import RecordingPublisher
+from tests.factories import VAULT, Person, make_sandbox, make_spec
+from tests.interleaving import overlap
+
+SANDBOXES = "/api/v1/sandboxes"
+CONVERSATIONS = "/api/v1/app-conversations"
+KEY = "4f1c 'quoted' ~!"
+
+pytestmark = pytest.mark.usefixtures("spec", "model_key")
+
+
+def _post(client: TestClient, person: Person, path: str, key: str | None = KEY, **request: Any) -> Any:
+    headers = person.headers | ({"Idempotency-Key": key} if key is not None else {})
+    return client.post(path, headers=headers, **request)
+
+
+def _count(database: Database, table: type[SQLModel]) -> int:
+    with database.reading() as session:
+        return session.exec(select(func.count()).select_from(table)).one()
+
+
+class TestRepeats:
+    @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
+    def test_same_answer_and_nothing_new(
+        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, path: str
+    ) -> None:
+        request: dict[str, Any] = {"json": {"title": "A title", "secrets": {"TOKEN": "s3cr3t"}}}
+        first = _post(client, user, path, **request)
+        jobs = list(publisher.jobs)
+        second = _post(client, user, path, **request)
+        assert first.status_code == second.status_code == 200, second.text
+        assert second.json() == first.json()
+        assert (_count(database, Sandbox), publisher.jobs) == (1, jobs)
+
+    def test_answer_stays_whatever_has_happened_since(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
+        first = _post(client, user, SANDBOXES).json()
+        assert client.delete(f"{SANDBOXES}/{first['id']}", headers=user.headers).status_code == 200
+        assert _post(client, user, SANDBOXES).json() == first
+        assert _count(database, Sandbox) == 1
+
+    def test_json_is_compared_not_bytes(self, client: TestClient, user: Person) -> None:
+        bodies = ('{"title": "a", "public": true}', ' {"public":true,\n"title":"\\u0061"}')
+        answers = [_post(client, user, CONVERSATIONS, content=body).json() for body in bodies]
+        assert answers[0] == answers[1]
+
+    @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
+    def test_request_without_a_key_is_done_again(
+        self, client: TestClient, user: Person, database: Database, path: str
+    ) -> None:
+        ids = {_post(client, user, path, key=None, json={}).json()["id"] for _ in range(2)}
+        assert (len(ids), _count(database, IdempotencyKey)) == (2, 0)
+
+    def test_keys_are_the_users_own_and_the_operations(
+        self, client: TestClient, user: Person, other_user: Person, database: Database
+    ) -> None:
+        ids = {
+            _post(client, person, path, json={}).json()["id"]
+            for person in (user, other_user)
+            for path in (SANDBOXES, CONVERSATIONS)
+        }
+        assert (len(ids), _count(database, IdempotencyKey)) == (4, 4)
+
+    def test_key_is_ignored_by_other_posts(self, client: TestClient, user: Person, database: Database) -> None:
+        sandbox = make_sandbox(database, user)
+        for path in (f"{SANDBOXES}/{sandbox.id}/pause", f"{SANDBOXES}/{sandbox.id}/resume"):
+            assert [_post(client, user, path).status_code for _ in range(2)] == [200, 200]
+        assert _post(client, user, "/api/settings", json={"language": "en"}).status_code == 200
+
+
+class TestRefusals:
+    def test_key_with_another_body_is_refused(self, client: TestClient, user: Person, database: Database) -> None:
+        assert _post(client, user, CONVERSATIONS, json={"title": "one"}).status_code == 200
+        refused = _post(client, user, CONVERSATIONS, json={"title": "two"})
+        assert refused.status_code == 422
+        [entry] = refused.json()["detail"]
+        assert entry["loc"] == ["header", "Idempotency-Key"]
+        assert (entry["type"], "another request" in entry["msg"]) == ("idempotency_key_reused", True)
+        assert _count(database, StartTask) == 1
+
+    def test_key_with_another_query_is_refused(self, client: TestClient, user: Person, database: Database) -> None:
+        other = make_spec(database, "other:1", position=1)
+        assert _post(client, user, SANDBOXES).status_code == 200
+        assert _post(client, user, SANDBOXES, params={"sandbox_spec_id": other.id}).status_code == 422
+
+    @pytest.mark.parametrize("key", ["", "k" * 201, "tab\there", "\xe9"])
+    def test_unusable_keys(self, client: TestClient, user: Person, database: Database, key: str) -> None:
+        headers = [(name.encode(), value.encode()) for name, value in user.headers.items()]
+        headers.append((b"Idempotency-Key", key.encode("latin-1")))
+        assert client.post(SANDBOXES, headers=headers).status_code == 422
+        assert _count(database, Sandbox) == 0
+
+    def test_a_failure_is_not_kept(self, client: TestClient, user: Person, database: Database) -> None:
+        named = {"sandbox_spec_id": "later:1"}
+        assert _post(client, user, SANDBOXES, params=named).status_code == 404
+        make_spec(database, "later:1", position=1)
+        assert _post(client, user, SANDBOXES, params=named).status_code == 200
+
+
+class TestRetention:
+    @pytest.mark.parametrize(("hours", "made"), [(23.9, 1), (24.1, 2)])
+    def test_a_key_is_kept_for_a_day(
+        self, client: TestClient, user: Person, database: Database, hours: float, made: int
+    ) -> None:
+        _post(client, user, SANDBOXES)
+        with time_machine.travel(after(hours * 3600)):
+            answers = [_post(client, user, SANDBOXES).json() for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert (_count(database, Sandbox), _count(database, IdempotencyKey)) == (made, 1)
+
+    def test_expired_ones_are_forgotten(self, client: TestClient, user: Person, database: Database) -> None:
+        _post(client, user, SANDBOXES, key="old")
+        with time_machine.travel(after(23 * 3600)):
+            _post(client, user, SANDBOXES, key="young")
+        with time_machine.travel(after(25 * 3600)), database.transaction() as session:
+            assert idempotency.has_expired(session)
+            idempotency.forget_expired(session)
+            assert not idempotency.has_expired(session)
+        with database.reading() as session:
+            assert session.exec(select(IdempotencyKey.key)).all() == ["young"]
+
+
+class TestSecrets:
+    def test_kept_answer_holds_no_secret_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
+        asked = {"secrets": {"TOKEN": "s3cr3t"}}
+        _post(client, user, SANDBOXES)
+        _post(client, user, CONVERSATIONS, json=asked)
+        with database.reading() as session:
+            rows = session.exec(select(IdempotencyKey)).all()
+            keys = [VAULT.decrypt(row.session_key) for row in session.exec(select(Sandbox)).all()]
+        kept = str([row.model_dump() for row in rows])
+        assert len(rows) == len(keys) == 2
+        assert [secret for secret in ("s3cr3t", *keys) if secret in kept] == []
+
+
+class TestConcurrency:
+    @pytest.mark.parametrize(("path", "table"), [(SANDBOXES, Sandbox), (CONVERSATIONS, StartTask)])
+    def test_many_at_once_are_one(
+        self, client: TestClient, user: Person, database: Database, path: str, table: type[SQLModel]
+    ) -> None:
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda _: _post(client, user, path, json={}), range(12)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.text for answer in answers}) == 1
+        assert _count(database, table) == _count(database, IdempotencyKey) == 1
+
+    def test_the_second_waits_for_the_first_ones_commit(
+        self, context: Context, user: Person, spec: SandboxSpec, database: Database
+    ) -> None:
+        def start(session: Session) -> bytes | None:
+            idempotent = IdempotentRequest(context, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")
+            answered = idempotent.find(session)
+            if answered is None:
+                sandbox = sandbox_creation.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now())
+                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT))
+            return None if answered is None else bytes(answered.answer.body)
+
+        first, second = overlap(database, start, start)
+        assert first is None
+        assert second is not None
+        assert _count(database, Sandbox) == 1
+
+    def test_answer_of_a_rolled_back_request_is_not_kept(
+        self, context: Context, user: Person, spec: SandboxSpec, database: Database
+    ) -> None:
+        idempotent = IdempotentRequest(context, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")
+
+        def start_and_fail() -> None:
+            with database.transaction() as session:
+                assert idempotent.find(session) is None
+                sandbox = sandbox_creation.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now())
+                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT))
+                raise RuntimeError("power cut")
+
+        with pytest.raises(RuntimeError):
+            start_and_fail()
+        with database.transaction() as session:
+            assert idempotent.find(session) is None
+        assert _count(database, Sandbox) == 0

@@ -1,0 +1,70 @@
+"""What pages and command lines ask for besides V1: who calls, organizations, and what forms suggest."""
+
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from api.schemas.v1.llm_catalog import SUGGESTED
+from tests.api.answers import get_json
+from tests.factories import Person
+
+
+def test_the_caller_is_known(client: TestClient, user: Person) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert client.post("/api/authenticate", headers=user.headers | form).status_code == 200
+    assert client.post("/api/authenticate", headers=form).status_code == 401
+    assert get_json("/api/keys/llm/byor", client, user) == {"key": None}
+    assert get_json("/api/agent-profiles", client, user) == {"profiles": [], "active_agent_profile_id": None}
+
+
+def test_each_user_owns_one_organization(client: TestClient, user: Person, other_user: Person) -> None:
+    found = get_json("/api/organizations", client, user)
+    assert [item["id"] for item in found["items"]] == [found["current_org_id"]] == [user.id]
+    assert get_json(f"/api/organizations/{user.id}/me", client, user) == {
+        "org_id": user.id,
+        "user_id": user.id,
+        "role": "owner",
+        "permissions": None,
+    }
+    assert client.get(f"/api/organizations/{user.id}/me", headers=other_user.headers).status_code == 404
+
+
+def _all_of(client: TestClient, person: Person, path: str, **params: Any) -> list[Any]:
+    items, page_id = [], None
+    while True:
+        page = get_json(path, client, person, limit=5, **params, **({"page_id": page_id} if page_id else {}))
+        items += page["items"]
+        page_id = page["next_page_id"]
+        if page_id is None:
+            return items
+
+
+def test_models_and_providers_are_suggested(client: TestClient, user: Person) -> None:
+    models = _all_of(client, user, "/api/v1/config/models/search")
+    assert models == get_json("/api/v1/config/models/search", client, user, limit=100)["items"]
+    assert [(model["provider"], model["name"]) for model in models] == SUGGESTED
+    assert {"provider": "openai", "name": "gpt-4o", "verified": True, "hidden": False, "canonical": None} in models
+    providers = [item["name"] for item in _all_of(client, user, "/api/v1/config/providers/search")]
+    assert providers == sorted({model["provider"] for model in models})
+    found = _all_of(client, user, "/api/v1/config/models/search", query="GPT-5", provider__eq="openai")
+    assert found
+    assert all("gpt-5" in model["name"] for model in found)
+    assert [one["name"] for one in _all_of(client, user, "/api/v1/config/providers/search", query="ANTH")] == [
+        "anthropic"
+    ]
+    for path in ("models", "providers"):
+        assert _all_of(client, user, f"/api/v1/config/{path}/search", verified__eq=False) == []
+        everything = _all_of(client, user, f"/api/v1/config/{path}/search")
+        assert _all_of(client, user, f"/api/v1/config/{path}/search", verified__eq=True) == everything
+    assert get_json("/api/v1/skills/search", client, user) == {"items": [], "next_page_id": None}
+    asked = [{"name": "ours", "source": "github:acme/skills", "auto_load": ["review"]}]
+    told = client.post("/api/v1/skills/marketplace-skills", json=asked, headers=user.headers).json()
+    assert (told["skills"], told["plugins"], told["marketplace_skills"]) == ([], [], {})
+    assert told["errors"] == ["ours: conversations load no skills of marketplaces here"]
+
+
+def test_a_page_is_told_what_to_offer_without_a_key(client: TestClient) -> None:
+    found = client.get("/api/v1/web-client/config").json()
+    assert (found["app_mode"], found["posthog_client_key"], found["kind"]) == ("oss", None, "WebClientConfig")
+    assert found["feature_flags"]["deployment_mode"] == "self_hosted"
+    assert (found["providers_configured"], found["acp_providers"]) == ([], [])

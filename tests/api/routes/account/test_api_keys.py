@@ -1,0 +1,115 @@
+"""/api/keys: made, listed and revoked by their owner."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlmodel import select
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.models import ApiKey
+from tests.api.routes.v1.settings.stored import raw_store
+from tests.factories import VAULT, Person
+
+PATH = "/api/keys"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def make(client: TestClient, person: Person, name: str = "laptop", **body: Any) -> dict[str, Any]:
+    answer = client.post(PATH, json={"name": name} | body, headers=person.headers)
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store"), answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def listed(client: TestClient, key: str) -> list[dict[str, Any]]:
+    answer = client.get(PATH, headers=bearer(key))
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()
+    return found
+
+
+def test_a_key_is_shown_once_and_opens_what_its_owner_may(client: TestClient, database: Database, user: Person) -> None:
+    made = make(client, user)
+    assert made["key"].startswith(made["prefix"])
+    assert (made["name"], made["expires_at"], made["last_used_at"]) == ("laptop", None, None)
+    assert [one["name"] for one in listed(client, made["key"])] == ["tests", "laptop"]
+    assert made["key"] not in client.get(PATH, headers=user.headers).text
+    assert made["key"] not in raw_store(database)
+    assert client.get("/api/v1/users/me", headers=bearer(made["key"])).json()["id"] == user.id
+
+
+def test_a_revoked_key_opens_nothing(client: TestClient, user: Person) -> None:
+    made = make(client, user)
+    assert client.delete(f"{PATH}/{made['id']}", headers=user.headers).json() == {"success": True}
+    assert client.get(PATH, headers=bearer(made["key"])).status_code == 401
+    assert [one["name"] for one in listed(client, user.key)] == ["tests"]
+    assert client.delete(f"{PATH}/{made['id']}", headers=user.headers).status_code == 404
+
+
+def test_a_key_can_revoke_itself(client: TestClient, user: Person) -> None:
+    current = client.get(f"{PATH}/current", headers=user.headers).json()
+    assert current == {"org_id": user.id, "user_id": user.id, "id": current["id"], "prefix": user.key[:11]}
+    assert client.delete(f"{PATH}/{current['id']}", headers=user.headers).status_code == 200
+    assert client.get(PATH, headers=user.headers).status_code == 401
+
+
+def test_a_key_ends(client: TestClient, database: Database, user: Person) -> None:
+    ends = now() + timedelta(hours=1)
+    made = make(client, user, expires_at=ends.isoformat())
+    assert datetime.fromisoformat(made["expires_at"]) == ends
+    assert listed(client, made["key"])
+    with database.transaction() as session:
+        row = session.exec(select(ApiKey).where(ApiKey.digest == VAULT.digest(made["key"]))).one()
+        row.expires_at = now() - timedelta(seconds=1)
+    assert client.get(PATH, headers=bearer(made["key"])).status_code == 401
+    assert [one["name"] for one in listed(client, user.key)] == ["tests"]
+
+
+def test_a_key_does_not_outlive_the_one_that_made_it(client: TestClient, user: Person) -> None:
+    ends = now() + timedelta(hours=1)
+    short = make(client, user, expires_at=ends.isoformat())
+    holder = Person(user.id, user.name, short["key"])
+    assert make(client, holder)["expires_at"] == short["expires_at"]
+    assert make(client, holder, expires_at=(ends - timedelta(minutes=1)).isoformat())
+    later = {"name": "later", "expires_at": (ends + timedelta(seconds=1)).isoformat()}
+    answer = client.post(PATH, json=later, headers=holder.headers)
+    assert (answer.status_code, "outlive" in answer.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": ""},
+        {"name": " x"},
+        {"name": "a\nb"},
+        {"name": "x" * 101},
+        {"name": "x", "expires_at": "2020-01-01T00:00:00Z"},
+        {"name": "x", "expires_at": "2999-01-01T00:00:00Z"},
+        {"name": "x", "expires_at": "2030-01-01T00:00:00"},
+        {"name": "x", "expires_at": "soon"},
+    ],
+)
+def test_bad_keys_are_refused(client: TestClient, user: Person, body: Any) -> None:
+    assert client.post(PATH, json=body, headers=user.headers).status_code == 422
+    assert len(listed(client, user.key)) == 1
+
+
+def test_a_hundred_are_kept(client: TestClient, user: Person) -> None:
+    for number in range(99):
+        make(client, user, f"k{number}")
+    answer = client.post(PATH, json={"name": "one more"}, headers=user.headers)
+    assert (answer.status_code, "100" in answer.json()["detail"]) == (409, True)
+
+
+def test_anothers_keys_are_not_there(client: TestClient, user: Person, other_user: Person) -> None:
+    made = make(client, user)
+    assert client.delete(f"{PATH}/{made['id']}", headers=other_user.headers).status_code == 404
+    assert [one["name"] for one in listed(client, other_user.key)] == ["tests"]
+    assert listed(client, made["key"])

@@ -1,0 +1,275 @@
+"""/oauth/device: a device asks, its user approves on a page, the device gets a key of its own, once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlmodel import select
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.models import ApiKey, DeviceAuthorization
+from shared.models.device_authorizations import DeviceStatus
+from shared.users import device_authorizations
+from tests.api.routes.v1.settings.stored import raw_store
+from tests.factories import Person
+
+AUTHORIZE, TOKEN, VERIFY = "/oauth/device/authorize", "/oauth/device/token", "/oauth/device/verify"
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+
+
+def begin(client: TestClient) -> dict[str, Any]:
+    answer = client.post(AUTHORIZE, json={})
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+    begun: dict[str, Any] = answer.json()
+    return begun
+
+
+def poll(client: TestClient, begun: dict[str, Any], **more: str) -> tuple[int, dict[str, Any]]:
+    answer = client.post(TOKEN, data={"device_code": begun["device_code"]} | more)
+    assert answer.headers["Cache-Control"] == "no-store"
+    return answer.status_code, answer.json()
+
+
+def error_of(client: TestClient, begun: dict[str, Any]) -> str:
+    status, told = poll(client, begun)
+    assert (status, bool(told["error_description"])) == (400, True)
+    return str(told["error"])
+
+
+def decide(client: TestClient, code: str, key: str, decision: str = "approve") -> int:
+    form = {"user_code": code, "api_key": key, "decision": decision}
+    return int(client.post(VERIFY, data=form).status_code)
+
+
+def shift(database: Database, **columns: timedelta) -> None:
+    """Let time pass, for each of these columns of every request."""
+    with database.transaction() as session:
+        for row in session.exec(select(DeviceAuthorization)).all():
+            for name, by in columns.items():
+                setattr(row, name, getattr(row, name) - by)
+
+
+def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database: Database, user: Person) -> None:
+    begun = begin(client)
+    assert set(begun) == {
+        "device_code",
+        "user_code",
+        "verification_uri",
+        "verification_uri_complete",
+        "expires_in",
+        "interval",
+    }
+    assert (begun["expires_in"], begun["interval"]) == (600, 5)
+    assert begun["verification_uri_complete"] == f"{begun['verification_uri']}?user_code={begun['user_code']}"
+    assert error_of(client, begun) == "authorization_pending"
+    assert decide(client, begun["user_code"], user.key) == 200
+    status, told = poll(client, begun, grant_type=GRANT)
+    assert (status, told["token_type"]) == (200, "Bearer")
+    headers = {"Authorization": f"Bearer {told['access_token']}"}
+    assert client.get("/api/v1/users/me", headers=headers).json()["id"] == user.id
+    assert [key["name"] for key in client.get("/api/keys", headers=headers).json()] == ["tests", "device login"]
+    held = raw_store(database)
+    assert not [one for one in (told["access_token"], begun["device_code"], begun["user_code"]) if one in held]
+
+
+def test_a_code_is_used_once(client: TestClient, database: Database, user: Person) -> None:
+    begun = begin(client)
+    decide(client, begun["user_code"], user.key)
+    assert poll(client, begun)[0] == 200
+    assert error_of(client, begun) == "invalid_grant"
+    assert decide(client, begun["user_code"], user.key) == 404
+    with database.reading() as session:
+        assert len(session.exec(select(ApiKey)).all()) == 2
+
+
+def test_a_code_that_is_used_twice_at_once_is_used_once(client: TestClient, database: Database, user: Person) -> None:
+    begun = begin(client)
+    decide(client, begun["user_code"], user.key)
+    with ThreadPoolExecutor(6) as pool:
+        statuses = [future.result()[0] for future in [pool.submit(poll, client, begun) for _ in range(6)]]
+    assert sorted(statuses) == [200, 400, 400, 400, 400, 400]
+    with database.reading() as session:
+        assert len(session.exec(select(ApiKey)).all()) == 2
+
+
+def test_a_denied_device_gets_nothing(client: TestClient, user: Person) -> None:
+    begun = begin(client)
+    assert decide(client, begun["user_code"], user.key, "deny") == 200
+    assert [error_of(client, begun) for _ in range(2)] == ["access_denied", "access_denied"]
+    assert decide(client, begun["user_code"], user.key) == 404  # it was said once
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_a_request_expires(client: TestClient, database: Database, user: Person, *, approved: bool) -> None:
+    begun = begin(client)
+    if approved:
+        decide(client, begun["user_code"], user.key)
+    shift(database, expires_at=timedelta(seconds=601))
+    assert error_of(client, begun) == "expired_token"
+    assert decide(client, begun["user_code"], user.key) == 404
+
+
+def test_program_that_polls_too_often_is_told_to_slow_down(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    begun = begin(client)
+    assert poll(client, begun)[1]["interval"] == 5
+    for interval in (10, 15):
+        status, told = poll(client, begun)
+        assert (status, told["error"], told["interval"]) == (400, "slow_down", interval)
+    shift(database, polled_at=timedelta(seconds=14.5))
+    status, told = poll(client, begun)
+    assert (status, told["error"], told["interval"]) == (400, "authorization_pending", 15)
+    for _ in range(20):
+        told = poll(client, begun)[1]
+    assert told["interval"] == 60
+    decide(client, begun["user_code"], user.key)
+    assert poll(client, begun)[0] == 200  # what is there is not held back
+
+
+def test_codes_are_typed_by_people(client: TestClient, user: Person) -> None:
+    begun = begin(client)
+    assert decide(client, f" {begun['user_code'].lower().replace('-', ' ')} ", user.key) == 200
+    assert poll(client, begun)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("form", "error"),
+    [
+        ({}, "invalid_request"),
+        ({"device_code": ""}, "invalid_request"),
+        ({"device_code": "unknown"}, "invalid_grant"),
+        ({"device_code": "x", "grant_type": "password"}, "unsupported_grant_type"),
+    ],
+)
+def test_malformed_requests_are_refused(client: TestClient, form: dict[str, str], error: str) -> None:
+    answer = client.post(TOKEN, data=form)
+    assert (answer.status_code, answer.json()["error"]) == (400, error)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff\xfe", b"{", b"a&&=%ff", b"x" * 16_000, b"[" * 10_000, b"&".join([b"a=1"] * 50)]
+)
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain"])
+def test_strange_bodies_are_refused(client: TestClient, body: bytes, content_type: str) -> None:
+    for path in (TOKEN, VERIFY):
+        answer = client.post(path, content=body, headers={"Content-Type": content_type})
+        assert answer.status_code == 400, path
+
+
+def test_token_request_may_be_json(client: TestClient) -> None:
+    begun = begin(client)
+    answer = client.post(TOKEN, json={"device_code": begun["device_code"]})
+    assert answer.json()["error"] == "authorization_pending"
+
+
+@pytest.mark.parametrize("key", ["", "aw_wrong"])
+def test_approval_wants_a_user_s_key(client: TestClient, key: str) -> None:
+    begun = begin(client)
+    assert decide(client, begun["user_code"], key) == 401
+    assert error_of(client, begun) == "authorization_pending"
+
+
+def test_a_wrong_code_approves_nothing(client: TestClient, user: Person) -> None:
+    begun = begin(client)
+    for code in ("", "BBBB-BBBB", begun["user_code"][:-1], "<script>"):
+        answer = client.post(VERIFY, data={"user_code": code, "api_key": user.key, "decision": "approve"})
+        assert (answer.status_code, user.key in answer.text) == (404, False)
+    assert client.post(VERIFY, data={"user_code": begun["user_code"], "api_key": user.key}).status_code == 400
+    assert error_of(client, begun) == "authorization_pending"
+
+
+def test_the_devices_key_ends_with_the_one_that_approved_it(client: TestClient, user: Person) -> None:
+    ends = now() + timedelta(hours=1)
+    short = client.post("/api/keys", json={"name": "s", "expires_at": ends.isoformat()}, headers=user.headers).json()
+    begun = begin(client)
+    decide(client, begun["user_code"], short["key"])
+    key = poll(client, begun)[1]["access_token"]
+    found = client.get("/api/keys", headers={"Authorization": f"Bearer {key}"}).json()
+    assert [one["expires_at"] for one in found] == [None, short["expires_at"], short["expires_at"]]
+
+
+def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, user: Person) -> None:
+    other = client.post("/api/keys", json={"name": "other"}, headers=user.headers).json()
+    begun = begin(client)
+    decide(client, begun["user_code"], other["key"])
+    client.delete(f"/api/keys/{other['id']}", headers=user.headers)
+    assert error_of(client, begun) == "access_denied"
+
+
+def test_the_page_shows_the_code_and_runs_nothing(client: TestClient) -> None:
+    answer = client.get(VERIFY, params={"user_code": "BCDF-GHJK"})
+    assert (answer.status_code, "BCDF-GHJK" in answer.text) == (200, True)
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert client.get(VERIFY).status_code == 200
+    assert client.get(VERIFY, params={"user_code": '"><script>'}).status_code == 422
+    typed = client.post(VERIFY, data={"user_code": '"><script>', "api_key": "x", "decision": "approve"})
+    assert (typed.status_code, "<script>" in typed.text) == (401, False)
+
+
+class TestStrangers:
+    """Anybody may ask, as often as they like; nobody is kept from their login by that."""
+
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(device_authorizations, "MAX_PENDING", 5)
+        monkeypatch.setattr(device_authorizations, "ROOM", 2)
+
+    def test_stranger_who_fills_the_list_keeps_nobody_out(
+        self, client: TestClient, database: Database, user: Person
+    ) -> None:
+        early = begin(client)
+        for expected in ("authorization_pending", *["slow_down"] * 11):
+            begin(client)
+            shift(database, created_at=timedelta(seconds=1))
+            assert error_of(client, early) == expected
+        late = begin(client)
+        for begun in (early, late):
+            assert decide(client, begun["user_code"], user.key) == 200
+            assert poll(client, begun)[0] == 200
+        assert pending(database) <= 5
+
+    def test_the_silent_go_first(self, client: TestClient, database: Database) -> None:
+        silent = [begin(client) for _ in range(2)]
+        shift(database, created_at=timedelta(seconds=9))
+        asked = [begin(client) for _ in range(3)]
+        begin(client)
+        assert [error_of(client, one) for one in silent] == ["invalid_grant"] * 2
+        assert [error_of(client, one) for one in asked] == ["authorization_pending"] * 3
+
+    def test_decisions_of_users_stay(self, client: TestClient, user: Person) -> None:
+        approved, denied = begin(client), begin(client)
+        decide(client, approved["user_code"], user.key)
+        decide(client, denied["user_code"], user.key, "deny")
+        for _ in range(12):
+            begin(client)
+        assert error_of(client, denied) == "access_denied"
+        assert poll(client, approved)[0] == 200
+
+    def test_expired_ones_take_no_room_for_ever(self, client: TestClient, database: Database) -> None:
+        for _ in range(5):
+            begin(client)
+        shift(database, expires_at=timedelta(seconds=601), created_at=timedelta(seconds=601))
+        begun = begin(client)
+        assert error_of(client, begun) == "authorization_pending"
+        assert pending(database) == 4
+
+
+def pending(database: Database) -> int:
+    with database.reading() as session:
+        rows = session.exec(select(DeviceAuthorization)).all()
+    return len([row for row in rows if row.status == DeviceStatus.PENDING])
+
+
+def test_old_ones_are_forgotten(client: TestClient, database: Database) -> None:
+    for _ in range(3):
+        begin(client)
+    shift(database, expires_at=timedelta(days=2))
+    begin(client)
+    with database.reading() as session:
+        assert len(session.exec(select(DeviceAuthorization)).all()) == 1

@@ -1,0 +1,170 @@
+"""What Prometheus is told, and who may ask."""
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.clock import after, now
+from shared.crypto import new_api_key
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import Sandbox, SandboxSpec
+from shared.settings import Settings
+from shared.states import Desired, Status
+from tests.factories import VAULT, Person, make_node, make_sandbox, make_spec, session_key_of
+from tests.services.metrics import read_metrics
+
+STARTS = "agent_workspace_sandbox_starts_total"
+SANDBOXES = "/api/v1/sandboxes"
+
+
+@pytest.fixture
+def key(settings: Settings) -> str:
+    key = new_api_key()
+    settings.metrics_key_file.write_text(f"{key}\n")
+    return key
+
+
+@pytest.fixture
+def pooled(database: Database) -> SandboxSpec:
+    """A spec of the test's own: what was counted of others before is no matter."""
+    make_node(database)
+    return make_spec(database, f"pooled/{new_id()}:1", warm_target=2, warm_most=3)
+
+
+def add_member(database: Database, spec: SandboxSpec, status: Status = Status.RUNNING) -> Sandbox:
+    nobody = Person("", "", "")
+    mine: dict[str, Any] = {"owner_id": None, "boot_key": VAULT.encrypt("boot"), "spec_revision": spec.revision}
+    return make_sandbox(database, nobody, spec_id=spec.id, status=status, **mine)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def scrape(client: TestClient, key: str) -> dict[tuple[str, ...], float]:
+    answer = client.get("/metrics", headers=bearer(key))
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return read_metrics(answer.text)
+
+
+def test_metrics_want_their_own_key(client: TestClient, key: str, user: Person, database: Database) -> None:
+    sandbox_key = session_key_of(make_sandbox(database, user))
+    for headers in (
+        {},
+        bearer(""),
+        bearer("aw_wrong"),
+        bearer(f"{key}x"),
+        bearer("clé"),
+        bearer(sandbox_key),
+        user.headers,
+        {"Authorization": f"Basic {key}"},
+        {"X-Session-API-Key": key},
+    ):
+        answer = client.get("/metrics", headers={name: value.encode() for name, value in headers.items()})
+        assert answer.status_code == 401, headers
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert key not in answer.text
+    assert scrape(client, key)
+    assert client.get(f"{SANDBOXES}/search", headers=bearer(key)).status_code == 401
+
+
+def test_metrics_without_a_key_file_are_closed(client: TestClient, settings: Settings) -> None:
+    assert client.get("/metrics", headers=bearer("")).status_code == 401
+    settings.metrics_key_file.write_text("\n")
+    assert client.get("/metrics", headers=bearer("")).status_code == 401
+
+
+def test_new_metrics_key_holds_at_once(client: TestClient, key: str, settings: Settings) -> None:
+    assert scrape(client, key)
+    settings.metrics_key_file.write_text("another")
+    assert scrape(client, "another")
+    assert client.get("/metrics", headers=bearer(key)).status_code == 401
+
+
+def test_starts_from_the_pool_and_others_are_counted(
+    client: TestClient, key: str, user: Person, database: Database, pooled: SandboxSpec
+) -> None:
+    add_member(database, pooled)
+    start = partial(client.post, SANDBOXES, params={"sandbox_spec_id": pooled.id}, headers=user.headers)
+    assert start().status_code == 200
+    told = scrape(client, key)
+    assert (told[STARTS, "pool", pooled.id], told[STARTS, "boot", pooled.id]) == (1, 0)
+    assert start().status_code == start().status_code == 200
+    told = scrape(client, key)
+    assert (told[STARTS, "pool", pooled.id], told[STARTS, "boot", pooled.id]) == (1, 2)
+
+
+def test_starts_of_a_spec_without_a_pool_are_neither(
+    client: TestClient, key: str, user: Person, database: Database
+) -> None:
+    make_node(database)
+    spec = make_spec(database, f"cold/{new_id()}:1")
+    assert client.post(SANDBOXES, params={"sandbox_spec_id": spec.id}, headers=user.headers).status_code == 200
+    assert not [name for name in scrape(client, key) if spec.id in name]
+
+
+def test_a_start_that_is_sent_again_is_one_start(
+    client: TestClient, key: str, user: Person, pooled: SandboxSpec
+) -> None:
+    headers = user.headers | {"Idempotency-Key": "once"}
+    for _ in range(2):
+        assert client.post(SANDBOXES, params={"sandbox_spec_id": pooled.id}, headers=headers).status_code == 200
+    assert scrape(client, key)[STARTS, "boot", pooled.id] == 1
+
+
+def test_a_start_that_is_refused_is_none(
+    client: TestClient, key: str, user: Person, pooled: SandboxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr("api.request.idempotency.IdempotentRequest.keep", fail)  # the last thing before the commit
+    params = {"sandbox_spec_id": pooled.id}
+    assert client.post(SANDBOXES, params=params, headers=user.headers).status_code == 500
+    assert (STARTS, "boot", pooled.id) not in scrape(client, key)
+
+
+def test_pools_are_told_as_they_are(client: TestClient, key: str, database: Database, pooled: SandboxSpec) -> None:
+    for status in (Status.RUNNING, Status.RUNNING, Status.STARTING, Status.ERROR, Status.DELETED):
+        add_member(database, pooled, status)
+    told = scrape(client, key)
+    pool = "agent_workspace_warm_pool"
+    assert told[f"{pool}_members", pooled.id, "ready"] == 2
+    assert told[f"{pool}_members", pooled.id, "booting"] == 1
+    assert told[f"{pool}_target", pooled.id] == 2
+    assert told[f"{pool}_most", pooled.id] == 3
+
+
+def test_an_empty_pool_is_told_too(client: TestClient, key: str, pooled: SandboxSpec) -> None:
+    assert scrape(client, key)["agent_workspace_warm_pool_members", pooled.id, "ready"] == 0
+
+
+def test_metrics_count_what_waits_for_a_worker(client: TestClient, key: str, user: Person, database: Database) -> None:
+    def waiting() -> list[float]:
+        told = scrape(client, key)
+        names = ("sandboxes_waiting", "sandboxes_due", "oldest_due_seconds")
+        return [told[f"agent_workspace_{name}",] for name in names]
+
+    make_sandbox(database, user)
+    assert waiting() == [0, 0, 0]
+    make_sandbox(database, user, status=Status.STARTING, due_at=after(5))
+    assert waiting() == [1, 0, 0]
+    make_sandbox(database, user, desired=Desired.PAUSED, due_at=now() - timedelta(seconds=60))
+    waits, due, oldest = waiting()
+    assert (waits, due) == (2, 1)
+    assert 60 <= oldest < 90
+    # By a clock that was wrong: it is due, and says nothing about how long.
+    make_sandbox(database, user, due_at=after(3600))
+    assert waiting()[:2] == [3, 2]
+
+
+def test_nothing_of_anybody_is_in_it(client: TestClient, key: str, user: Person, pooled: SandboxSpec) -> None:
+    params = {"sandbox_spec_id": pooled.id}
+    made = client.post(SANDBOXES, params=params, headers=user.headers).json()["id"]
+    text = client.get("/metrics", headers=bearer(key)).text
+    assert [secret for secret in (made, user.id, user.name, user.key, key) if secret in text] == []

@@ -1,0 +1,149 @@
+"""V0's conversations are there from their POST on: listed, renamed, told something, deleted, before they are READY."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from shared.models import Sandbox, StartTask
+from shared.states import Reason, Stage, Status
+from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.rows import as_stored
+
+PATH = "/api/conversations"
+FIRST = datetime(2026, 1, 1, microsecond=5, tzinfo=UTC)
+
+
+@pytest.fixture
+def place(database: Database, user: Person) -> Sandbox:
+    return make_sandbox(database, user, status=Status.STARTING)
+
+
+@pytest.fixture
+def task(database: Database, user: Person, place: Sandbox) -> StartTask:
+    return make_start_task(database, user, place, stage=Stage.WAITING_FOR_SANDBOX, request={"title": "First"})
+
+
+def ask(client: TestClient, person: Person, method: str, path: str, body: Any = None) -> Any:
+    return client.request(method, f"{PATH}{path}", json=body, headers=person.headers)
+
+
+def listed(client: TestClient, person: Person, query: str = "") -> list[str]:
+    answer = ask(client, person, "GET", query)
+    assert answer.status_code == 200, answer.text
+    return [one["conversation_id"] for one in answer.json()["results"]]
+
+
+@pytest.mark.usefixtures("model_key", "spec", "node")
+def test_conversation_works_from_its_post_on(client: TestClient, user: Person, other_user: Person) -> None:
+    conversation_id = ask(client, user, "POST", "", {"initial_user_msg": "Hello"}).json()["conversation_id"]
+    one = f"/{conversation_id}"
+    assert listed(client, user) == [conversation_id]
+    assert ask(client, user, "PATCH", one, {"title": "New"}).json() is True
+    assert [ask(client, user, "GET", one).json()[name] for name in ("title", "status")] == ["New", "STARTING"]
+    found = ask(client, user, "POST", f"{one}/start", {"providers_set": []})
+    assert (found.status_code, found.json()["conversation_status"]) == (200, "STARTING")
+    assert ask(client, user, "POST", f"{one}/message", {"message": "go on"}).json() == {"success": True}
+    names = ask(client, user, "GET", f"{one}/config").json()
+    assert names["session_id"] == conversation_id
+    assert client.get(f"/api/v1/sandboxes/{names['runtime_id']}", headers=user.headers).status_code == 200
+    assert ask(client, user, "GET", f"{one}/vscode-url").json() == {"vscode_url": None}
+    assert ask(client, user, "GET", f"{one}/web-hosts").json() == {"hosts": {}}
+    assert ask(client, user, "DELETE", one).json() is True
+    assert (listed(client, user), ask(client, user, "GET", one).json()) == ([], None)
+    assert (listed(client, other_user), ask(client, other_user, "GET", one).json()) == ([], None)
+
+
+def test_message_to_one_that_is_being_started_waits(client: TestClient, user: Person, task: StartTask) -> None:
+    assert ask(client, user, "POST", f"/{task.conversation_id}/message", {"message": "go on"}).status_code == 200
+    waiting = client.get(f"/api/v1/conversations/{task.conversation_id}/pending-messages", headers=user.headers)
+    assert [one["content"][0]["text"] for one in waiting.json()] == ["go on"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "stop"),
+        ("GET", "git/changes"),
+        ("GET", "git/diff?path=a"),
+        ("GET", "select-file?file=a"),
+    ],
+)
+def test_what_one_that_is_being_started_can_not_do_yet_is_a_409(
+    client: TestClient, user: Person, other_user: Person, task: StartTask, method: str, path: str
+) -> None:
+    answer = ask(client, user, method, f"/{task.conversation_id}/{path}")
+    assert (answer.status_code, "being started" in answer.json()["error"]) == (409, True)
+    assert ask(client, other_user, method, f"/{task.conversation_id}/{path}").status_code == 404
+    assert ask(client, user, method, f"/nonsense/{path}").status_code == 400
+
+
+COMMANDS = [
+    ("PATCH", "", {"title": "x"}),
+    ("POST", "/start", None),
+    ("POST", "/stop", None),
+    ("POST", "/message", {"message": "x"}),
+    ("GET", "/config", None),
+    ("GET", "/vscode-url", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), COMMANDS)
+def test_commands_to_one_whose_start_has_failed_say_so(
+    client: TestClient, database: Database, user: Person, other_user: Person, method: str, path: str, body: Any
+) -> None:
+    task = make_start_task(database, user, stage=Stage.ERROR, reason=Reason.CLONE_FAILED, detail="no such repository")
+    answer = ask(client, user, method, f"/{task.conversation_id}{path}", body)
+    assert (answer.status_code, "no such repository" in answer.json()["error"]) == (409, True)
+    assert ask(client, other_user, method, f"/{task.conversation_id}{path}", body).status_code == 404
+    assert listed(client, user) == []
+
+
+def test_title_of_one_that_is_being_started_is_kept_with_its_request(
+    client: TestClient, database: Database, user: Person, other_user: Person, task: StartTask
+) -> None:
+    assert ask(client, other_user, "PATCH", f"/{task.conversation_id}", {"title": "Theirs"}).status_code == 404
+    assert as_stored(database, task).request == {"title": "First"}
+    assert ask(client, user, "PATCH", f"/{task.conversation_id}", {"title": "New"}).json() is True
+    assert as_stored(database, task).request == {"title": "New"}
+
+
+def test_list_is_one_of_both_page_by_page(client: TestClient, database: Database, user: Person) -> None:
+    place = make_sandbox(database, user)
+    times = [FIRST + timedelta(seconds=number) for number in (0, 0, 0, 1, 2, 3, 4)]
+    rows = [
+        make_conversation(database, user, place, created_at=time).id
+        if number % 2
+        else make_start_task(database, user, place, created_at=time).conversation_id
+        for number, time in enumerate(times)
+    ]
+    expected = [*reversed(rows[3:]), *sorted(rows[:3], reverse=True)]
+    assert listed(client, user) == expected
+    for limit in (1, 2, 3, 7):
+        found, page_id = list[str](), ""
+        while page_id is not None:
+            page = ask(
+                client, user, "GET", f"?limit={limit}&page_id={page_id}" if page_id else f"?limit={limit}"
+            ).json()
+            found += [one["conversation_id"] for one in page["results"]]
+            page_id = page["next_page_id"]
+        assert found == expected, limit
+
+
+def test_starting_ones_are_filtered_as_others_are(client: TestClient, database: Database, user: Person) -> None:
+    place = make_sandbox(database, user)
+    parent, child = (
+        make_start_task(database, user, place, request=request, created_at=FIRST).conversation_id
+        for request in (
+            {"selected_repository": "acme/app", "trigger": "gui"},
+            {"parent_conversation_id": "0" * 32, "trigger": "slack"},
+        )
+    )
+    make_start_task(database, user, place, stage=Stage.READY)
+    assert listed(client, user) == [parent]
+    assert set(listed(client, user, "?include_sub_conversations=true")) == {parent, child}
+    assert listed(client, user, "?selected_repository=acme/app") == [parent]
+    assert listed(client, user, "?conversation_trigger=slack") == []
+    assert listed(client, user, "?conversation_trigger=slack&include_sub_conversations=true") == [child]

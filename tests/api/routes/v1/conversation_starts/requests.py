@@ -1,0 +1,39 @@
+"""Starts of conversations, as a client asks for them."""
+
+from functools import partial
+from typing import Any
+
+from fastapi.testclient import TestClient
+from sqlmodel import select
+
+from shared.db.database import Database
+from shared.models import Sandbox, StartTask
+from tests.api.answers import get_json
+from tests.factories import (
+    Person,
+)
+
+PATH = "/api/v1/app-conversations"
+
+
+_get = partial(get_json, PATH)
+
+
+def _start(client: TestClient, person: Person, **request: Any) -> Any:
+    answer = client.post(PATH, json=request, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _status(client: TestClient, person: Person, **request: Any) -> int:
+    return int(client.post(PATH, json=request, headers=person.headers).status_code)
+
+
+def _task(database: Database, task_id: str) -> StartTask:
+    with database.reading() as session:
+        return session.get_one(StartTask, task_id)
+
+
+def _all_sandboxes(database: Database) -> list[Sandbox]:
+    with database.reading() as session:
+        return list(session.exec(select(Sandbox)).all())

@@ -1,0 +1,99 @@
+"""A conversation id that the client chooses: asking twice is asking once."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.conversations import start as conversation_start
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import StartTask
+from shared.states import Stage
+from tests.api.routes.v1.conversation_starts.requests import _all_sandboxes, _start, _status, _task
+from tests.doubles import RecordingPublisher
+from tests.factories import (
+    Person,
+    make_conversation,
+    make_sandbox,
+    make_start_task,
+)
+
+
+@pytest.mark.usefixtures("spec")
+class TestChosenId:
+    def test_asking_twice_is_asking_once(
+        self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
+    ) -> None:
+        conversation_id = new_id()
+        first = _start(client, user, conversation_id=conversation_id)
+        jobs = list(publisher.jobs)
+        assert _start(client, user, conversation_id=conversation_id) == first
+        assert len(_all_sandboxes(database)) == 1
+        assert publisher.jobs == jobs
+        assert _task(database, first["id"]).conversation_id == conversation_id
+
+    def test_asking_at_once_is_asking_once(self, client: TestClient, user: Person, database: Database) -> None:
+        conversation_id = new_id()
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(_start, client, user, conversation_id=conversation_id) for _ in range(4)]
+            ids = {future.result()["id"] for future in asked}
+        assert len(ids) == len(_all_sandboxes(database)) == 1
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"title": "Other"},
+            {"initial_message": {"content": [{"text": "Other"}]}},
+            {"selected_repository": "o/other"},
+            {"agent_type": "plan"},
+            {"secrets": {"A": "x"}},
+        ],
+    )
+    def test_the_same_id_with_another_request_is_a_409(
+        self, client: TestClient, user: Person, database: Database, other: dict[str, Any]
+    ) -> None:
+        conversation_id = new_id()
+        first = {"initial_message": {"content": [{"text": "First"}]}, "conversation_id": conversation_id}
+        shown = _start(client, user, **first)
+        assert _status(client, user, **(first | other)) == 409
+        assert _start(client, user, **first) == shown
+        assert len(_all_sandboxes(database)) == 1
+
+    def test_what_was_inherited_does_not_make_it_another_request(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
+        sandbox = make_sandbox(database, user)
+        parent = make_conversation(database, user, sandbox, selected_repository="o/r", llm_model="openai/m")
+        request = {"conversation_id": new_id(), "parent_conversation_id": parent.id}
+        assert _start(client, user, **request)["id"] == _start(client, user, **request)["id"]
+
+    def test_a_started_one_shows_its_server(self, client: TestClient, user: Person, database: Database) -> None:
+        task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
+        shown = _start(client, user, conversation_id=task.conversation_id)
+        assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
+        assert shown["agent_server_url"] == "http://127.0.0.1:18000"
+
+    def test_id_that_another_request_took_meanwhile_is_answered_with_its_task(
+        self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conversation_id = new_id()
+        first = _start(client, user, conversation_id=conversation_id)
+        look, looks = conversation_start._find_earlier, [0]
+
+        def look_too_early(*args: Any) -> StartTask | None:
+            looks[0] += 1
+            return None if looks[0] == 1 else look(*args)
+
+        monkeypatch.setattr(conversation_start, "_find_earlier", look_too_early)
+        assert _start(client, user, conversation_id=conversation_id)["id"] == first["id"]
+        assert len(_all_sandboxes(database)) == 1
+
+    def test_id_that_is_taken_is_a_409(
+        self, client: TestClient, user: Person, other_user: Person, database: Database
+    ) -> None:
+        theirs = make_start_task(database, other_user)
+        mine = make_conversation(database, user, make_sandbox(database, user))
+        for conversation_id in (theirs.conversation_id, mine.id):
+            assert _status(client, user, conversation_id=conversation_id) == 409

@@ -1,0 +1,112 @@
+"""Settings that are changed: what is sent, and nothing else."""
+
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from shared.users import secrets
+from tests.api.routes.v1.settings.stored import (
+    DEFAULTS,
+    FULL,
+    JSON,
+    LLM_KEY,
+    MASK,
+    OPEN,
+    SANDBOX_KEY,
+    SEARCH_KEY,
+    SECRET,
+    load,
+    read,
+    refused,
+    store,
+)
+from tests.factories import VAULT, Person
+
+# Of what not every text is.
+OTHER = {"llm_base_url": "https://other.example.com", "security_analyzer": "none"}
+
+
+def test_field_that_is_sent_changes_only_itself(client: TestClient, database: Database, user: Person) -> None:
+    store(client, user, FULL)
+    expected = read(client, user)
+    for name, value in OPEN.items():
+        changed = OTHER.get(name, {bool: not value, int: 77, float: 0.5, str: "other"}[type(value)])
+        store(client, user, {name: changed})
+        expected[name] = changed
+        assert read(client, user) == expected
+    assert load(database, user).llm_api_key == LLM_KEY
+
+
+def test_null_is_the_default_except_where_it_keeps(client: TestClient, database: Database, user: Person) -> None:
+    store(client, user, FULL)
+    store(client, user, dict.fromkeys(FULL))
+    kept = ("llm_model", "llm_base_url", "user_consents_to_analytics")
+    assert read(client, user).items() >= {**DEFAULTS, **{name: OPEN[name] for name in kept}}.items()
+    stored = load(database, user)
+    assert (stored.llm_api_key, stored.search_api_key, stored.sandbox_api_key) == (LLM_KEY, SEARCH_KEY, SANDBOX_KEY)
+    assert stored.mcp_config is None
+    # Secrets and tokens have their own life: no null takes them away.
+    assert read(client, user)["provider_tokens_set"] == {"github": "github.example.com"}
+    assert set(read(client, user)["secrets_store"]["custom_secrets"]) == {"DEPLOY_KEY"}
+
+
+def test_an_empty_text_clears_the_model_and_its_url(client: TestClient, user: Person) -> None:
+    store(client, user, OPEN)
+    store(client, user, {"llm_model": "", "llm_base_url": ""})
+    found = read(client, user)
+    assert (found["llm_model"], found["llm_base_url"]) == (None, None)
+
+
+def test_an_environment_may_be_one_text(client: TestClient, database: Database, user: Person) -> None:
+    server = {"name": "files", "command": "npx", "env": "A=1, B=x=y"}
+    store(client, user, {"mcp_config": {"stdio_servers": [server]}})
+    servers = load(database, user).mcp_config
+    assert servers is not None
+    assert servers["stdio_servers"][0]["env"] == {"A": "1", "B": "x=y"}
+
+
+def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: Person) -> None:
+    store(client, user, {"secrets_store": {"custom_secrets": {"A": "1", "B": {"secret": "2", "description": "b"}}}})
+    store(client, user, {"secrets_store": {"custom_secrets": {"A": {"description": "a"}, "C": {"secret": MASK}}}})
+    assert read(client, user)["secrets_store"]["custom_secrets"] == {
+        "A": {"secret": MASK, "description": "a"},
+        "B": {"secret": MASK, "description": "b"},
+    }
+
+
+def test_refusal_repeats_only_what_can_be_a_secret_s_name(client: TestClient, user: Person) -> None:
+    sent: tuple[dict[str, Any], ...] = ({"LLM_API_KEY": SECRET}, {f"{SECRET}-": 1, "LLM_API_KEY": SECRET})
+    taken, pasted = (
+        client.post("/api/settings", json={"secrets_store": {"custom_secrets": named}}, headers=user.headers)
+        for named in sent
+    )
+    assert (taken.status_code, pasted.status_code) == (422, 422)
+    assert "LLM_API_KEY" in taken.text
+    assert SECRET not in taken.text + pasted.text
+
+
+def test_a_secret_whose_name_became_reserved_does_not_stop_settings_from_being_sent_back(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    with database.transaction() as session:
+        secrets.put_custom_secrets(session, VAULT, user.id, {"LLM_OLD": {"secret": "old"}})
+    store(client, user, {"language": "fr"})
+    shown = read(client, user)["secrets_store"]
+    assert shown["custom_secrets"] == {"LLM_OLD": {"secret": MASK, "description": None}}
+    store(client, user, {"secrets_store": shown})
+    assert refused(client, user, {"secrets_store": {"custom_secrets": {"LLM_OLD": "new"}}})
+
+
+def test_more_secrets_than_are_kept_change_nothing(client: TestClient, user: Person) -> None:
+    store(client, user, {"secrets_store": {"custom_secrets": {f"S{number}": "x" for number in range(200)}}})
+    body = {"language": "fr", "secrets_store": {"custom_secrets": {"ONE_MORE": "x"}}}
+    assert client.post("/api/settings", json=body, headers=user.headers).status_code == 400
+    assert read(client, user)["language"] is None
+    assert "ONE_MORE" not in read(client, user)["secrets_store"]["custom_secrets"]
+
+
+def test_unknown_fields_are_ignored(client: TestClient, user: Person) -> None:
+    body = '{"language": "en", "\\ud800": 1, "agent_settings": {"x": 1}, "user_id": "somebody"}'
+    assert client.post("/api/settings", content=body, headers=user.headers | JSON).status_code == 200
+    assert read(client, user)["language"] == "en"

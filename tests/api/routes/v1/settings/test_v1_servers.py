@@ -1,0 +1,116 @@
+"""MCP servers in the settings of V1: a map or lists."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from tests.api.routes.v1.settings.v1 import MASK, PATH, agent, load, post, read
+from tests.factories import Person
+
+SERVERS: dict[str, dict[str, Any]] = {
+    "docs": {"transport": "http", "url": "https://docs.example.com/mcp", "auth": "auth-plain", "timeout": 9},
+    "news": {"transport": "sse", "url": "https://news.example.com", "headers": {"X-Key": "header-plain"}},
+    "files": {"transport": "stdio", "command": "npx", "args": ["-y"], "env": {"TOKEN": "env-plain"}},
+}
+
+
+# Where servers are sent under the flat name.
+FLAT = (PATH, "/api/settings", "/api/add-git-providers", "/api/v1/secrets/git-providers")
+LISTS: dict[str, list[dict[str, Any]]] = {
+    "sse_servers": [
+        {"name": "news", "url": "https://news.example.com", "api_key": None, "headers": {"X-Key": "header-plain"}}
+    ],
+    "stdio_servers": [{"name": "files", "command": "npx", "args": ["-y"], "env": {"TOKEN": "env-plain"}}],
+    "shttp_servers": [{"name": "docs", "url": "https://docs.example.com/mcp", "api_key": "auth-plain", "timeout": 9}],
+}
+
+
+def test_servers_are_a_map_or_lists(client: TestClient, database: Database, user: Person) -> None:
+    for sent in (SERVERS, {"mcpServers": SERVERS}):
+        post(client, user, {"mcp_config": None})
+        post(client, user, agent(mcp_config=sent))
+        assert load(database, user).mcp_config == LISTS
+    answer = client.get(PATH, headers=user.headers)
+    assert "plain" not in answer.text
+    shown = answer.json()
+    assert list(shown["agent_settings"]["mcp_config"]) == ["files", "news", "docs"]
+    assert shown["agent_settings"]["mcp_config"]["docs"] == SERVERS["docs"] | {"auth": MASK}
+    assert shown["mcp_config"]["shttp_servers"] == [LISTS["shttp_servers"][0] | {"api_key": MASK}]
+    for body in ({"mcp_config": shown["mcp_config"]}, agent(mcp_config=shown["agent_settings"]["mcp_config"])):
+        post(client, user, body)
+        assert load(database, user).mcp_config == LISTS
+
+
+@pytest.mark.parametrize("path", FLAT)
+def test_a_map_under_the_flat_name_is_added(client: TestClient, database: Database, user: Person, path: str) -> None:
+    old = {"url": "https://old.example.com", "api_key": "old-plain"}
+    moved = {"url": "https://docs.example.com/mcp?key=other", "api_key": "other"}
+    by_name = {"name": "files", "command": "old"}
+    lists = {"sse_servers": [old], "shttp_servers": [moved], "stdio_servers": [by_name]}
+    post(client, user, {"mcp_config": lists}, "/api/settings")
+    docs = SERVERS["docs"] | {"url": "https://docs.example.com/mcp?key=new"}
+    for sent in ({"docs": docs}, {"files": SERVERS["files"], "news": SERVERS["news"]}):
+        answer = client.post(path, json={"mcp_config": sent}, headers=user.headers)
+        assert answer.status_code == 200, answer.text
+    assert load(database, user).mcp_config == LISTS | {
+        "sse_servers": [old, *LISTS["sse_servers"]],
+        "shttp_servers": [LISTS["shttp_servers"][0] | {"url": docs["url"]}],
+    }
+
+
+@pytest.mark.parametrize("path", FLAT)
+def test_lists_are_replaced(client: TestClient, database: Database, user: Person, path: str) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    assert client.post(path, json={"mcp_config": {"sse_servers": []}}, headers=user.headers).status_code == 200
+    assert load(database, user).mcp_config == {name: [] for name in LISTS}
+
+
+def test_a_map_can_not_add_without_end(client: TestClient, user: Person) -> None:
+    def servers(first: int) -> dict[str, Any]:
+        return {f"s{number}": {"url": f"https://{number}.example.com"} for number in range(first, first + 60)}
+
+    post(client, user, {"mcp_config": servers(0)})
+    assert client.post(PATH, json={"mcp_config": servers(60)}, headers=user.headers).status_code == 400
+    assert len(read(client, user)["agent_settings"]["mcp_config"]) == 60
+
+
+@pytest.mark.parametrize("path", FLAT)
+@pytest.mark.parametrize(
+    "sent", [{"a": 1}, {"a": {}}, {"a": {"url": "nowhere"}}, {"a": []}, {"sse_servers": [], "a": {}}]
+)
+def test_a_map_of_what_is_no_server_erases_nothing(
+    client: TestClient, database: Database, user: Person, path: str, sent: Any
+) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    answer = client.post(path, json={"mcp_config": sent}, headers=user.headers)
+    assert (answer.status_code, answer.json()["detail"][0]["loc"][:2]) == (422, ["body", "mcp_config"])
+    assert load(database, user).mcp_config == LISTS
+
+
+def test_a_client_of_the_lists_takes_nothing_from_a_server_of_the_map(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    known = {"sse_servers": [{"url": "https://news.example.com", "api_key": "new"}]}
+    post(client, user, {"mcp_config": known}, "/api/settings")
+    servers = load(database, user).mcp_config
+    assert servers is not None
+    assert servers["sse_servers"] == [LISTS["sse_servers"][0] | {"api_key": "new"}]
+
+
+def test_a_map_is_replaced_whole_and_nulled(client: TestClient, user: Person) -> None:
+    post(client, user, agent(mcp_config=SERVERS))
+    post(client, user, agent(mcp_config={"sse": {"transport": "sse", "url": "https://a.example.com"}}))
+    assert list(read(client, user)["agent_settings"]["mcp_config"]) == ["sse"]
+    post(client, user, agent(mcp_config={}))
+    assert read(client, user)["agent_settings"]["mcp_config"] == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "listed"), [("https://a.example.com/sse", "sse_servers"), ("https://a.example.com/mcp", "shttp_servers")]
+)
+def test_a_server_that_says_no_transport_is_guessed(client: TestClient, user: Person, url: str, listed: str) -> None:
+    post(client, user, agent(mcp_config={"a": {"url": url}}))
+    assert [server["url"] for server in read(client, user)["mcp_config"][listed]] == [url]

@@ -1,0 +1,204 @@
+"""PATCH of a conversation, and its export."""
+
+import io
+import json
+import zipfile
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy.pool import QueuePool
+
+from api.request.context import Context
+from api.routes.v1 import conversation_export
+from api.schemas.v1.conversations import AppConversation
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+from tests.api.agent_reports import FIRST, JSON, told_conversation
+from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
+from tests.rows import as_stored
+
+PATH = "/api/v1/app-conversations"
+
+
+def patch(client: TestClient, person: Person, conversation: Conversation, body: Any) -> dict[str, Any]:
+    answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+class TestChange:
+    def test_patch_changes_what_is_sent_and_keeps_the_rest(
+        self, client: TestClient, user: Person, conversation: Conversation
+    ) -> None:
+        expected = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()
+        for change in (
+            {"title": "A new title"},
+            {"public": True},
+            {"selected_repository": "a/b", "selected_branch": "main", "git_provider": "gitlab"},
+            {"selected_branch": None},
+            {"public": None},
+            {"whatever": 1},
+            {},
+        ):
+            shown = patch(client, user, conversation, change)
+            expected |= {name: value for name, value in change.items() if name in expected}
+            assert shown == expected | {"updated_at": shown["updated_at"]}
+        [listed] = client.get(f"{PATH}/search", headers=user.headers).json()["items"]
+        assert listed == shown
+
+    def test_a_title_that_was_given_stays(
+        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+    ) -> None:
+        patch(client, user, conversation, {"title": "Mine"})
+        report = json.dumps(told_conversation(conversation.id, title="The agent's", execution_status="idle"))
+        headers = {"X-Session-API-Key": session_key_of(sandbox)} | JSON
+        assert client.post("/api/v1/webhooks/conversations", content=report, headers=headers).status_code == 200
+        assert as_stored(database, conversation).title == "Mine"
+        for nothing in (None, " "):
+            patch(client, user, conversation, {"title": nothing})
+            row = as_stored(database, conversation)
+            assert (row.title, row.title_settled) == (f"Conversation {conversation.id[:5]}", False)
+
+    def test_branch_and_provider_go_with_the_repository(
+        self, client: TestClient, user: Person, conversation: Conversation
+    ) -> None:
+        patch(
+            client, user, conversation, {"selected_repository": "a/b", "selected_branch": "x", "git_provider": "github"}
+        )
+        shown = patch(client, user, conversation, {"selected_repository": None})
+        assert (shown["selected_repository"], shown["selected_branch"], shown["git_provider"]) == (None, None, None)
+
+    def test_patch_is_in_the_change_log(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        before = as_stored(database, conversation).updated_at
+        patch(client, user, conversation, {"title": "x"})
+        assert as_stored(database, conversation).updated_at > before
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"title": 7},
+            {"title": "x" * 501},
+            {"public": "perhaps"},
+            {"selected_repository": "no-slash"},
+            {"selected_repository": "a;b/c"},
+            {"selected_branch": "a..b"},
+            {"git_provider": "sourceforge"},
+            {"selected_repository": None, "selected_branch": "main"},
+            {"selected_repository": "", "git_provider": "github"},
+            [],
+        ],
+    )
+    def test_bad_changes_are_refused(
+        self, client: TestClient, user: Person, conversation: Conversation, body: Any
+    ) -> None:
+        answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
+        assert answer.status_code == 422
+
+    def test_of_nobody_elses(
+        self, client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
+        for person, one, status in (
+            (other_user, conversation.id, 404),
+            (user, hidden.id, 404),
+            (user, new_id(), 404),
+            (user, "nonsense", 400),
+        ):
+            answer = client.patch(f"{PATH}/{one}", json={"title": "x"}, headers=person.headers)
+            assert answer.status_code == status
+        assert as_stored(database, conversation).title == conversation.title
+
+
+def _archive(client: TestClient, person: Person, conversation: Conversation) -> zipfile.ZipFile:
+    answer = client.get(f"{PATH}/{conversation.id}/download", headers=person.headers)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/zip")
+    dashed = told_conversation(conversation.id)["id"]
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="conversation_{dashed}.zip"'
+    return zipfile.ZipFile(io.BytesIO(answer.content))
+
+
+class TestDownload:
+    @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.DELETED])
+    def test_meta_and_events_in_order(
+        self, client: TestClient, user: Person, database: Database, status: Status, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(conversation_export, "PAGE", 2)
+        sandbox = make_sandbox(database, user, status=status)
+        conversation = make_conversation(database, user, sandbox, title="A title")
+        ids = [f"e{number}" for number in range(5)]
+        for number, one in reversed(list(enumerate(ids))):
+            make_event(database, conversation, id=one, timestamp=FIRST + timedelta(seconds=number))
+        archive = _archive(client, user, conversation)
+        names = [f"event_{number:06}_{one}.json" for number, one in enumerate(ids)]
+        assert archive.namelist() == ["meta.json", *names]
+        assert [json.loads(archive.read(name))["id"] for name in names] == ids
+        meta = json.loads(archive.read("meta.json"))
+        assert (meta["id"], meta["title"]) == (conversation.id, "A title")
+        assert not {"session_api_key", "conversation_url"} & meta.keys()
+        assert session_key_of(sandbox).encode() not in archive.read("meta.json")
+
+    def test_download_without_events_is_complete(
+        self, client: TestClient, user: Person, conversation: Conversation
+    ) -> None:
+        assert _archive(client, user, conversation).namelist() == ["meta.json"]
+
+    def test_large_event_is_not_indented(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        deep: Any = "x"
+        for _ in range(90):
+            deep = [deep]
+        for number, copies in enumerate((1, 2_000)):
+            body = {"deep": [deep] * copies}
+            make_event(database, conversation, body=body, timestamp=FIRST + timedelta(seconds=number))
+        archive = _archive(client, user, conversation)
+        _, small, large = (archive.read(name) for name in archive.namelist())
+        assert small.count(b"\n") > 90
+        assert json.loads(large) == body
+        assert len(large) == len(json.dumps(body, separators=(",", ":")))
+
+    def test_name_of_an_event_is_no_path(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        make_event(database, conversation, id="../../etc/passwd")
+        archive = _archive(client, user, conversation)
+        assert archive.namelist() == ["meta.json", "event_000000_______etc_passwd.json"]
+
+    def test_no_connection_is_held_while_it_is_sent(
+        self, client: TestClient, user: Person, conversation: Conversation, context: Context
+    ) -> None:
+        for _ in range(3):
+            make_event(context.database, conversation)
+        shown = AppConversation.model_validate(client.get(f"{PATH}/{conversation.id}", headers=user.headers).json())
+        pool = context.database.engine.pool
+        assert isinstance(pool, QueuePool)
+        held = [pool.checkedout() for _ in conversation_export.export(context.database, shown, user.id)]
+        assert held == [0] * len(held)
+        assert len(held) > 3
+
+    def test_more_than_one_archive_holds(
+        self,
+        client: TestClient,
+        user: Person,
+        conversation: Conversation,
+        database: Database,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(conversation_export, "MAX_EVENTS", 1)
+        for _ in range(2):
+            make_event(database, conversation)
+        answer = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
+        assert (answer.status_code, "2 events" in answer.json()["detail"]) == (413, True)
+
+    def test_of_nobody_elses(
+        self, client: TestClient, user: Person, other_user: Person, conversation: Conversation
+    ) -> None:
+        for person, one, status in ((other_user, conversation.id, 404), (user, new_id(), 404), (user, "x", 400)):
+            assert client.get(f"{PATH}/{one}/download", headers=person.headers).status_code == status

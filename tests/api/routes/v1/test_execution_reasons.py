@@ -1,0 +1,135 @@
+"""Why a conversation is in error, or waits: in the conversation itself, and only as long as it is so."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.clock import after
+from shared.db.database import Database
+from shared.leasing.leases import MAX_SECONDS
+from shared.models import Conversation, Sandbox
+from shared.states import Status
+from tests.api.agent_reports import told_event, told_update
+from tests.factories import Person, make_conversation, make_sandbox
+from tests.rows import as_stored
+
+Tell = Callable[..., int]
+PATH = "/api/v1/app-conversations"
+NOTHING = (None, None)
+WHY = ("LLMAuthenticationError", "the key is not taken")
+
+
+def failure(after: float) -> dict[str, Any]:
+    return told_event("ConversationErrorEvent", after, code=WHY[0], detail=WHY[1])
+
+
+def status(value: str, after: float) -> dict[str, Any]:
+    return told_update("execution_status", value, after)
+
+
+@pytest.fixture
+def reason(client: TestClient, user: Person, conversation: Conversation) -> Callable[[], tuple[Any, Any]]:
+    """What is shown by each of the reads."""
+
+    def read() -> tuple[Any, Any]:
+        one = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()
+        [listed] = client.get(f"{PATH}/search", headers=user.headers).json()["items"]
+        assert one == listed
+        return one["execution_reason"], one["execution_detail"]
+
+    return read
+
+
+def test_a_conversation_in_error_says_why_until_it_goes_on(
+    tell: Tell, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+) -> None:
+    assert tell(f"/events/{conversation.id}", [status("running", 1)]) == 200
+    assert reason() == NOTHING
+    assert tell(f"/events/{conversation.id}", [status("error", 2), failure(2.01)]) == 200
+    assert reason() == WHY
+    assert tell(f"/events/{conversation.id}", [status("running", 3)]) == 200
+    assert reason() == NOTHING
+
+
+def test_reports_of_an_error_may_come_in_any_order(
+    tell: Tell, user: Person, sandbox: Sandbox, database: Database
+) -> None:
+    told = [status("running", 1), status("error", 2), failure(2.01)]
+    for order in itertools.permutations(range(3)):
+        each = make_conversation(database, user, sandbox)
+        for number in order:
+            assert tell(f"/events/{each.id}", [told[number] | {"id": f"{each.id}{number}"}]) == 200
+        found = as_stored(database, each)
+        assert (found.execution_status, found.execution_reason, found.execution_detail) == ("error", *WHY), order
+
+
+def test_an_error_of_a_run_before_says_nothing(
+    tell: Tell, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+) -> None:
+    assert tell(f"/events/{conversation.id}", [status("running", 5), failure(2)]) == 200
+    assert tell(f"/events/{conversation.id}", [status("error", 6)]) == 200
+    assert reason() == NOTHING
+
+
+def test_strange_reasons_are_made_storable(
+    tell: Tell, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+) -> None:
+    strange: list[dict[str, Any]] = [{}, {"code": 7, "detail": ["x"]}, {"code": "c" * 100, "detail": "a\0" * 3000}]
+    for number, fields in enumerate(strange):
+        told = [status("error", number), told_event("ConversationErrorEvent", number + 0.5, **fields)]
+        assert tell(f"/events/{conversation.id}", told) == 200
+        assert all(reason())
+    assert [len(text) for text in reason()] == [64, 2000]
+
+
+def test_a_sandbox_that_does_not_run_hides_the_reason_with_the_status(
+    client: TestClient, user: Person, database: Database
+) -> None:
+    known = dict(zip(("execution_reason", "execution_detail"), WHY, strict=True))
+    paused = make_sandbox(database, user, status=Status.PAUSED)
+    conversation = make_conversation(database, user, paused, execution_status="error", **known)
+    shown = client.get(f"{PATH}/{conversation.id}", headers=user.headers).json()
+    assert (shown["execution_status"], shown["execution_reason"], shown["execution_detail"]) == (None, *NOTHING)
+
+
+class TestSilence:
+    def test_a_worker_is_asked_to_look_at_an_agent_that_runs(
+        self, tell: Tell, database: Database, user: Person, sandbox: Sandbox
+    ) -> None:
+        for value, expected in (("running", True), ("finished", False)):
+            each = make_conversation(database, user, sandbox, title_settled=True)
+            assert tell(f"/events/{each.id}", [status(value, 1)]) == 200
+            due_at = as_stored(database, each).due_at
+            assert (due_at is not None) is expected
+            assert due_at is None or due_at <= after(MAX_SECONDS)
+
+    def test_a_look_that_was_asked_for_sooner_stays(
+        self, tell: Tell, database: Database, user: Person, sandbox: Sandbox
+    ) -> None:
+        soon = after(2)
+        each = make_conversation(database, user, sandbox, title_settled=True, due_at=soon)
+        assert tell(f"/events/{each.id}", [status("running", 1)]) == 200
+        assert as_stored(database, each).due_at == soon
+
+    @pytest.mark.parametrize(
+        ("told", "stays"),
+        [
+            (told_event("ActionEvent", 9), False),
+            (status("finished", 9), False),
+            (told_update("stats", {}, 9), True),
+        ],
+        ids=["action", "finished", "stats"],
+    )
+    def test_it_is_said_until_something_happens(
+        self, tell: Tell, client: TestClient, user: Person, database: Database, sandbox: Sandbox, told: Any, stays: bool
+    ) -> None:
+        each = make_conversation(
+            database, user, sandbox, execution_status="running", execution_reason="model_silent", execution_detail="x"
+        )
+        shown = client.get(f"{PATH}/{each.id}", headers=user.headers).json()
+        assert (shown["execution_status"], shown["execution_reason"]) == ("running", "model_silent")
+        assert tell(f"/events/{each.id}", [told]) == 200
+        assert (as_stored(database, each).execution_reason == "model_silent") is stays

@@ -1,0 +1,82 @@
+"""Webhooks with what no parser should get: it is reduced or refused first."""
+
+import json
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlmodel import select
+
+from api import json_text
+from api.request import webhook_body
+from shared.db.database import Database
+from shared.models import Conversation, Event, Sandbox
+from tests.api.agent_reports import JSON, told_conversation, told_event
+from tests.factories import session_key_of
+
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what is parsed."""
+    sizes: list[int] = []
+
+    def note(text: bytes) -> Any:
+        sizes.append(len(text))
+        return json_text.load(text)
+
+    monkeypatch.setattr(webhook_body, "load", note)
+    return sizes
+
+
+def send(client: TestClient, sandbox: Sandbox, path: str, content: bytes) -> Any:
+    headers = {"X-Session-API-Key": session_key_of(sandbox)} | JSON
+    return client.post(f"/api/v1/webhooks/{path}", content=content, headers=headers)
+
+
+def stored(database: Database, conversation: Conversation) -> list[Any]:
+    with database.reading() as session:
+        found = select(Event).where(Event.conversation_id == conversation.id).order_by(Event.seq)  # type: ignore[arg-type]
+        return [event.body for event in session.exec(found)]
+
+
+def test_event_of_31_mb_is_stored_with_its_texts_cut_and_is_never_parsed_whole(
+    client: TestClient, sandbox: Sandbox, conversation: Conversation, database: Database, parsed: list[int]
+) -> None:
+    large, small = told_event(id="large", text="x" * (31 * MEGABYTE), source="agent"), told_event(id="small")
+    answer = send(client, sandbox, f"events/{conversation.id}", json.dumps([large, small]).encode())
+    assert answer.status_code == 200
+    first, second = stored(database, conversation)
+    assert second == small
+    assert {**first, "text": None} == {**large, "text": None}
+    assert first["text"].startswith("xxx")
+    assert "left out" in first["text"]
+    assert max(parsed) <= webhook_body.MAX_DOCUMENT_BYTES
+
+
+def test_event_of_very_many_values_is_stored_without_them(
+    client: TestClient, sandbox: Sandbox, conversation: Conversation, database: Database
+) -> None:
+    many = told_event(numbers=[1] * (json_text.MAX_VALUES + 1))
+    assert send(client, sandbox, f"events/{conversation.id}", json.dumps([many]).encode()).status_code == 200
+    del many["numbers"]
+    assert stored(database, conversation) == [many]
+
+
+def test_conversation_of_many_megabytes_is_heard(
+    client: TestClient, sandbox: Sandbox, conversation: Conversation, parsed: list[int]
+) -> None:
+    told = told_conversation(conversation.id, title="A title", system_prompt="x" * (8 * MEGABYTE))
+    assert send(client, sandbox, "conversations", json.dumps(told).encode()).status_code == 200
+    assert max(parsed) <= webhook_body.MAX_DOCUMENT_BYTES
+
+
+@pytest.mark.parametrize("number", [b"1" * 401, b"[" + b",".join([b"1" * 4_000] * 7_000) + b"]"], ids=len)
+def test_number_of_very_many_digits_is_a_422_that_says_so(
+    client: TestClient, sandbox: Sandbox, conversation: Conversation, number: bytes, parsed: list[int]
+) -> None:
+    content = json.dumps([told_event(number="N")]).encode().replace(b'"N"', number)
+    answer = send(client, sandbox, f"events/{conversation.id}", content)
+    assert (answer.status_code, parsed) == (422, [])
+    assert "more than 400 digits" in answer.json()["detail"][0]["msg"]

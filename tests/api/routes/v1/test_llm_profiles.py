@@ -1,0 +1,257 @@
+"""Saved LLM configurations, below the settings and below an organization."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from shared.users import settings_store
+from shared.users.settings import StoredSettings
+from tests.api.routes.v1.settings.stored import raw_store
+from tests.factories import VAULT, Person
+
+MASK = "**********"
+FAST = {"model": "openai/gpt-4o-mini", "api_key": "fast-plain"}
+DEEP = {"model": "openai/o3", "api_key": "deep-plain", "base_url": "https://llm.example.com", "temperature": 0.5}
+
+
+class Profiles:
+    """The routes, as one user sees them."""
+
+    def __init__(self, client: TestClient, person: Person, family: str = "/api/v1/settings/profiles") -> None:
+        self.client, self.person, self.family = client, person, family
+
+    def ask(self, method: str, path: str = "", body: Any = None) -> Any:
+        return self.client.request(method, self.family + path, json=body, headers=self.person.headers)
+
+    def save(self, name: str, llm: dict[str, Any] | None = None, **more: Any) -> None:
+        answer = self.ask("POST", f"/{name}", more if llm is None else {"llm": llm} | more)
+        assert (answer.status_code, answer.json()["name"]) == (201, name), answer.text
+
+    def activate(self, name: str) -> Any:
+        answer = self.ask("POST", f"/{name}/activate", {})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def listed(self) -> tuple[list[str], str | None]:
+        found = self.ask("GET").json()
+        return [profile["name"] for profile in found["profiles"]], found["active_profile"]
+
+
+@pytest.fixture
+def profiles(client: TestClient, user: Person) -> Profiles:
+    return Profiles(client, user)
+
+
+def load(database: Database, person: Person) -> StoredSettings:
+    with database.reading() as session:
+        stored = settings_store.load(session, VAULT, person.id)
+    assert stored is not None
+    return stored
+
+
+def in_force(database: Database, person: Person) -> dict[str, Any]:
+    stored = load(database, person)
+    llm = {"model": stored.llm_model, "api_key": stored.llm_api_key, "base_url": stored.llm_base_url}
+    rest: dict[str, Any] = stored.agent_settings.get("llm", {})
+    return {name: value for name, value in llm.items() if value} | rest
+
+
+def change(client: TestClient, person: Person, body: Any) -> None:
+    assert client.post("/api/v1/settings", json=body, headers=person.headers).status_code == 200
+
+
+def test_list_is_empty_at_first(profiles: Profiles) -> None:
+    assert profiles.ask("GET").json() == {"profiles": [], "active_profile": None}
+    for method, path, body in (
+        ("GET", "/fast", None),
+        ("POST", "/fast/activate", {}),
+        ("POST", "/fast/rename", {"new_name": "x"}),
+    ):
+        assert profiles.ask(method, path, body).status_code == 404
+
+
+def test_saved_profile_is_listed_without_its_key(profiles: Profiles) -> None:
+    profiles.save("fast", FAST)
+    profiles.save("deep", DEEP | {"aws_session_token": "aws-plain"})
+    assert profiles.ask("GET").json() == {
+        "profiles": [
+            {"name": "fast", "model": FAST["model"], "base_url": None, "api_key_set": True},
+            {"name": "deep", "model": DEEP["model"], "base_url": DEEP["base_url"], "api_key_set": True},
+        ],
+        "active_profile": None,
+    }
+    assert profiles.ask("GET", "/deep").json() == {
+        "name": "deep",
+        "config": DEEP | {"api_key": None, "aws_session_token": MASK},
+        "api_key_set": True,
+    }
+
+
+def test_save_without_a_configuration_saves_the_one_in_force(
+    client: TestClient, database: Database, user: Person, profiles: Profiles
+) -> None:
+    change(client, user, {"llm_model": "m", "llm_api_key": "plain", "agent_settings_diff": {"llm": {"seed": 4}}})
+    assert profiles.ask("POST", "/now").status_code == 201
+    assert load(database, user).llm_profiles.profiles == {"now": {"model": "m", "api_key": "plain", "seed": 4}}
+
+
+def test_activating_puts_all_of_it_in_force(
+    client: TestClient, database: Database, user: Person, profiles: Profiles
+) -> None:
+    profiles.save("fast", FAST)
+    profiles.save("deep", DEEP)
+    assert profiles.activate("deep") == {
+        "name": "deep",
+        "message": "Profile 'deep' activated",
+        "model": DEEP["model"],
+    }
+    assert in_force(database, user) == DEEP
+    profiles.activate("fast")
+    assert in_force(database, user) == FAST  # nothing of the other one is left
+    shown = client.get("/api/v1/settings", headers=user.headers)
+    assert (shown.json()["llm_model"], shown.json()["llm_profiles"]["active"]) == (FAST["model"], "fast")
+    assert shown.json()["llm_profiles"]["profiles"]["deep"] == DEEP | {"api_key": MASK}
+    assert "plain" not in shown.text
+
+
+@pytest.mark.parametrize(
+    "body", [{"llm_model": "other"}, {"llm_api_key": "other"}, {"agent_settings_diff": {"llm": {"seed": 1}}}]
+)
+def test_change_of_the_llm_leaves_no_profile_active(
+    client: TestClient, user: Person, profiles: Profiles, body: Any
+) -> None:
+    profiles.save("fast", FAST)
+    profiles.activate("fast")
+    change(client, user, {"language": "en", "llm_model": FAST["model"]})
+    assert profiles.listed() == (["fast"], "fast")
+    change(client, user, body)
+    assert profiles.listed() == (["fast"], None)
+
+
+def test_a_profile_that_is_overwritten_is_not_in_force(database: Database, user: Person, profiles: Profiles) -> None:
+    profiles.save("fast", FAST)
+    profiles.activate("fast")
+    profiles.save("fast", FAST)
+    assert profiles.listed() == (["fast"], "fast")
+    profiles.save("fast", DEEP)
+    assert profiles.listed() == (["fast"], None)
+    assert in_force(database, user) == FAST
+
+
+@pytest.mark.parametrize("key", [{}, {"api_key": None}, {"api_key": MASK}])
+def test_a_key_that_is_not_sent_stays(
+    database: Database, user: Person, profiles: Profiles, key: dict[str, Any]
+) -> None:
+    profiles.save("deep", DEEP)
+    profiles.save("deep", {"model": "new", **key})
+    assert load(database, user).llm_profiles.profiles["deep"] == {"model": "new", "api_key": DEEP["api_key"]}
+
+
+def test_a_key_can_be_cleared_left_out_or_kept(database: Database, user: Person, profiles: Profiles) -> None:
+    profiles.save("deep", DEEP)
+    profiles.save("deep", FAST, preserve_existing_api_key=True)
+    assert load(database, user).llm_profiles.profiles["deep"] == FAST | {"api_key": DEEP["api_key"]}
+    profiles.save("deep", FAST, include_secrets=False)
+    assert load(database, user).llm_profiles.profiles["deep"] == {"model": FAST["model"]}
+    profiles.save("deep", FAST)
+    profiles.save("deep", FAST | {"api_key": ""})
+    assert load(database, user).llm_profiles.profiles["deep"] == {"model": FAST["model"]}
+
+
+def test_deleting_is_done_twice_and_activates_the_first_of_the_others(
+    database: Database, user: Person, profiles: Profiles
+) -> None:
+    for name, llm in (("deep", DEEP), ("fast", FAST), ("third", FAST)):
+        profiles.save(name, llm)
+    profiles.activate("fast")
+    for _ in range(2):
+        answer = profiles.ask("DELETE", "/fast")
+        assert (answer.status_code, answer.json()["name"]) == (200, "fast")
+        assert profiles.listed() == (["deep", "third"], "deep")
+    assert in_force(database, user) == DEEP
+    profiles.ask("DELETE", "/third")
+    assert profiles.listed() == (["deep"], "deep")
+    profiles.ask("DELETE", "/deep")
+    assert profiles.listed() == ([], None)
+    assert in_force(database, user) == DEEP
+
+
+def test_renaming_keeps_place_and_activity(profiles: Profiles) -> None:
+    for name, llm in (("deep", DEEP), ("fast", FAST)):
+        profiles.save(name, llm)
+    profiles.activate("deep")
+    answer = profiles.ask("POST", "/deep/rename", {"new_name": "deeper"})
+    assert (answer.status_code, answer.json()["name"]) == (200, "deeper")
+    assert profiles.listed() == (["deeper", "fast"], "deeper")
+    assert profiles.ask("POST", "/deeper/rename", {"new_name": "fast"}).status_code == 409
+    assert profiles.ask("POST", "/deeper/rename", {"new_name": "deeper"}).status_code == 200
+    assert profiles.ask("POST", "/deep/rename", {"new_name": "x"}).status_code == 404
+
+
+def test_eleventh_profile_is_a_409(profiles: Profiles) -> None:
+    for number in range(10):
+        profiles.save(f"p{number}", FAST)
+    answer = profiles.ask("POST", "/p10", {"llm": FAST})
+    assert (answer.status_code, "10" in answer.json()["detail"]) == (409, True)
+    profiles.save("p9", DEEP)
+
+
+def test_fields_of_newer_clients_are_accepted(profiles: Profiles) -> None:
+    nulls = {"auth_type": "api_key", "subscription_vendor": None, "provider_connection_id": None}
+    profiles.save("canvas", FAST | {"base_url": None} | nulls)
+    profiles.save("sdk", FAST | {"usage_id": "default-llm", "log_completions": False, "stream": True})
+    assert profiles.listed() == (["canvas", "sdk"], None)
+    for name in ("canvas", "sdk"):
+        assert profiles.ask("GET", f"/{name}").json()["config"]["model"] == FAST["model"]
+
+
+BAD: list[tuple[str, Any]] = [
+    ("a" * 65, {}),
+    ("a b", {}),
+    ("ok", {"llm": {"custom_header": "plain"}}),
+    ("ok", {"llm": {"model": 1}}),
+    ("ok", {"llm": {"api_key": "plain\nx"}}),
+    ("ok", {"llm": []}),
+    ("ok", {"include_secrets": "yes"}),
+    ("ok", []),
+]
+
+
+def test_bad_requests_are_refused(profiles: Profiles) -> None:
+    for name, body in BAD:
+        answer = profiles.ask("POST", f"/{name}", body)
+        assert (answer.status_code, "plain" in answer.text) == (422, False), (name, body)
+    masked = profiles.ask("POST", "/ok", {"llm": {"api_key": MASK}})
+    assert (masked.status_code, "mask" in masked.json()["detail"]) == (400, True)
+    assert profiles.ask("POST", "/ok/rename", {"new_name": "a/b"}).status_code == 422
+    assert profiles.listed() == ([], None)
+
+
+def test_an_organization_has_its_owners_profiles(client: TestClient, user: Person, other_user: Person) -> None:
+    own = Profiles(client, user)
+    below = Profiles(client, user, f"/api/organizations/{user.id}/profiles")
+    below.save("fast", FAST)
+    below.activate("fast")
+    assert own.listed() == below.listed() == (["fast"], "fast")
+    assert below.ask("POST", "/fast/rename", {"new_name": "quick"}).status_code == 200
+    assert below.ask("GET", "/quick").json()["config"]["model"] == FAST["model"]
+    stranger = Profiles(client, other_user, below.family)
+    for method, path, body in (("GET", "", None), ("POST", "/x", {"llm": FAST}), ("DELETE", "/quick", None)):
+        assert stranger.ask(method, path, body).status_code == 404
+        assert client.request(method, below.family + path, json=body).status_code == 401
+    assert below.ask("DELETE", "/quick").status_code == 200
+    assert own.listed() == ([], None)
+
+
+def test_each_user_has_their_own(client: TestClient, other_user: Person, profiles: Profiles) -> None:
+    profiles.save("fast", FAST)
+    theirs = Profiles(client, other_user)
+    assert theirs.listed() == ([], None)
+    assert theirs.ask("GET", "/fast").status_code == 404
+
+
+def test_nothing_is_stored_in_clear(database: Database, profiles: Profiles) -> None:
+    profiles.save("deep", DEEP | {"extra_headers": {"X-Key": "header-plain"}})
+    assert "plain" not in raw_store(database)

@@ -1,0 +1,181 @@
+"""Pending messages: taken for what is READY and for what will be, in order, up to a limit."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlmodel import col, select
+
+from shared.conversations.pending_messages import MOST
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import Conversation, PendingMessage, Sandbox
+from shared.queue.jobs import DeliverMessages
+from shared.states import Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_conversation, make_sandbox, make_start_task
+from tests.rows import as_stored
+
+CONVERSATIONS = "/api/v1/app-conversations"
+
+
+def path(conversation_id: str) -> str:
+    return f"/api/v1/conversations/{conversation_id}/pending-messages"
+
+
+def say(client: TestClient, person: Person, conversation_id: str, text: str = "x", **headers: str) -> Any:
+    body = {"role": "user", "content": [{"type": "text", "text": text}]}
+    return client.post(path(conversation_id), json=body, headers=person.headers | headers)
+
+
+def waiting(client: TestClient, person: Person, conversation_id: str) -> list[str]:
+    answer = client.get(path(conversation_id), headers=person.headers)
+    assert answer.status_code == 200, answer.text
+    return [message["content"][0]["text"] for message in answer.json()]
+
+
+class TestMessagesOfAConversation:
+    def test_defect_37_are_kept_in_order_and_handed_to_a_worker(
+        self,
+        client: TestClient,
+        user: Person,
+        conversation: Conversation,
+        database: Database,
+        publisher: RecordingPublisher,
+    ) -> None:
+        answers = [say(client, user, conversation.id, text) for text in ("one", "two")]
+        assert [answer.status_code for answer in answers] == [201, 201]
+        assert [(answer.json()["queued"], answer.json()["position"]) for answer in answers] == [(True, 1), (True, 2)]
+        assert waiting(client, user, conversation.id) == ["one", "two"]
+        row = as_stored(database, conversation)
+        assert row.awaits_sandbox
+        assert row.due_at is not None
+        assert publisher.jobs == [DeliverMessages(conversation.id, NODE_ID)] * 2
+
+    @pytest.mark.parametrize("status", [Status.PAUSED, Status.ERROR, Status.STARTING])
+    def test_messages_are_accepted_in_any_state_of_the_sandbox(
+        self, client: TestClient, user: Person, database: Database, status: Status
+    ) -> None:
+        conversation = make_conversation(database, user, make_sandbox(database, user, status=status))
+        assert say(client, user, conversation.id).status_code == 201
+
+    def test_messages_to_a_deleted_sandbox_are_refused(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
+        conversation = make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
+        assert say(client, user, conversation.id).status_code == 410
+
+    def test_defect_41_are_gone_with_it(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        assert say(client, user, conversation.id).status_code == 201
+        assert client.delete(f"{CONVERSATIONS}/{conversation.id}", headers=user.headers).status_code == 200
+        with database.reading() as session:
+            assert session.exec(select(PendingMessage)).all() == []
+        assert say(client, user, conversation.id).status_code == 404
+        assert client.get(path(conversation.id), headers=user.headers).status_code == 404
+
+
+class TestMessagesOfAStart:
+    @pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
+    def test_wait_for_it_under_either_id(
+        self,
+        client: TestClient,
+        user: Person,
+        sandbox: Sandbox,
+        database: Database,
+        publisher: RecordingPublisher,
+        stage: Stage,
+    ) -> None:
+        task = make_start_task(database, user, sandbox, stage=stage)
+        if stage == Stage.STARTING_CONVERSATION:
+            make_conversation(database, user, sandbox, id=task.conversation_id, listed=False)
+        assert say(client, user, f"task-{task.id}", "one").json()["position"] == 1
+        assert say(client, user, task.conversation_id, "two").json()["position"] == 2
+        assert waiting(client, user, f"task-{task.id}") == waiting(client, user, task.conversation_id) == ["one", "two"]
+        assert publisher.jobs == []
+
+    def test_messages_to_a_ready_start_are_its_conversation_s(
+        self, client: TestClient, user: Person, sandbox: Sandbox, database: Database, publisher: RecordingPublisher
+    ) -> None:
+        task = make_start_task(database, user, sandbox, stage=Stage.READY)
+        make_conversation(database, user, sandbox, id=task.conversation_id)
+        assert say(client, user, f"task-{task.id}").status_code == 201
+        assert publisher.jobs == [DeliverMessages(task.conversation_id, NODE_ID)]
+
+    def test_messages_to_a_failed_start_are_refused(
+        self, client: TestClient, user: Person, sandbox: Sandbox, database: Database
+    ) -> None:
+        failed = make_start_task(database, user, sandbox, stage=Stage.ERROR)
+        cancelled = make_start_task(database, user, sandbox)
+        client.post(f"{CONVERSATIONS}/start-tasks/{cancelled.id}/cancel", headers=user.headers)
+        for task in (failed, cancelled):
+            assert say(client, user, f"task-{task.id}").status_code == 409
+
+
+class TestLimit:
+    def test_messages_over_the_limit_are_refused(
+        self, client: TestClient, user: Person, conversation: Conversation, database: Database
+    ) -> None:
+        for number in range(MOST):
+            assert say(client, user, conversation.id).json()["position"] == number + 1
+        refused = say(client, user, conversation.id)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
+        assert str(MOST) in refused.json()["detail"]
+        with database.transaction() as session:
+            first = session.exec(select(PendingMessage).order_by(col(PendingMessage.seq))).first()
+            assert first
+            first.refusal = "422"
+        assert say(client, user, conversation.id).json()["position"] == MOST  # what is refused waits no more
+
+    def test_limit_is_each_conversation_s_own(
+        self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
+    ) -> None:
+        other = make_conversation(database, user, sandbox)
+        assert say(client, user, conversation.id).json()["position"] == 1
+        assert say(client, user, other.id).json()["position"] == 1
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "nonsense",
+            [],
+            {},
+            {"content": []},
+            {"content": "text"},
+            {"content": [{"type": "video"}]},
+            {"role": "assistant", "content": [{"text": "x"}]},
+        ],
+    )
+    def test_malformed_message_is_refused(
+        self, client: TestClient, user: Person, conversation: Conversation, body: Any
+    ) -> None:
+        assert client.post(path(conversation.id), json=body, headers=user.headers).status_code == 422
+
+    @pytest.mark.parametrize(("wrong", "status"), [("nonsense", 400), ("task-nonsense", 400), ("task-", 400)])
+    def test_malformed_id_is_refused(self, client: TestClient, user: Person, wrong: str, status: int) -> None:
+        assert say(client, user, wrong).status_code == status
+
+    def test_defect_37_what_is_somebody_else_s(
+        self,
+        client: TestClient,
+        user: Person,
+        other_user: Person,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        database: Database,
+    ) -> None:
+        task = make_start_task(database, user, sandbox)
+        for subject in (conversation.id, task.conversation_id, f"task-{task.id}", new_id(), f"task-{new_id()}"):
+            assert say(client, other_user, subject).status_code == 404
+            assert client.get(path(subject), headers=other_user.headers).status_code == 404
+        with database.reading() as session:
+            assert session.exec(select(PendingMessage)).all() == []
+
+
+def test_sent_again_under_its_key_it_is_one(client: TestClient, user: Person, conversation: Conversation) -> None:
+    first, second = (say(client, user, conversation.id, **{"Idempotency-Key": "k"}) for _ in range(2))
+    assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, first.json())
+    assert waiting(client, user, conversation.id) == ["x"]

@@ -1,0 +1,98 @@
+"""Cancelling a start: a wish in its row, whatever stage it is at, unless it is over."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import Sandbox
+from shared.queue.jobs import CancelStart
+from shared.states import Reason, Stage
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_start_task
+from tests.rows import as_stored
+
+PATH = "/api/v1/app-conversations/start-tasks"
+
+
+def cancel(client: TestClient, person: Person, task_id: str) -> Any:
+    return client.post(f"{PATH}/{task_id}/cancel", headers=person.headers)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("stage", [stage for stage in Stage if not stage.is_final])
+def test_defect_52_one_on_its_way_is_withdrawn(
+    client: TestClient,
+    user: Person,
+    sandbox: Sandbox,
+    database: Database,
+    publisher: RecordingPublisher,
+    stage: Stage,
+    *,
+    held: bool,
+) -> None:
+    task = make_start_task(
+        database, user, sandbox, stage=stage, due_at=None, lease_owner="worker-1" if held else None, fence=3
+    )
+    answer = cancel(client, user, task.id)
+    assert (answer.status_code, answer.json()["id"], answer.json()["status"]) == (200, task.id, stage)
+    row = as_stored(database, task)
+    assert row.cancelled_at is not None
+    assert row.due_at is not None
+    assert (row.stage, row.fence) == (stage, 3)  # what it is, its worker says
+    assert publisher.jobs == [CancelStart(task.id, NODE_ID)]
+
+
+def test_again_it_is_the_same_wish(client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
+    task = make_start_task(database, user, sandbox)
+    assert cancel(client, user, task.id).status_code == 200
+    first = as_stored(database, task).cancelled_at
+    assert cancel(client, user, task.id).status_code == 200
+    assert as_stored(database, task).cancelled_at == first
+
+
+def test_start_that_is_ready_is_not_cancelled(
+    client: TestClient, user: Person, sandbox: Sandbox, database: Database
+) -> None:
+    task = make_start_task(database, user, sandbox, stage=Stage.READY)
+    answer = cancel(client, user, task.id)
+    assert answer.status_code == 409
+    assert f"DELETE /api/v1/app-conversations/{task.conversation_id}" in answer.json()["detail"]
+    assert as_stored(database, task) == task
+
+
+@pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.CLONE_FAILED])
+def test_start_that_has_failed_is_not_cancelled(
+    client: TestClient, user: Person, sandbox: Sandbox, database: Database, reason: Reason
+) -> None:
+    task = make_start_task(database, user, sandbox, stage=Stage.ERROR, reason=reason)
+    answer = cancel(client, user, task.id)
+    assert (answer.status_code, answer.json()["status"], answer.json()["reason"]) == (200, "ERROR", reason)
+    assert as_stored(database, task) == task
+
+
+def test_start_of_another_user_is_a_404(
+    client: TestClient, user: Person, other_user: Person, database: Database
+) -> None:
+    task = make_start_task(database, other_user)
+    assert cancel(client, user, task.id).status_code == 404
+    assert cancel(client, user, new_id()).status_code == 404
+    assert cancel(client, user, "nonsense").status_code == 400
+    assert as_stored(database, task).cancelled_at is None
+
+
+def test_start_without_a_sandbox_is_cancelled(client: TestClient, user: Person, database: Database) -> None:
+    task = make_start_task(database, user)
+    assert cancel(client, user, task.id).status_code == 200
+    assert as_stored(database, task).cancelled_at is not None
+
+
+def test_defect_52_one_is_read_by_its_id(
+    client: TestClient, user: Person, other_user: Person, database: Database
+) -> None:
+    task = make_start_task(database, user)
+    answer = client.get(f"{PATH}/{task.id}", headers=user.headers)
+    assert (answer.status_code, answer.json()["id"]) == (200, task.id)
+    assert client.get(f"{PATH}/{task.id}", headers=other_user.headers).status_code == 404

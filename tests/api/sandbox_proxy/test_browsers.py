@@ -1,0 +1,137 @@
+"""A browser that is signed in is led to sandboxes on our own address; its login stays here."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from api.request.session_cookie import COOKIE
+from shared.db.database import Database
+from shared.models import Conversation, Sandbox
+from shared.states import Stage
+from tests.api.sandbox_proxy.parts import Agent, Serve, key_of
+from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
+
+LIST = "/api/v1/app-conversations/search"
+
+
+def sign_in(api: httpx.Client, user: Person) -> str:
+    """Our own origin, for the browser that this client is from now on."""
+    origin = str(api.base_url).rstrip("/")
+    api.headers["Origin"] = origin
+    assert api.post("/login", data={"api_key": user.key}).status_code == 303
+    return origin
+
+
+@pytest.fixture
+def conversation(database: Database, user: Person, running: Sandbox) -> Conversation:
+    return make_conversation(database, user, running)
+
+
+def urls(api: httpx.Client, conversation: Conversation, headers: dict[str, str] | None = None) -> set[str]:
+    """What leads to the conversation's agent server, as all answers have it."""
+
+    def get(path: str) -> Any:
+        answer = api.get(path, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    by_id = f"/api/v1/app-conversations/{conversation.id}"
+    shown = [*get(f"/api/v1/app-conversations?ids={conversation.id}"), *get(LIST)["items"], get(by_id)]
+    found = {one["conversation_url"].removesuffix(f"/api/conversations/{conversation.id}") for one in shown}
+    legacy = [get(f"/api/conversations/{conversation.id}"), *get("/api/conversations")["results"]]
+    found |= {one["url"].removesuffix(f"/api/conversations/{conversation.id}") for one in legacy}
+    sandbox = f"/api/v1/sandboxes/{conversation.sandbox_id}"
+    listed = get("/api/v1/sandboxes/search")["items"]
+    shown = [get(sandbox), *listed, *get(f"/api/v1/sandboxes?id={conversation.sandbox_id}")]
+    found |= {url["url"] for one in shown for url in one["exposed_urls"]}
+    tasks = get("/api/v1/app-conversations/start-tasks/search")["items"]
+    return found | {task["agent_server_url"] for task in tasks}
+
+
+def test_a_browser_is_led_here_and_others_to_the_agent_server(
+    api: httpx.Client, database: Database, user: Person, agent: Agent, running: Sandbox, conversation: Conversation
+) -> None:
+    make_start_task(database, user, running, stage=Stage.READY)
+    for _ in range(2):  # the second time, lists are given again
+        assert urls(api, conversation, user.headers) == {agent.url}
+    origin = sign_in(api, user)
+    for _ in range(2):
+        assert urls(api, conversation) == {f"{origin}/sandbox/{running.id}"}
+        assert urls(api, conversation, user.headers) == {agent.url}
+
+
+def test_its_other_ports_are_shown_at_a_host_that_gets_no_login(
+    serve: Serve, database: Database, user: Person, agent: Agent
+) -> None:
+    others = {
+        "VSCODE": "http://127.0.0.1:8001/?a=b",
+        "WORKER_1": "http://127.0.0.1:8011",
+        "AFAR": "http://127.0.0.11:1",
+    }
+    urls = [{"name": name, "url": url, "port": 8001} for name, url in others.items()]
+    sandbox = make_sandbox(database, user, exposed_urls=[*agent.urls, *urls])
+    for web_url, shown in (
+        ("http://127.0.0.1:3000", ["http://localhost:8001/?a=b", "http://localhost:8011", "http://127.0.0.11:1"]),
+        ("http://localhost:3000", list(others.values())),
+        ("http://agents.example", list(others.values())),
+    ):
+        with serve(web_url=web_url) as api:
+            api.headers["Origin"] = web_url
+            assert api.post("/login", data={"api_key": user.key}).status_code == 303
+            for headers, expected in (({}, shown), (user.headers, list(others.values()))):
+                for path in (f"/api/v1/sandboxes/{sandbox.id}", "/api/v1/sandboxes/search"):
+                    answer = api.get(path, headers=headers).json()
+                    [found] = answer.get("items", [answer])
+                    assert [url["url"] for url in found["exposed_urls"]][1:] == expected
+
+
+def test_the_address_is_the_configured_one(serve: Serve, user: Person, conversation: Conversation) -> None:
+    with serve(web_url="https://agents.example/") as api:
+        api.headers["Origin"] = "https://agents.example"
+        answer = api.post("/login", data={"api_key": user.key})
+        assert "secure" in answer.headers["Set-Cookie"].lower()
+        cookie = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+        shown = api.get(f"/api/v1/app-conversations/{conversation.id}", headers=cookie).json()
+        path = f"/sandbox/{conversation.sandbox_id}/api/conversations/{conversation.id}"
+        assert shown["conversation_url"] == f"https://agents.example{path}"
+
+
+@pytest.mark.parametrize("host", ["a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1"])
+def test_address_is_not_made_of_a_malformed_host(
+    api: httpx.Client, user: Person, conversation: Conversation, host: str
+) -> None:
+    sign_in(api, user)
+    shown = api.get(f"/api/v1/app-conversations/{conversation.id}", headers={"Host": host})
+    assert shown.json()["conversation_url"].startswith("http://127.0.0.1:3000/sandbox/")
+
+
+def test_requests_reach_it_without_the_login(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+    origin = sign_in(api, user)
+    answer = api.get(f"{origin}/sandbox/{running.id}/api/conversations", headers=key_of(running))
+    assert answer.status_code == 200
+    [got] = agent.server.got
+    assert got.header("cookie") is None
+    assert not [value for _, value in got.headers if api.cookies[COOKIE] in value]
+    assert answer.headers.get_list("Content-Security-Policy") == ["sandbox"]
+    assert answer.headers.get_list("X-Content-Type-Options") == ["nosniff"]
+    assert not {"Set-Cookie", "Clear-Site-Data"} & set(answer.headers)
+
+
+def test_the_login_is_no_key_of_a_sandbox(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+    sign_in(api, user)
+    assert api.get(f"/sandbox/{running.id}/api/conversations").status_code == 401
+    assert agent.server.got == []
+
+
+def test_websockets_reach_it_with_the_key_in_the_first_frame(api: httpx.Client, user: Person, running: Sandbox) -> None:
+    origin = sign_in(api, user)
+    url = f"{origin.replace('http', 'ws', 1)}/sandbox/{running.id}/sockets/events/1?resend_mode=all"
+    cookie = {"Cookie": f"{COOKIE}={api.cookies[COOKIE]}", "Origin": origin}
+    with connect(url, additional_headers=cookie) as socket:
+        socket.send(json.dumps({"type": "auth", "session_api_key": session_key_of(running)}))
+        assert socket.recv() == "/sockets/events/1?resend_mode=all"
+        socket.send("hello")
+        assert socket.recv() == "hello"

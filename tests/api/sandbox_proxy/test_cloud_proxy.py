@@ -1,0 +1,155 @@
+"""/api/cloud-proxy: a page asks its caller's own sandboxes through us, and nothing else."""
+
+import hashlib
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.db.database import Database
+from shared.models import Sandbox
+from shared.states import Status
+from tests.api.sandbox_proxy.parts import Agent, Worker, key_of
+from tests.factories import Person, make_sandbox
+
+HOST = "http://any.example:1/sandbox/{}"
+
+
+def ask(api: httpx.Client, person: Person, sandbox: Sandbox, **wanted: Any) -> httpx.Response:
+    envelope = {"host": HOST.format(sandbox.id), "method": "GET", "path": "/api/x", "headers": key_of(sandbox)}
+    return api.post("/api/cloud-proxy", json=envelope | {"body": None} | wanted, headers=person.headers)
+
+
+def test_an_answer_is_the_agent_servers(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+    answer = ask(api, user, running, path="/api/git/commits?path=%2Fworkspace&limit=5")
+    assert (answer.status_code, answer.json()["target"]) == (200, "/api/git/commits?path=%2Fworkspace&limit=5")
+    assert answer.headers["X-Own"] == "kept"
+    assert (answer.headers["Content-Security-Policy"], "Set-Cookie" in answer.headers) == ("sandbox", False)
+    [got] = agent.server.got
+    assert (got.method, got.body_bytes, got.header("authorization")) == ("GET", 0, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "sent", "content_type"),
+    [
+        ({"accept": True}, {}, b'{"accept": true}', "application/json"),
+        ({}, {"Content-Length": "7", "Transfer-Encoding": "chunked"}, b"{}", "application/json"),
+        ([1], {"Content-Type": "application/x-own"}, b"[1]", "application/x-own"),
+        ("as it is", {"content-type": "text/plain"}, b"as it is", "text/plain"),
+    ],
+)
+def test_a_body_goes_along(
+    api: httpx.Client,
+    user: Person,
+    agent: Agent,
+    running: Sandbox,
+    body: Any,
+    headers: dict[str, str],
+    sent: bytes,
+    content_type: str,
+) -> None:
+    answer = ask(api, user, running, method="POST", body=body, headers=key_of(running) | headers)
+    assert (answer.status_code, answer.json()["sha"]) == (200, hashlib.sha256(sent).hexdigest())
+    assert agent.server.got[0].header("content-type") == content_type
+
+
+def test_agent_server_s_refusal_is_passed_on(api: httpx.Client, user: Person, running: Sandbox) -> None:
+    answer = ask(api, user, running, path="/moved")
+    assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
+
+
+def test_the_agent_servers_own_address_will_do(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+    for host in (agent.url, f"{agent.url}/"):
+        assert ask(api, user, running, host=host).status_code == 200
+    assert ask(api, user, running, host="http://127.0.0.1:1").status_code == 404
+
+
+def test_a_paused_one_is_woken(api: httpx.Client, user: Person, asleep: Sandbox, worker: Worker) -> None:
+    assert ask(api, user, asleep).status_code == 200
+    assert worker.resumed == [asleep.id]
+
+
+def test_proxy_reaches_only_the_caller_s_sandboxes(
+    api: httpx.Client, database: Database, user: Person, other_user: Person, agent: Agent, running: Sandbox
+) -> None:
+    theirs = make_sandbox(database, other_user, exposed_urls=agent.urls)
+    assert ask(api, other_user, running).status_code == 404
+    assert ask(api, other_user, running, host=agent.url).status_code == 404
+    assert ask(api, user, theirs).status_code == 404
+    assert ask(api, user, theirs, headers=key_of(running)).status_code == 404
+    deleted = make_sandbox(database, user, status=Status.DELETED)
+    assert ask(api, user, deleted).status_code == 404
+    mine = make_sandbox(database, user, exposed_urls=agent.urls)
+    assert ask(api, user, mine, headers=key_of(running)).status_code == 401
+    assert ask(api, user, running, headers={}).status_code == 401
+    assert agent.server.got == []
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "https://elsewhere.example",
+        "http://169.254.169.254/latest",
+        "file:///etc/passwd",
+        "",
+        "http://a/sandbox/" + "0" * 32,
+        "http://a/sandbox/" + "0" * 32 + "/../../x",
+        "http://a@b/sandbox/x",
+    ],
+)
+def test_proxy_reaches_no_other_host(
+    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, host: str
+) -> None:
+    assert ask(api, user, running, host=host).status_code == 404
+    assert agent.server.got == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"path": "api/x"},
+        {"path": "/api/x\r\nX: y"},
+        {"path": "/a b"},
+        {"method": "CONNECT"},
+        {"headers": {"X": "a\r\nb: c"}},
+        {"headers": {"a b": "c"}},
+        {"host": None},
+        {"headers": {f"x-{number}": "1" for number in range(60)}},
+    ],
+)
+def test_malformed_envelope_is_refused(
+    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, wrong: dict[str, Any]
+) -> None:
+    assert ask(api, user, running, **wrong).status_code == 422
+    assert agent.server.got == []
+
+
+def test_agent_server_that_is_away_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+    nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
+    assert ask(api, user, make_sandbox(database, user, exposed_urls=nowhere)).status_code == 502
+
+
+def test_a_page_of_ours_may(api: httpx.Client, user: Person, running: Sandbox) -> None:
+    origin = str(api.base_url).rstrip("/")
+    api.post("/login", data={"api_key": user.key}, headers={"Origin": origin})
+    envelope = {"host": f"{origin}/sandbox/{running.id}", "path": "/api/x", "headers": key_of(running)}
+    for page, status in ((origin, 200), ("https://elsewhere.example", 403)):
+        answer = api.post("/api/cloud-proxy", json=envelope, headers={"Origin": page})
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/api/git/commits?path=%2Fworkspace&limit=5", None),
+        ("GET", "/api/git/diff?path=%2Fworkspace%2Fa.py&commit=abc", None),
+        ("POST", f"/api/conversations/{'0' * 32}/events/respond_to_confirmation", {"accept": True}),
+        ("POST", f"/api/conversations/{'0' * 32}/condense", {}),
+    ],
+)
+def test_defect_51_what_canvas_asks_by_way_of_its_server_is_passed_on(
+    api: httpx.Client, user: Person, agent: Agent, running: Sandbox, method: str, path: str, body: Any
+) -> None:
+    assert ask(api, user, running, method=method, path=path, body=body).status_code == 200
+    [got] = agent.server.got
+    assert (got.method, got.body_bytes > 0) == (method, body is not None)

@@ -1,0 +1,281 @@
+"""What passes the sandbox path: who may send it, what arrives, and what comes back."""
+
+import hashlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime, timedelta
+
+import httpx
+import pytest
+from sqlalchemy import Engine, event
+from sqlmodel import select
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.models import ApiKey, Sandbox
+from shared.states import Desired, Status
+from shared.users import api_keys
+from tests.api.sandbox_proxy.parts import Agent, Serve, Worker, key_of
+from tests.factories import VAULT, Person, make_sandbox, session_key_of
+from tests.rows import as_stored
+from tests.waiting import eventually
+
+NOBODY = "f" * 32
+MEGABYTE = b"0123456789abcdef" * 65_536
+
+
+class TestKeys:
+    def test_sandbox_s_own_key_is_accepted(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
+        key = session_key_of(running)
+        assert api.get(f"/sandbox/{running.id}/api/x?a=1&session_api_key={key}&b=%20").status_code == 200
+        assert [got.target for got in agent.server.got] == ["/api/x", "/api/x?a=1&b=%20"]
+
+    def test_its_owners_key_is_not_passed_on(
+        self, api: httpx.Client, running: Sandbox, agent: Agent, user: Person
+    ) -> None:
+        assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
+        [got] = agent.server.got
+        assert got.header("x-session-api-key") == session_key_of(running)
+        assert user.key not in str(got)
+
+    @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED, Status.STARTING, Status.ERROR])
+    def test_strangers_learn_nothing_and_wake_nothing(
+        self, api: httpx.Client, database: Database, user: Person, other_user: Person, worker: Worker, status: Status
+    ) -> None:
+        sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)
+        strangers: list[tuple[dict[str, str], int]] = [
+            ({}, 401),
+            ({"X-Session-API-Key": ""}, 401),
+            ({"X-Session-API-Key": "aw_wrong"}, 401),
+            ({"X-Session-API-Key": session_key_of(other)}, 401),
+            ({"X-Session-API-Key": user.key}, 401),
+            ({"Authorization": "Bearer aw_wrong"}, 401),
+            ({"Authorization": f"Basic {user.key}"}, 401),
+            ({"X-Session-API-Key": "aw_wrong"} | user.headers, 401),
+            (other_user.headers, 404),
+        ]
+        for headers, expected in strangers:
+            answers = [api.get(f"/sandbox/{one}/api/x", headers=headers) for one in (sandbox.id, NOBODY, "a%00b", "")]
+            texts = {answer.text.replace(sandbox.id, "").replace(NOBODY, "") for answer in answers}
+            assert ({answer.status_code for answer in answers}, len(texts)) == ({expected}, 1), headers
+        assert (worker.jobs, as_stored(database, sandbox)) == ([], sandbox)
+
+    def test_members_of_the_pool_are_nobodys(self, api: httpx.Client, database: Database, running: Sandbox) -> None:
+        with database.transaction() as session:
+            session.get_one(Sandbox, running.id).owner_id = None
+        assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 401
+
+    def test_deleted_ones_are_gone(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
+        with database.transaction() as session:
+            session.get_one(Sandbox, running.id).desired = Desired.DELETED
+        for headers in (key_of(running), user.headers):
+            assert api.get(f"/sandbox/{running.id}/api/x", headers=headers).status_code == 404
+
+    def test_a_users_key_ends(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
+        assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
+        with database.transaction() as session:
+            key = session.exec(select(ApiKey).where(api_keys.in_force(VAULT, user.key))).one()
+            assert key.last_used_at is not None
+            key.expires_at = now() - timedelta(seconds=1)
+        assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 401
+
+
+class TestRequest:
+    @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"])
+    def test_method_arrives_unchanged(self, api: httpx.Client, running: Sandbox, agent: Agent, method: str) -> None:
+        answer = api.request(method, f"/sandbox/{running.id}/api/x%2Fy//z?q=%C3%A9+1&&", headers=key_of(running))
+        assert answer.status_code == 200
+        [got] = agent.server.got
+        assert (got.method, got.target) == (method, "/api/x%2Fy//z?q=%C3%A9+1&&")
+
+    def test_headers_arrive_without_the_caller_s_key(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        sent = {
+            "X-Own": "kept",
+            "Connection": "keep-alive, X-Hop",
+            "X-Hop": "not kept",
+            "TE": "trailers",
+            "Cookie": "a=b",
+            "X-Forwarded-For": "1.2.3.4",
+            "X-Forwarded-Prefix": "/elsewhere",
+            "Forwarded": "for=1.2.3.4",
+        }
+        answer = api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running) | sent)
+        [got] = agent.server.got
+        names = {name for name, _ in got.headers}
+        assert got.header("x-own") == "kept"
+        assert names & {"x-hop", "te", "cookie", "forwarded", "connection"} == set()
+        assert got.header("x-forwarded-for") == "127.0.0.1"
+        assert got.header("x-forwarded-proto") == "http"
+        assert got.header("x-forwarded-host") == api.base_url.netloc.decode()
+        assert got.header("x-forwarded-prefix") == f"/sandbox/{running.id}"
+        assert got.header("host") == agent.url.removeprefix("http://")
+        assert answer.headers["x-own"] == "kept"
+        assert {"set-cookie", "keep-alive"} & set(answer.headers) == set()
+        assert answer.headers["content-security-policy"] == "sandbox"
+
+    def test_large_bodies_pass_piece_by_piece(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        pieces = 12  # more than the API takes of a body of its own
+        begun = threading.Event()
+
+        def body() -> Iterator[bytes]:
+            for number in range(pieces):
+                yield MEGABYTE
+                if number == 0:
+                    begun.set()
+
+        answer = api.post(f"/sandbox/{running.id}/api/file/upload", headers=key_of(running), content=body())
+        assert answer.json()["sha"] == hashlib.sha256(MEGABYTE * pieces).hexdigest()
+        sized = api.post(f"/sandbox/{running.id}/api/file/upload", headers=key_of(running), content=MEGABYTE * 5)
+        assert sized.json()["sha"] == hashlib.sha256(MEGABYTE * 5).hexdigest()
+        assert agent.server.got[-1].header("content-length") == str(len(MEGABYTE) * 5)
+
+    def test_connections_are_used_again(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        for _ in range(5):
+            assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
+        assert len(agent.server.peers) == 1
+
+    def test_request_costs_one_query(
+        self,
+        api: httpx.Client,
+        serve: Serve,
+        running: Sandbox,
+        user: Person,
+        statements: Callable[[], AbstractContextManager[list[str]]],
+    ) -> None:
+        for headers in (key_of(running), user.headers):
+            api.get(f"/sandbox/{running.id}/api/x", headers=headers)  # the key's last use is written down
+            with statements() as made:
+                api.get(f"/sandbox/{running.id}/api/x", headers=headers)
+            assert [statement.split()[0] for statement in made] == ["SELECT"]
+
+
+@pytest.fixture
+def statements() -> Callable[[], AbstractContextManager[list[str]]]:
+    """Collects what any engine of this process sends to its store within a block, without BEGIN."""
+
+    @contextmanager
+    def collecting() -> Iterator[list[str]]:
+        made: list[str] = []
+
+        def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if not statement.startswith("BEGIN"):
+                made.append(statement)
+
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            yield made
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+
+    return collecting
+
+
+class TestAnswer:
+    def test_a_stream_comes_as_it_is_written(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as answer:
+            pieces = answer.iter_text()
+            for number in range(1, 4):
+                agent.server.pieces = number
+                assert next(pieces) == f"data: {number}\n\n"
+        # Who leaves is not read for any more.
+        assert eventually(lambda: agent.server.left == 1)
+
+    @pytest.mark.parametrize("form", ["absolute", "relative"])
+    def test_redirects_stay_on_the_path(self, api: httpx.Client, running: Sandbox, form: str) -> None:
+        answer = api.get(f"/sandbox/{running.id}/moved?{form}", headers=key_of(running))
+        assert (answer.status_code, answer.headers["location"]) == (307, f"/sandbox/{running.id}/moved/")
+
+    def test_server_s_refusal_is_passed_on(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        agent.server.key = "another"
+        assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 401
+
+    def test_an_answer_that_breaks_off_breaks_off(self, api: httpx.Client, running: Sandbox) -> None:
+        with pytest.raises(httpx.RemoteProtocolError):
+            api.get(f"/sandbox/{running.id}/broken", headers=key_of(running))
+
+    def test_a_hang_up_is_tried_again_where_that_does_no_harm(
+        self, api: httpx.Client, database: Database, user: Person
+    ) -> None:
+        statuses, asked = [], []
+        for method, hang_ups in (("GET", 1), ("GET", 2), ("POST", 1), ("DELETE", 1)):
+            with hanging_up(hang_ups) as (url, got):
+                urls = [{"name": "AGENT_SERVER", "url": url, "port": 8000}]
+                sandbox = make_sandbox(database, user, exposed_urls=urls)
+                statuses.append(api.request(method, f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox)).status_code)
+                asked.append(len(got))
+        assert (statuses, asked) == ([204, 502, 502, 502], [2, 2, 1, 1])
+
+    def test_server_that_is_away_is_a_502(self, api: httpx.Client, database: Database, user: Person) -> None:
+        urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9", "port": 8000}]
+        for exposed in (urls, []):
+            sandbox = make_sandbox(database, user, exposed_urls=exposed)
+            answer = api.post(f"/sandbox/{sandbox.id}/api/x", headers=key_of(sandbox), content=b"body")
+            assert (answer.status_code, "agent server" in answer.json()["detail"]) == (502, True)
+
+
+@contextmanager
+def hanging_up(times: int) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that hangs up on so many requests before it answers one; its address, and what it got."""
+    got: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        got.append(connection.recv(65_536))
+                        if len(got) > times:
+                            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", got
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+class TestUse:
+    def test_traffic_is_use_but_not_each_request_a_write(
+        self, api: httpx.Client, database: Database, user: Person, agent: Agent
+    ) -> None:
+        long_ago = now() - timedelta(hours=1)
+        sandbox = make_sandbox(
+            database, user, exposed_urls=agent.urls, last_active_at=long_ago, freeze_after_seconds=7200
+        )
+        agent.server.key = session_key_of(sandbox)
+        path = f"/sandbox/{sandbox.id}/api/x"
+        assert api.get(path, headers=key_of(sandbox)).status_code == 200
+        noted = eventually(lambda: _use_after(database, sandbox, long_ago))
+        assert noted is not None
+        assert as_stored(database, sandbox).deadline_at == noted + timedelta(seconds=7200)
+        for _ in range(3):
+            api.get(path, headers=key_of(sandbox))
+        assert as_stored(database, sandbox).last_active_at == noted
+
+    def test_long_exchange_counts_as_use_all_the_time(
+        self, api: httpx.Client, database: Database, user: Person, agent: Agent
+    ) -> None:
+        sandbox = make_sandbox(
+            database,
+            user,
+            exposed_urls=agent.urls,
+            freeze_after_seconds=2,
+            deadline_at=now() + timedelta(seconds=2),
+            deadline_does="freeze",
+        )
+        agent.server.key, agent.server.pieces = session_key_of(sandbox), 1
+        with api.stream("GET", f"/sandbox/{sandbox.id}/stream", headers=key_of(sandbox)) as answer:
+            pieces = answer.iter_text()
+            next(pieces)
+            first = eventually(lambda: _use_after(database, sandbox, sandbox.last_active_at))
+            assert first is not None
+            assert eventually(lambda: _use_after(database, sandbox, first))
+
+
+def _use_after(database: Database, sandbox: Sandbox, since: datetime) -> datetime | None:
+    used = as_stored(database, sandbox).last_active_at
+    return used if used != since else None

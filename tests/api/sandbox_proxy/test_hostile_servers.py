@@ -1,0 +1,170 @@
+"""An agent server in the hands of an attacker: what it answers is on our own address, and may do nothing there."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from shared.db.database import Database
+from shared.models import Sandbox
+from tests.api.sandbox_proxy.parts import key_of
+from tests.factories import Person, make_sandbox
+
+# What of an answer speaks to a browser for the whole address, or has it ask others.
+SPEAKS_FOR_US = {
+    "Alt-Svc": 'h3=":443"',
+    "Clear-Site-Data": '"*"',
+    "Content-Security-Policy": "default-src *",
+    "Content-Security-Policy-Report-Only": "default-src 'none'; report-uri https://elsewhere.example/",
+    "Link": "<https://elsewhere.example/>; rel=preload; as=script",
+    "NEL": '{"report_to":"a","max_age":1}',
+    "Origin-Trial": "a",
+    "Public-Key-Pins": "max-age=1",
+    "Refresh": "0; url=https://elsewhere.example/",
+    "Report-To": "{}",
+    "Reporting-Endpoints": 'a="https://elsewhere.example/"',
+    "Secure-Session-Registration": '(ES256);path="/x"',
+    "Service-Worker-Allowed": "/",
+    "Set-Cookie": "aw_session=theirs; Path=/",
+    "Set-Login": "logged-out",
+    "Sourcemap": "https://elsewhere.example/",
+    "Speculation-Rules": '"/rules"',
+    "Strict-Transport-Security": "max-age=1",
+    "WWW-Authenticate": "Basic",
+    "X-Content-Type-Options": "none",
+}
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that says this to everybody, and hangs up; its address, and what it was asked."""
+    got: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):
+                    got.append(connection.recv(65_536))
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", got
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+@contextmanager
+def hostile(database: Database, user: Person, answer: bytes) -> Iterator[Sandbox]:
+    """A sandbox of the user, whose agent server says this to everybody."""
+    with answering(answer) as (url, _):
+        yield make_sandbox(database, user, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
+
+
+def moved(location: str, status: int = 307) -> bytes:
+    return f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+def test_a_websocket_is_led_nowhere_else(api: httpx.Client, database: Database, user: Person) -> None:
+    with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as (inside, got):
+        location = inside.replace("http", "ws", 1) + "/of/another"
+        for status in (300, 301, 302, 303, 307, 308):
+            with hostile(database, user, moved(location, status)) as sandbox:
+                url = f"{str(api.base_url).replace('http', 'ws', 1)}/sandbox/{sandbox.id}/sockets/events/1"
+                with connect(url, additional_headers=key_of(sandbox), proxy=None) as connection:
+                    with pytest.raises(ConnectionClosed):
+                        connection.recv(timeout=20)
+                    assert connection.close_code == 1014
+    assert got == []
+
+
+REDIRECTS = {
+    "/a/b?c=%2Fd#e": "/a/b?c=%2Fd#e",
+    "b": "/api/b",
+    "?c=d": "/api/x?c=d",
+    "./../b": "/b",
+    "/a/../b": "/b",
+    "/a;b/%20": "/a;b/%20",
+    "b?c=../../d": "/api/b?c=../../d",
+    # Below the root there is nothing: they stay with it.
+    "/../../logout": "/logout",
+    "../../../logout": "/logout",
+    "/%2e%2E/%2e./logout": "/logout",
+    "/a/..": "/",
+    "": None,
+    "/a/..\\..\\..\\logout": None,
+    "/\\elsewhere.example": None,
+    "//elsewhere.example/a": None,
+    "https://elsewhere.example/a": None,
+    "{api}/logout": None,
+    "//{host}/logout": None,
+    "javascript:alert(1)": None,
+    "data:text/html,a": None,
+    "http:/logout": None,
+    "http:logout": None,
+    "/a\tb": None,
+    "/\xe9": None,
+}
+
+
+@pytest.mark.parametrize("status", [201, 307])
+def test_a_redirect_stays_with_its_sandbox(api: httpx.Client, database: Database, user: Person, status: int) -> None:
+    base = str(api.base_url).rstrip("/")
+    for location, led in REDIRECTS.items():
+        said = location.replace("{api}", base).replace("{host}", base.partition("//")[2])
+        with hostile(database, user, moved(said, status)) as sandbox:
+            direct = api.get(f"/sandbox/{sandbox.id}/api/x?y=z", headers=key_of(sandbox))
+            envelope = {"host": f"{base}/sandbox/{sandbox.id}", "path": "/api/x?y=z", "headers": key_of(sandbox)}
+            enclosed = api.post("/api/cloud-proxy", json=envelope, headers=user.headers)
+            for answer in (direct, enclosed):
+                assert answer.status_code == status, location
+                assert answer.headers.get("Location") == (led and f"/sandbox/{sandbox.id}{led}"), location
+
+
+def test_server_s_headers_for_the_whole_origin_are_dropped(api: httpx.Client, database: Database, user: Person) -> None:
+    headers = "".join(f"{name}: {value}\r\n" for name, value in SPEAKS_FOR_US.items())
+    page = b"<script>alert(1)</script>"
+    said = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n{headers}\r\n"
+    with hostile(database, user, said.encode() + page) as sandbox:
+        answer = api.get(f"/sandbox/{sandbox.id}/x.html", headers=key_of(sandbox))
+    assert (answer.status_code, answer.content) == (200, page)
+    own = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
+    assert {name: answer.headers[name] for name in SPEAKS_FOR_US if name in answer.headers} == {
+        name: own[name.lower()] for name in SPEAKS_FOR_US if name.lower() in own
+    }
+
+
+NO_ANSWERS = [
+    b"",
+    b"\x00" * 100,
+    b"HTTP/1.1 99 Odd\r\n\r\n",
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    b"HTTP/1.1 600 Odd\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
+    b"HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nX: a\x00b\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+]
+
+
+def test_server_that_answers_no_http_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+    for answer in NO_ANSWERS:
+        with hostile(database, user, answer) as sandbox:
+            got = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))
+            envelope = {"host": f"http://a/sandbox/{sandbox.id}", "path": "/x", "headers": key_of(sandbox)}
+            enclosed = api.post("/api/cloud-proxy", json=envelope, headers=user.headers)
+        assert (got.status_code, enclosed.status_code) == (502, 502), answer[:50]
+        assert json.loads(got.content)["detail"]

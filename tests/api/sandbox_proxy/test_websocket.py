@@ -1,0 +1,176 @@
+"""Websockets through the sandbox path: the key, the waking, both directions, and how they close."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from shared.db.database import Database
+from shared.models import Sandbox, SandboxSpec
+from shared.sandboxes.status import ObservedState
+from shared.states import Desired, PauseKind, Status
+from tests.api.sandbox_proxy.parts import Agent, Serve, Worker, key_of
+from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
+from tests.fakes.worker import settle
+from tests.rows import as_stored
+from tests.waiting import eventually
+
+EVENTS = "sockets/events/1?resend_mode=all"
+
+
+@contextmanager
+def socket(api: httpx.Client, sandbox: Sandbox | str, path: str = EVENTS, **headers: str) -> Iterator[ClientConnection]:
+    sandbox_id = sandbox if isinstance(sandbox, str) else sandbox.id
+    url = f"{str(api.base_url).replace('http', 'ws', 1)}/sandbox/{sandbox_id}/{path}"
+    with connect(url, additional_headers=headers, proxy=None, max_size=None) as connection:
+        yield connection
+
+
+def auth(sandbox: Sandbox) -> str:
+    return json.dumps({"type": "auth", "session_api_key": session_key_of(sandbox)})
+
+
+def close_of(connection: ClientConnection) -> tuple[int, str]:
+    with pytest.raises(ConnectionClosed):
+        connection.recv(timeout=20)
+    assert connection.close_code is not None
+    return connection.close_code, connection.close_reason or ""
+
+
+class TestKeys:
+    def test_key_may_be_in_the_first_frame(self, api: httpx.Client, running: Sandbox) -> None:
+        with socket(api, running) as connection:
+            connection.send(auth(running))
+            assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
+
+    def test_key_may_be_in_the_query_or_a_header(self, api: httpx.Client, running: Sandbox, user: Person) -> None:
+        key = session_key_of(running)
+        for path, headers in (
+            (f"{EVENTS}&session_api_key={key}", {}),
+            (EVENTS, key_of(running)),
+            (EVENTS, user.headers),
+        ):
+            with socket(api, running, path, **headers) as connection:
+                assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
+
+    @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED])
+    def test_stranger_s_socket_wakes_nothing(
+        self, api: httpx.Client, database: Database, user: Person, other_user: Person, worker: Worker, status: Status
+    ) -> None:
+        sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)
+        frames: list[Any] = ["", "{", "[" * 10_000, "null", '{"type": "auth"}', b"\xff", auth(other)]
+        closes = set()
+        for asked in (sandbox.id, "f" * 32):
+            for frame in frames:
+                with socket(api, asked) as connection:
+                    connection.send(frame)
+                    closes.add(close_of(connection)[0])
+            with socket(api, asked, **key_of(other)) as connection:
+                closes.add(close_of(connection)[0])
+        assert (closes, worker.jobs, as_stored(database, sandbox)) == ({4001}, [], sandbox)
+        with socket(api, sandbox, **other_user.headers) as connection:
+            assert close_of(connection)[0] == 4004
+
+    def test_key_is_not_logged(
+        self,
+        api: httpx.Client,
+        running: Sandbox,
+        asleep: Sandbox,
+        user: Person,
+        agent: Agent,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        key = agent.server.key = session_key_of(running)
+        with socket(api, running, f"{EVENTS}&session_api_key={key}") as connection:
+            connection.recv(timeout=20)
+        api.get(f"/sandbox/{asleep.id}/api/x?session_api_key={session_key_of(asleep)}", headers=user.headers)
+        api.get(f"/sandbox/{running.id}/api/x?session_api_key={key}x", headers=user.headers)
+        said = [record.getMessage() for record in caplog.records]
+        assert [line for line in said if any(text in line for text in (key, user.key, session_key_of(asleep)))] == []
+        assert [line for line in said if "waking" in line] != []
+
+
+class TestFrames:
+    def test_frames_of_both_kinds_pass_in_both_directions(self, api: httpx.Client, running: Sandbox) -> None:
+        with socket(api, running, **key_of(running)) as connection:
+            connection.recv(timeout=20)
+            for frame in ("text", b"\x00bytes", "x" * 2_000_000):
+                connection.send(frame)
+                assert connection.recv(timeout=20) == frame
+
+    def test_the_servers_close_reaches_the_client(self, api: httpx.Client, running: Sandbox) -> None:
+        with socket(api, running, **key_of(running)) as connection:
+            connection.recv(timeout=20)
+            connection.send("close")
+            assert close_of(connection) == (4004, "told to")
+
+    def test_the_clients_close_reaches_the_server(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        with socket(api, running, **key_of(running)) as connection:
+            connection.recv(timeout=20)
+            connection.close(3001, "enough")
+        with socket(api, running, **key_of(running)) as connection:
+            connection.recv(timeout=20)
+            connection.socket.close()  # without a word
+        assert eventually(lambda: len(agent.server.closed_with) == 2)
+        assert agent.server.closed_with[0] == (3001, "enough")
+
+
+class TestWaking:
+    @pytest.mark.parametrize("by_frame", [True, False])
+    def test_a_sandbox_that_sleeps_is_woken(
+        self, api: httpx.Client, database: Database, asleep: Sandbox, worker: Worker, by_frame: bool
+    ) -> None:
+        with socket(api, asleep, **({} if by_frame else key_of(asleep))) as connection:
+            if by_frame:
+                assert worker.jobs == []
+                connection.send(auth(asleep))
+            connection.send("said before it woke")
+            assert connection.recv(timeout=20) == "/sockets/events/1?resend_mode=all"
+            assert connection.recv(timeout=20) == "said before it woke"
+        assert (worker.resumed, as_stored(database, asleep).generation) == ([asleep.id], 2)
+
+    def test_a_frame_wakes_it_too(
+        self, api: httpx.Client, database: Database, running: Sandbox, worker: Worker
+    ) -> None:
+        with socket(api, running, **key_of(running)) as connection:
+            connection.recv(timeout=20)
+            with database.transaction() as session:
+                row = session.get_one(Sandbox, running.id)
+                row.desired, row.generation = Desired.PAUSED, row.generation + 1
+            settle(database, running.id, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
+            connection.send("still there?")
+            assert connection.recv(timeout=20) == "still there?"
+        assert worker.resumed == [running.id]
+
+    def test_socket_to_a_sandbox_that_can_not_wake_is_closed_with_a_reason(
+        self, serve: Serve, database: Database, asleep: Sandbox, user: Person, worker: Worker
+    ) -> None:
+        with serve(wake_seconds=0.1) as api:
+            worker.resume = lambda _: None
+            with socket(api, asleep, **key_of(asleep)) as connection:
+                assert close_of(connection)[0] == 1013
+            with database.transaction() as session:
+                session.get_one(SandboxSpec, SPEC_ID).wake_on_traffic = False
+            other = make_sandbox(database, user, status=Status.PAUSED)
+            with socket(api, other, **key_of(other)) as connection:
+                code, reason = close_of(connection)
+            assert (code, "says not to wake it" in reason) == (1013, True)
+
+    @pytest.mark.parametrize("urls", [[], [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9", "port": 8000}]])
+    def test_socket_to_a_server_that_is_away_is_closed(
+        self, api: httpx.Client, database: Database, user: Person, urls: list[dict[str, Any]]
+    ) -> None:
+        sandbox = make_sandbox(database, user, exposed_urls=urls)
+        with socket(api, sandbox, **key_of(sandbox)) as connection:
+            assert close_of(connection)[0] == 1014
+
+    def test_a_server_that_does_not_let_it_in(self, api: httpx.Client, running: Sandbox) -> None:
+        with socket(api, running, "refused", **key_of(running)) as connection:
+            assert close_of(connection)[0] == 1014

@@ -1,0 +1,87 @@
+"""Connections of strangers: how long, and how much, until it is known what they want."""
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from api.server import connections
+from api.server.connections import MAX_AUTH_BYTES, LimitedHttp, LimitedWebSocket, find_allowance
+from tests.services.asgi import serving
+
+LIMITED = {"http": LimitedHttp, "ws": LimitedWebSocket, "ws_per_message_deflate": False}
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Says yes; it tells the length of each message of a websocket."""
+    if scope["type"] == "websocket":
+        await receive()
+        if scope["query_string"]:
+            find_allowance(scope)()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": str(len(message["text"]))})
+    elif scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def address() -> Iterator[tuple[str, int]]:
+    with serving(application, lifespan="off", **LIMITED) as url:
+        yield str(urlsplit(url).hostname), int(urlsplit(url).port or 0)
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    answer = b""
+    while chunk := connection.recv(65_536):
+        answer += chunk
+    return answer
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost:", REQUEST + b"GET /again HTTP/1.1\r\n"])
+def test_head_that_does_not_come_ends_the_connection(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(said)
+        assert answer_of(connection).count(b"200 OK") == said.count(b"\r\n\r\n")
+
+
+def test_head_without_an_end_is_refused(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            connection.sendall((b"X-Padding: " + b"x" * 10_000 + b"\r\n") * 5_000)
+
+
+def test_request_in_pieces_is_answered_and_so_is_the_next(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=30) as connection:
+        for _ in range(2):
+            for piece in (REQUEST[:10], REQUEST[10:]):
+                connection.sendall(piece)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_first_message_of_a_websocket_is_short_and_later_ones_may_be_long(address: tuple[str, int]) -> None:
+    url = "ws://{}:{}/".format(*address)
+    with connect(url, proxy=None) as websocket:
+        websocket.send(json.dumps({"type": "auth", "session_api_key": "k" * 1000}))
+        websocket.send("x" * 1_000_000)
+        assert [len(websocket.recv(timeout=30)), websocket.recv(timeout=30)] == [4, "1000000"]
+    with connect(f"{url}?key", proxy=None) as websocket:
+        websocket.send("x" * 1_000_000)
+        assert websocket.recv(timeout=30) == "1000000"
+    with connect(url, proxy=None) as websocket:
+        websocket.send("x" * (MAX_AUTH_BYTES + 1))
+        with pytest.raises(ConnectionClosed):
+            websocket.recv(timeout=30)
+        assert websocket.close_code == 1009

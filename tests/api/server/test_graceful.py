@@ -1,0 +1,102 @@
+"""An API process that is told to stop: who is cut off, and who is not."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+from api.server import graceful as polite
+from api.server.graceful import DrainingServer
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def enqueue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polite, "LEAVE_SECONDS", 0.5)
+
+
+def test_connection_made_during_shutdown_is_answered_however_late() -> None:
+    async def scenario() -> tuple[bytes, bytes]:
+        async with listening() as (server, address), connected(address) as idle:
+            first = await ask(idle)
+            server.should_exit = True
+            async with connected(address) as late:
+                await until(lambda: not any(found.is_serving() for found in server.servers))
+                return first, await ask(late)
+
+    first, last = asyncio.run(scenario())
+    assert first.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" not in first
+    assert last.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in last
+
+
+def test_idle_connection_delays_shutdown_only_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polite, "LAST_SECONDS", 3600.0)
+
+    async def scenario() -> bytes:
+        async with listening() as (server, address), connected(address) as idle:
+            await ask(idle)
+            server.should_exit = True
+            return await idle[0].read()
+
+    assert asyncio.run(scenario()) == b""
+
+
+def test_connection_without_a_request_is_closed_at_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polite, "LAST_SECONDS", 0.5)
+
+    async def scenario() -> bytes:
+        async with listening() as (server, address), connected(address) as idle:
+            await ask(idle)
+            server.should_exit = True
+            async with connected(address) as silent:
+                return await silent[0].read()
+
+    assert asyncio.run(scenario()) == b""
+
+
+async def application(_scope: Any, _receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[DrainingServer, tuple[str, int]]]:
+    """A server on a socket that outlives it, as the supervisor's do."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        server = DrainingServer(uvicorn.Config(application, lifespan="off", log_config=None), lambda: None)
+        serving = asyncio.create_task(server.serve(sockets=[held.dup()]))
+        await until(lambda: server.started)
+        async with asyncio.timeout(30):
+            yield server, held.getsockname()
+            await serving
+
+
+@asynccontextmanager
+async def connected(address: tuple[str, int]) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def ask(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
+    """The answer's head."""
+    reader, writer = connection
+    writer.write(REQUEST)
+    head = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(2)
+    return head.lower().replace(b"http/1.1", b"HTTP/1.1")
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.005)

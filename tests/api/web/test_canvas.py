@@ -1,0 +1,176 @@
+"""The web page: where it was unpacked, what no operation takes is a file of it, or the page, for who is signed in."""
+
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.app import create_app
+from api.request.context import Context
+from shared.settings import Settings
+from tests.factories import Person
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from fastapi.testclient import TestClient
+
+ORIGIN = "http://testserver"
+INDEX = """<!DOCTYPE html><html><head><link rel="modulepreload" href="/assets/a-1.js"/></head><body>
+<script>first()</script><script type="module" async="">import "/assets/a-1.js";</script></body></html>"""
+
+
+@pytest.fixture(autouse=True)
+def page(settings: Settings) -> Path:
+    """The page, or what stands for it, as it was unpacked."""
+    for name, content in {
+        "index.html": INDEX,
+        "assets/a-1.js": "export default 1",
+        "monaco/vs/loader.js": "define()",
+        "favicon.ico": "icon",
+    }.items():
+        file = settings.canvas / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    return settings.canvas
+
+
+@pytest.fixture
+def browser(client: TestClient, user: Person) -> TestClient:
+    client.headers["Origin"] = ORIGIN
+    client.follow_redirects = False
+    assert client.post("/login", data={"api_key": user.key}).status_code == 303
+    return client
+
+
+@pytest.mark.parametrize("path", ["/", "/conversations/1", "/settings/llm?a=b", "/launch", "/index.html"])
+def test_signed_in_browser_gets_the_page(browser: TestClient, path: str) -> None:
+    answer = browser.get(path)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert f"window.__AGENT_CANVAS_LOCK_TO_CLOUD__={json.dumps(ORIGIN)};" in answer.text
+    assert "window.__AGENT_CANVAS_DO_NOT_TRACK__=true;" in answer.text
+    assert browser.head(path).status_code == 200
+
+
+def test_its_scripts_are_named_and_others_do_not_run(browser: TestClient) -> None:
+    policies, nonces = set(), set()
+    for _ in range(2):
+        answer = browser.get("/")
+        [nonce] = set(re.findall(r'<script nonce="([\w-]{16,})"', answer.text))
+        assert answer.text.count(f'<script nonce="{nonce}"') == answer.text.count("<script") == 3
+        policy = dict(part.split(" ", 1) for part in answer.headers["Content-Security-Policy"].split("; "))
+        assert policy["script-src"] == f"{ORIGIN}/assets/ {ORIGIN}/monaco/ 'nonce-{nonce}'"
+        nonces.add(nonce)
+        policies.add(policy["connect-src"])
+    assert len(nonces) == 2
+    assert policies == {"'self' ws://testserver"}
+    assert (policy["default-src"], policy["frame-ancestors"], policy["object-src"]) == ("'self'", "'none'", "'none'")
+
+
+@pytest.mark.parametrize(
+    ("path", "login"),
+    [
+        ("/", "/login?returnTo=/"),
+        ("/conversations/1?a=b&c=d", "/login?returnTo=/conversations/1%3Fa%3Db%26c%3Dd"),
+        ("//elsewhere/x", "/login?returnTo=//elsewhere/x"),
+    ],
+)
+def test_signed_out_browser_is_led_to_the_login_and_back(
+    client: TestClient, user: Person, path: str, login: str
+) -> None:
+    answer = client.get(f"{ORIGIN}{path}", follow_redirects=False)
+    assert (answer.status_code, answer.headers["Location"]) == (303, login)
+    form = {"api_key": user.key, "returnTo": path}
+    answer = client.post("/login", data=form, headers={"Origin": ORIGIN}, follow_redirects=False)
+    assert answer.headers["Location"] == ("/" if path.startswith("//") else path)
+
+
+def test_its_files_are_everybodys(client: TestClient) -> None:
+    for path, content, kept in (
+        ("/assets/a-1.js", "export default 1", "public, max-age=31536000, immutable"),
+        ("/monaco/vs/loader.js", "define()", "no-cache"),
+        ("/favicon.ico", "icon", "no-cache"),
+    ):
+        answer = client.get(path)
+        assert (answer.status_code, answer.text, answer.headers["Cache-Control"]) == (200, content, kept)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        again = client.get(path, headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status_code, again.text) == (304, "")
+    assert client.get("/assets/a-1.js").headers["Content-Type"].startswith("text/javascript")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/assets/a-2.js", "/assets/..%2f..%2fadmin.key", "/..%2fsecret.key", "/assets/%2e%2e/%2e%2e/admin.key", "/a.b"],
+)
+def test_files_beside_the_page_are_a_404(browser: TestClient, settings: Settings, path: str) -> None:
+    for name in ("admin.key", "secret.key"):
+        (settings.var_dir / name).write_text("secret")
+    answer = browser.get(path)
+    assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+
+
+def test_operations_are_as_they_were(browser: TestClient) -> None:
+    for method, path, status in (
+        ("GET", "/api/nothing", 404),
+        ("GET", "/api/v1/nothing/at/all", 404),
+        ("GET", "/oauth/nothing", 404),
+        ("POST", "/conversations", 404),
+        ("DELETE", "/", 404),
+        ("POST", "/api/keys/current", 405),
+        ("GET", "/alive", 200),
+        ("GET", "/docs", 200),
+        ("GET", "/sandbox/1/x", 401),
+    ):
+        answer: Any = browser.request(method, path)
+        assert answer.status_code == status, path
+        assert "__AGENT_CANVAS" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//api/v1/sandboxes/search", "///api/v1/x", "/API/v1/sandboxes/search", "/api", "//oauth/x", "/Sandbox/1/x"],
+)
+@pytest.mark.parametrize("accept", ["application/json", "*/*", "text/html"])
+def test_unknown_path_of_the_api_is_a_404(client: TestClient, user: Person, path: str, accept: str) -> None:
+    for headers in ({}, user.headers):
+        answer = client.get(f"{ORIGIN}{path}", headers=headers | {"Accept": accept}, follow_redirects=False)
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+
+
+def test_program_that_asks_for_a_path_of_the_page_gets_a_404(client: TestClient, user: Person) -> None:
+    for headers in ({"Accept": "application/json"}, user.headers, {"X-Session-API-Key": user.key}):
+        answer = client.get("/nope", headers=headers, follow_redirects=False)
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+    for accept in ("text/html,application/xhtml+xml,*/*;q=0.8", "text/*", "*/*"):
+        assert client.get("/nope", headers={"Accept": accept}, follow_redirects=False).status_code == 303
+
+
+def test_the_login_leads_to_what_no_menu_of_it_does(browser: TestClient, page: Path) -> None:
+    assert 'href="/settings/llm"' in browser.get("/login").text
+    (page / "index.html").unlink()
+    assert "/settings/llm" not in browser.get("/login").text
+
+
+class TestMissingPage:
+    """Where it was not unpacked, the API is all there is."""
+
+    @pytest.fixture
+    def bare(self, context: Context, page: Path) -> Iterator[TestClient]:
+        (page / "index.html").unlink()
+        with TestClient(create_app(context)) as client:
+            yield client
+
+    def test_page_that_was_not_fetched_is_a_404(self, bare: TestClient) -> None:
+        for path in ("/", "/conversations/1", "/assets/a-1.js"):
+            assert (bare.get(path).status_code, bare.get(path).json()) == (404, {"detail": "Not Found"})
+        assert bare.get("/alive").status_code == 200
+
+
+def test_the_setting_names_its_place(settings: Settings, tmp_path: Path) -> None:
+    assert settings.canvas == tmp_path / "var" / "canvas"
+    assert Settings(canvas_dir="elsewhere").canvas == tmp_path / "elsewhere"

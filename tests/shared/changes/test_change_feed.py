@@ -1,0 +1,212 @@
+"""The change log: what is in it, that nobody who reads it misses anything, and what is forgotten."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from sqlmodel import Session, select
+
+from shared.changes import change_feed
+from shared.changes import recorder as change_recorder
+from shared.changes.recorder import Change, Kind
+from shared.clock import now
+from shared.conversations import queries as conversation_queries
+from shared.conversations import start_tasks, webhook_reports
+from shared.conversations import webhook_ingest as report_store
+from shared.conversations.webhook_reports import Report
+from shared.crypto import Vault
+from shared.db.database import Database
+from shared.leasing import leases
+from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import desired_state
+from shared.sandboxes import status as sandbox_status
+from shared.sandboxes.status import ObservedState
+from shared.states import Desired, PauseKind, Stage, Status
+from tests.factories import Person, make_conversation, make_sandbox, make_start_task
+from tests.interleaving import _in_transaction, _is_waiting, overlap
+from tests.waiting import eventually
+
+OWNER, OTHER = "a" * 32, "b" * 32
+
+
+def change(row_id: str, owner_id: str = OWNER) -> Change:
+    return Change(owner_id, Kind.SANDBOX, row_id, "RUNNING")
+
+
+def append(database: Database, *row_ids: str, owner_id: str = OWNER) -> None:
+    with database.transaction() as session:
+        change_feed.append(session, [change(row_id, owner_id) for row_id in row_ids])
+
+
+def read(database: Database, after: int = 0, owner_id: str = OWNER) -> list[tuple[int, str]] | None:
+    with database.reading() as session:
+        found = change_feed.read(session, owner_id, after)
+    return None if found is None else [(entry.number, entry.row_id) for entry in found]
+
+
+def told(database: Database, owner: Person) -> list[tuple[str, str | None]]:
+    """What the owner was told so far."""
+    with database.reading() as session:
+        found: Sequence[ChangeEntry] | None = change_feed.read(session, owner.id, 0)
+    assert found is not None
+    return [(entry.kind, entry.status) for entry in found]
+
+
+class TestWriters:
+    def test_life_of_a_sandbox(
+        self, database: Database, user: Person, other_user: Person, spec: SandboxSpec, node: Node, vault: Vault
+    ) -> None:
+        with database.transaction() as session:
+            row = sandbox_creation.create(session, vault, owner_id=user.id, spec=spec, due_at=now())
+        work(database, row.id, ObservedState(Status.RUNNING))
+        wish(database, row.id, Desired.PAUSED)
+        work(database, row.id, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
+        wish(database, row.id, Desired.DELETED)
+        work(database, row.id, ObservedState(Status.DELETING))
+        work(database, row.id, ObservedState(Status.DELETED))
+        states = ["STARTING", "RUNNING", "RUNNING", "PAUSED", "DELETING", "DELETING", "DELETED"]
+        assert told(database, user) == [("sandbox", state) for state in states]
+        assert told(database, other_user) == []
+
+    def test_start_of_a_conversation(self, database: Database, user: Person) -> None:
+        sandbox = make_sandbox(database, user)
+        task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
+        make_conversation(database, user, sandbox, id=task.conversation_id, listed=False)
+        with database.transaction() as session:
+            start_tasks.advance(session, task, Stage.READY)
+            conversation_queries.publish(session, task.conversation_id)
+        assert told(database, user) == [("start_task", "READY"), ("conversation", None)]
+
+    def test_reports_of_what_is_not_listed_are_nobodys_business(self, database: Database, user: Person) -> None:
+        sandbox = make_sandbox(database, user)
+        shown = make_conversation(database, user, sandbox)
+        hidden = make_conversation(database, user, sandbox, listed=False)
+        for conversation in (hidden, shown, shown):
+            with database.transaction() as session:
+                told_by = webhook_reports.ConversationReport(
+                    conversation.id, Report(at=now(), execution_status="running")
+                )
+                report_store.record_conversation(session, sandbox, told_by)
+        # The second report says nothing that was not known.
+        assert told(database, user) == [("conversation", "running")]
+
+    def test_row_that_changes_twice_in_a_transaction_is_told_once(self, database: Database, user: Person) -> None:
+        row = make_sandbox(database, user)
+        with database.transaction() as session:
+            for desired in (Desired.PAUSED, Desired.DELETED):
+                desired_state.set_desired(session, session.get_one(Sandbox, row.id), desired, due_at=now())
+        assert told(database, user) == [("sandbox", "DELETING")]
+
+    def test_change_that_is_rolled_back_is_not_logged(self, database: Database, user: Person) -> None:
+        row = make_sandbox(database, user)
+
+        def fail(session: Session) -> None:
+            change_recorder.record_change(session, session.get_one(Sandbox, row.id))
+            raise ZeroDivisionError
+
+        with database.transaction() as session, pytest.raises(ZeroDivisionError), change_recorder.savepoint(session):
+            fail(session)
+        with pytest.raises(ZeroDivisionError), database.transaction() as session:
+            fail(session)
+        assert told(database, user) == []
+
+
+def wish(database: Database, sandbox_id: str, desired: Desired) -> None:
+    with database.transaction() as session:
+        desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
+
+
+def work(database: Database, sandbox_id: str, state: ObservedState) -> None:
+    with database.transaction() as session:
+        leases.mark_due(session, Sandbox, sandbox_id, now())
+        row = leases.claim(session, Sandbox, sandbox_id, "worker", 5)
+        assert row is not None
+        sandbox_status.set_status(session, row, state, observed_generation=row.generation)
+        leases.release(session, Sandbox, row.id, row.fence)
+
+
+class TestReaders:
+    def test_numbers_are_each_owners_own(self, database: Database) -> None:
+        append(database, "one")
+        append(database, "other", owner_id=OTHER)
+        append(database, "two", "three")
+        assert read(database) == [(1, "one"), (2, "two"), (3, "three")]
+        assert (read(database, 1), read(database, 3)) == ([(2, "two"), (3, "three")], [])
+        assert read(database, owner_id=OTHER) == [(1, "other")]
+
+    def test_number_that_was_never_given_out(self, database: Database) -> None:
+        append(database, "one")
+        assert (read(database, 2), read(database, 7, owner_id=OTHER)) == (None, None)
+
+    def test_later_number_is_not_seen_before_an_earlier_one(self, database: Database) -> None:
+        """Were it so, who reads in between would go on from the later one, and miss the earlier for good."""
+        with ThreadPoolExecutor(1) as pool:
+            with database.transaction() as session:
+                change_feed.append(session, [change("first")])
+                second = pool.submit(_in_transaction, database, append_one("second"))
+                eventually(lambda: second.done() or _is_waiting(database, second))
+                assert read(database) == []
+            second.result(30)
+        assert read(database) == [(1, "first"), (2, "second")]
+
+    def test_number_of_a_failure_is_given_again(self, database: Database) -> None:
+        def fail(session: Session) -> None:
+            change_feed.append(session, [change("failed")])
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError), database.transaction() as session:
+            fail(session)
+        append(database, "one")
+        assert read(database) == [(1, "one")]
+
+    def test_two_that_concern_the_same_owners_do_not_block_each_other_for_ever(self, database: Database) -> None:
+        mine, theirs = change("mine"), change("theirs", OTHER)
+        overlap(
+            database,
+            lambda session: change_feed.append(session, [mine, theirs]),
+            lambda session: change_feed.append(session, [theirs, mine]),
+        )
+        assert read(database) == [(1, "mine"), (2, "mine")]
+
+
+def append_one(row_id: str) -> Callable[[Session], None]:
+    return lambda session: change_feed.append(session, [change(row_id)])
+
+
+class TestRetention:
+    def test_old_entries_go_and_their_readers_are_told(self, database: Database) -> None:
+        append(database, "one", "two", "three")
+        with database.transaction() as session:
+            for entry in session.exec(select(ChangeEntry).where(ChangeEntry.number <= 2)):
+                entry.at = now() - change_feed.KEPT_FOR - timedelta(seconds=1)
+        with database.transaction() as session:
+            assert change_feed.has_expired(session)
+            change_feed.forget_expired(session)
+            assert not change_feed.has_expired(session)
+        assert (read(database, 0), read(database, 1)) == (None, None)
+        assert (read(database, 2), read(database, 3)) == ([(3, "three")], [])
+
+    def test_log_whose_entries_are_all_gone(self, database: Database) -> None:
+        append(database, "one")
+        with database.transaction() as session:
+            session.delete(session.exec(select(ChangeEntry)).one())
+        assert (read(database, 0), read(database, 1)) == (None, [])
+        append(database, "two")
+        assert (read(database, 0), read(database, 1)) == (None, [(2, "two")])
+
+    def test_hole_in_the_middle_is_seen(self, database: Database) -> None:
+        append(database, "one", "two", "three")
+        with database.transaction() as session:
+            session.delete(session.exec(select(ChangeEntry).where(ChangeEntry.number == 2)).one())
+        assert (read(database, 0), read(database, 2)) == (None, [(3, "three")])
+
+    def test_owner_s_entries_are_limited(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(change_feed, "MAX_STORED", 5)
+        monkeypatch.setattr(change_feed, "REMOVED_EVERY", 2)
+        append(database, "other", owner_id=OTHER)
+        for number in range(1, 21):
+            append(database, str(number))
+        assert (read(database, 14), read(database, 15)) == (None, [(n, str(n)) for n in range(16, 21)])
+        assert read(database, owner_id=OTHER) == [(1, "other")]

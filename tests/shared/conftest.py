@@ -1,0 +1,34 @@
+"""A warm pool in the store."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.db.database import Database
+from shared.models import SandboxSpec
+from tests.factories import VAULT, Person, make_node, make_person, make_sandbox, make_spec
+
+
+@pytest.fixture
+def owner(database: Database) -> Person:
+    """Somebody who has nothing yet."""
+    return make_person(database, "alice")
+
+
+@pytest.fixture
+def pooled(database: Database) -> SandboxSpec:
+    """A spec with a pool that is to have two members, and a node for them."""
+    make_node(database)
+    return make_spec(database, warm_target=2, warm_most=3)
+
+
+@pytest.fixture
+def add(database: Database, owner: Person, pooled: SandboxSpec) -> Callable[..., str]:
+    """Adds a member that is ready, or as its columns say; its id."""
+
+    def add(**columns: Any) -> str:
+        mine: dict[str, Any] = {"owner_id": None, "boot_key": VAULT.encrypt("boot"), "spec_revision": pooled.revision}
+        return make_sandbox(database, owner, **(mine | columns)).id
+
+    return add

@@ -1,0 +1,93 @@
+"""Events: each stored once, however often and however many are sent."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.conversations import events
+from shared.conversations.events import EventFilter
+from shared.db.database import Database
+from shared.models import Conversation, Event
+from tests.factories import Person, make_conversation, make_sandbox
+from tests.interleaving import overlap
+from tests.rows import all_rows
+
+NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
+ALL = EventFilter()
+
+
+@pytest.fixture
+def conversation(database: Database, user: Person) -> Conversation:
+    """Whose events they are."""
+    return make_conversation(database, user, make_sandbox(database, user))
+
+
+def event(conversation: Conversation, number: int, text: str = "") -> Event:
+    at = NOON + timedelta(seconds=number)
+    body = {"id": f"e{number}", "text": text}
+    return Event(conversation_id=conversation.id, id=f"e{number}", kind=f"K{number % 2}", timestamp=at, body=body)
+
+
+def store(database: Database, *rows: Event) -> None:
+    with database.transaction() as session:
+        events.store(session, rows)
+
+
+def found(database: Database, owner: Person, conversation: Conversation, which: EventFilter = ALL) -> list[str]:
+    with database.reading() as session:
+        page = events.search(session, conversation.id, owner.id, which, descending=False, page_id=None, limit=100)
+        assert events.count(session, conversation.id, owner.id, which) == len(page.items)
+    return [item.id for item in page.items]
+
+
+def test_an_event_sent_twice_is_stored_once_and_as_it_first_was(
+    database: Database, user: Person, conversation: Conversation
+) -> None:
+    store(database, event(conversation, 1, "first"), event(conversation, 1, "in the same batch"))
+    store(database, event(conversation, 1, "later"), event(conversation, 2))
+    assert found(database, user, conversation) == ["e1", "e2"]
+    with database.reading() as session:
+        first, unknown = events.get_many(session, conversation.id, user.id, ["e1", "e9"])
+    assert first is not None
+    assert first.body["text"] == "first"
+    assert unknown is None
+
+
+def test_two_batches_at_once_store_an_event_once(database: Database, user: Person, conversation: Conversation) -> None:
+    overlap(
+        database,
+        lambda session: events.store(session, [event(conversation, 1), event(conversation, 2)]),
+        lambda session: events.store(session, [event(conversation, 2), event(conversation, 3)]),
+    )
+    assert found(database, user, conversation) == ["e1", "e2", "e3"]
+
+
+def test_a_batch_may_be_large(database: Database, user: Person, conversation: Conversation) -> None:
+    store(database, *(event(conversation, number) for number in range(12_000)))
+    with database.reading() as session:
+        assert events.count(session, conversation.id, user.id, ALL) == 12_000
+
+
+def test_storing_no_events_writes_nothing(database: Database, user: Person, conversation: Conversation) -> None:
+    store(database, event(conversation, 1))
+    before = all_rows(database)
+    store(database)
+    assert all_rows(database) == before
+    assert found(database, user, conversation) == ["e1"]
+
+
+def test_filters_take_the_start_and_leave_the_end(database: Database, user: Person, conversation: Conversation) -> None:
+    store(database, *(event(conversation, number) for number in range(5)))
+    until, since = NOON + timedelta(seconds=3), NOON + timedelta(seconds=1)
+    which = EventFilter(timestamp_from=since, timestamp_before=until)
+    assert found(database, user, conversation, which) == ["e1", "e2"]
+    assert found(database, user, conversation, EventFilter(kind="K1")) == ["e1", "e3"]
+
+
+def test_events_of_another_user_are_not_there(
+    database: Database, user: Person, other_user: Person, conversation: Conversation
+) -> None:
+    hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
+    store(database, event(conversation, 1), event(hidden, 1))
+    assert found(database, other_user, conversation) == []
+    assert found(database, user, hidden) == []

@@ -1,0 +1,60 @@
+"""The stages of a start task, over every pair of them."""
+
+import pytest
+
+from shared.conversations import start_tasks
+from shared.db.database import Database
+from shared.errors import IllegalMove, LeaseLost
+from shared.models import StartTask
+from shared.states import FINAL_STAGES, Reason, Stage, stage_moves
+from tests.factories import Person, make_start_task
+from tests.rows import as_stored
+
+ORDER = list(Stage)
+
+
+def advance(database: Database, task: StartTask, stage: Stage, reason: Reason | None = None) -> None:
+    with database.transaction() as session:
+        start_tasks.advance(session, task, stage, reason=reason, detail="why")
+
+
+@pytest.mark.parametrize("before", sorted(set(Stage) - set(FINAL_STAGES)))
+def test_every_legal_stage_is_written(database: Database, user: Person, before: Stage) -> None:
+    for after in stage_moves(before):
+        task = make_start_task(database, user, stage=before, secrets="ciphertext")
+        advance(database, task, after, Reason.INTERNAL_ERROR)
+        stored = as_stored(database, task)
+        assert (stored.stage, stored.reason, stored.detail) == (after, Reason.INTERNAL_ERROR, "why")
+        assert stored.secrets == (None if after == Stage.ERROR else "ciphertext")
+        assert task.stage == after
+
+
+@pytest.mark.parametrize("before", Stage)
+def test_every_illegal_stage_is_refused_and_writes_nothing(database: Database, user: Person, before: Stage) -> None:
+    for after in set(Stage) - stage_moves(before):
+        task = make_start_task(database, user, stage=before, secrets="ciphertext")
+        stored = as_stored(database, task).model_dump()
+        with pytest.raises(IllegalMove, match=f"{before} → {after}"):
+            advance(database, task, after)
+        assert as_stored(database, task).model_dump() == stored
+        assert task.stage == before
+
+
+@pytest.mark.parametrize("stage", sorted(set(Stage) - set(FINAL_STAGES)))
+def test_an_unfinished_task_goes_forward_again_or_fails(stage: Stage) -> None:
+    assert stage_moves(stage) == frozenset(ORDER[ORDER.index(stage) :])
+    assert {stage, Stage.ERROR} <= stage_moves(stage)
+
+
+@pytest.mark.parametrize("stage", FINAL_STAGES)
+def test_nothing_follows_a_final_stage(stage: Stage) -> None:
+    assert stage_moves(stage) == frozenset()
+
+
+def test_an_old_fence_advances_nothing(database: Database, user: Person) -> None:
+    task = make_start_task(database, user, fence=2)
+    task.fence = 1
+    with pytest.raises(LeaseLost):
+        advance(database, task, Stage.READY)
+    assert as_stored(database, task).stage == Stage.WORKING
+    assert task.stage == Stage.WORKING

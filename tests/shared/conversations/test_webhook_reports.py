@@ -1,0 +1,68 @@
+"""Reports of agent servers: what is stored of their events."""
+
+from typing import Any
+
+import pytest
+
+from shared.conversations.webhook_reports import MAX_EVENT_BYTES, read_event
+from shared.json_documents import count_bytes
+from shared.users.mcp_config import MASK
+from tests.api.agent_reports import told_event, told_update
+
+SERVERS: dict[str, Any] = {
+    "docs": {"url": "https://user:secret@mcp.example/?api_key=secret&page=2", "headers": {"X": MASK}},
+    "files": {"command": "files", "args": ["/"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("full_state", {"agent": {"mcp_config": SERVERS}, "title": "A title"}), ("agent", {"mcp_config": SERVERS})],
+)
+def test_event_with_mcp_servers_is_stored_without_the_credentials_in_their_urls(key: str, value: Any) -> None:
+    told = told_update(key, value)
+    stored = read_event(told).body
+    agent = stored["value"]["agent"] if key == "full_state" else stored["value"]
+    masked = f"https://{MASK}@mcp.example/?api_key={MASK}&page=2"
+    assert agent["mcp_config"] == {**SERVERS, "docs": {**SERVERS["docs"], "url": masked}}
+    assert {**stored, "value": None} == {**told, "value": None}
+    assert "secret" in str(told)  # what came is left as it was
+
+
+def test_event_that_is_too_large_keeps_its_shape_and_loses_the_ends_of_its_longest_texts() -> None:
+    parts = [{"type": "text", "text": "a" * 900_000}, {"type": "image", "image_urls": ["data:," + "b" * 3_000_000]}]
+    told = told_event(llm_message={"role": "user", "content": [*parts, {"type": "text", "text": "short"}]})
+    stored = read_event(told).body
+    assert count_bytes(stored) <= MAX_EVENT_BYTES
+    assert {**stored, "llm_message": None} == {**told, "llm_message": None}
+    first, second, third = stored["llm_message"]["content"]
+    assert first["text"].startswith("aaa")
+    assert first["text"].endswith("characters were left out)")
+    assert second["image_urls"][0].startswith("data:,bbb")
+    assert third == {"type": "text", "text": "short"}
+
+
+def test_event_that_is_not_too_large_is_stored_as_it_came() -> None:
+    told = told_event(text="a" * (MAX_EVENT_BYTES - 1000))
+    assert read_event(told).body == told
+
+
+@pytest.mark.parametrize("bulk", [[0] * 600_000, {f"{number:0100}": 1 for number in range(20_000)}, ["ü" * 90] * 5000])
+def test_event_that_is_too_large_without_long_texts_is_stored_as_a_mention(bulk: Any) -> None:
+    told = told_event(bulk=bulk)
+    report = read_event(told)
+    assert report.body == {name: told[name] for name in ("id", "kind", "timestamp")}
+    assert report.id == told["id"]
+
+
+def test_what_a_large_event_says_of_its_conversation_is_heard() -> None:
+    told = told_update("full_state", {"title": "A title", "bulk": [0] * 600_000})
+    report = read_event(told).report
+    assert report is not None
+    assert report.title == "A title"
+
+
+@pytest.mark.parametrize("value", [None, [], {"agent": {"mcp_config": None}}, {"agent": {"mcp_config": {"a": 1}}}])
+def test_event_with_a_state_of_another_shape_is_stored_as_it_came(value: Any) -> None:
+    told = told_update("full_state", value)
+    assert read_event(told).body == told

@@ -1,0 +1,32 @@
+"""How a database answers what it is asked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, event
+
+from shared.db.database import Database
+
+# What is asked, and what is asked by a claim.
+ASKED = ("SELECT", "WITH")
+
+
+@contextmanager
+def plans_of_sessions(database: Database) -> Iterator[list[str]]:
+    """The plans of what sessions, and statements by themselves, ask of it meanwhile."""
+    plans: list[str] = []
+    explain = "EXPLAIN" if database.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
+
+    def note(connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if not statement.startswith(ASKED):
+            return
+        cursor = connection.connection.cursor()
+        cursor.execute(f"{explain} {statement}", parameters)
+        plans.append("\n".join(str(row[-1]) for row in cursor.fetchall()))
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        yield plans
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)

@@ -1,0 +1,259 @@
+"""A user's lists have another version after each transaction that changes what they show, whoever changed it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Boolean, Column, DateTime, Float, Integer, Table, delete, text, update
+from sqlalchemy.sql import visitors
+from sqlmodel import Session, SQLModel, select
+
+from shared.conversations import lists as conversation_lists
+from shared.db.database import Database
+from shared.models import Conversation, ListVersion
+from shared.models.columns import Json, UtcDateTime
+from shared.sandboxes import lists as sandbox_lists
+from shared.states import DeadlineAction, Desired, Status
+from shared.users import api_keys
+from tests.factories import SPEC_ID, VAULT, Person, make_conversation, make_person, make_sandbox, make_spec
+from tests.rows import as_stored
+from tests.services.stores import PostgresStores
+from tests.waiting import eventually
+
+
+def columns_of_lists() -> Iterator[Column[Any]]:
+    """Each column that is in a list's SELECT or in its count, to show, to filter, to join or to sort by."""
+    orders = {conversation_lists._LIST: conversation_lists.SORT_ORDERS.values()}
+    for one in (conversation_lists._LIST, sandbox_lists._LIST):
+        names = frozenset(one.filters)
+        pages = [one._page(names, order, paged=True) for order in orders.get(one, [sandbox_lists.NEWEST_FIRST])]
+        for statement in (*pages, one._count(names)):
+            for element in visitors.iterate(statement):
+                for column in getattr(element, "base_columns", ()):
+                    if isinstance(column, Column):
+                        yield column
+
+
+SHOWN = sorted({(column.table.name, column.name) for column in columns_of_lists() if column.name != "id"})
+TABLES: dict[str, Table] = {
+    name: SQLModel.metadata.tables[name] for name in ("conversation", "sandbox", "sandbox_spec")
+}
+OTHERS = {
+    "status": Status.PAUSED,
+    "desired": Desired.PAUSED,
+    "deadline_does": DeadlineAction.FREEZE,
+}
+
+
+@pytest.fixture
+def version(database: Database) -> Callable[[Person], str | None]:
+    """Reads the version of somebody's lists."""
+
+    def version(person: Person) -> str | None:
+        [holder] = api_keys.authenticate(database, VAULT, [person.key])
+        assert holder is not None
+        return holder.lists_version
+
+    return version
+
+
+@pytest.fixture
+def rows(database: Database, user: Person) -> dict[str, str]:
+    """The id of a row in each table."""
+    sandbox = make_sandbox(database, user)
+    return {
+        "conversation": make_conversation(database, user, sandbox).id,
+        "sandbox": sandbox.id,
+        "sandbox_spec": SPEC_ID,
+    }
+
+
+def other_value(database: Database, user: Person, other_user: Person, column: Column[Any]) -> Any:
+    references = {
+        "owner_id": lambda: other_user.id,
+        "sandbox_id": lambda: make_sandbox(database, user).id,
+        "spec_id": lambda: make_spec(database, "another").id,
+    }
+    if column.name in references:
+        return references[column.name]()
+    kinds: list[tuple[Any, Any]] = [
+        (Boolean, column.name == "public"),
+        (Integer, 12_345),
+        (Float, 0.5),
+        ((DateTime, UtcDateTime), datetime(2020, 2, 2, tzinfo=UTC)),
+        (Json, [1]),
+    ]
+    value = next((value for kind, value in kinds if isinstance(column.type, kind)), "another")
+    return OTHERS.get(column.name, value)
+
+
+def write(database: Database, statement: Any) -> None:
+    with database.engine.execution_options(writing=True).begin() as connection:
+        connection.execute(statement)
+
+
+def test_list_columns_are_all_known() -> None:
+    assert {table for table, _ in SHOWN} == TABLES.keys()
+    assert {("conversation", "parent_id"), ("conversation", "listed"), ("sandbox", "session_key")} < set(SHOWN)
+    assert ("sandbox_spec", "max_age_seconds") in SHOWN
+
+
+def test_no_column_of_a_sandbox_is_read_twice() -> None:
+    assert len(sandbox_lists.SHOWN) == len(set(sandbox_lists.SHOWN))
+
+
+@pytest.mark.parametrize(("table", "name"), SHOWN, ids=[".".join(one) for one in SHOWN])
+def test_each_column_that_lists_depend_on(
+    database: Database,
+    user: Person,
+    other_user: Person,
+    version: Callable[[Person], str | None],
+    rows: dict[str, str],
+    table: str,
+    name: str,
+) -> None:
+    column = TABLES[table].c[name]
+    other = other_value(database, user, other_user, column)
+    make_sandbox(database, other_user)
+    before, of_others = version(user), version(other_user)
+    change = update(TABLES[table]).where(TABLES[table].c.id == rows[table]).values({name: other})
+    write(database, change)
+    after = version(user)
+    assert None not in (before, after)
+    assert after != before
+    assert (version(other_user) == of_others) == (name != "owner_id" and table != "sandbox_spec")
+    write(database, change)
+    assert version(user) == after  # nothing is another one now
+
+
+def test_rows_that_come_and_go(database: Database, user: Person, version: Callable[[Person], str | None]) -> None:
+    seen = {version(user)}
+    sandbox = make_sandbox(database, user)
+    seen.add(version(user))
+    conversation = make_conversation(database, user, sandbox)
+    seen.add(version(user))
+    for table, row_id in (("conversation", conversation.id), ("sandbox", sandbox.id)):
+        write(database, delete(TABLES[table]).where(TABLES[table].c.id == row_id))
+        seen.add(version(user))
+    assert len(seen) == 5
+
+
+def test_change_that_no_list_shows_leaves_the_version(
+    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+) -> None:
+    before = version(user)
+    quiet = {"lease_owner": "w", "fence": 7, "due_at": datetime(2020, 2, 2, tzinfo=UTC)}
+    for table in ("sandbox", "conversation"):
+        write(database, update(TABLES[table]).where(TABLES[table].c.id == rows[table]).values(quiet))
+    write(database, update(TABLES["sandbox_spec"]).values({"warm_failures": 3}))
+    make_sandbox(database, user, owner_id=None)
+    assert version(user) == before
+
+
+def retitle(session: Session, conversation_id: str, title: str) -> None:
+    session.get_one(Conversation, conversation_id).title = title
+    session.flush()
+
+
+def test_change_that_is_rolled_back_leaves_the_version(
+    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+) -> None:
+    before = version(user)
+    with suppress(ZeroDivisionError), database.transaction() as session:
+        retitle(session, rows["conversation"], "another")
+        raise ZeroDivisionError
+    with database.transaction() as session, suppress(ZeroDivisionError), session.begin_nested():
+        retitle(session, rows["conversation"], "a third")
+        raise ZeroDivisionError
+    assert version(user) == before
+
+
+def test_change_beside_a_rolled_back_savepoint_counts(
+    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+) -> None:
+    before = version(user)
+    with database.transaction() as session:
+        retitle(session, rows["conversation"], "another")
+        with suppress(ZeroDivisionError), session.begin_nested():
+            retitle(session, rows["conversation"], "a third")
+            raise ZeroDivisionError
+    assert version(user) != before
+
+
+def test_a_row_that_goes_from_hand_to_hand(
+    database: Database,
+    user: Person,
+    other_user: Person,
+    version: Callable[[Person], str | None],
+    rows: dict[str, str],
+) -> None:
+    before = version(user), version(other_user)
+    with database.transaction() as session:
+        conversation = session.get_one(Conversation, rows["conversation"])
+        for owner in (other_user, user, other_user, user):
+            conversation.owner_id = owner.id
+            session.flush()
+    assert version(user) != before[0]
+    assert version(other_user) != before[1]
+
+
+def test_a_change_is_seen_with_its_version_and_not_before(
+    database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
+) -> None:
+    before = version(user)
+    with database.transaction() as session:
+        retitle(session, rows["conversation"], "another")
+        assert version(user) == before
+    assert version(user) != before
+
+
+@pytest.fixture
+def server(postgres_stores: PostgresStores, tmp_path: Path) -> Iterator[Database]:
+    """A store on PostgreSQL, where writers don't take turns."""
+    with postgres_stores.fresh(tmp_path) as url:
+        database = Database(url)
+        yield database
+        database.close()
+
+
+def test_a_transaction_holds_nobody_up_before_its_commit(server: Database) -> None:
+    person = make_person(server, "alice")
+    first, second = (make_conversation(server, person, make_sandbox(server, person)) for _ in range(2))
+    with server.transaction() as session:
+        retitle(session, first.id, "slow")
+        with server.transaction() as other:
+            other.execute(text("SET LOCAL lock_timeout = '10s'"))
+            retitle(other, second.id, "quick")
+        assert [as_stored(server, one).title for one in (first, second)] == [first.title, "quick"]
+    assert as_stored(server, first).title == "slow"
+
+
+def test_versions_are_locked_in_one_order(server: Database) -> None:
+    people = sorted((make_person(server, name) for name in ("alice", "bob")), key=lambda person: person.id)
+    rows = [make_conversation(server, person, make_sandbox(server, person)).id for person in people]
+    of_the_first, of_the_last = (select(ListVersion).where(ListVersion.owner_id == person.id) for person in people)
+
+    def change_both() -> None:
+        with server.transaction() as session:
+            for row_id in reversed(rows):
+                retitle(session, row_id, "another")
+
+    with ThreadPoolExecutor(1) as pool:
+        with server.transaction() as holding:
+            holding.exec(of_the_first.with_for_update()).one()
+            changing = pool.submit(change_both)
+            eventually(lambda: changing.done() or _somebody_waits(server))
+            assert not changing.done()
+            with server.reading() as looking:  # nobody has it yet
+                assert looking.exec(of_the_last.with_for_update(nowait=True)).one()
+        changing.result(30)
+
+
+def _somebody_waits(database: Database) -> bool:
+    with database.reading() as session:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool(session.execute(waiting).scalar_one())

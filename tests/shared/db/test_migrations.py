@@ -1,0 +1,153 @@
+"""The migrations: they make what the models say, and any number of processes may run them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import CheckConstraint, Connection, inspect, text
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import SQLModel
+
+import shared.models  # noqa: F401 - fills the metadata
+from shared.db.database import Database
+from shared.db.migrations import configuration, migrate, opened, revision
+from shared.models import Node, Sandbox
+from shared.states import Status
+from tests.factories import Person, make_sandbox
+from tests.services.postgres import Postgres
+
+MIGRATE = "import sys; from shared.migrations import migrate; migrate(sys.argv[1])"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database that no migration has seen."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.db'}"
+        return
+    server: Postgres = request.getfixturevalue("postgres_server")
+    name = server.create()
+    yield server.url(name)
+    server.drop(name)
+
+
+def heads(connection: Connection) -> list[str]:
+    return ScriptDirectory.from_config(configuration(connection)).get_heads()
+
+
+@pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
+def test_the_migrations_make_what_the_models_say(database_url: str) -> None:
+    with opened(database_url) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, SQLModel.metadata) == []
+
+
+def test_checks_and_partial_indexes_are_there(database_url: str) -> None:
+    """Alembic compares neither."""
+    with opened(database_url) as connection:
+        found, dialect = inspect(connection), connection.dialect.name
+        for table in SQLModel.metadata.sorted_tables:
+            checks = {str(check["name"]) for check in found.get_check_constraints(table.name)}
+            expected = {str(item.name) for item in table.constraints if isinstance(item, CheckConstraint)}
+            assert checks == expected, table.name
+            partial = {
+                index["name"]
+                for index in found.get_indexes(table.name)
+                if index.get("dialect_options", {}).get(f"{dialect}_where") is not None
+            }
+            assert partial == {
+                index.name for index in table.indexes if index.dialect_options[dialect]["where"] is not None
+            }
+
+
+def test_a_status_nobody_knows_is_refused(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.get_one(Sandbox, sandbox.id).status = "GONE"
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.add(Node(id="n", status="READY?", capacity=1))
+    with database.reading() as session:
+        assert session.get_one(Sandbox, sandbox.id).status == Status.RUNNING
+
+
+def test_a_reference_to_nothing_is_refused(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.get_one(Sandbox, sandbox.id).owner_id = "0" * 32
+
+
+def test_migrating_twice_changes_nothing(empty_url: str) -> None:
+    migrate(empty_url)
+    migrate(empty_url)
+    with opened(empty_url) as connection:
+        assert [revision(connection)] == heads(connection)
+
+
+ROWS = """
+    INSERT INTO "user" (id, name, created_at) VALUES ('u', 'alice', '2026-01-01');
+    INSERT INTO sandbox_spec
+        (id, position, env, working_dir, ports, memory_bytes, cpus, pids, capabilities, created_at)
+        VALUES ('image', 0, '{}', '/', '{}', 1, 1, 1, '[]', '2026-01-01');
+    INSERT INTO sandbox
+        (id, owner_id, spec_id, desired, generation, status, observed_generation, fence, attempt,
+         session_key, session_key_digest, created_at, updated_at)
+        VALUES ('s', 'u', 'image', 'PAUSED', 7, 'PAUSED', 7, 0, 0, 'k', 'd', '2026-01-01', '2026-01-01');
+    INSERT INTO sandbox_transition (sandbox_id, to_status, at) VALUES ('s', 'STARTING', '2026-01-01')
+"""
+
+
+def test_migrating_keeps_what_is_stored(empty_url: str) -> None:
+    with opened(empty_url) as connection:
+        command.upgrade(configuration(connection), "0004")
+        for statement in ROWS.split(";"):
+            connection.execute(text(statement))
+    migrate(empty_url)
+    with opened(empty_url) as connection:
+        read = text(
+            "SELECT generation, desired, owner_id FROM sandbox JOIN sandbox_transition ON sandbox_id = sandbox.id"
+        )
+        assert connection.execute(read).all() == [(7, "PAUSED", "u")]
+        if connection.dialect.name == "sqlite":
+            assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
+
+
+def test_several_processes_may_migrate_at_once(empty_url: str) -> None:
+    command = [sys.executable, "-c", MIGRATE, empty_url]
+    pipe = subprocess.PIPE
+    processes = [subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) for _ in range(3)]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    assert sum("schema_migrated" in output for output in outputs) == 1
+    assert sum("schema_is_current" in output for output in outputs) == 2
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.db.migrations.revision", _fail_after(1))
+    with pytest.raises(RuntimeError, match="power cut"):
+        migrate(empty_url)
+    monkeypatch.undo()
+    with opened(empty_url) as connection:
+        assert revision(connection) is None
+        assert inspect(connection).get_table_names() == []
+    migrate(empty_url)
+
+
+def test_migrations_have_one_head(empty_url: str) -> None:
+    with opened(empty_url) as connection:
+        assert len(heads(connection)) == 1
+
+
+def _fail_after(calls: int) -> object:
+    left = iter(range(calls))
+
+    def fail(_connection: Connection) -> None:
+        if next(left, None) is None:
+            raise RuntimeError("power cut")
+
+    return fail

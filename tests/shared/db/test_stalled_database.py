@@ -1,0 +1,131 @@
+"""A PostgreSQL that stands still, or whose route is lost: nobody waits for it longer than for its own timeouts."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn
+from sqlalchemy import func, text
+from sqlalchemy.exc import OperationalError
+from sqlmodel import col, select
+
+from shared.db import postgresql
+from shared.db.database import Database
+from shared.db.migrations import migrate
+from shared.db.postgresql import OPTIONS, Unanswered
+from shared.models import User
+from tests.services.postgres import Postgres, running_postgres
+from tests.waiting import eventually
+
+STATEMENT_SECONDS = 0.5
+KERNEL = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+# What a statement may take at most, and what a loaded machine may add.
+MAX_SECONDS = STATEMENT_SECONDS + 0.5 + 3
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    """A server of these tests' own: others' must not stand still."""
+    with running_postgres() as server:
+        migrate(server.url("postgres"))
+        yield server
+
+
+@pytest.fixture
+def database(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A store with short timeouts."""
+    monkeypatch.setattr(postgresql, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(postgresql, "PING_ANSWER_SECONDS", 0.5)
+    monkeypatch.setitem(OPTIONS, "connect_timeout", 2)
+    with closing(Database(server.url("postgres"), statement_seconds=STATEMENT_SECONDS)) as database:
+        count(database)
+        fetch(database)
+        yield database
+
+
+def count(database: Database) -> int:
+    with database.reading() as session:
+        return session.exec(select(func.count(col(User.id)))).one()
+
+
+def fetch(database: Database) -> int:
+    return int(database.fetch(select(func.count(col(User.id))), {})[0][0])
+
+
+def add(database: Database) -> None:
+    with database.transaction() as session:
+        session.add(User(name=f"user-{time.monotonic_ns()}"))
+
+
+@pytest.mark.parametrize("use", [count, fetch, add])
+@pytest.mark.parametrize("idle", [False, True], ids=["in use", "idle"])
+def test_nobody_waits_for_a_server_that_stands_still(
+    server: Postgres, database: Database, monkeypatch: pytest.MonkeyPatch, use: Callable[[Database], Any], idle: bool
+) -> None:
+    monkeypatch.setattr(postgresql, "PING_SECONDS", 0.0 if idle else 60.0)
+    with server.frozen():
+        began = time.monotonic()
+        with pytest.raises(OperationalError):
+            use(database)
+        assert time.monotonic() - began < MAX_SECONDS
+    use(database)
+
+
+def test_transaction_ends_whose_server_comes_to_a_standstill(server: Postgres, database: Database) -> None:
+    before = count(database)
+    with pytest.raises(OperationalError) as failed:
+        stand_still(server, database)
+    assert isinstance(failed.value.orig, Unanswered)
+    # PostgreSQL may read the COMMIT before it notices that nobody waits for it.
+    assert eventually(lambda: count(database)) in {before, before + 1}
+
+
+def stand_still(server: Postgres, database: Database) -> None:
+    with ExitStack() as stack, database.transaction() as session:
+        session.add(User(name="lost"))
+        session.flush()
+        stack.enter_context(server.frozen())
+        session.commit()
+
+
+def test_the_servers_own_timeout_comes_first_and_costs_no_connection(database: Database) -> None:
+    with database.engine.connect() as connection:
+        driver: Any = connection.connection.dbapi_connection
+        with pytest.raises(OperationalError, match="statement timeout"):
+            connection.execute(text("SELECT pg_sleep(10)"))
+        assert not driver.closed
+    assert count(database) >= 0
+
+
+@pytest.mark.usefixtures("database")
+def test_new_connections_are_refused_in_time(server: Postgres) -> None:
+    new = Database(server.url("postgres"), statement_seconds=STATEMENT_SECONDS)
+    with closing(new), server.frozen():
+        for use in (count, fetch, add):
+            began = time.monotonic()
+            with pytest.raises(OperationalError):
+                use(new)
+            assert time.monotonic() - began < MAX_SECONDS
+
+
+def test_connections_are_made_so_that_the_kernel_notices_a_lost_route(database: Database) -> None:
+    with database.engine.connect() as connection:
+        driver: Any = connection.connection.dbapi_connection
+        used = driver.info.get_parameters()
+    assert {name: used[name] for name in OPTIONS} == {name: str(value) for name, value in OPTIONS.items()}
+
+
+def test_kernel_notices_a_lost_route_within_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        words = make_conninfo(host=host, port=port, **OPTIONS)
+        connection = PGconn.connect_start(words.encode())
+        with socket.socket(fileno=os.dup(connection.socket)) as one:
+            found = [one.getsockopt(socket.IPPROTO_TCP, name) for name in KERNEL]
+        connection.finish()
+    assert found == [5, 2, 3, 10_000]

@@ -1,0 +1,71 @@
+"""Leases renewed together: each by its own fence, and none at the others' cost."""
+
+import pytest
+from sqlmodel import Session
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.leasing import leases, renewals
+from shared.leasing.renewals import Lapsed
+from shared.models import Sandbox
+from tests.factories import Person, make_sandbox
+from tests.interleaving import overlap
+from tests.rows import stored_row
+
+A_WHILE = 60.0
+
+
+@pytest.fixture
+def rows(database: Database, user: Person) -> list[Sandbox]:
+    """Sandboxes whose leases have run out, and nobody has taken them over."""
+    return [claimed(database, make_sandbox(database, user, due_at=now()).id) for _ in range(5)]
+
+
+def claimed(database: Database, row_id: str, seconds: float = -1.0) -> Sandbox:
+    with database.transaction() as session:
+        row = leases.claim(session, Sandbox, row_id, "w1", seconds)
+    assert row is not None
+    return row
+
+
+def renew_in(session: Session, rows: list[Sandbox]) -> Lapsed:
+    return renewals.renew(session, Sandbox, {row.id: row.fence for row in rows}, A_WHILE)
+
+
+def renew(database: Database, rows: list[Sandbox]) -> Lapsed:
+    with database.transaction() as session:
+        return renew_in(session, rows)
+
+
+def is_held(database: Database, row: Sandbox) -> bool:
+    return (stored_row(database, Sandbox, row.id).lease_until or now()) > now()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_all_are_held_for_longer(database: Database, rows: list[Sandbox], number: int) -> None:
+    assert renew(database, rows[:number]) == Lapsed()
+    assert [is_held(database, row) for row in rows] == [place < number for place in range(5)]
+
+
+def test_what_another_worker_has_taken_over_is_lost(database: Database, rows: list[Sandbox]) -> None:
+    newer = claimed(database, rows[0].id)
+    assert renew(database, rows) == Lapsed(lost={newer.id})
+    assert not is_held(database, newer)
+    assert all(is_held(database, row) for row in rows[1:])
+
+
+def test_what_was_let_go_is_lost_and_stays_free(database: Database, rows: list[Sandbox]) -> None:
+    with database.transaction() as session:
+        leases.release(session, Sandbox, rows[0].id, rows[0].fence)
+    assert renew(database, rows) == Lapsed(lost={rows[0].id})
+    assert stored_row(database, Sandbox, rows[0].id).lease_until is None
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_row_that_somebody_has_locked_does_not_cost_the_others_theirs(database: Database, rows: list[Sandbox]) -> None:
+    def write(session: Session) -> None:
+        leases.mark_due(session, Sandbox, rows[2].id, now())
+
+    assert overlap(database, write, lambda session: renew_in(session, rows))[1] == Lapsed(locked={rows[2].id})
+    assert [is_held(database, row) for row in rows] == [True, True, False, True, True]
+    assert renew(database, rows) == Lapsed()

@@ -1,0 +1,232 @@
+"""Which node a sandbox goes to, and that none takes more than it has room for."""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+
+import pytest
+from sqlmodel import Session
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.errors import NotFound
+from shared.models import Sandbox, SandboxSpec
+from shared.nodes import pending_placement, placement
+from shared.nodes import registry as node_registry
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
+from shared.states import Desired, NodeStatus, Status
+from tests.factories import SPEC_ID, VAULT, Person, make_node, make_sandbox
+from tests.interleaving import overlap
+
+
+def create(database: Database, owner: Person, spec: SandboxSpec) -> Sandbox:
+    with database.transaction() as session:
+        return create_in(session, owner, spec)
+
+
+def create_in(session: Session, owner: Person, spec: SandboxSpec) -> Sandbox:
+    return sandbox_creation.create(session, VAULT, owner_id=owner.id, spec=spec, due_at=now())
+
+
+def place(database: Database) -> str | None:
+    with database.transaction() as session:
+        return placement.place(session, SPEC_ID)
+
+
+def place_waiting_in(session: Session) -> list[tuple[str, str]]:
+    found = [
+        (row_id, pending_placement.place(session, row_id, "here", due_at=now()))
+        for row_id in pending_placement.find(session)
+    ]
+    return [(row_id, node_id) for row_id, node_id in found if node_id is not None]
+
+
+def place_waiting(database: Database) -> list[tuple[str, str]]:
+    with database.transaction() as session:
+        return place_waiting_in(session)
+
+
+def test_the_emptiest_node_is_chosen(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "small", capacity=2)
+    make_node(database, "large", capacity=4)
+    placed = [create(database, user, spec).node_id for _ in range(6)]
+    assert placed[:2] == ["large", "large"]
+    assert Counter(placed) == {"large": 4, "small": 2}
+
+
+def test_a_full_node_takes_no_more(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "a", capacity=1)
+    assert create(database, user, spec).node_id == "a"
+    assert create(database, user, spec).node_id is None
+
+
+@pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
+def test_a_sandbox_takes_its_place_in_every_state(database: Database, user: Person, status: Status) -> None:
+    make_node(database, "a", capacity=1)
+    make_sandbox(database, user, status=status, node_id="a")
+    assert place(database) is None
+
+
+def test_a_deleted_sandbox_takes_no_place(database: Database, user: Person) -> None:
+    make_node(database, "a", capacity=1)
+    make_sandbox(database, user, status=Status.DELETED, node_id="a")
+    assert place(database) == "a"
+
+
+@pytest.mark.parametrize("status", [NodeStatus.CORDONED, NodeStatus.LOST])
+def test_nodes_take_sandboxes_only_when_ready(database: Database, status: NodeStatus) -> None:
+    make_node(database, "a", status=status)
+    assert place(database) is None
+
+
+def test_a_silent_node_takes_no_sandboxes(database: Database) -> None:
+    make_node(database, "a", heartbeat_at=now() - placement.HEARTBEAT_LIMIT - timedelta(seconds=1))
+    assert place(database) is None
+    with database.transaction() as session:
+        node_registry.beat(session, "a", capacity=1, problem=None)
+    assert place(database) == "a"
+
+
+def test_two_at_once_don_t_share_the_last_place(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "a", capacity=1)
+    first, second = overlap(
+        database,
+        lambda session: create_in(session, user, spec).node_id,
+        lambda session: create_in(session, user, spec).node_id,
+    )
+    assert (first, second) == ("a", None)
+
+
+def test_many_at_once_never_exceed_the_capacity(database: Database, user: Person, spec: SandboxSpec) -> None:
+    make_node(database, "a", capacity=2)
+    make_node(database, "b", capacity=1)
+    start = Barrier(6)
+
+    def attempt(_number: int) -> str | None:
+        start.wait(30)
+        return create(database, user, spec).node_id
+
+    with ThreadPoolExecutor(6) as pool:
+        placed = Counter(pool.map(attempt, range(6)))
+    assert placed == {"a": 2, "b": 1, None: 3}
+
+
+def test_waiting_sandboxes_are_placed_oldest_first(database: Database, user: Person) -> None:
+    first = make_sandbox(database, user, status=Status.STARTING, node_id=None, due_at=None)
+    second = make_sandbox(database, user, status=Status.STARTING, node_id=None, created_at=now() + timedelta(hours=1))
+    assert place_waiting(database) == []
+    make_node(database, "a", capacity=1)
+    assert place_waiting(database) == [(first.id, "a")]
+    assert place_waiting(database) == []
+    with database.reading() as session:
+        assert session.get_one(Sandbox, first.id).due_at is not None
+        assert session.get_one(Sandbox, second.id).node_id is None
+    make_node(database, "b", capacity=1)
+    assert place_waiting(database) == [(second.id, "b")]
+
+
+def test_waiting_sandboxes_get_the_place_that_a_deleted_one_left(database: Database, user: Person) -> None:
+    make_node(database, "a", capacity=1)
+    old = make_sandbox(database, user, status=Status.DELETING, node_id="a")
+    waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    assert place_waiting(database) == []
+    with database.transaction() as session:
+        sandbox_status.set_status(session, old, sandbox_status.ObservedState(Status.DELETED))
+    assert place_waiting(database) == [(waiting.id, "a")]
+
+
+def test_two_sweeps_at_once_place_a_sandbox_once(database: Database, user: Person) -> None:
+    make_node(database, "a", capacity=1)
+    make_node(database, "b", capacity=1)
+    waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
+
+    def place_all(session: Session) -> list[tuple[str, str]]:
+        return place_waiting_in(session)
+
+    assert overlap(database, place_all, place_all) == ([(waiting.id, "a")], [])
+
+
+def test_a_tombstone_without_a_node_is_not_placed(database: Database, user: Person) -> None:
+    make_node(database, "a")
+    make_sandbox(database, user, status=Status.DELETED, node_id=None)
+    assert place_waiting(database) == []
+
+
+def test_a_beat_records_a_node_and_its_trouble(database: Database) -> None:
+    for problem, status in (("no engine", NodeStatus.LOST), (None, NodeStatus.READY)):
+        with database.transaction() as session:
+            node_registry.beat(session, "a", capacity=3, problem=problem)
+        with database.reading() as session:
+            (node,) = node_registry.list_nodes(session)
+        assert (node.status, node.capacity, node.detail) == (status, 3, problem)
+
+
+def test_a_beat_leaves_a_cordon_alone(database: Database) -> None:
+    make_node(database, "a", status=NodeStatus.CORDONED)
+    with database.transaction() as session:
+        node_registry.beat(session, "a", capacity=3, problem=None)
+    with database.reading() as session:
+        assert node_registry.list_nodes(session)[0].status == NodeStatus.CORDONED
+
+
+def test_two_workers_of_one_new_node_beat_at_once(database: Database) -> None:
+    def beat(capacity: int) -> Callable[[Session], object]:
+        return lambda session: node_registry.beat(session, "a", capacity=capacity, problem=None)
+
+    def beat_and_flush(session: Session) -> None:
+        beat(3)(session)
+        session.flush()
+
+    overlap(database, beat_and_flush, beat(4))
+    with database.reading() as session:
+        (node,) = node_registry.list_nodes(session)
+    assert (node.status, node.capacity) == (NodeStatus.READY, 4)
+
+
+@pytest.mark.parametrize(("problem", "status"), [("no engine", NodeStatus.LOST), (None, NodeStatus.READY)])
+def test_an_uncordoned_node_is_what_its_worker_said(
+    database: Database, problem: str | None, status: NodeStatus
+) -> None:
+    make_node(database, "a")
+    with database.transaction() as session:
+        node_registry.cordon(session, "a")
+        node_registry.beat(session, "a", capacity=3, problem=problem)
+    assert place(database) is None
+    with database.transaction() as session:
+        node_registry.uncordon(session, "a")
+    with database.reading() as session:
+        assert node_registry.list_nodes(session)[0].status == status
+    assert place(database) == (None if problem else "a")
+
+
+@pytest.mark.parametrize("act", [node_registry.cordon, node_registry.uncordon])
+def test_an_unknown_node_is_not_found(database: Database, act: Callable[[Session, str], None]) -> None:
+    with database.transaction() as session, pytest.raises(NotFound):
+        act(session, "a")
+
+
+def test_the_installation_keeps_its_id(database: Database) -> None:
+    with database.transaction() as session:
+        first = node_registry.installation_id(session)
+    with database.transaction() as session:
+        assert node_registry.installation_id(session) == first
+
+
+def test_a_new_sandbox_wishes_to_run(database: Database, user: Person, spec: SandboxSpec) -> None:
+    sandbox = create(database, user, spec)
+    assert (sandbox.desired, sandbox.status, sandbox.generation) == (Desired.RUNNING, Status.STARTING, 1)
+    with database.reading() as session:
+        (born,) = sandbox_queries.transitions(session, sandbox.id)
+    assert (born.from_status, born.to_status) == (None, Status.STARTING)
+
+
+def test_a_waiting_sandbox_that_is_wished_away_needs_no_room(database: Database, user: Person) -> None:
+    make_node(database, "here", capacity=1)
+    make_sandbox(database, user, node_id="here")
+    gone = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
+    make_sandbox(database, user, status=Status.STARTING, node_id=None)
+    assert place_waiting(database) == [(gone.id, "here")]

@@ -1,0 +1,35 @@
+"""The messages."""
+
+import dataclasses
+import inspect
+
+import pytest
+
+from shared.queue import jobs
+from shared.queue.jobs import JOBS, Job, WarmSandbox, queue_of, queues_of
+
+
+def test_every_job_has_a_task_of_its_own() -> None:
+    names = [job.task for job in JOBS]
+    assert len(set(names)) == len(names)
+    assert all(name.count(".") == 1 and name == name.lower() for name in names)
+
+
+def test_the_list_has_every_job() -> None:
+    defined = {item for item in vars(jobs).values() if inspect.isclass(item) and issubclass(item, Job)}
+    assert set(JOBS) == defined - {Job}
+
+
+def test_a_job_carries_ids_only_and_does_not_change() -> None:
+    job = JOBS[0]("0" * 32, "node-a")
+    assert dataclasses.asdict(job) == {"subject": "0" * 32, "node_id": "node-a"}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        job.subject = "1" * 32  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_node_has_a_queue_for_what_is_waited_for_and_one_for_what_is_not(job: type[Job]) -> None:
+    subject = "0" * 32
+    assert queue_of(job(subject, "a")) in queues_of("a")
+    assert not set(queues_of("a")) & set(queues_of("b"))
+    assert (queue_of(job(subject, "a")) == queue_of(WarmSandbox(subject, "a"))) == (job is WarmSandbox)

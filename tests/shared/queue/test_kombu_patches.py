@@ -1,0 +1,115 @@
+"""A worker outlives its broker, whatever it holds at that moment."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from kombu.transport.redis import QoS
+
+from shared.queue.broker import make_app
+from shared.settings import Settings
+from tests.fakes.waiting_worker import QUEUE, TASK
+from tests.services import processes
+from tests.services.directories import REPOSITORY
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def app(valkey: Valkey) -> Iterator[Celery]:
+    app = make_app(Settings(redis_url=valkey.url))
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def worker(valkey: Valkey, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker with room for two jobs at a time."""
+    environment = [f"AW_REDIS_URL={valkey.url}", f"PYTHONPATH={REPOSITORY}"]
+    command = ["env", *environment, sys.executable, "-m", "tests.fakes.waiting_worker", str(tmp_path)]
+    worker = processes.start(command, tmp_path / "log")
+    yield worker
+    (tmp_path / "go").touch()
+    processes.stop(worker)
+
+
+def test_worker_that_is_busy_and_has_more_in_hand(
+    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+) -> None:
+    """The jobs under way end, and those fetched in advance begin, while their connection is no more."""
+    for number in range(6):
+        send(app, str(number))
+    begun = eventually(lambda: seen(tmp_path, "begun-", at_least=2))
+    valkey.kill()
+    (tmp_path / "go").touch()
+    eventually(lambda: seen(tmp_path, "ended-", at_least=len(begun)))
+    valkey.start()
+    send(app, "after")
+    eventually((tmp_path / "ended-after").exists)
+    assert worker.poll() is None, (tmp_path / "log").read_text()
+
+
+def test_worker_that_waits_for_its_broker_does_not_grow_patient(
+    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+) -> None:
+    """It asks every second, however long the broker is away: what is sent then is begun soon after."""
+    (tmp_path / "go").touch()
+    send(app, "before")
+    eventually((tmp_path / "ended-before").exists)
+    valkey.kill()
+    eventually(lambda: "Trying again in 1.00 second... (4/" in (tmp_path / "log").read_text())
+    valkey.start()
+    send(app, "after")
+    eventually((tmp_path / "ended-after").exists)
+    assert worker.poll() is None, (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("lost", ["channel", "transport"])
+def test_message_of_a_lost_connection_is_let_go(app: Celery, lost: str) -> None:
+    """What kombu's own class does then is what ends a worker."""
+    send(app, "1")
+    channel, tag = fetch_and_lose(app, lost)
+    with pytest.raises(AttributeError):
+        QoS.ack(channel.qos, tag)
+    with pytest.raises(AttributeError):
+        QoS.restore_unacked(channel.qos)
+    channel.qos.ack(tag)
+    channel.qos.restore_unacked()
+    assert not channel.qos._delivered
+
+
+def test_message_is_put_back_while_there_is_a_connection(app: Celery) -> None:
+    send(app, "1")
+    with app.connection() as connection:
+        channel: Any = connection.default_channel
+        channel.queue_declare(QUEUE)
+        assert channel.basic_get(QUEUE)
+        channel.qos.restore_unacked()
+        assert channel.basic_get(QUEUE)
+
+
+def fetch_and_lose(app: Celery, lost: str) -> tuple[Any, str]:
+    """A channel that has fetched a message, and then lost its transport or its transport's connection."""
+    channel: Any = app.connection().default_channel
+    channel.queue_declare(QUEUE)
+    message = channel.basic_get(QUEUE)
+    channel._disconnect_pools()
+    channel.qos._on_collect.cancel()  # or it would be put back when the interpreter ends
+    if lost == "channel":
+        channel.connection = None
+    else:
+        channel.connection.client = None
+    return channel, message.delivery_tag
+
+
+def send(app: Celery, subject: str) -> None:
+    app.send_task(TASK, args=[subject], queue=QUEUE, retry=True)
+
+
+def seen(directory: Path, prefix: str, *, at_least: int) -> list[str]:
+    names = [path.name for path in directory.glob(f"{prefix}*")]
+    return names if len(names) >= at_least else []

@@ -1,0 +1,14 @@
+"""The spec whose deadlines hold."""
+
+import pytest
+
+from shared.db.database import Database
+from tests.factories import (
+    make_spec,
+)
+from tests.shared.sandboxes.deadlines.sandboxes import CHAIN
+
+
+@pytest.fixture(autouse=True)
+def _spec(database: Database) -> None:
+    make_spec(database, **CHAIN)

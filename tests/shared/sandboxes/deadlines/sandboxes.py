@@ -1,0 +1,78 @@
+"""Sandboxes with deadlines, and what is done to them."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlmodel import Session
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.models import Sandbox, SandboxSpec
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import deadlines, desired_state
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.deadlines import DueDeadline
+from shared.states import Desired
+from tests.factories import (
+    NODE_ID,
+    SPEC_ID,
+    VAULT,
+    Person,
+    make_sandbox,
+)
+from tests.rows import as_stored
+
+CHAIN: dict[str, Any] = {"freeze_after_seconds": 60, "stop_after_seconds": 600, "delete_after_seconds": 6000}
+
+
+LONG_AGO = timedelta(hours=1)
+
+
+def make(database: Database, owner: Person, **columns: Any) -> Sandbox:
+    """A sandbox with its deadlines in place, unused for an hour unless it is said otherwise."""
+    defaults = {"settled_at": now() - LONG_AGO, "last_active_at": now() - LONG_AGO}
+    sandbox = make_sandbox(database, owner, **(defaults | columns))
+    write(database, lambda session: deadlines.refresh(session, sandbox.id))
+    return as_stored(database, sandbox)
+
+
+def write(database: Database, act: Callable[[Session], Any]) -> Any:
+    with database.transaction() as session:
+        return act(session)
+
+
+def deadline(database: Database, sandbox: Sandbox) -> tuple[datetime | None, str | None]:
+    found = as_stored(database, sandbox)
+    return found.deadline_at, found.deadline_does
+
+
+def overdue(database: Database, node_id: str = NODE_ID) -> list[DueDeadline]:
+    with database.reading() as session:
+        return list(deadlines.overdue(session, node_id))
+
+
+def meet_all(database: Database, node_id: str = NODE_ID) -> list[bool]:
+    return [write(database, partial(meet, seen=seen)) for seen in overdue(database, node_id)]
+
+
+def meet(session: Session, seen: DueDeadline) -> bool:
+    return deadlines.apply_deadline(session, seen, due_at=now())
+
+
+def wish(session: Session, sandbox: Sandbox, desired: Desired, owner: Person) -> None:
+    """As the routes do it."""
+    row = sandbox_queries.get(session, sandbox.id, owner.id, lock=True)
+    desired_state.set_desired(session, row, desired, due_at=now())
+
+
+def create(session: Session, user: Person, **columns: Any) -> Sandbox:
+    spec = session.get_one(SandboxSpec, SPEC_ID)
+    return sandbox_creation.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now(), **columns)
+
+
+def change(session: Session, sandbox: Sandbox, owner: Person, **own: int | None) -> None:
+    """As the route does it."""
+    row = sandbox_queries.get(session, sandbox.id, owner.id, lock=True)
+    sandbox_creation.set_deadlines(session, row, own)

@@ -1,0 +1,80 @@
+"""The wish that wakes: one, however many ask at the same time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlmodel import Session
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.models import Sandbox
+from shared.quota_limits import NO_QUOTAS, Quotas
+from shared.sandboxes import access as sandbox_access
+from shared.sandboxes import desired_state
+from shared.sandboxes import queries as sandbox_queries
+from shared.states import Desired, Status
+from tests.factories import Person, make_sandbox
+from tests.interleaving import overlap
+from tests.rows import as_stored
+
+
+@pytest.fixture(params=[NO_QUOTAS, Quotas(running=1)], ids=["no quotas", "quotas"])
+def limits(request: pytest.FixtureRequest) -> Quotas:
+    """A user's quotas, which leave room for one."""
+    quotas: Quotas = request.param
+    return quotas
+
+
+@pytest.fixture
+def asleep(database: Database, user: Person) -> Sandbox:
+    """A frozen sandbox."""
+    return make_sandbox(database, user, status=Status.PAUSED)
+
+
+@pytest.fixture
+def wake(asleep: Sandbox, user: Person, limits: Quotas) -> Callable[[Session], bool]:
+    """Wakes it, if it sleeps."""
+
+    def wake(session: Session) -> bool:
+        return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_asleep=True).wished
+
+    return wake
+
+
+def wish(sandbox: Sandbox, desired: Desired) -> Callable[[Session], Any]:
+    def act(session: Session) -> None:
+        desired_state.set_desired(
+            session, sandbox_queries.get(session, sandbox.id, sandbox.owner_id or "", lock=True), desired, due_at=now()
+        )
+
+    return act
+
+
+def test_two_at_the_same_time_are_one_wish(
+    database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
+) -> None:
+    assert overlap(database, wake, wake) == (True, False)
+    row = as_stored(database, asleep)
+    assert (row.desired, row.generation) == (Desired.RUNNING, 2)
+
+
+def test_a_resume_at_the_same_time_is_enough(
+    database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
+) -> None:
+    assert overlap(database, wish(asleep, Desired.RUNNING), wake) == (None, False)
+    assert as_stored(database, asleep).generation == 2
+
+
+def test_a_pause_that_comes_first_is_overtaken(
+    database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
+) -> None:
+    assert overlap(database, wish(asleep, Desired.PAUSED), wake) == (None, True)
+    row = as_stored(database, asleep)
+    assert (row.desired, row.generation) == (Desired.RUNNING, 3)
+
+
+def test_a_pause_that_comes_later_holds(database: Database, asleep: Sandbox, wake: Callable[[Session], bool]) -> None:
+    assert overlap(database, wake, wish(asleep, Desired.PAUSED)) == (True, None)
+    row = as_stored(database, asleep)
+    assert (row.desired, row.generation) == (Desired.PAUSED, 3)

@@ -1,0 +1,134 @@
+"""What owners wish of their sandboxes, and which of them they see."""
+
+import pytest
+from sqlmodel import Session
+
+from shared.clock import after, now
+from shared.db.database import Database
+from shared.errors import Invalid, NotFound
+from shared.leasing import leases
+from shared.models import Sandbox
+from shared.sandboxes import desired_state
+from shared.sandboxes import lists as sandbox_lists
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
+from shared.sandboxes.status import ObservedState
+from shared.states import Desired, Status
+from tests.factories import VAULT, Person, make_sandbox, session_key_of
+from tests.interleaving import overlap
+from tests.rows import as_stored
+
+
+def wish(session: Session, sandbox: Sandbox, desired: Desired) -> None:
+    desired_state.set_desired(session, session.get_one(Sandbox, sandbox.id), desired, due_at=now())
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("desired", Desired)
+def test_a_wish_changes_no_fact(database: Database, user: Person, status: Status, desired: Desired) -> None:
+    sandbox, due_at = make_sandbox(database, user, status=status, desired=Desired.RUNNING), after(5)
+    with database.transaction() as session:
+        mine = session.get_one(Sandbox, sandbox.id)
+        desired_state.set_desired(session, mine, desired, due_at=due_at)
+        assert (mine.desired, mine.generation) == (desired, 2)
+    stored = as_stored(database, sandbox)
+    assert (stored.desired, stored.generation, stored.due_at) == (desired, 2, due_at)
+    assert (stored.status, stored.observed_generation) == (status, sandbox.observed_generation)
+
+
+@pytest.mark.parametrize("desired", Desired)
+def test_nothing_can_be_wished_of_a_deleted_sandbox(database: Database, user: Person, desired: Desired) -> None:
+    sandbox = make_sandbox(database, user, desired=Desired.DELETED)
+    with pytest.raises(NotFound), database.transaction() as session:
+        wish(session, sandbox, desired)
+    assert as_stored(database, sandbox).generation == 1
+
+
+def test_a_pause_that_meets_a_deletion_loses(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+
+    def delete(session: Session) -> None:
+        wish(session, sandbox, Desired.DELETED)
+
+    def pause(session: Session) -> str:
+        with pytest.raises(NotFound):
+            wish(session, sandbox, Desired.PAUSED)
+        return "refused"
+
+    assert overlap(database, delete, pause)[1] == "refused"
+    assert as_stored(database, sandbox).desired == Desired.DELETED
+
+
+def test_two_wishes_at_once_both_count(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+    overlap(
+        database,
+        lambda session: wish(session, sandbox, Desired.PAUSED),
+        lambda session: wish(session, sandbox, Desired.RUNNING),
+    )
+    stored = as_stored(database, sandbox)
+    assert (stored.desired, stored.generation) == (Desired.RUNNING, 3)
+
+
+def test_a_wish_during_a_lease_outlives_what_the_worker_settles(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.STARTING)
+    with database.transaction() as session:
+        mine = leases.claim(session, Sandbox, sandbox.id, "w1", 60)
+    assert mine is not None
+    with database.transaction() as session:
+        wish(session, sandbox, Desired.DELETED)
+    with database.transaction() as session:
+        sandbox_status.set_status(session, mine, ObservedState(Status.RUNNING), observed_generation=mine.generation)
+        leases.release(session, Sandbox, mine.id, mine.fence)
+    stored = as_stored(database, sandbox)
+    assert (stored.status, stored.observed_generation) == (Status.RUNNING, 1)
+    assert (stored.desired, stored.generation) == (Desired.DELETED, 2)
+    assert stored.due_at is not None
+
+
+def test_owners_see_their_own_sandboxes_until_they_delete_them(
+    database: Database, user: Person, other_user: Person
+) -> None:
+    mine = make_sandbox(database, user)
+    deleted = make_sandbox(database, user, desired=Desired.DELETED)
+    theirs = make_sandbox(database, other_user)
+    with database.reading() as session:
+        assert sandbox_queries.get(session, mine.id, user.id).id == mine.id
+        for hidden in (deleted, theirs):
+            with pytest.raises(NotFound):
+                sandbox_queries.get(session, hidden.id, user.id)
+        found = sandbox_queries.get_many(session, [theirs.id, mine.id, deleted.id, "0" * 32], user.id)
+        assert [sandbox and sandbox.id for sandbox in found] == [None, mine.id, None, None]
+    listed = sandbox_lists.search(database, user.id, None, 10).items
+    assert [sandbox_lists.read_text(text)[0].id for text in listed] == [mine.id]
+
+
+def test_a_sandbox_is_found_by_its_session_key_alone(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+    make_sandbox(database, user)
+    with database.reading() as session:
+        found = sandbox_queries.find_by_session_key(session, VAULT, session_key_of(sandbox))
+        assert found is not None
+        assert found.id == sandbox.id
+        assert sandbox_queries.find_by_session_key(session, VAULT, "") is None
+        assert sandbox_queries.find_by_session_key(session, VAULT, sandbox.session_key) is None
+
+
+def test_the_session_key_is_not_stored_readably(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user)
+    key = session_key_of(sandbox)
+    assert all(key not in str(value) for value in as_stored(database, sandbox).model_dump().values())
+
+
+def test_a_sandbox_in_error_is_not_usable(database: Database, user: Person) -> None:
+    with pytest.raises(Invalid, match="exit_code"):
+        sandbox_queries.require_usable(make_sandbox(database, user, status=Status.ERROR))
+    sandbox_queries.require_usable(make_sandbox(database, user, status=Status.PAUSED))
+
+
+def test_node_s_room_is_what_it_may_still_hold(database: Database, user: Person) -> None:
+    held = {make_sandbox(database, user, status=status).id for status in set(Status) - {Status.DELETED}}
+    make_sandbox(database, user, status=Status.DELETED)
+    make_sandbox(database, user, node_id="node-b")
+    with database.reading() as session:
+        assert {sandbox.id for sandbox in sandbox_queries.on_node(session, "node-a")} == held

@@ -1,0 +1,55 @@
+"""Which of a node's sandboxes a drain stops, waits for, and leaves, over all states."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shared.db.database import Database
+from shared.models import Sandbox
+from shared.sandboxes import drain
+from shared.states import Desired, PauseKind, Status
+from tests.factories import NODE_ID, Person, make_sandbox
+
+STATES = [
+    (desired, status, kind, answered)
+    for desired, status, kind, answered in product(Desired, Status, [None, *PauseKind], [True, False])
+    if (status == Status.PAUSED) == (kind is not None) and status != Status.DELETED
+]
+
+
+def expected(desired: Desired, status: Status, kind: PauseKind | None, answered: bool) -> str:
+    if desired == Desired.DELETED:
+        return "awaited"
+    if answered and (status == Status.ERROR or kind == PauseKind.STOPPED):
+        return "resting"
+    return "awaited" if desired == Desired.STOPPED and not answered else "running"
+
+
+@pytest.mark.parametrize(("desired", "status", "kind", "answered"), STATES)
+def test_draining_in_each_state(
+    database: Database, user: Person, desired: Desired, status: Status, kind: PauseKind | None, answered: bool
+) -> None:
+    columns: dict[str, Any] = {"generation": 2, "observed_generation": 2 if answered else 1, "due_at": None}
+    sandbox = make_sandbox(database, user, status=status, desired=desired, pause_kind=kind, **columns)
+    kept: dict[str, list[str]] = {"awaited": [], "running": [], "resting": []} | {
+        expected(desired, status, kind, answered): [sandbox.id]
+    }
+    with database.transaction() as session:
+        assert vars(drain.drain_progress(session, NODE_ID)) == kept
+        assert [found.id for found in drain.concerned(session, NODE_ID)] == kept["running"]
+        drain.stop(session, "another", sandbox.id)
+        drain.stop(session, NODE_ID, sandbox.id)
+    with database.reading() as session:
+        found = session.get_one(Sandbox, sandbox.id)
+        assert found.generation == (3 if kept["running"] else 2)
+        assert found.desired == (Desired.STOPPED if kept["running"] else desired)
+        assert (found.due_at is not None) == bool(kept["running"])
+        assert sandbox.id not in drain.drain_progress(session, NODE_ID).running
+
+
+def test_tombstones_and_other_nodes_are_left_alone(database: Database, user: Person) -> None:
+    make_sandbox(database, user, status=Status.DELETED)
+    make_sandbox(database, user, node_id="another")
+    with database.reading() as session:
+        assert drain.drain_progress(session, NODE_ID) == drain.Drained()

@@ -1,0 +1,288 @@
+"""Quotas hold under any number of wishes at once, on both databases."""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlmodel import Session, select
+
+from shared.clock import now
+from shared.conversations import start as conversation_start
+from shared.conversations.start import Start, StartCommand
+from shared.db.database import Database
+from shared.errors import QuotaExceeded
+from shared.models import Sandbox, SandboxSpec, StartTask
+from shared.quota_limits import QuotaPolicy, Quotas
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import desired_state, quotas
+from shared.sandboxes import queries as sandbox_queries
+from shared.states import Desired, Stage, Status
+from tests import effort
+from tests.factories import VAULT, Person, make_sandbox, make_start_task
+from tests.interleaving import overlap
+
+pytestmark = pytest.mark.usefixtures("model_key")
+
+# A rush has more than any quota here admits.
+REQUESTS = effort.choose(quick=80, change=200, thorough=1000)
+THREADS = 16
+PAUSING = QuotaPolicy.PAUSE_OLDEST
+OLD = now() - timedelta(days=1)
+
+Attempt = Callable[[Session], list[str]]
+
+
+def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas) -> list[str]:
+    """As the route does it; returns the ids of what was paused."""
+    quotas.lock(session, owner.id, limits)
+    paused = quotas.admit_create(session, owner.id, limits, spec=spec, due_at=now())
+    sandbox_creation.create(session, VAULT, owner_id=owner.id, spec=spec, due_at=now())
+    return [row.id for row in paused]
+
+
+def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) -> list[str]:
+    quotas.lock(session, owner.id, limits)
+    quotas.lock_resumed(session, sandbox_id, owner.id, limits)
+    sandbox = sandbox_queries.get(session, sandbox_id, owner.id, lock=True)
+    paused = quotas.admit_resume(session, sandbox, limits, due_at=now())
+    desired_state.set_desired(session, sandbox, Desired.RUNNING, due_at=now())
+    return [row.id for row in paused]
+
+
+def start_in(session: Session, owner: Person, limits: Quotas, sandbox_id: str | None = None) -> Start:
+    wish = StartCommand(owner.id, {"sandbox_id": sandbox_id}, {}, now(), limits)
+    return conversation_start.create_start_task(session, VAULT, wish)
+
+
+def refused(act: Callable[[Session], object], session: Session) -> bool:
+    """Whether a quota refuses it; then nothing is left of it."""
+    try:
+        with session.begin_nested():
+            act(session)
+    except QuotaExceeded:
+        return True
+    return False
+
+
+def rush(database: Database, attempts: list[Attempt]) -> Counter[bool]:
+    """Make all the attempts at once, and count those that were admitted and those that were not."""
+
+    def attempt(act: Attempt) -> bool:
+        try:
+            with database.transaction() as session:
+                act(session)
+        except QuotaExceeded:
+            return False
+        except OperationalError:
+            if database.engine.dialect.name != "sqlite":
+                raise
+            return attempt(act)  # its writers don't queue, so one may find no gap: a client gets a 503, and asks again
+        return True
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return Counter(pool.map(attempt, attempts))
+
+
+def find_desired(database: Database, owner: Person, *desired: Desired) -> list[Sandbox]:
+    with database.reading() as session:
+        rows = session.exec(select(Sandbox).where(Sandbox.owner_id == owner.id)).all()
+        return [row for row in rows if row.desired in desired]
+
+
+def admit(database: Database, act: Attempt) -> list[str]:
+    with database.transaction() as session:
+        return act(session)
+
+
+class TestRush:
+    @pytest.mark.parametrize(
+        "limits",
+        [Quotas(running=7), Quotas(sandboxes=7), Quotas(creates_per_minute=7)],
+        ids=["running", "sandboxes", "creates"],
+    )
+    def test_creates_at_once_never_exceed_a_quota(
+        self, database: Database, user: Person, spec: SandboxSpec, limits: Quotas
+    ) -> None:
+        counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * REQUESTS)
+        assert counts == {True: 7, False: REQUESTS - 7}
+        assert len(find_desired(database, user, *Desired)) == 7
+
+    def test_many_creates_pause_what_was_before(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+        limits = Quotas(running=3, policy=PAUSING)
+        counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * 40)
+        assert counts == {True: 40}
+        assert len(find_desired(database, user, Desired.RUNNING)) == 3
+        assert len(find_desired(database, user, Desired.PAUSED)) == 37
+
+    def test_requests_of_all_kinds_never_exceed_a_quota(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
+        limits = Quotas(running=5)
+        asleep = [make_sandbox(database, user, status=Status.PAUSED).id for _ in range(20)]
+
+        def start(session: Session) -> list[str]:
+            return [row.id for row in start_in(session, user, limits).paused]
+
+        attempts: list[Attempt] = []
+        for number in range(REQUESTS // 4):
+            sandbox_id = asleep[number % len(asleep)]
+            attempts += [
+                lambda session: create_in(session, user, spec, limits),
+                lambda session, one=sandbox_id: resume_in(session, user, one, limits),  # type: ignore[misc]
+                lambda session, one=sandbox_id: [str(start_in(session, user, limits, one).task.id)],  # type: ignore[misc]
+                start,
+            ]
+        counts = rush(database, attempts)
+        assert counts.total() == REQUESTS
+        assert len(find_desired(database, user, Desired.RUNNING)) == 5
+
+
+class TestOverlap:
+    def test_two_creates_and_one_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+        limits = Quotas(running=1)
+
+        def attempt(session: Session) -> bool:
+            return refused(lambda inner: create_in(inner, user, spec, limits), session)
+
+        assert overlap(database, attempt, attempt) == (False, True)
+
+    def test_a_resume_and_a_start_and_one_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+        limits, sandbox = Quotas(running=1), make_sandbox(database, user, status=Status.PAUSED)
+        assert overlap(
+            database,
+            lambda session: refused(lambda inner: resume_in(inner, user, sandbox.id, limits), session),
+            lambda session: refused(lambda inner: start_in(inner, user, limits), session),
+        ) == (False, True)
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
+
+    def test_two_resumes_of_one_take_one_place(self, database: Database, user: Person) -> None:
+        limits, sandbox = Quotas(running=1), make_sandbox(database, user, status=Status.PAUSED)
+
+        def attempt(session: Session) -> bool:
+            return refused(lambda inner: resume_in(inner, user, sandbox.id, limits), session)
+
+        assert overlap(database, attempt, attempt) == (False, False)
+
+    def test_a_start_is_not_paused_by_a_create(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+        limits, sandbox = Quotas(running=1, policy=PAUSING), make_sandbox(database, user)
+        started, was_refused = overlap(
+            database,
+            lambda session: start_in(session, user, limits, sandbox.id),
+            lambda session: refused(lambda inner: create_in(inner, user, spec, limits), session),
+        )
+        assert (started.sandbox is not None, was_refused) == (True, True)
+        assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [sandbox.id]
+
+    def test_sandbox_deleted_meanwhile_is_not_paused(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+        limits = Quotas(running=1, policy=PAUSING)
+        sandbox = make_sandbox(database, user, created_at=OLD)
+
+        def delete(session: Session) -> None:
+            row = sandbox_queries.get(session, sandbox.id, user.id, lock=True)
+            desired_state.set_desired(session, row, Desired.DELETED, due_at=now())
+
+        _, paused = overlap(database, delete, lambda session: create_in(session, user, spec, limits))
+        assert paused == []
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
+
+
+class TestCounting:
+    def test_quotas_are_each_users_own(
+        self, database: Database, user: Person, other_user: Person, spec: SandboxSpec
+    ) -> None:
+        limits = Quotas(1, 1, 1)
+        for person in (user, other_user):
+            admit(database, lambda session, one=person: create_in(session, one, spec, limits))  # type: ignore[misc]
+            with pytest.raises(QuotaExceeded):
+                admit(database, lambda session, one=person: create_in(session, one, spec, limits))  # type: ignore[misc]
+
+    def test_deleted_sandboxes_take_no_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+        make_sandbox(database, user, desired=Desired.DELETED, created_at=OLD)
+        make_sandbox(database, user, status=Status.DELETED, created_at=OLD)
+        assert admit(database, lambda session: create_in(session, user, spec, Quotas(1, 1, 1))) == []
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
+
+    def test_stopped_sandbox_takes_a_place_and_does_not_run(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
+        make_sandbox(database, user, status=Status.PAUSED, desired=Desired.STOPPED, created_at=OLD)
+        with pytest.raises(QuotaExceeded):
+            admit(database, lambda session: create_in(session, user, spec, Quotas(sandboxes=1)))
+        admit(database, lambda session: create_in(session, user, spec, Quotas(running=1)))
+
+    @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.ERROR])
+    def test_resuming_what_is_to_run_takes_no_place(self, database: Database, user: Person, status: Status) -> None:
+        sandbox = make_sandbox(database, user, status=status)
+        assert admit(database, lambda session: resume_in(session, user, sandbox.id, Quotas(running=1))) == []
+
+    def test_creates_are_counted_for_a_minute_and_deleted_ones_too(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
+        limits = Quotas(creates_per_minute=2)
+        for seconds, status in ((70, Status.RUNNING), (40, Status.RUNNING), (10, Status.DELETED)):
+            make_sandbox(database, user, status=status, created_at=now() - timedelta(seconds=seconds))
+        with pytest.raises(QuotaExceeded) as caught:
+            admit(database, lambda session: create_in(session, user, spec, limits))
+        assert 15 <= caught.value.retry_seconds <= 20
+        admit(database, lambda session: create_in(session, user, spec, Quotas(creates_per_minute=3)))
+
+
+class TestPauseOldest:
+    def test_the_oldest_go_as_many_as_are_too_many(
+        self, database: Database, user: Person, other_user: Person, spec: SandboxSpec
+    ) -> None:
+        ids = [make_sandbox(database, user, created_at=OLD + timedelta(hours=number)).id for number in range(4)]
+        make_sandbox(database, other_user, created_at=OLD)
+        limits = Quotas(running=2, policy=PAUSING)
+        assert admit(database, lambda session: create_in(session, user, spec, limits)) == ids[:3]
+        assert {row.id for row in find_desired(database, user, Desired.PAUSED)} == set(ids[:3])
+        assert len(find_desired(database, user, Desired.RUNNING)) == 2
+        assert len(find_desired(database, other_user, Desired.RUNNING)) == 1
+
+    def test_sandbox_that_a_conversation_starts_in_is_not_paused(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
+        busy, idle = (make_sandbox(database, user, created_at=OLD + timedelta(hours=number)) for number in range(2))
+        make_start_task(database, user, busy, stage=Stage.SETTING_UP_SKILLS)
+        make_start_task(database, user, idle, stage=Stage.READY)
+        limits = Quotas(running=2, policy=PAUSING)
+        assert admit(database, lambda session: create_in(session, user, spec, limits)) == [idle.id]
+
+    def test_create_is_refused_if_conversations_start_in_all(
+        self, database: Database, user: Person, spec: SandboxSpec
+    ) -> None:
+        make_start_task(database, user, make_sandbox(database, user))
+        limits = Quotas(running=1, policy=PAUSING)
+        with pytest.raises(QuotaExceeded, match="being started"):
+            admit(database, lambda session: create_in(session, user, spec, limits))
+
+    def test_a_resume_pauses_another(self, database: Database, user: Person) -> None:
+        asleep = make_sandbox(database, user, status=Status.PAUSED, created_at=OLD)
+        awake = make_sandbox(database, user)
+        limits = Quotas(running=1, policy=PAUSING)
+        assert admit(database, lambda session: resume_in(session, user, asleep.id, limits)) == [awake.id]
+        assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [asleep.id]
+
+    def test_the_other_quotas_refuse_still(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+        make_sandbox(database, user)
+        for limits in (Quotas(sandboxes=1, policy=PAUSING), Quotas(creates_per_minute=1, policy=PAUSING)):
+            with pytest.raises(QuotaExceeded):
+                admit(database, lambda session, one=limits: create_in(session, user, spec, one))  # type: ignore[misc]
+        assert len(find_desired(database, user, Desired.RUNNING)) == 1
+
+
+def test_a_refused_start_leaves_nothing(database: Database, user: Person) -> None:
+    make_sandbox(database, user)
+    with pytest.raises(QuotaExceeded), database.transaction() as session:
+        start_in(session, user, Quotas(running=1))
+    with database.reading() as session:
+        assert session.exec(select(StartTask)).all() == []
+
+
+def test_users_without_quotas_are_not_locked(database: Database, user: Person, spec: SandboxSpec) -> None:
+    with database.transaction() as session:
+        quotas.lock(session, "nobody", Quotas())
+        assert quotas.admit_create(session, user.id, Quotas(), spec=spec, due_at=now()) == []

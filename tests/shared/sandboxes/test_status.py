@@ -1,0 +1,136 @@
+"""The one door for a sandbox's status, over every pair of states."""
+
+import pytest
+from sqlmodel import Session
+
+from shared.db.database import Database
+from shared.errors import IllegalMove, LeaseLost
+from shared.models import Sandbox, SandboxTransition
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes import status as sandbox_status
+from shared.sandboxes.status import ObservedState
+from shared.states import MOVES, PauseKind, Reason, Status
+from tests.factories import Person, make_sandbox
+from tests.rows import as_stored
+
+URLS = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18001", "port": 8000}]
+
+
+def history(database: Database, sandbox: Sandbox) -> list[SandboxTransition]:
+    with database.reading() as session:
+        return sandbox_queries.transitions(session, sandbox.id)
+
+
+def move(database: Database, sandbox: Sandbox, state: ObservedState, observed_generation: int | None = None) -> bool:
+    with database.transaction() as session:
+        return sandbox_status.set_status(session, sandbox, state, observed_generation=observed_generation)
+
+
+@pytest.mark.parametrize("before", sorted(set(Status) - {Status.DELETED}))
+def test_every_legal_move_writes_the_row_and_its_history(database: Database, user: Person, before: Status) -> None:
+    assert MOVES[before], "the loop below would show nothing"
+    for after in MOVES[before]:
+        sandbox = make_sandbox(database, user, status=before)
+        assert move(database, sandbox, ObservedState(after, Reason.EXIT_CODE, "why"))
+        stored = as_stored(database, sandbox)
+        assert (stored.status, stored.reason, stored.detail) == (after, Reason.EXIT_CODE, "why")
+        assert [(row.from_status, row.to_status, row.reason) for row in history(database, sandbox)] == [
+            (before, after, Reason.EXIT_CODE)
+        ]
+
+
+@pytest.mark.parametrize("before", Status)
+def test_every_illegal_move_is_refused_and_writes_nothing(database: Database, user: Person, before: Status) -> None:
+    for after in set(Status) - MOVES[before] - {before}:
+        sandbox = make_sandbox(database, user, status=before)
+        stored = as_stored(database, sandbox).model_dump()
+        with pytest.raises(IllegalMove, match=f"{before} → {after}"):
+            move(database, sandbox, ObservedState(after))
+        assert as_stored(database, sandbox).model_dump() == stored
+        assert sandbox.status == before
+        assert history(database, sandbox) == []
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_new_fact_about_the_same_state_is_written_without_history(
+    database: Database, user: Person, status: Status
+) -> None:
+    sandbox = make_sandbox(database, user, status=status)
+    kind = PauseKind(sandbox.pause_kind) if sandbox.pause_kind else None
+    assert not move(database, sandbox, ObservedState(status, detail="still so", pause_kind=kind))
+    assert as_stored(database, sandbox).detail == "still so"
+    assert history(database, sandbox) == []
+
+
+def test_move_from_frozen_to_stopped_is_in_the_history(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.PAUSED)
+    for _ in range(2):
+        move(database, sandbox, ObservedState(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
+    assert [(row.from_status, row.to_status, row.pause_kind, row.reason) for row in history(database, sandbox)] == [
+        (Status.PAUSED, Status.PAUSED, PauseKind.STOPPED, Reason.IDLE_STOPPED)
+    ]
+
+
+def test_nothing_follows_deleted() -> None:
+    assert MOVES[Status.DELETED] == frozenset()
+    assert [status for status in Status if Status.DELETED in MOVES[status]] == [Status.DELETING]
+
+
+def test_every_state_but_the_last_leads_to_deleting() -> None:
+    assert all(Status.DELETING in MOVES[status] for status in set(Status) - {Status.DELETING, Status.DELETED})
+
+
+def test_the_table_names_every_state() -> None:
+    assert set(MOVES) == set(Status)
+
+
+def test_a_move_under_an_old_fence_writes_nothing(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.STARTING, fence=7)
+    sandbox.fence = 6
+    with pytest.raises(LeaseLost):
+        move(database, sandbox, ObservedState(Status.RUNNING))
+    assert as_stored(database, sandbox).status == Status.STARTING
+    assert sandbox.status == Status.STARTING
+    assert history(database, sandbox) == []
+
+
+def test_a_move_and_its_history_are_one_write(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.STARTING)
+
+    def fail(session: Session) -> None:
+        sandbox_status.set_status(session, sandbox, ObservedState(Status.RUNNING))
+        raise RuntimeError("the worker dies before its commit")
+
+    with pytest.raises(RuntimeError), database.transaction() as session:
+        fail(session)
+    assert as_stored(database, sandbox).status == Status.STARTING
+    assert history(database, sandbox) == []
+
+
+def test_the_first_time_it_runs_is_kept(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.STARTING)
+    assert as_stored(database, sandbox).ready_at is None
+    move(database, sandbox, ObservedState(Status.RUNNING, exposed_urls=URLS))
+    first = as_stored(database, sandbox)
+    assert first.ready_at is not None
+    assert first.exposed_urls == URLS
+    move(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.STOPPED))
+    move(database, sandbox, ObservedState(Status.RUNNING))
+    assert as_stored(database, sandbox).ready_at == first.ready_at
+
+
+def test_a_fact_replaces_the_one_before_it_whole(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.ERROR, exposed_urls=URLS)
+    move(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
+    stored = as_stored(database, sandbox)
+    assert (stored.reason, stored.detail, stored.exposed_urls) == (None, None, None)
+    assert stored.pause_kind == PauseKind.FROZEN
+
+
+def test_observed_generation_is_that_of_the_answered_wish(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, status=Status.STARTING, generation=3, attempt=2)
+    move(database, sandbox, ObservedState(Status.STARTING, detail="pulling the image"))
+    assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (0, 2)
+    move(database, sandbox, ObservedState(Status.RUNNING), observed_generation=3)
+    assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (3, 0)
+    assert sandbox.observed_generation == 3

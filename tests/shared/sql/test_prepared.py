@@ -1,0 +1,90 @@
+"""Statements that are kept: what goes in comes out, on both databases, and in a session's own transaction."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, literal, select
+from sqlmodel import col
+
+from shared.db.database import Database
+from shared.models import Sandbox, SandboxSpec, User
+from shared.models.list_version import ListVersion
+from shared.sandboxes import specs
+from shared.sql.prepared import all_columns, give, give_several, given, make_row, prepare, rounded, send, several
+from tests.factories import Person, make_sandbox, make_spec
+
+READ = select(*all_columns(Sandbox)).where(col(Sandbox.id) == given("id"))
+ADD = insert(ListVersion).values(owner_id=given("owner_id"), version=given("version"))
+VERSION = select(col(ListVersion.version)).where(col(ListVersion.owner_id) == given("owner_id"))
+COLUMNS: dict[str, Any] = {
+    "exposed_urls": [{"name": "VSCODE", "url": "http://x/%s", "port": 1}],
+    "last_active_at": datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=timezone(timedelta(hours=9))),
+    "lease_until": None,
+}
+
+
+def test_a_row_is_what_the_session_reads(database: Database, user: Person) -> None:
+    sandbox = make_sandbox(database, user, **COLUMNS)
+    with database.reading() as session:
+        [sent] = send(session, READ, give(id=sandbox.id))
+        expected = session.get_one(Sandbox, sandbox.id).model_dump()
+    [fetched] = database.fetch(READ, give(id=sandbox.id))
+    for row in (sent, fetched):
+        made = make_row(Sandbox, row)
+        assert made.model_dump() == expected
+        assert made.last_active_at.tzinfo == UTC
+
+
+def test_a_spec_is_what_the_session_reads(database: Database) -> None:
+    made = make_spec(database, cpus=1.5, env={"A": "b"}, command=["c"])
+    found = specs.read_spec(database, made.id)
+    with database.reading() as session:
+        assert found.model_dump() == session.get_one(SandboxSpec, made.id).model_dump()
+    assert isinstance(found.cpus, float)
+
+
+def test_statement_sees_what_its_session_has_not_written_yet(database: Database) -> None:
+    with database.transaction() as session:
+        session.add(User(id="u1", name="later"))
+        [row] = send(session, select(col(User.name)).where(col(User.id) == given("id")), give(id="u1"))
+    assert row[0] == "later"
+
+
+def test_statement_is_undone_with_its_transaction(database: Database) -> None:
+    def change_and_fail() -> None:
+        with database.transaction() as session:
+            assert send(session, ADD, give(owner_id="u1", version="1")) == ()
+            assert list(map(tuple, send(session, VERSION, give(owner_id="u1")))) == [("1",)]
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        change_and_fail()
+    assert list(database.fetch(VERSION, give(owner_id="u1"))) == []
+
+
+def test_statement_outside_a_transaction_is_committed(database: Database) -> None:
+    kept = ADD.returning(col(ListVersion.version))
+    assert list(map(tuple, database.execute_and_commit(kept, give(owner_id="u1", version="%(x)s :y ?")))) == [
+        ("%(x)s :y ?",)
+    ]
+    assert [tuple(row) for row in database.fetch(VERSION, give(owner_id="u1"))] == [("%(x)s :y ?",)]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 8, 9])
+def test_statement_takes_any_number_of_ids(database: Database, user: Person, number: int) -> None:
+    ids = [make_sandbox(database, user).id for _ in range(number)]
+    make_sandbox(database, user)
+    asked = select(col(Sandbox.id)).where(col(Sandbox.id).in_(several("id", rounded(number))))
+    assert {row[0] for row in database.fetch(asked, give_several("id", ids))} == set(ids)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_a_list_that_cannot_be_kept_is_refused(dialect: str) -> None:
+    with pytest.raises(ValueError, match="several"):
+        prepare(select(literal(1)).where(col(User.id).in_(["a", "b"])), dialect)
+
+
+def test_a_statement_is_compiled_once(database: Database) -> None:
+    name = database.engine.dialect.name
+    assert prepare(VERSION, name) is prepare(VERSION, name)

@@ -1,0 +1,155 @@
+"""Slots to write: none of all of them, and none where a caller's transaction has just waited in vain for a lock."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Event
+
+import pytest
+from psycopg.errors import LockNotAvailable
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from shared.sql import write_slots
+from shared.sql.write_slots import PLACES, Refused, WriteSlots, caller
+from tests.waiting import eventually
+
+AT_ONCE, A_WHILE = 0.0, 30.0
+LOCKED = OperationalError("UPDATE", {}, LockNotAvailable())
+
+
+@pytest.fixture
+def slots() -> WriteSlots:
+    """Four in all, two for each caller."""
+    return WriteSlots(4)
+
+
+@contextmanager
+def written_for(
+    slots: WriteSlots, who: str | None, seconds: float = AT_ONCE, shared: str | None = None
+) -> Iterator[None]:
+    token = caller.set(who)
+    try:
+        with slots.slot(seconds, shared):
+            yield
+    finally:
+        caller.reset(token)
+
+
+def is_admitted(slots: WriteSlots, who: str | None, shared: str | None = None) -> bool:
+    try:
+        with written_for(slots, who, shared=shared):
+            return True
+    except PoolTimeout:
+        return False
+
+
+def test_a_caller_gets_half_of_them(slots: WriteSlots) -> None:
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(written_for(slots, "alice"))
+        assert not is_admitted(slots, "alice")
+        assert is_admitted(slots, "bob")
+        for who in ("bob", None):
+            stack.enter_context(written_for(slots, who))
+        assert not any(is_admitted(slots, who) for who in ("bob", None))
+    assert is_admitted(slots, "alice")
+
+
+def test_one_who_waits_gets_the_next_one(slots: WriteSlots) -> None:
+    entered = Event()
+
+    def wait() -> None:
+        with written_for(slots, "alice", A_WHILE):
+            entered.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with written_for(slots, "alice"), written_for(slots, "alice"):
+            waiting = pool.submit(wait)
+            assert not entered.is_set()
+        waiting.result(A_WHILE)
+    assert entered.is_set()
+
+
+def test_those_who_wait_are_refused_with_the_one_that_has_waited_in_vain(slots: WriteSlots) -> None:
+    with ThreadPoolExecutor(1) as pool, written_for(slots, "alice"):
+        with suppress(OperationalError), written_for(slots, "alice"):
+            waiting = pool.submit(lambda: is_admitted_in_time(slots, "alice"))
+            raise LOCKED
+        assert waiting.result(A_WHILE) is False
+        assert is_admitted(slots, "bob")
+
+
+def is_admitted_in_time(slots: WriteSlots, who: str, shared: str | None = None) -> bool:
+    with suppress(PoolTimeout), written_for(slots, who, A_WHILE, shared):
+        return True
+    return False
+
+
+def test_a_caller_is_refused_for_a_moment(slots: WriteSlots, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_slots, "REFUSE_SECONDS", 0.2)
+    for who in ("alice", None):
+        with suppress(OperationalError), written_for(slots, who):
+            raise LOCKED
+    assert is_admitted(slots, "bob")
+    assert is_admitted(slots, None)
+    assert eventually(lambda: is_admitted(slots, "alice"))
+
+
+def test_other_errors_refuse_nobody(slots: WriteSlots) -> None:
+    for error in (OperationalError("UPDATE", {}, RuntimeError()), RuntimeError()):
+        with suppress(OperationalError, RuntimeError), written_for(slots, "alice"):
+            raise error
+    assert is_admitted(slots, "alice")
+
+
+def test_what_callers_share_gets_half_and_each_caller_half_of_that(slots: WriteSlots) -> None:
+    with ExitStack() as stack:
+        for who in ("alice", "bob"):
+            stack.enter_context(written_for(slots, who, shared=PLACES))
+            assert not is_admitted(slots, who, PLACES)
+        assert not any(is_admitted(slots, who, PLACES) for who in ("carol", None))
+        for who in ("alice", "bob"):
+            stack.enter_context(written_for(slots, who))
+    assert is_admitted(slots, "carol", PLACES)
+
+
+class TestCrowd:
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Two may wait for a caller's slots, and three for shared ones."""
+        monkeypatch.setattr(write_slots, "MAX_WAITING", 2)
+        monkeypatch.setattr(write_slots, "MAX_WAITING_FOR_SHARED", 3)
+        monkeypatch.setattr(write_slots, "STANDSTILL_SECONDS", 0.2)
+
+    def test_of_many_who_wait_at_a_standstill_all_but_a_few_are_refused(self, slots: WriteSlots) -> None:
+        with ThreadPoolExecutor(10) as pool:
+            with written_for(slots, "alice"), written_for(slots, "alice"):
+                waiting = [pool.submit(is_admitted_in_time, slots, "alice") for _ in range(10)]
+                eventually(lambda: sum(one.done() for one in waiting) == 8)
+                assert is_admitted(slots, "bob")
+                with pytest.raises(Refused), written_for(slots, "alice", A_WHILE):
+                    pass
+            assert sorted(one.result(A_WHILE) for one in waiting) == [False] * 8 + [True] * 2
+
+    def test_those_who_wait_for_what_all_share_are_counted_together(self, slots: WriteSlots) -> None:
+        callers = [f"user-{number}" for number in range(10)]
+        with ThreadPoolExecutor(10) as pool:
+            with written_for(slots, "alice", shared=PLACES), written_for(slots, "bob", shared=PLACES):
+                waiting = [pool.submit(is_admitted_in_time, slots, who, PLACES) for who in callers]
+                eventually(lambda: sum(one.done() for one in waiting) == 7)
+            assert sum(one.result(A_WHILE) for one in waiting) == 3
+
+    def test_nobody_is_refused_while_they_get_on(self, slots: WriteSlots) -> None:
+        def write(number: int) -> int:
+            with written_for(slots, "alice", A_WHILE):
+                time.sleep(0.02)  # much less than a standstill
+                return number
+
+        with ThreadPoolExecutor(30) as pool:
+            assert list(pool.map(write, range(60))) == list(range(60))
+
+    def test_nothing_is_kept_of_those_who_have_gone(self, slots: WriteSlots) -> None:
+        assert is_admitted(slots, "alice", PLACES)
+        assert [len(kept) for kept in (slots._writing, slots._waiting, slots._moved_at)] == [0, 0, 0]

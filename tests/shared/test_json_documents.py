@@ -1,0 +1,45 @@
+"""Documents, written so that no single call takes long."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shared import json_documents
+from shared.json_documents import count_bytes, write_document, write_text
+
+DOCUMENTS: list[Any] = [
+    None,
+    {"a": [1, 2.5, True, None], "ü": {"b": "\ud83e \0 🦊"}, "c": [], "d": {}},
+    [[1, [2, [3]]], (4, 5)],
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("many", [1, 20_000])
+def test_documents_are_written_compactly_in_ascii_or_not(
+    document: Any, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_documents, "MAX_VALUES_AT_ONCE", many)
+    expected = json.dumps(document, separators=(",", ":"))
+    assert write_document(document) == expected
+    assert count_bytes(document) == len(expected)
+    shown = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    assert write_document(document, ascii_only=False) == shown
+
+
+@pytest.mark.parametrize("document", [[0.1] * 20_001, {"a": [[{"b": 1}]] * 7_000}])
+def test_document_of_many_values_is_not_written_in_one_call(document: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = json.JSONEncoder(separators=(",", ":"))
+    monkeypatch.setattr(encoder, "encode", lambda _: pytest.fail("it was written in one call"))
+    monkeypatch.setattr(json_documents, "_STORED", encoder)
+    assert json.loads(write_document(document)) == document
+
+
+@pytest.mark.parametrize("text", ["", "plain", '\0\n"\\' * 7, "é🦊" * 9, "\u2028\x7f"])
+@pytest.mark.parametrize("step", [1, 2, 3, 65_536])
+def test_text_in_pieces_is_the_text_as_json(text: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_documents, "STEP_CHARACTERS", step)
+    pieces = list(write_text(text))
+    assert b"".join(pieces) == json.dumps(text, ensure_ascii=False).encode()
+    assert max(map(len, pieces)) <= 6 * step

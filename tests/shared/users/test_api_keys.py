@@ -1,0 +1,114 @@
+"""Users, and the keys that speak for them."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from sqlmodel import select
+
+from shared.clock import after, now
+from shared.crypto import Vault, new_secret_key
+from shared.db.database import Database
+from shared.errors import Conflict, NotFound, Unauthenticated
+from shared.models import ApiKey
+from shared.users import accounts, api_keys
+from shared.users.api_keys import AuthenticatedKey
+from tests.factories import VAULT, Person
+
+
+def authenticate(database: Database, key: str, vault: Vault = VAULT) -> AuthenticatedKey:
+    [holder] = api_keys.authenticate(database, vault, [key])
+    if holder is None:
+        raise Unauthenticated("nobody's")
+    return holder
+
+
+def add_key(database: Database, person: Person, expires_at: datetime | None = None, vault: Vault = VAULT) -> str:
+    with database.transaction() as session:
+        return api_keys.create_key(session, vault, accounts.get_user(session, person.name), "another", expires_at)
+
+
+def revoke(database: Database, prefix: str) -> int:
+    with database.transaction() as session:
+        return api_keys.revoke_key(session, prefix)
+
+
+def test_a_key_says_whose_it_is(database: Database, user: Person, other_user: Person) -> None:
+    for person in (user, other_user):
+        found = authenticate(database, person.key)
+        assert (found.id, found.name) == (person.id, person.name)
+        assert person.key.startswith(found.key_prefix)
+
+
+@pytest.mark.parametrize("key", ["", "aw_", "aw_" + "x" * 43, "\x00", "\udcff", "ключ", "a" * 100_000])
+@pytest.mark.usefixtures("user")
+def test_unknown_keys_are_nobody_s(database: Database, key: str) -> None:
+    with pytest.raises(Unauthenticated):
+        authenticate(database, key)
+
+
+def test_neither_prefix_nor_digest_is_a_key(database: Database, user: Person) -> None:
+    for text in (user.key[:-1], user.key[:11], VAULT.digest(user.key), user.key.upper()):
+        with pytest.raises(Unauthenticated):
+            authenticate(database, text)
+
+
+def test_a_revoked_key_is_nobody_s_and_the_others_stay(database: Database, user: Person) -> None:
+    other = add_key(database, user)
+    assert revoke(database, user.key[: api_keys.PREFIX_LENGTH]) == 1
+    with pytest.raises(Unauthenticated):
+        authenticate(database, user.key)
+    assert authenticate(database, other).id == user.id
+    assert revoke(database, user.key) == 0
+
+
+def test_a_key_is_good_until_it_expires(database: Database, user: Person) -> None:
+    assert authenticate(database, add_key(database, user, after(60))).id == user.id
+    with pytest.raises(Unauthenticated):
+        authenticate(database, add_key(database, user, after(-1)))
+
+
+def test_keys_outlive_the_secret_key_they_were_made_with(database: Database, user: Person) -> None:
+    fresh = new_secret_key()
+    rotated = Vault([fresh, *(key.decode() for key in VAULT._keys)])
+    assert authenticate(database, user.key, rotated).id == user.id
+    newer = add_key(database, user, vault=rotated)
+    assert authenticate(database, newer, Vault([fresh])).id == user.id
+    with pytest.raises(Unauthenticated):
+        authenticate(database, user.key, Vault([fresh]))
+
+
+def test_the_key_itself_is_not_stored(database: Database, user: Person) -> None:
+    with database.reading() as session:
+        (row,) = session.exec(select(ApiKey)).all()
+    assert all(user.key not in str(value) for value in row.model_dump().values())
+
+
+def test_a_use_is_written_down_once_a_minute(database: Database, user: Person) -> None:
+    holder = authenticate(database, user.key)
+    assert holder.use_is_stale
+    api_keys.record_use(database, holder.key_id)
+    assert not authenticate(database, user.key).use_is_stale
+    with database.transaction() as session:
+        key = session.get_one(ApiKey, holder.key_id)
+        key.last_used_at = now() - api_keys.LAST_USE_RESOLUTION - timedelta(seconds=1)
+    assert authenticate(database, user.key).use_is_stale
+
+
+def test_a_name_is_taken_once(database: Database, user: Person) -> None:
+    with pytest.raises(Conflict, match="alice"), database.transaction() as session:
+        accounts.create_user(session, user.name)
+    with database.reading() as session:
+        assert [row.name for row in accounts.list_users(session)] == [user.name]
+
+
+def test_an_unknown_user_is_not_found(database: Database) -> None:
+    with pytest.raises(NotFound), database.reading() as session:
+        accounts.get_user(session, "nobody")
+
+
+@pytest.mark.usefixtures("other_user")
+def test_a_user_s_keys_are_listed_oldest_first(database: Database, user: Person) -> None:
+    second = add_key(database, user)
+    with database.reading() as session:
+        listed = api_keys.list_keys(session, accounts.get_user(session, user.name))
+    assert [row.prefix for row in listed] == [user.key[:11], second[:11]]

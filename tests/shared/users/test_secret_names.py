@@ -1,0 +1,60 @@
+import pytest
+
+from shared.users.secret_names import (
+    RESERVED_NAMES,
+    RESERVED_PREFIXES,
+    check_form,
+    check_free,
+    check_requested,
+    is_usable,
+)
+
+MALFORMED = ["", "1ST", "no-dashes", "two words", "line\n", "café", "N" * 257]
+TAKEN = [*sorted(RESERVED_NAMES), *(f"{prefix}X" for prefix in RESERVED_PREFIXES), "vscode", "llm_api_key"]
+SHELLS = [
+    *("PATH", "HOME", "IFS", "SHELL", "PWD", "USER", "BASH_ENV", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"),
+    *("BASH", "BASHOPTS", "SHELLOPTS", "ENV", "PS4", "PROMPT_COMMAND", "FUNCNEST", "GLOBIGNORE", "POSIXLY_CORRECT"),
+]
+FINE = [
+    "A",
+    "_",
+    "a1",
+    "N" * 256,
+    "GITHUB_TOKEN",
+    "MY_LLM_KEY",
+    "VSCODE_TOKEN",
+    "path",
+    "home",
+    "ENV_NAME",
+    "MY_PATH",
+    "PATH_KEY",
+]
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_usable_names(name: str) -> None:
+    check_requested([name])
+    assert is_usable(name)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_text_that_can_not_be_a_name_is_refused_and_not_quoted(name: str) -> None:
+    for check in (check_form, check_requested):
+        with pytest.raises(ValueError, match="a name is") as refusal:
+            check(["FINE", name])
+        assert not name or name not in str(refusal.value)
+    assert not is_usable(name)
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *SHELLS])
+def test_taken_names_are_refused_by_name(name: str) -> None:
+    for check in (check_free, check_requested):
+        with pytest.raises(ValueError, match=f"reserved names: {name}$"):
+            check(["FINE", name])
+    assert not is_usable(name)
+
+
+def test_secrets_are_at_most_fifty() -> None:
+    check_requested([f"S{number}" for number in range(50)])
+    with pytest.raises(ValueError, match="got 51"):
+        check_requested([f"S{number}" for number in range(51)])

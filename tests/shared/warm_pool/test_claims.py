@@ -1,0 +1,206 @@
+"""The claim in one statement: it leaves what `obtain` leaves, and takes nothing that `obtain` would not give."""
+
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import pytest
+from sqlmodel import SQLModel, col, select
+
+from shared.changes.recorder import Change
+from shared.clock import after, now
+from shared.db.database import Database
+from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec, SandboxTransition
+from shared.sandboxes import deadlines, specs
+from shared.states import Desired, NodeStatus, Status
+from shared.users import settings_store
+from shared.warm_pool import claims as pool_claims
+from shared.warm_pool import pool as warm_pool
+from tests.factories import SPEC_ID, VAULT, Person, make_person, make_spec
+from tests.interleaving import overlap
+
+# Of each row's own.
+OWN = {"id", "owner_id", "sandbox_id", "row_id", "session_key", "session_key_digest", "boot_key"}
+
+
+def claim(database: Database, owner: Person, *, spec_id: str | None = SPEC_ID, **own: int | None) -> Sandbox | None:
+    found = pool_claims.claim_and_commit(
+        database, VAULT, owner_id=owner.id, spec_id=spec_id, due_at=after(5.0), own=own
+    )
+    return found[0] if found else None
+
+
+def obtain(database: Database, owner: Person, **own: int | None) -> Sandbox:
+    with database.transaction() as session:
+        spec = specs.get_spec(session, SPEC_ID)
+        return warm_pool.claim_or_create(
+            session, VAULT, owner_id=owner.id, spec=spec, due_at=after(5.0), own_deadlines=own
+        )
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_claim_waits_for_nobody_who_has_locked_the_spec(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    members = {add(), add()}
+    with database.transaction() as session:
+        session.get_one(SandboxSpec, SPEC_ID, with_for_update=True)
+        claimed = claim(database, owner)
+        assert claimed is not None
+        assert {claimed.id, obtain(database, owner).id} == members
+
+
+def is_postgresql(database: Database) -> bool:
+    return database.engine.dialect.name == "postgresql"
+
+
+def columns(row: SQLModel) -> dict[str, Any]:
+    """All but those of its own; of times, whether there is one."""
+    found = {name: value for name, value in row.model_dump().items() if name not in OWN}
+    return {name: bool(value) if isinstance(value, datetime) else value for name, value in found.items()}
+
+
+def left(database: Database, sandbox_id: str) -> list[dict[str, Any]]:
+    """What is in the store of a sandbox."""
+    with database.reading() as session:
+        row = session.get_one(Sandbox, sandbox_id)
+        moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
+        entries = session.exec(select(ChangeEntry).where(ChangeEntry.row_id == sandbox_id)).all()
+    return [columns(found) for found in (row, *moves, *entries)]
+
+
+@pytest.mark.parametrize(
+    "own", [{}, {"freeze_after_seconds": 60}, {"max_age_seconds": 0, "stop_after_seconds": 0}, {"max_age_seconds": 60}]
+)
+@pytest.mark.parametrize("aged", [False, True])
+def test_claim_at_once_writes_the_same_as_in_a_transaction(
+    database: Database, owner: Person, add: Callable[..., str], own: dict[str, int | None], aged: bool
+) -> None:
+    other = make_person(database, "bob")
+    add(), add()
+    if aged:
+        with database.transaction() as session:
+            specs.set_deadlines(session, SPEC_ID, {"max_age_seconds": 3600})
+    slow = obtain(database, other, **own)
+    quick = claim(database, owner, **own)  # type: ignore[arg-type]
+    is_quick = is_postgresql(database) and not own.get("max_age_seconds") and (not aged or "max_age_seconds" in own)
+    assert (quick is not None) == is_quick
+    if quick is not None:
+        assert left(database, quick.id) == left(database, slow.id)
+        with database.reading() as session:
+            row, spec = session.get_one(Sandbox, quick.id), session.get_one(SandboxSpec, SPEC_ID)
+        assert row.model_dump() == quick.model_dump()
+        assert deadlines.in_force(quick, spec) == deadlines.in_force(row, spec)
+
+
+def test_the_default_spec_is_found(database: Database, owner: Person, add: Callable[..., str]) -> None:
+    member = add()
+    make_spec(database, "another/image:1", warm_target=1, warm_most=1, position=7)
+    found = claim(database, owner, spec_id=None)
+    assert (found.id if found else None) == (member if is_postgresql(database) else None)
+
+
+def test_the_spec_of_the_settings_is_found_while_it_is_there(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    default = add()
+    make_spec(database, "another/image:1", warm_target=1, warm_most=1, position=7)
+    preferred = add(spec_id="another/image:1")
+    for named, expected in (("another/image:1", preferred), ("another/image:2", default)):
+        with database.transaction() as session:
+            settings = {"language": '"default_sandbox_spec_id":"x', "default_sandbox_spec_id": named}
+            settings_store.change(session, VAULT, owner.id, settings)
+        found = claim(database, owner, spec_id=None)
+        assert (found.id if found else None) == (expected if is_postgresql(database) else None)
+    add()
+    other = claim(database, make_person(database, "bob"), spec_id=None)
+    assert (other.spec_id if other else None) == (SPEC_ID if is_postgresql(database) else None)
+
+
+@pytest.mark.parametrize("named", ["registry/bücher:1", 'a"b', "a\\b"])
+def test_a_spec_of_the_settings_with_an_odd_name_is_not_mistaken_for_the_default(
+    database: Database, owner: Person, add: Callable[..., str], named: str
+) -> None:
+    add()
+    make_spec(database, named, warm_target=1, warm_most=1, position=7)
+    preferred = add(spec_id=named)
+    with database.transaction() as session:
+        settings_store.change(session, VAULT, owner.id, {"default_sandbox_spec_id": named})
+    assert claim(database, owner, spec_id=None) is None  # the slow way reads it
+    found = claim(database, owner, spec_id=named)
+    assert (found.id if found else None) == (preferred if is_postgresql(database) else None)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"status": Status.STARTING},
+        {"desired": Desired.DELETED},
+        {"desired": Desired.PAUSED},
+        {"spec_revision": 0},
+        {"due_at": now()},
+        {"lease_owner": "w", "lease_until": after(10)},
+        {"spec_id": "another/image:1"},
+    ],
+)
+def test_member_that_is_not_ready_and_at_rest_is_not_claimed(
+    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
+) -> None:
+    add(**columns)
+    assert claim(database, owner) is None
+
+
+@pytest.mark.parametrize(
+    "columns", [{"status": NodeStatus.LOST}, {"status": NodeStatus.CORDONED}, {"heartbeat_at": after(-60)}]
+)
+def test_members_of_a_node_that_takes_none_are_not_claimed(
+    database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
+) -> None:
+    add()
+    with database.transaction() as session:
+        node = session.exec(select(Node)).one()
+        for name, value in columns.items():
+            setattr(node, name, value)
+    assert claim(database, owner) is None
+
+
+def test_many_at_once_get_one_each(database: Database, owner: Person, add: Callable[..., str]) -> None:
+    members = {add() for _ in range(6)}
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: claim(database, owner), range(12)))
+    claimed = [sandbox.id for sandbox in found if sandbox is not None]
+    assert len(claimed) == len(set(claimed))
+    assert set(claimed) == (members if is_postgresql(database) else set())
+    with database.reading() as session:
+        numbers = session.exec(select(ChangeEntry.number).order_by(col(ChangeEntry.number))).all()
+    assert list(numbers) == list(range(1, len(claimed) + 1))
+
+
+def test_claim_at_the_time_of_a_change_of_its_spec_comes_before_it(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    """What it gets was made from what was in force until the change is committed; nothing outdated is claimed after."""
+    members = {add(), add()}
+    _, found = overlap(
+        database,
+        lambda session: specs.change(session, SPEC_ID, {"memory_bytes": 1 << 30}),
+        lambda _: claim(database, owner) if is_postgresql(database) else None,
+    )
+    assert found is None or found.id in members
+    assert (found is None) != is_postgresql(database)
+    assert claim(database, owner) is None
+
+
+def test_claim_is_announced(database_url: str, database: Database, owner: Person, add: Callable[..., str]) -> None:
+    member = add()
+    told: list[Change] = []
+
+    def announce(changed: Collection[Change]) -> None:
+        told.extend(changed)
+
+    announcing = Database(database_url, announce=announce)
+    claim(announcing, owner)
+    announcing.close()
+    expected = [(owner.id, member, Status.STARTING)] if is_postgresql(database) else []
+    assert [(change.owner_id, change.row_id, change.status) for change in told] == expected

@@ -1,0 +1,193 @@
+"""A sandbox whose agent server lies is paused, stopped and deleted all the same, and costs no other anything."""
+
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from shared.models import Sandbox
+from shared.states import Desired, Status
+from tests.factories import Person, make_conversation
+from tests.fakes.engine import FakeEngine
+from tests.services.hostile_server import (
+    MODES,
+    HostileServer,
+    Mode,
+    answering,
+    dripping,
+    flooding,
+    hostile,
+    inflating,
+    never_answering,
+)
+from tests.worker.scenes import change, row, wish
+from worker.agent_server import client as agent_server_client
+from worker.agent_server.client import AgentServer
+from worker.agent_server.errors import AgentServerUnreachable, WrongServer
+from worker.agent_server.exchange import open_client
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.recheck import recheck
+from worker.sandboxes import agent_server_lifecycle
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+TALK = "1" * 32
+SETTLED = {
+    Desired.PAUSED: (Status.PAUSED, ContainerState.FROZEN),
+    Desired.STOPPED: (Status.PAUSED, ContainerState.EXITED),
+    Desired.DELETED: (Status.DELETED, None),
+}
+# What is promised for a sandbox whose agent server is well.
+MAX_SECONDS = 30
+MAX_GROWTH = 64 * 1024 * 1024
+
+
+@pytest.fixture
+def context(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
+    """A worker that asks agent servers over HTTP; its timeouts are short."""
+    monkeypatch.setattr(agent_server_lifecycle, "INTERRUPT_SECONDS", 0.3)
+    monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 0.3)
+    return replace(context, settings=context.settings.model_copy(update={"advertised_host": "127.0.0.1"}))
+
+
+@pytest.fixture
+def asking(context: WorkerContext) -> Iterator[WorkerContext]:
+    """The same, and its client asks servers on ports of this machine."""
+    with open_client() as http:
+        yield replace(context, http=http)
+
+
+def take_over(context: WorkerContext, user: Person, sandbox_id: str, server: HostileServer) -> None:
+    """Let a hostile server answer in the place of the sandbox's own."""
+    assert isinstance(context.engine, FakeEngine)
+    context.engine.containers[container_name(sandbox_id)].ports = {8000: server.port}
+    url = {"name": "AGENT_SERVER", "url": server.url, "port": 8000}
+    change(context, Sandbox, sandbox_id, exposed_urls=[url])
+    make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("desired", SETTLED)
+def test_it_is_put_away(
+    asking: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str, desired: Desired, mode: str
+) -> None:
+    with hostile(MODES[mode]) as server:
+        take_over(asking, user, sandbox_id, server)
+        wish(asking, sandbox_id, desired)
+        began = time.monotonic()
+        reconcile(asking, sandbox_id)
+        assert time.monotonic() - began < MAX_SECONDS
+        assert server.asked
+    found = row(asking, Sandbox, sandbox_id)
+    status, state = SETTLED[desired]
+    container = engine.containers.get(container_name(sandbox_id))
+    assert (found.status, found.reason, found.attempt) == (status, None, 0)
+    assert (container.state if container else None) == state
+
+
+@pytest.mark.parametrize("desired", SETTLED)
+def test_a_key_that_can_not_be_read_keeps_nothing_from_being_put_away(
+    asking: WorkerContext, user: Person, sandbox_id: str, desired: Desired
+) -> None:
+    with hostile(answering({})) as server:
+        take_over(asking, user, sandbox_id, server)
+        change(asking, Sandbox, sandbox_id, session_key="damaged")
+        wish(asking, sandbox_id, desired)
+        reconcile(asking, sandbox_id)
+    assert row(asking, Sandbox, sandbox_id).status == SETTLED[desired][0]
+
+
+@pytest.mark.parametrize("mode", [flooding, inflating])
+def test_an_answer_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
+    with hostile(mode) as server, open_client() as client:
+        asked = AgentServer(server.url, "key", client)
+        tracemalloc.start()
+        try:
+            asked.answers()
+            with pytest.raises(WrongServer, match="encoded, or larger"):
+                asked.find_running()
+            with pytest.raises(WrongServer, match="encoded, or larger"):
+                list(asked.list_messages(TALK))
+            assert tracemalloc.get_traced_memory()[1] < MAX_GROWTH
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_small_document_of_many_values_is_refused() -> None:
+    many = answering(b"[" + b"[]," * 300_000 + b"[]]")
+    with hostile(many) as server, open_client() as client, pytest.raises(WrongServer):
+        AgentServer(server.url, "key", client).find_running()
+
+
+def test_a_probe_needs_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 20.0)
+    with hostile(dripping) as server, open_client() as client:
+        began = time.monotonic()
+        assert AgentServer(server.url, "key", client).answers()
+        assert time.monotonic() - began < 10
+
+
+def test_the_timeout_is_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_server_client, "UPLOAD_SECONDS", 0.5)
+    with hostile(dripping) as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
+        assert isinstance(asked.exception(20), AgentServerUnreachable)
+
+
+def test_pages_have_a_max() -> None:
+    with hostile(MODES["endless pages"]) as server, open_client() as client:
+        assert len(AgentServer(server.url, "key", client).find_running()) == agent_server_client.MAX_RUNNING_PAGES
+        assert len(list(AgentServer(server.url, "key", client).list_messages(TALK))) == agent_server_client.MAX_MESSAGES
+
+
+def test_what_one_server_has_kept_is_not_sent_to_another() -> None:
+    with (
+        hostile(answering(0, Set_Cookie="mine=" + "x" * 4000)) as server,
+        hostile(answering(0)) as other,
+        open_client() as client,
+    ):
+        AgentServer(server.url, "key", client).answers()
+        AgentServer(other.url, "key", client).answers()
+    assert b"cookie" not in other.asked[0].lower()
+
+
+@pytest.mark.parametrize("mode", [never_answering, dripping, answering({}, 401)])
+def test_a_look_ends_soon(
+    asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """A newer desired state waits for it: the lease is held meanwhile."""
+    monkeypatch.setattr("worker.loops.recheck.ASK_SECONDS", 0.3)
+    monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 60.0)
+    with hostile(mode) as server:
+        take_over(asking, user, sandbox_id, server)
+        recheck(asking, sandbox_id)
+        began = time.monotonic()
+        asking.looks.run()  # type: ignore[attr-defined]
+        assert time.monotonic() - began < 20
+    assert row(asking, Sandbox, sandbox_id).lease_until is None
+
+
+@pytest.mark.parametrize("desired", SETTLED)
+def test_newer_desired_state_does_not_wait_for_a_server_that_is_another(
+    asking: WorkerContext, user: Person, sandbox_id: str, desired: Desired
+) -> None:
+    """Each of its answers may come late; when the first has come, the newer one counts."""
+    with hostile(answering({}, 401)) as server:
+        take_over(asking, user, sandbox_id, server)
+        wish(asking, sandbox_id, Desired.RUNNING)
+        refuse = server.mode
+
+        def overtake(ended: threading.Event) -> Iterator[bytes]:
+            server.mode = refuse
+            wish(asking, sandbox_id, desired)
+            return refuse(ended)
+
+        server.mode = overtake
+        reconcile(asking, sandbox_id)
+    found = row(asking, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (SETTLED[desired][0], None)

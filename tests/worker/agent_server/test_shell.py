@@ -1,0 +1,65 @@
+"""The agent server's shell and files: what the real one and the tiny one do, and the form in which all answer."""
+
+import pytest
+
+from tests.services.agent_servers import Place
+from worker.agent_server.errors import AgentServerRefused
+
+TEXTS = ["no newline", 'a "quoted" \\ one\n', "two\nlines\n\n", "tab\t and é\n", "$HOME `x`"]
+
+
+@pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
+class TestCommand:
+    def test_exit_code(self, place: Place) -> None:
+        assert place.server.run_command("exit 3").exit_code == 3
+
+    def test_streams(self, place: Place) -> None:
+        result = place.server.run_command("echo out; echo err >&2")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "out\n", "err\n")
+
+    @pytest.mark.parametrize(
+        "text", ["no newline", 'a "quoted" \\ one\n', "two\nlines\n\n", "tab\t and é\n", "$HOME `x`"]
+    )
+    def test_output_is_kept_as_it_is(self, place: Place, text: str) -> None:
+        place.server.upload("/tmp/output", text.encode())
+        assert place.server.run_command("cat /tmp/output").stdout == text
+
+    def test_command_is_run_as_it_is(self, place: Place) -> None:
+        command = 'name=\'a "b" \\ c\'\nfor word in one two; do\n\tprintf \'%s/%s\\n\' "$word" "$name"\ndone'
+        assert place.server.run_command(command).stdout == 'one/a "b" \\ c\ntwo/a "b" \\ c\n'
+
+    def test_folder(self, place: Place) -> None:
+        assert place.server.run_command("pwd").stdout == "/workspace/project\n"
+        assert place.server.run_command("pwd", cwd="/tmp").stdout == "/tmp\n"
+
+    def test_folder_that_is_not_there(self, place: Place) -> None:
+        result = place.server.run_command("pwd", cwd="/nowhere")
+        assert (result.exit_code, result.stdout, "/nowhere" in result.stderr) == (-1, "", True)
+
+    def test_time_limit(self, place: Place) -> None:
+        result = place.server.run_command("echo begun; sleep 61; echo ended", timeout=1)
+        assert (result.exit_code, result.stdout) == (-1, "begun\n")
+        left = place.server.run_command("for name in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$name; echo; done")
+        assert "sleep 61" not in left.stdout.splitlines()
+
+
+@pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
+class TestFile:
+    @pytest.mark.parametrize("content", [b"content", b"", b"two\r\nlines\r\n", bytes(range(256)) * 40])
+    def test_content(self, place: Place, content: bytes) -> None:
+        place.server.upload("/tmp/aw contract/file", content)
+        size = place.server.run_command("wc -c <'/tmp/aw contract/file'").stdout
+        hexadecimal = place.server.run_command("od -An -v -tx1 '/tmp/aw contract/file' | tr -d ' \\n'").stdout
+        assert (int(size), bytes.fromhex(hexadecimal)) == (len(content), content)
+
+
+class TestAnswer:
+    @pytest.mark.parametrize("command", ["true", ":"])
+    def test_silent_command_has_no_streams(self, place: Place, command: str) -> None:
+        body = {"command": command, "cwd": None, "timeout": 5}
+        answer = place.request("POST", "/bash/execute_bash_command", json=body).json()
+        assert answer.items() >= {"exit_code": 0, "stdout": None, "stderr": None}.items()
+
+    def test_file_without_a_folder_is_refused(self, place: Place) -> None:
+        with pytest.raises(AgentServerRefused, match="400"):
+            place.server.upload("file", b"content")

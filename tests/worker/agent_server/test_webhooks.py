@@ -1,0 +1,119 @@
+"""What agent servers report by themselves: the real one, and the tiny one on which the drills are built."""
+
+from typing import Any
+
+import pytest
+
+from deploy.demo.scripted_model import ScriptedModel
+from shared.conversations.webhook_reports import read_conversation, read_event
+from tests.services.agent_servers import HELLO, KEY, Place, body_for
+from tests.services.webhooks import WebhookReceiver
+from tests.waiting import eventually
+from worker.sandboxes.container_spec import WEBHOOK
+
+pytestmark = pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
+
+# More refusals than attempts for one batch.
+REFUSALS = int(str(WEBHOOK["num_retries"])) + 2
+MESSAGES = 30
+
+
+@pytest.fixture
+def body(contract_model: ScriptedModel) -> dict[str, Any]:
+    """A conversation that runs until it is interrupted."""
+    return body_for(contract_model, initial_message=HELLO)
+
+
+class TestEvents:
+    def test_arrive_once_and_in_order(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+        place.server.create_conversation(body)
+        eventually(lambda: statuses(receiver, id_of(body)) == ["running"])
+        place.server.interrupt(id_of(body))
+        eventually(lambda: statuses(receiver, id_of(body)) == ["running", "paused"])
+        kept = [event["id"] for event in place.list_events(id_of(body))]
+        eventually(lambda: set(kept) <= set(ids(receiver, id_of(body))))
+        assert [event_id for event_id in ids(receiver, id_of(body)) if event_id in kept] == kept
+        assert len(set(ids(receiver, id_of(body)))) == len(ids(receiver, id_of(body)))
+
+    def test_begin_with_the_whole_state(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+        place.server.create_conversation(body)
+        first = eventually(lambda: receiver.events(id_of(body)))[0]
+        assert (first["key"], first["value"]["execution_status"]) == ("full_state", "idle")
+
+    def test_carry_the_sandboxs_key(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+        place.server.create_conversation(body)
+        eventually(lambda: receiver.events(id_of(body)) and receiver.described(id_of(body)))
+        for delivery in receiver.deliveries(id_of(body)):
+            assert delivery.headers["x-session-api-key"] == KEY
+            assert delivery.headers["content-type"] == "application/json"
+            assert delivery.path in ("/conversations", f"/events/{id_of(body)}")
+
+    def test_refused_are_sent_again(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+        receiver.refuse(id_of(body), REFUSALS)
+        place.server.create_conversation(body)
+        eventually(lambda: "running" in statuses(receiver, id_of(body)), deadline_seconds=60)
+        refused = receiver.deliveries(id_of(body), status=503)
+        assert len(refused) == REFUSALS
+        arrived = ids(receiver, id_of(body))
+        assert len(set(arrived)) == len(arrived)
+        assert {event["id"] for delivery in refused for event in delivery.events} <= set(arrived)
+        assert arrived[0] == refused[0].events[0]["id"]
+
+    def test_come_in_batches(self, place: Place, receiver: WebhookReceiver, contract_model: ScriptedModel) -> None:
+        body = body_for(contract_model)
+        place.server.create_conversation(body)
+        for number in range(MESSAGES):
+            text = {"type": "text", "text": f"message {number}"}
+            place.server.send_message(id_of(body), {"role": "user", "content": [text], "run": False})
+        eventually(lambda: len(said(receiver, id_of(body))) == MESSAGES)
+        assert said(receiver, id_of(body)) == [f"message {number}" for number in range(MESSAGES)]
+        sizes = [len(delivery.events) for delivery in receiver.deliveries(id_of(body))]
+        assert max(sizes) <= int(str(WEBHOOK["event_buffer_size"]))
+        assert max(sizes) > 1
+
+
+class TestDescriptions:
+    def test_tell_of_each_change(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+        place.server.create_conversation(body)
+        eventually(lambda: len(receiver.described(id_of(body))) == 1)
+        eventually(lambda: "running" in statuses(receiver, id_of(body)))
+        place.server.rename_conversation(id_of(body), "Another title")
+        eventually(lambda: "Another title" in described(receiver, id_of(body), "title"))
+        place.server.interrupt(id_of(body))
+        eventually(lambda: "paused" in described(receiver, id_of(body), "execution_status"))
+        place.server.delete_conversation(id_of(body))
+        eventually(lambda: "deleting" in described(receiver, id_of(body), "execution_status"))
+
+    def test_are_what_the_service_reads(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+        place.server.create_conversation(body)
+        eventually(lambda: "running" in statuses(receiver, id_of(body)) and receiver.described(id_of(body)))
+        told = read_conversation(receiver.described(id_of(body))[0])
+        assert (told.id, told.report.llm_model) == (id_of(body), "openai/held")
+        changes = [read_event(event).report for event in receiver.events(id_of(body))]
+        assert [change.execution_status for change in changes if change and change.execution_status][-1] == "running"
+
+
+def id_of(body: dict[str, Any]) -> str:
+    return str(body["conversation_id"])
+
+
+def ids(receiver: WebhookReceiver, conversation_id: str) -> list[str]:
+    """The ids of its events that have arrived."""
+    return [event["id"] for event in receiver.events(conversation_id)]
+
+
+def statuses(receiver: WebhookReceiver, conversation_id: str) -> list[str]:
+    """The changes of its execution status that have arrived."""
+    events = receiver.events(conversation_id)
+    return [event["value"] for event in events if event.get("key") == "execution_status"]
+
+
+def said(receiver: WebhookReceiver, conversation_id: str) -> list[str]:
+    """The texts of its messages that have arrived."""
+    messages = [event for event in receiver.events(conversation_id) if event["kind"] == "MessageEvent"]
+    return [event["llm_message"]["content"][0]["text"] for event in messages]
+
+
+def described(receiver: WebhookReceiver, conversation_id: str, name: str) -> list[Any]:
+    """What its descriptions that have arrived say under a name."""
+    return [body[name] for body in receiver.described(conversation_id)]

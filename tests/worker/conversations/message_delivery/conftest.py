@@ -1,0 +1,44 @@
+"""A conversation in a sandbox that runs, and its agent server."""
+
+import pytest
+
+from shared.clock import after
+from shared.models import Conversation, Node, Sandbox
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    change,
+    row,
+    running,
+    server_of,
+)
+from worker.context import WorkerContext
+from worker.conversations import message_delivery
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_delivery, "LATE_SECONDS", 0)
+    change(context, Node, context.settings.node, heartbeat_at=after(600))
+
+
+@pytest.fixture
+def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+    return row(context, Sandbox, running(context, user))
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
+    return server_of(engine, sandbox.id)
+
+
+@pytest.fixture
+def conversation(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conversation:
+    return make_conversation(context.database, user, sandbox, title_settled=True)
+
+
+@pytest.fixture
+def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
+    return server.add(conversation.id)

@@ -1,0 +1,47 @@
+"""Messages that wait, and what the agent has heard."""
+
+from typing import Any
+
+from sqlmodel import select
+
+from shared.clock import after
+from shared.conversations import pending_messages
+from shared.models import Conversation, PendingMessage
+from tests.factories import Person
+from tests.fakes.conversation import FakeConversation
+from tests.worker.scenes import (
+    assert_at_rest,
+    row,
+)
+from worker.context import WorkerContext
+
+MAX_POINTS = 80
+
+
+def content(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text, "cache_prompt": False}]
+
+
+def say(context: WorkerContext, user: Person, conversation_id: str, *texts: str) -> None:
+    """As the API does; the jobs are lost."""
+    for text in texts:
+        with context.database.transaction() as session:
+            pending_messages.add(
+                session, conversation_id, user.id, content(text), due_at=after(context.shared.republish_seconds)
+            )
+
+
+def pending(context: WorkerContext) -> list[PendingMessage]:
+    with context.database.reading() as session:
+        return list(session.exec(select(PendingMessage)).all())
+
+
+def said(talk: FakeConversation) -> list[str]:
+    return [message["content"][0]["text"] for message in talk.messages]
+
+
+def assert_done(context: WorkerContext, conversation_id: str) -> None:
+    found = row(context, Conversation, conversation_id)
+    assert_at_rest(found)
+    assert not found.awaits_sandbox
+    assert pending(context) == []

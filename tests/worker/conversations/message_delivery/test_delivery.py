@@ -1,0 +1,173 @@
+"""Pending messages: delivered in order, as soon as the agent can hear them."""
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.conversations import deletion as conversation_deletion
+from shared.models import Conversation, Sandbox, StartTask
+from shared.states import Desired, Stage
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
+from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, pending, said, say
+from tests.worker.scenes import (
+    ask,
+    assert_at_rest,
+    change,
+    configure,
+    deliver,
+    punctuated,
+    row,
+    task_of,
+    wish,
+)
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+from worker.conversations.start import start_conversation
+from worker.loops.sweep import sweep
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestRunningSandbox:
+    def test_messages_are_delivered_in_order(
+        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        say(context, user, conversation.id, "one", "two", "two", "three")
+        refresh_conversation(context, conversation.id)
+        assert said(talk) == ["one", "two", "two", "three"]
+        assert {message["run"] for message in talk.messages} == {True}
+        assert_done(context, conversation.id)
+
+    def test_messages_are_delivered_by_the_sweep_if_the_job_is_lost(
+        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        say(context, user, conversation.id, "one")
+        change(context, Conversation, conversation.id, due_at=now())
+        sweep(context)
+        deliver(context)
+        assert said(talk) == ["one"]
+
+    def test_message_said_meanwhile_is_delivered_too(
+        self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        for at in range(MAX_POINTS):
+            talk.messages.clear()
+            say(context, user, conversation.id, "one")
+            working, database = punctuated(context, at, lambda: say(context, user, conversation.id, "two"))
+            refresh_conversation(working, conversation.id)
+            deliver(context)
+            refresh_conversation(context, conversation.id)
+            if database.passed <= at:
+                break
+            assert said(talk) == ["one", "two"]
+            assert_done(context, conversation.id)
+        assert 10 < at < MAX_POINTS - 1
+
+    def test_message_that_is_refused_is_kept_and_holds_up_no_other(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+    ) -> None:
+        server.refuse = {"send_message": httpx.Response(422, json={"detail": "no such thing"})}
+        say(context, user, conversation.id, "one")
+        refresh_conversation(context, conversation.id)
+        [message] = pending(context)
+        assert "no such thing" in str(message.refusal)
+        assert_at_rest(row(context, Conversation, conversation.id))
+        server.refuse = {}
+        say(context, user, conversation.id, "two")
+        refresh_conversation(context, conversation.id)
+        assert said(talk) == ["two"]
+        assert [left.id for left in pending(context)] == [message.id]
+
+    def test_a_conversation_that_the_server_does_not_know(
+        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+    ) -> None:
+        assert server.conversations == {}
+        say(context, user, conversation.id, "one")
+        refresh_conversation(context, conversation.id)
+        assert pending(context)[0].refusal is not None
+
+
+class TestPausedSandbox:
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+    def test_defect_37_messages_wait_until_the_sandbox_runs(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        talk: FakeConversation,
+        desired: Desired,
+    ) -> None:
+        wish(context, sandbox.id, desired)
+        reconcile(context, sandbox.id)
+        say(context, user, conversation.id, "one", "two")
+        refresh_conversation(context, conversation.id)
+        assert_at_rest(row(context, Conversation, conversation.id))
+        assert said(talk) == []
+        wish(context, sandbox.id, Desired.RUNNING)
+        reconcile(context, sandbox.id)
+        deliver(context)
+        assert said(talk) == ["one", "two"]
+        assert_done(context, conversation.id)
+
+    def test_messages_end_with_their_sandbox(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        say(context, user, conversation.id, "one")
+        wish(context, sandbox.id, Desired.DELETED)
+        refresh_conversation(context, conversation.id)
+        assert said(talk) == []
+        assert_done(context, conversation.id)
+
+    def test_messages_end_with_their_conversation(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        make_conversation(context.database, user, sandbox)
+        say(context, user, conversation.id, "one")
+        with context.database.transaction() as session:
+            conversation_deletion.delete_conversation(session, conversation.id, user.id, due_at=now())
+        refresh_conversation(context, conversation.id)
+        assert said(talk) == []
+        assert_done(context, conversation.id)
+
+
+class TestMessagesOfAStart:
+    @pytest.fixture(autouse=True)
+    def _settings(self, context: WorkerContext, user: Person) -> None:
+        configure(context, user)
+
+    def test_defect_37_messages_of_a_start_follow_its_first_message(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+    ) -> None:
+        """At each point of a start somebody says something; none of it is lost."""
+        for at in range(MAX_POINTS):
+            task_id = ask(context, user, sandbox.id)
+            conversation_id = task_of(context, task_id).conversation_id
+            working, database = punctuated(context, at, lambda told=conversation_id: say(context, user, told, "two"))  # type: ignore[misc]
+            start_conversation(working, task_id)
+            deliver(context)
+            change(context, Conversation, conversation_id, title_settled=True)
+            refresh_conversation(context, conversation_id)
+            assert task_of(context, task_id).stage == Stage.READY
+            heard = said(server.get(conversation_id))
+            if database.passed <= at:
+                break
+            assert heard == ["Hello", "two"], at
+            assert_done(context, conversation_id)
+        assert 15 < at < MAX_POINTS - 1
+
+    def test_messages_of_a_start_that_fails_end_with_it(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox.id)
+        say(context, user, task_of(context, task_id).conversation_id, "two")
+        server.refuse = {"create_conversation": httpx.Response(422, json={"detail": "no"})}
+        start_conversation(context, task_id)
+        assert row(context, StartTask, task_id).stage == Stage.ERROR
+        assert pending(context) == []

@@ -1,0 +1,115 @@
+"""A pending message is delivered once, whoever dies and whatever is lost."""
+
+import time
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation, Sandbox
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
+from tests.worker.conversations.message_delivery.messages import MAX_POINTS, assert_done, content, said, say
+from tests.worker.scenes import (
+    another,
+    change,
+    punctuated,
+    row,
+)
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+
+
+class TestDeliveryOnce:
+    def test_defect_37_message_is_delivered_once_whichever_worker_dies(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+    ) -> None:
+        died = 0
+        for at in range(MAX_POINTS):
+            conversation = make_conversation(context.database, user, sandbox, title_settled=True)
+            talk = server.add(conversation.id)
+            say(context, user, conversation.id, "one", "one", "two")
+            working, database = punctuated(context, at, die)
+            server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
+            try:
+                refresh_conversation(working, conversation.id)
+            except SystemExit:
+                died += 1
+            server.before = server.after = lambda _method: None
+            if row(context, Conversation, conversation.id).lease_until is not None:
+                change(context, Conversation, conversation.id, lease_until=now())
+            refresh_conversation(another(context), conversation.id)
+            assert said(talk) == ["one", "one", "two"], at
+            assert_done(context, conversation.id)
+            if database.passed <= at:
+                break
+        assert 25 < died < MAX_POINTS
+
+    @pytest.mark.parametrize("taken", [True, False])
+    def test_defect_37_message_whose_answer_is_lost_is_delivered_once(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        *,
+        taken: bool,
+    ) -> None:
+        def fail(method: str) -> None:
+            if method == "send_message":
+                raise httpx.ReadTimeout("late")
+
+        setattr(server, "after" if taken else "before", fail)
+        say(context, user, conversation.id, "one")
+        refresh_conversation(context, conversation.id)
+        assert row(context, Conversation, conversation.id).due_at is not None
+        server.before = server.after = lambda _method: None
+        refresh_conversation(context, conversation.id)
+        assert said(talk) == ["one"]
+        assert talk.execution_status == "running"
+        assert_done(context, conversation.id)
+
+    def test_message_that_comes_late_is_delivered_once(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Sent by a worker that died at once, or before the sandbox was frozen: it is taken after we have looked."""
+        say(context, user, conversation.id, "one")
+        server.before = lambda method: die() if method == "send_message" else None
+        with pytest.raises(SystemExit):
+            refresh_conversation(context, conversation.id)
+        server.before = lambda _method: None
+        change(context, Conversation, conversation.id, lease_until=now())
+        late = {"role": "user", "content": content("one"), "run": True}
+        monkeypatch.setattr(time, "sleep", lambda _seconds: talk.take(late))
+        refresh_conversation(another(context), conversation.id)
+        assert said(talk) == ["one"]
+
+    def test_message_is_not_mistaken_for_earlier_same_words(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+    ) -> None:
+        talk.take({"role": "user", "content": content("one"), "run": True})
+        say(context, user, conversation.id, "one")
+        server.before = lambda method: die() if method == "send_message" else None
+        with pytest.raises(SystemExit):
+            refresh_conversation(context, conversation.id)
+        server.before = lambda _method: None
+        change(context, Conversation, conversation.id, lease_until=now())
+        refresh_conversation(another(context), conversation.id)
+        assert said(talk) == ["one", "one"]
+
+
+def die() -> None:
+    raise SystemExit

@@ -1,0 +1,250 @@
+"""Starts that end in ERROR: with a reason, and without a trace."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from sqlmodel import Session, col, update
+
+from shared.clock import now
+from shared.crypto import Vault
+from shared.db.database import Database
+from shared.leasing import waiters
+from shared.models import Sandbox, StartTask
+from shared.queue.jobs import DeleteSandbox
+from shared.states import Desired, Reason, Stage, Status
+from shared.users import settings_store
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_event
+from tests.fakes.agent_server import FakeAgentServer, Reply
+from tests.fakes.engine import FakeEngine
+from tests.interleaving import _is_waiting
+from tests.waiting import eventually
+from tests.worker.conversations.start_failures.failures import assert_no_secret, logged, unreachable
+from tests.worker.scenes import (
+    SECRETS,
+    TOKEN,
+    another,
+    ask,
+    assert_failed,
+    change,
+    conversation_of,
+    deliver,
+    row,
+    server_of,
+    task_of,
+)
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestFailure:
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("init --quiet", Reason.WORKSPACE_SETUP_FAILED),
+            (".openhands/setup.sh", Reason.SETUP_SCRIPT_FAILED),
+            (".openhands/pre-commit.sh", Reason.GIT_HOOKS_FAILED),
+        ],
+    )
+    def test_command_that_fails(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, text: str, reason: Reason
+    ) -> None:
+        server.replies = {text: Reply(2, None, f"no such luck: {' '.join(SECRETS)}")}
+        task_id = ask(context, user, sandbox_id)
+        start_conversation(context, task_id)
+        task = assert_failed(context, task_id, reason, "no such luck")
+        assert_no_secret(task.detail or "")
+
+    def test_defect_33_clone_that_fails(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        server.replies = {"clone --quiet": Reply(128, None, f"fatal: repository not found, {TOKEN}\n")}
+        task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
+        start_conversation(context, task_id)
+        task = assert_failed(context, task_id, Reason.CLONE_FAILED, "repository not found")
+        assert TOKEN not in (task.detail or "")
+
+    def test_model_without_a_key(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+        with context.database.transaction() as session:
+            settings_store.change(session, context.vault, user.id, {"llm_api_key": ""})
+        start_conversation(context, task_id)
+        assert_failed(context, task_id, Reason.LLM_KEY_MISSING)
+        assert server.conversations == {}
+
+    def test_conversation_that_is_refused(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox_id: str,
+        server: FakeAgentServer,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        problem = {"loc": ["body", "secrets"], "msg": f"no good: {' '.join(SECRETS)}", "input": list(SECRETS)}
+        server.refuse = {"create_conversation": httpx.Response(422, json={"detail": [problem]})}
+        task_id = ask(context, user, sandbox_id)
+        start_conversation(context, task_id)
+        task = assert_failed(context, task_id, Reason.AGENT_SERVER_REFUSED, "no good")
+        assert_no_secret((task.detail or "") + repr(task.request) + logged(caplog))
+
+    def test_server_that_does_not_answer(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        server.before = unreachable
+        task_id = ask(context, user, sandbox_id)
+        for attempt in range(1, context.settings.max_attempts):
+            start_conversation(context, task_id)
+            waiting = task_of(context, task_id)
+            assert (waiting.stage, waiting.attempt) == (Stage.PREPARING_REPOSITORY, attempt)
+            assert waiting.due_at
+            assert waiting.due_at > waiting.updated_at
+            assert waiting.lease_owner is None
+        start_conversation(context, task_id)
+        assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "ConnectError")
+
+    def test_server_that_answers_after_a_while(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+        server.before = unreachable
+        start_conversation(context, task_id)
+        server.before = lambda _method: None
+        start_conversation(context, task_id)
+        assert task_of(context, task_id).stage == Stage.READY
+
+    def test_wrong_server(self, context: WorkerContext, user: Person, sandbox_id: str, vault: Vault) -> None:
+        change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another key"))
+        task_id = ask(context, user, sandbox_id)
+        for _ in range(context.settings.max_attempts):
+            start_conversation(context, task_id)
+        assert_failed(context, task_id, Reason.WRONG_SERVER)
+
+    def test_server_that_listens_elsewhere_by_now(
+        self, context: WorkerContext, user: Person, sandbox_id: str, vault: Vault
+    ) -> None:
+        key = row(context, Sandbox, sandbox_id).session_key
+        change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another's answers at the address"))
+        task_id = ask(context, user, sandbox_id)
+        start_conversation(context, task_id)
+        assert task_of(context, task_id).stage == Stage.PREPARING_REPOSITORY
+        change(context, Sandbox, sandbox_id, session_key=key)
+        start_conversation(context, task_id)
+        assert task_of(context, task_id).stage == Stage.READY
+
+    def test_defect_03_what_was_stored_meanwhile_is_gone_and_the_given_sandbox_stays(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox_id: str,
+        server: FakeAgentServer,
+        publisher: RecordingPublisher,
+    ) -> None:
+        task_id = ask(context, user, sandbox_id, title="refused below")
+
+        def report(_method: str) -> None:
+            if (found := conversation_of(context, task_id)) is not None:
+                make_event(context.database, found)
+
+        server.before = report
+        server.refuse = {"rename_conversation": httpx.Response(422, json={"detail": "no such title"})}
+        start_conversation(context, task_id)
+        assert_failed(context, task_id, Reason.AGENT_SERVER_REFUSED, "no such title")
+        assert server.conversations == {}
+        assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
+        assert publisher.jobs == []
+
+    @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
+    def test_defect_03_sandbox_of_its_own_goes_with_it(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher, method: str
+    ) -> None:
+        task_id = ask(context, user)
+        sandbox_id = str(task_of(context, task_id).sandbox_id)
+        reconcile(context, sandbox_id)
+        server_of(engine, sandbox_id).refuse = {method: httpx.Response(422, json={"detail": "no"})}
+        publisher.jobs.clear()
+        start_conversation(context, task_id)
+        assert_failed(context, task_id, Reason.AGENT_SERVER_REFUSED)
+        assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
+        assert publisher.jobs == [DeleteSandbox(sandbox_id, NODE_ID)]
+        deliver(context)
+        assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+        assert container_name(sandbox_id) not in engine.containers
+
+    def test_worker_that_lost_its_lease_does_not_forget_the_conversation_of_the_next(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+
+        def be_overtaken(method: str) -> None:
+            if method == "create_conversation":
+                server.before = lambda _method: None
+                change(context, StartTask, task_id, lease_until=now())
+                start_conversation(another(context), task_id)
+                server.refuse = {method: httpx.Response(422, json={"detail": "too late"})}
+
+        server.before = be_overtaken
+        start_conversation(context, task_id)
+        task = task_of(context, task_id)
+        assert task.stage == Stage.READY
+        assert list(server.conversations) == [task.conversation_id]
+
+
+def test_worker_that_settles_the_sandbox_is_not_waited_for_in_a_circle(
+    context: WorkerContext, user: Person, engine: FakeEngine, database: Database
+) -> None:
+    task_id = ask(context, user)
+    sandbox_id = str(task_of(context, task_id).sandbox_id)
+    reconcile(context, sandbox_id)
+    server_of(engine, sandbox_id).refuse = {"run_command": httpx.Response(422, json={"detail": "no"})}
+
+    def settle(session: Session) -> None:
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(updated_at=now()))
+
+    def wake(session: Session) -> None:
+        waiters.enqueue_waiters(session, sandbox_id, now())
+
+    overlap_in_the_middle(database, settle, lambda: start_conversation(context, task_id), wake)
+    assert assert_failed(context, task_id, Reason.AGENT_SERVER_REFUSED).attempt == 0
+
+
+def overlap_in_the_middle(
+    database: Database, first: Callable[[Session], None], other: Callable[[], None], then: Callable[[Session], None]
+) -> None:
+    """In one transaction do `first`, and do `then` once `other` waits for it."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        with database.transaction() as session:
+            first(session)
+            waiting = pool.submit(other)
+            eventually(lambda: waiting.done() or _is_waiting(database, waiting))
+            then(session)
+        waiting.result(timeout=30)
+
+
+def test_defect_of_ours_ends_in_an_error_that_says_so(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+    task_id = ask(context, user, sandbox_id)
+    change(context, StartTask, task_id, secrets="damaged")
+    for _ in range(context.settings.max_attempts):
+        assert task_of(context, task_id).stage != Stage.ERROR
+        start_conversation(context, task_id)
+    assert_failed(context, task_id, Reason.INTERNAL_ERROR)
+
+
+def test_sandbox_that_others_use_by_now_outlives_the_start_it_was_made_for(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    first = ask(context, user, sandbox_id)
+    change(context, StartTask, first, made_sandbox=True)
+    second = ask(context, user, sandbox_id)
+    start_conversation(context, second)
+    server.replies = {"init --quiet": Reply(2, None, "no such luck")}
+    start_conversation(context, first)
+    assert_failed(context, first, Reason.WORKSPACE_SETUP_FAILED)
+    assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING

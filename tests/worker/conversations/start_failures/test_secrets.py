@@ -1,0 +1,63 @@
+"""A start's secrets are in no log line and no row."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from shared.states import Stage
+from tests.factories import Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.worker.conversations.start_failures.failures import assert_no_secret, logged, unreachable
+from tests.worker.scenes import (
+    SECRETS,
+    ask,
+    conversation_of,
+    task_of,
+)
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+
+
+class TestSecrets:
+    def test_secrets_are_in_no_log_line_and_no_row(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox_id: str,
+        server: FakeAgentServer,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
+        server.before = unreachable
+        start_conversation(context, task_id)
+        server.before = lambda _method: None
+        start_conversation(context, task_id)
+        task = task_of(context, task_id)
+        assert task.stage == Stage.READY
+        assert "conversation_ready" in logged(caplog)
+        assert_no_secret(logged(caplog) + repr(task) + repr(conversation_of(context, task_id)))
+        assert_no_secret("".join(command.text for command in server.commands))
+
+    def test_defect_of_ours_shows_none(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox_id: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+
+        def fail(_inputs: Any) -> None:
+            raise RuntimeError(" ".join(SECRETS))
+
+        monkeypatch.setattr("worker.conversations.start.build_request", fail)
+        task_id = ask(context, user, sandbox_id)
+        start_conversation(context, task_id)
+        task = task_of(context, task_id)
+        assert (task.stage, task.attempt) == (Stage.WAITING_FOR_SANDBOX, 1)
+        assert task.due_at
+        assert "RuntimeError" in logged(caplog)
+        assert_no_secret(logged(caplog))

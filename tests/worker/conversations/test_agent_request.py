@@ -1,0 +1,276 @@
+import json
+from typing import Any
+
+import pytest
+
+from shared.users.secret_names import RESERVED_NAMES
+from worker.conversations.agent_request import AgentInputs, LlmNotConfigured, build_request, plan_path, secret_values
+from worker.conversations.agent_secrets import ResolvedSecret, UnusableSecret, check_secrets
+
+CONVERSATION = "01234567-89ab-cdef-0123-456789abcdef"
+MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}
+
+
+def inputs(**change: Any) -> AgentInputs:
+    least: dict[str, Any] = {
+        "conversation_id": CONVERSATION,
+        "working_dir": "/workspace/project/app",
+        "llm_model": "openai/gpt",
+        "llm_api_key": "llm-key",
+    }
+    return AgentInputs(**{**least, **change})
+
+
+def test_the_least_request_reaches_for_nothing_outside_the_sandbox() -> None:
+    assert build_request(inputs()) == {
+        "conversation_id": CONVERSATION,
+        "workspace": {"kind": "LocalWorkspace", "working_dir": "/workspace/project/app"},
+        "agent_settings": {
+            "agent_kind": "openhands",
+            "llm": {"usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"},
+            "condenser": {"enabled": True},
+            "mcp_config": {},
+            "agent_context": {
+                "load_project_skills": True,
+                "load_user_skills": False,
+                "load_public_skills": False,
+            },
+        },
+        "confirmation_policy": {"kind": "NeverConfirm"},
+        "max_iterations": 500,
+        "secrets": {},
+        "tags": {},
+        "autotitle": True,
+    }
+
+
+def test_nested_settings_of_v1_are_passed_on() -> None:
+    rest: dict[str, Any] = {
+        "llm": {"temperature": 0.2, "aws_secret_access_key": "aws-plain", "extra_headers": {"X-Team": "team-plain"}},
+        "condenser": {"keep_first": 4},
+        "verification": {"critic_enabled": True, "critic_api_key": "critic-plain"},
+        "tool_concurrency_limit": 2,
+    }
+    remote = {"url": "http://a/", "name": "docs", "headers": {"X-Key": "header-plain"}}
+    given = inputs(agent_settings=rest, mcp_config={"shttp_servers": [remote]})
+    settings = build_request(given)["agent_settings"]
+    assert settings["llm"] == {**rest["llm"], "usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"}
+    assert settings["condenser"] == {"keep_first": 4, "enabled": True}
+    assert (settings["verification"], settings["tool_concurrency_limit"]) == (rest["verification"], 2)
+    assert settings["mcp_config"] == {
+        "docs": {"transport": "http", "url": "http://a/", "headers": {"X-Key": "header-plain"}}
+    }
+    assert {"aws-plain", "team-plain", "critic-plain", "header-plain"} <= set(secret_values(given))
+    assert "plain" not in repr(given)
+
+
+def test_every_setting_finds_its_place() -> None:
+    body = build_request(
+        inputs(
+            llm_base_url="http://llm:4000/v1",
+            max_iterations=7,
+            confirmation_mode=True,
+            security_analyzer="llm",
+            enable_default_condenser=False,
+            condenser_max_size=80,
+            mcp_config={
+                "sse_servers": [{"url": "http://sse/", "api_key": "sse-key"}],
+                "shttp_servers": [{"url": "http://a/", "api_key": None}, {"url": "http://b/", "timeout": 9}],
+                "stdio_servers": [
+                    {"name": "files", "command": "npx", "args": ["-y"], "env": {"K": "stdio-key"}},
+                    {"name": "files", "command": "uvx", "args": [], "env": None},
+                ],
+            },
+            search_api_key="search-key",
+            secrets={"DEPLOY_KEY": ResolvedSecret("stored-value", "for deploys")},
+            provider_tokens={"github": "gh-token", "azure_devops": "az-token"},
+            user_id="u1",
+            requested_model="anthropic/opus",
+            requested_secrets={"ONCE": "requested-value"},
+            initial_message=MESSAGE,
+            system_message_suffix="Be brief.",
+            plugins=[
+                {"source": "github:a/b", "ref": "v1", "repo_path": None, "parameters": {"depth": 3}},
+                {"source": "github:c/d", "ref": None, "repo_path": "p", "parameters": None},
+            ],
+            title="A title",
+            tags={"team": "blue", "repo_name": "not for the agent server", "long": "x" * 257},
+        )
+    )
+    settings = body["agent_settings"]
+    assert settings["llm"] == {
+        "usage_id": "agent",
+        "model": "anthropic/opus",
+        "api_key": "llm-key",
+        "base_url": "http://llm:4000/v1",
+    }
+    assert settings["condenser"] == {"enabled": False, "max_size": 80}
+    assert settings["agent_context"]["system_message_suffix"] == "Be brief."
+    assert settings["mcp_config"] == {
+        "files": {"transport": "stdio", "command": "npx", "args": ["-y"], "env": {"K": "stdio-key"}},
+        "files_2": {"transport": "stdio", "command": "uvx", "args": []},
+        "sse": {"transport": "sse", "url": "http://sse/", "auth": {"strategy": "bearer", "value": "sse-key"}},
+        "shttp": {"transport": "http", "url": "http://a/"},
+        "shttp_2": {"transport": "http", "url": "http://b/", "timeout": 9},
+        "tavily": {
+            "transport": "http",
+            "url": "https://mcp.tavily.com/mcp/",
+            "auth": {"strategy": "bearer", "value": "search-key"},
+        },
+    }
+    assert body["secrets"] == {
+        "GITHUB_TOKEN": {"kind": "StaticSecret", "value": "gh-token", "description": "Token for github"},
+        "AZURE_DEVOPS_TOKEN": {
+            "kind": "StaticSecret",
+            "value": "az-token",
+            "description": "Token for azure_devops",
+        },
+        "DEPLOY_KEY": {"kind": "StaticSecret", "value": "stored-value", "description": "for deploys"},
+        "ONCE": {"kind": "StaticSecret", "value": "requested-value", "description": None},
+    }
+    assert body["initial_message"] == {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "fix the bug"},
+            {"type": "text", "text": "Parameters of the plugin github:a/b:\n- depth: 3"},
+        ],
+        "run": True,
+    }
+    assert body["plugins"] == [
+        {"source": "github:a/b", "ref": "v1"},
+        {"source": "github:c/d", "repo_path": "p"},
+    ]
+    assert body["max_iterations"] == 7
+    assert body["autotitle"] is False
+    assert body["tags"] == {"team": "blue"}
+    assert body["user_id"] == "u1"
+    json.dumps(body)
+
+
+@pytest.mark.parametrize(
+    ("confirmation_mode", "security_analyzer", "policy", "analyzer"),
+    [
+        (False, None, "NeverConfirm", None),
+        (False, "llm", "NeverConfirm", {"kind": "LLMSecurityAnalyzer"}),
+        (True, "llm", "ConfirmRisky", {"kind": "LLMSecurityAnalyzer"}),
+        (True, None, "AlwaysConfirm", None),
+        (True, "none", "AlwaysConfirm", None),
+        (True, "invariant", "AlwaysConfirm", None),
+    ],
+)
+def test_confirmation_policy_and_analyzer_follow_the_settings(
+    confirmation_mode: bool, security_analyzer: str | None, policy: str, analyzer: dict[str, str] | None
+) -> None:
+    body = build_request(inputs(confirmation_mode=confirmation_mode, security_analyzer=security_analyzer))
+    assert body["confirmation_policy"] == {"kind": policy}
+    assert body.get("security_analyzer") == analyzer
+
+
+def test_a_request_s_secret_wins_over_a_stored_one_and_that_over_a_token() -> None:
+    body = build_request(
+        inputs(
+            provider_tokens={"github": "token", "gitlab": "token"},
+            secrets={"GITHUB_TOKEN": ResolvedSecret("stored"), "GITLAB_TOKEN": ResolvedSecret("stored")},
+            requested_secrets={"GITHUB_TOKEN": "requested"},
+        )
+    )
+    values = {name: secret["value"] for name, secret in body["secrets"].items()}
+    assert values == {"GITHUB_TOKEN": "requested", "GITLAB_TOKEN": "stored"}
+
+
+def test_a_planning_agent_may_write_nothing_but_its_plan() -> None:
+    body = build_request(inputs(agent_type="plan", system_message_suffix="Be brief."))
+    path = "/workspace/project/app/.agents_tmp/PLAN.md"
+    assert body["agent_settings"]["tools"] == [
+        {"name": "glob"},
+        {"name": "grep"},
+        {"name": "planning_file_editor", "params": {"plan_path": path}},
+    ]
+    suffix = body["agent_settings"]["agent_context"]["system_message_suffix"]
+    assert suffix.startswith("Be brief.\n\n")
+    assert path in suffix
+
+
+@pytest.mark.parametrize("provider", ["gitlab", "azure_devops"])
+def test_plan_path_for_providers_without_dotted_folders(provider: str) -> None:
+    assert plan_path(inputs(git_provider=provider)) == "/workspace/project/app/agents-tmp-config/PLAN.md"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"llm_model": None}, "llm_model"),
+        ({"llm_model": ""}, "llm_model"),
+        ({"llm_api_key": None}, "llm_api_key"),
+        ({"llm_api_key": ""}, "llm_api_key"),
+    ],
+)
+def test_request_without_a_model_or_its_key_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(LlmNotConfigured, match=words) as failure:
+        build_request(inputs(**change))
+    assert failure.value.reason == "llm_key_missing"
+
+
+@pytest.mark.parametrize(
+    "change", [{"llm_base_url": "http://localhost:8080/v1"}, {"llm_model": "ollama/qwen"}, {"llm_model": "bedrock/x"}]
+)
+def test_some_models_need_no_key(change: dict[str, Any]) -> None:
+    assert "api_key" not in build_request(inputs(llm_api_key=None, **change))["agent_settings"]["llm"]
+
+
+UNUSABLE_NAMES = [
+    "LLM_API_KEY",
+    "OH_ALLOW_CORS_ORIGINS_3",
+    "OH_WEBHOOKS_0_BASE_URL",
+    "vscode",
+    "",
+    "no-dashes",
+    "n" * 257,
+    *sorted(RESERVED_NAMES),
+]
+
+
+@pytest.mark.parametrize("name", UNUSABLE_NAMES)
+def test_a_request_s_secrets_with_unusable_names_are_refused(name: str) -> None:
+    with pytest.raises(UnusableSecret) as failure:
+        build_request(inputs(requested_secrets={"FINE": "v", name: "v"}))
+    assert failure.value.reason == "unusable_secret"
+
+
+@pytest.mark.parametrize("name", UNUSABLE_NAMES)
+def test_stored_secrets_with_unusable_names_are_left_out(name: str) -> None:
+    body = build_request(inputs(secrets={"FINE": ResolvedSecret("v"), name: ResolvedSecret("v")}))
+    assert set(body["secrets"]) == {"FINE"}
+
+
+def test_the_limits_of_a_request_s_secrets() -> None:
+    check_secrets({f"NAME_{number}": "é" * (32 * 1024) for number in range(50)})
+    with pytest.raises(UnusableSecret, match="got 51"):
+        check_secrets({f"NAME_{number}": "v" for number in range(51)})
+    with pytest.raises(UnusableSecret, match="'BIG' is larger") as failure:
+        check_secrets({"BIG": "é" * (32 * 1024 + 1)})
+    assert "é" not in str(failure.value)
+
+
+def test_inputs_know_all_secrets_and_their_repr_shows_none() -> None:
+    given = inputs(
+        search_api_key="search-key",
+        secrets={"A": ResolvedSecret("stored-value")},
+        provider_tokens={"github": "gh-token"},
+        requested_secrets={"B": "requested-value"},
+        mcp_config={
+            "sse_servers": [{"url": "http://sse/", "api_key": "sse-key"}],
+            "stdio_servers": [{"name": "s", "command": "c", "env": {"K": "stdio-key"}}],
+        },
+    )
+    known = set(secret_values(given))
+    assert known == {
+        "llm-key",
+        "search-key",
+        "stored-value",
+        "gh-token",
+        "requested-value",
+        "sse-key",
+        "stdio-key",
+    }
+    assert not [secret for secret in known if secret in repr(given)]

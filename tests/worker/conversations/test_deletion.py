@@ -1,0 +1,302 @@
+"""Deleted conversations: their agent servers forget them, now or when they run again; nothing is left of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import httpx
+import pytest
+from sqlmodel import select
+
+from shared.clock import after, now
+from shared.conversations import deletion as conversation_deletion
+from shared.models import Conversation, Event, Sandbox
+from shared.queue.jobs import RefreshConversation
+from shared.states import Desired, Reason, Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_conversation, make_event, make_start_task
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    another,
+    assert_at_rest,
+    change,
+    deliver,
+    punctuated,
+    row,
+    running,
+    server_of,
+    wish,
+)
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+from worker.loops.sweep import sweep
+from worker.sandboxes.reconciler import reconcile
+
+MAX_POINTS = 60
+
+
+@pytest.fixture
+def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+    return row(context, Sandbox, running(context, user))
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
+    return server_of(engine, sandbox.id)
+
+
+@pytest.fixture
+def neighbour(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+    """It keeps the sandbox."""
+    found = make_conversation(context.database, user, sandbox, title_settled=True)
+    server.add(found.id)
+    return found
+
+
+@pytest.fixture
+def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+    found = make_conversation(context.database, user, sandbox, title_settled=True)
+    server.add(found.id)
+    make_event(context.database, found)
+    return found
+
+
+def delete(context: WorkerContext, user: Person, conversation: Conversation) -> None:
+    """As the API does; the jobs are lost."""
+    with context.database.transaction() as session:
+        conversation_deletion.delete_conversation(
+            session, conversation.id, user.id, due_at=after(context.shared.republish_seconds)
+        )
+
+
+def pause(context: WorkerContext, sandbox: Sandbox, desired: Desired = Desired.PAUSED) -> None:
+    wish(context, sandbox.id, desired)
+    reconcile(context, sandbox.id)
+
+
+def assert_forgotten(context: WorkerContext, conversation: Conversation, server: FakeAgentServer) -> None:
+    found = row(context, Conversation, conversation.id)
+    assert_at_rest(found)
+    assert (found.listed, found.awaits_sandbox) == (False, False)
+    assert conversation.id not in server.conversations
+    assert_no_events(context)
+
+
+def assert_no_events(context: WorkerContext) -> None:
+    with context.database.reading() as session:
+        assert session.exec(select(Event)).all() == []
+
+
+@pytest.mark.usefixtures("neighbour")
+class TestRunningSandbox:
+    def test_defect_41_nothing_is_left_of_it(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        neighbour: Conversation,
+        server: FakeAgentServer,
+    ) -> None:
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        assert_forgotten(context, conversation, server)
+        assert list(server.conversations) == [neighbour.id]
+        calls = list(server.calls)
+        refresh_conversation(context, conversation.id)
+        assert server.calls == calls
+
+    def test_conversation_is_forgotten_by_the_sweep_if_the_job_is_lost(
+        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+    ) -> None:
+        delete(context, user, conversation)
+        change(context, Conversation, conversation.id, due_at=now())
+        sweep(context)
+        deliver(context)
+        assert_forgotten(context, conversation, server)
+
+    def test_conversation_that_the_server_does_not_know_is_forgotten(
+        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+    ) -> None:
+        server.conversations.clear()
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        assert_forgotten(context, conversation, server)
+
+    def test_a_server_that_refuses_is_not_asked_for_ever(
+        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+    ) -> None:
+        server.refuse = {"delete_conversation": httpx.Response(409, json={"detail": "no"})}
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        found = row(context, Conversation, conversation.id)
+        assert_at_rest(found)
+        assert not found.awaits_sandbox
+
+    def test_a_server_that_does_not_answer_is_asked_again(
+        self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
+    ) -> None:
+        server.refuse = {"delete_conversation": httpx.Response(503)}
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        found = row(context, Conversation, conversation.id)
+        assert found.due_at is not None
+        assert_no_events(context)
+        server.refuse = {}
+        refresh_conversation(context, conversation.id)
+        assert_forgotten(context, conversation, server)
+
+    def test_late_create_is_waited_for_after_another_server_has_answered(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        server: FakeAgentServer,
+    ) -> None:
+        patient = context.settings.model_copy(update={"first_message_timeout_seconds": 0.01})
+        context = replace(context, settings=patient)
+        server.conversations.clear()
+        delete(context, user, conversation)
+        make_start_task(context.database, user, sandbox, conversation_id=conversation.id, stage=Stage.ERROR)
+        server.refuse = {"delete_conversation": httpx.Response(401)}
+        refresh_conversation(context, conversation.id)
+        server.refuse = {}
+        refresh_conversation(context, conversation.id)
+        assert row(context, Conversation, conversation.id).due_at is not None
+        refresh_conversation(context, conversation.id)
+        with context.database.reading() as session:  # with what was kept of it for that
+            assert session.get(Conversation, conversation.id) is None
+
+    def test_events_are_removed_however_many(
+        self,
+        context: WorkerContext,
+        user: Person,
+        conversation: Conversation,
+        server: FakeAgentServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(conversation_deletion, "EVENTS_AT_ONCE", 2)
+        for _ in range(4):
+            make_event(context.database, conversation)
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        assert_forgotten(context, conversation, server)
+
+    def test_a_worker_that_dies_is_followed(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
+    ) -> None:
+        died = 0
+        for at in range(MAX_POINTS):
+            conversation = make_conversation(context.database, user, sandbox, title_settled=True)
+            server.add(conversation.id)
+            make_event(context.database, conversation)
+            delete(context, user, conversation)
+            working, database = punctuated(context, at, die)
+            server.before = server.after = pointed(database.point)
+            try:
+                refresh_conversation(working, conversation.id)
+            except SystemExit:
+                died += 1
+            server.before = server.after = lambda _method: None
+            if row(context, Conversation, conversation.id).lease_until is not None:
+                change(context, Conversation, conversation.id, lease_until=now())
+            refresh_conversation(another(context), conversation.id)
+            assert_forgotten(context, conversation, server)
+            if database.passed <= at:
+                break
+        assert 10 <= died < MAX_POINTS
+
+
+@pytest.mark.usefixtures("neighbour")
+class TestPausedSandbox:
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+    def test_conversation_is_forgotten_when_the_sandbox_runs_again(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        server: FakeAgentServer,
+        publisher: RecordingPublisher,
+        desired: Desired,
+    ) -> None:
+        pause(context, sandbox, desired)
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        waiting = row(context, Conversation, conversation.id)
+        assert_at_rest(waiting)
+        assert waiting.awaits_sandbox
+        assert_no_events(context)  # these need no sandbox
+        publisher.jobs.clear()
+        wish(context, sandbox.id, Desired.RUNNING)
+        reconcile(context, sandbox.id)
+        assert RefreshConversation(conversation.id, NODE_ID) in publisher.jobs
+        deliver(context)
+        assert_forgotten(context, conversation, server)
+
+    def test_conversation_is_not_asked_about_when_the_sandbox_is_deleted(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        publisher: RecordingPublisher,
+    ) -> None:
+        pause(context, sandbox)
+        delete(context, user, conversation)
+        refresh_conversation(context, conversation.id)
+        publisher.jobs.clear()
+        wish(context, sandbox.id, Desired.DELETED)
+        reconcile(context, sandbox.id)
+        deliver(context)
+        found = row(context, Conversation, conversation.id)
+        assert_at_rest(found)
+        assert not found.awaits_sandbox
+
+    def test_a_sandbox_in_error_is_not_asked(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox: Sandbox,
+        conversation: Conversation,
+        server: FakeAgentServer,
+    ) -> None:
+        change(context, Sandbox, sandbox.id, status=Status.ERROR, reason=Reason.EXIT_CODE)
+        delete(context, user, conversation)
+        server.calls.clear()
+        refresh_conversation(context, conversation.id)
+        assert server.calls == []
+        assert row(context, Conversation, conversation.id).awaits_sandbox
+
+    def test_conversation_in_a_sandbox_without_a_node_is_any_worker_s(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation
+    ) -> None:
+        """A node that was given up leaves its sandboxes so."""
+        delete(context, user, conversation)
+        change(context, Sandbox, sandbox.id, node_id=None, status=Status.DELETED, desired=Desired.DELETED, due_at=None)
+        change(context, Conversation, conversation.id, due_at=now())
+        sweep(context)
+        deliver(context)
+        assert_no_events(context)
+        assert not row(context, Conversation, conversation.id).awaits_sandbox
+
+
+def test_the_last_one_takes_its_sandbox_along(
+    context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer
+) -> None:
+    change(context, Sandbox, sandbox.id, goes_with_conversations=True)
+    delete(context, user, conversation)
+    refresh_conversation(context, conversation.id)
+    assert_at_rest(row(context, Conversation, conversation.id))
+    assert_no_events(context)
+    assert "delete_conversation" not in server.calls
+    reconcile(context, sandbox.id)
+    assert row(context, Sandbox, sandbox.id).status == Status.DELETED
+
+
+def die() -> None:
+    raise SystemExit
+
+
+def pointed(point: Callable[[], None]) -> Callable[[str], None]:
+    return lambda _method: point()

@@ -1,0 +1,131 @@
+"""A model that does not answer: said of its conversation within a minute, and until something happens."""
+
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.clock import after, now
+from shared.models import Conversation, Sandbox
+from tests.api.agent_reports import told_event
+from tests.factories import Person, make_conversation, make_event
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import assert_at_rest, change, row, running, server_of
+from worker.context import WorkerContext
+from worker.conversations.model_silence import SILENT_SECONDS
+from worker.conversations.refresh import refresh_conversation
+
+Told = list[dict[str, Any]]
+CALL = told_event("ActionEvent", tool_call_id="call_1")
+ASKED = [told_event("MessageEvent")]
+AT_WORK = [*ASKED, CALL]
+AT_ONE_OF_TWO = [*ASKED, CALL, told_event("ActionEvent", tool_call_id="call_2")]
+DONE = [*AT_WORK, told_event("ObservationEvent", action_id=CALL["id"])]
+HALF_DONE = [*AT_ONE_OF_TWO, told_event("ObservationEvent", action_id=CALL["id"])]
+FAILED = [*AT_WORK, told_event("AgentErrorEvent", tool_call_id="call_1")]
+STATE = [told_event("ConversationStateUpdateEvent", key="stats", value={})]
+
+
+@pytest.fixture
+def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+    return row(context, Sandbox, running(context, user))
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
+    return server_of(engine, sandbox.id)
+
+
+@pytest.fixture
+def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
+    """One whose agent runs, as far as we were told."""
+    made = make_conversation(
+        context.database,
+        user,
+        sandbox,
+        due_at=now(),
+        title_settled=True,
+        execution_status="running",
+        execution_status_at=after(-600),
+        llm_model="openai/slow",
+    )
+    server.add(made.id, execution_status="running")
+    return made
+
+
+def tell(context: WorkerContext, conversation: Conversation, told: Told, seconds: float) -> datetime:
+    """Have it that the newest of these events is so old; when that was."""
+    at = after(-seconds)
+    for number, event in enumerate(told):
+        columns = {"id": f"{event['id']}", "kind": event["kind"], "body": event}
+        make_event(context.database, conversation, timestamp=after(-seconds - len(told) + number + 1), **columns)
+    return at
+
+
+def refreshed(context: WorkerContext, conversation: Conversation) -> Conversation:
+    refresh_conversation(context, conversation.id)
+    return row(context, Conversation, conversation.id)
+
+
+@pytest.mark.parametrize("told", [ASKED, DONE, FAILED, [*DONE, *STATE]], ids=["asked", "done", "failed", "state"])
+def test_a_model_that_is_silent_for_long_is_named(
+    context: WorkerContext, conversation: Conversation, told: Told
+) -> None:
+    tell(context, conversation, told, SILENT_SECONDS + 2)
+    found = refreshed(context, conversation)
+    assert found.execution_reason == "model_silent"
+    assert str(found.execution_detail).startswith("no answer from the model openai/slow since ")
+    assert found.updated_at > conversation.updated_at
+    assert_at_rest(found)
+
+
+def test_a_model_that_has_some_time_left_is_looked_at_again(context: WorkerContext, conversation: Conversation) -> None:
+    tell(context, conversation, ASKED, SILENT_SECONDS - 10)
+    found = refreshed(context, conversation)
+    assert (found.execution_reason, found.attempt) == (None, 0)
+    assert found.due_at is not None
+    assert found.due_at <= after(10)
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), KeyError("title")], ids=["unreachable", "defect"])
+def test_a_title_that_can_not_be_asked_for_ends_no_looks(
+    context: WorkerContext, conversation: Conversation, server: FakeAgentServer, error: Exception
+) -> None:
+    def fail(_method: str) -> None:
+        raise error
+
+    server.before = fail
+    change(context, Conversation, conversation.id, title_settled=False)
+    tell(context, conversation, ASKED, SILENT_SECONDS - 10)
+    for _ in range(context.settings.max_attempts + 1):
+        found = refreshed(context, conversation)
+        assert found.due_at is not None
+        change(context, Conversation, conversation.id, due_at=now())
+
+
+@pytest.mark.parametrize("told", [AT_WORK, HALF_DONE, [*AT_WORK, *STATE]], ids=["one", "one of two", "state"])
+def test_a_tool_that_takes_long_is_no_silence(context: WorkerContext, conversation: Conversation, told: Told) -> None:
+    tell(context, conversation, told, 600)
+    found = refreshed(context, conversation)
+    assert found.execution_reason is None
+    assert_at_rest(found)
+
+
+@pytest.mark.parametrize("status", ["idle", "paused", "finished", "error", None])
+def test_an_agent_that_does_not_run_waits_for_no_model(
+    context: WorkerContext, conversation: Conversation, status: str | None
+) -> None:
+    tell(context, conversation, ASKED, 600)
+    change(context, Conversation, conversation.id, execution_status=status)
+    found = refreshed(context, conversation)
+    assert found.execution_reason is None
+    assert_at_rest(found)
+
+
+def test_an_agent_that_began_just_now_is_given_its_time(context: WorkerContext, conversation: Conversation) -> None:
+    tell(context, conversation, ASKED, 600)
+    change(context, Conversation, conversation.id, execution_status_at=now())
+    found = refreshed(context, conversation)
+    assert (found.execution_reason, found.due_at is not None) == (None, True)

@@ -1,0 +1,227 @@
+"""What no webhook does for a conversation: its title, and the stop at its budget."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation, Sandbox
+from shared.states import Desired, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.conversation import FakeConversation
+from tests.fakes.engine import FakeEngine
+from tests.rows import all_rows
+from tests.waiting import eventually
+from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
+from worker.context import WorkerContext
+from worker.conversations.refresh import MAX_TITLE_LENGTH, TITLE_PATIENCE, refresh_conversation
+from worker.leasing.agent_lane import MAX_IN_SANDBOX
+from worker.sandboxes.reconciler import reconcile
+
+
+@pytest.fixture
+def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+    return row(context, Sandbox, running(context, user))
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
+    return server_of(engine, sandbox.id)
+
+
+@pytest.fixture
+def conversation(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conversation:
+    return make_conversation(context.database, user, sandbox, due_at=now(), title="For now")
+
+
+@pytest.fixture
+def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
+    """The same conversation, as its agent server has it."""
+    return server.add(conversation.id)
+
+
+def refreshed(context: WorkerContext, conversation: Conversation) -> Conversation:
+    refresh_conversation(context, conversation.id)
+    return row(context, Conversation, conversation.id)
+
+
+class TestTitle:
+    def test_title_is_taken_over_once_it_is_there(
+        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        found = refreshed(context, conversation)
+        assert (found.title, found.title_settled, found.attempt) == ("For now", False, 0)
+        assert found.due_at
+        assert found.due_at > found.updated_at
+        talk.title = "A better one"
+        found = refreshed(context, conversation)
+        assert (found.title, found.title_settled, found.attempt) == ("A better one", True, 0)
+        assert found.updated_at > conversation.updated_at
+        assert_at_rest(found)
+
+    def test_title_that_never_comes_is_given_up(
+        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        assert refreshed(context, conversation).due_at is not None
+        change(context, Conversation, conversation.id, updated_at=now() - TITLE_PATIENCE)
+        assert_at_rest(refreshed(context, conversation))
+        assert server.calls == ["get_conversation"] * 2
+
+    def test_title_that_comes_late_takes_no_try_from_a_failure(
+        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        for _ in range(context.settings.max_attempts):
+            assert refreshed(context, conversation).due_at is not None
+        server.refuse = {"get_conversation": httpx.Response(401)}
+        assert refreshed(context, conversation).due_at is not None
+        server.refuse = {}
+        talk.title = "A better one"
+        assert refreshed(context, conversation).title == "A better one"
+
+    def test_title_of_a_person_is_not_asked_for(
+        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        talk.title = "The server's"
+        change(context, Conversation, conversation.id, title="A person's", title_settled=True)
+        assert refreshed(context, conversation).title == "A person's"
+        assert server.calls == []
+
+    def test_title_of_a_person_who_was_quicker_is_kept(
+        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        talk.title = "The server's"
+        server.after = lambda _method: change(
+            context, Conversation, conversation.id, title="A person's", title_settled=True
+        )
+        found = refreshed(context, conversation)
+        assert found.title == "A person's"
+        assert_at_rest(found)
+
+    def test_title_is_cut_to_what_fits(
+        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation
+    ) -> None:
+        talk.title = "long " * MAX_TITLE_LENGTH
+        assert refreshed(context, conversation).title == talk.title[:MAX_TITLE_LENGTH]
+
+    @pytest.mark.usefixtures("server")
+    def test_title_of_a_conversation_that_its_server_does_not_know(
+        self, context: WorkerContext, conversation: Conversation
+    ) -> None:
+        assert_at_rest(refreshed(context, conversation))
+
+    def test_title_waits_for_a_server_that_does_not_answer(
+        self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
+    ) -> None:
+        def refuse(_method: str) -> None:
+            raise httpx.ConnectError("refused")
+
+        server.before = refuse
+        found = refreshed(context, conversation)
+        assert (found.attempt, found.lease_until) == (0, None)
+        assert found.due_at
+
+
+class TestBudget:
+    @pytest.mark.parametrize(
+        ("columns", "interrupted"),
+        [
+            ({"max_budget": 1.0, "metrics": {"accumulated_cost": 1.0}, "execution_status": "running"}, True),
+            ({"max_budget": 1.0, "metrics": {"accumulated_cost": 0.9}, "execution_status": "running"}, False),
+            ({"max_budget": 1.0, "metrics": {"accumulated_cost": 2.0}, "execution_status": "finished"}, False),
+            ({"max_budget": None, "metrics": {"accumulated_cost": 9.0}, "execution_status": "running"}, False),
+            ({"max_budget": 1.0, "metrics": None, "execution_status": "running"}, False),
+        ],
+    )
+    def test_budget_is_held(
+        self,
+        context: WorkerContext,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        columns: dict[str, Any],
+        interrupted: bool,
+    ) -> None:
+        talk.execution_status = "running"
+        change(context, Conversation, conversation.id, title_settled=True, **columns)
+        assert_at_rest(refreshed(context, conversation))
+        assert server.calls == (["interrupt"] if interrupted else [])
+        assert (talk.execution_status == "paused") is interrupted
+
+    @pytest.mark.parametrize(("status", "asked_again"), [(401, True), (400, False), (409, False)])
+    @pytest.mark.parametrize("call", ["interrupt", "get_conversation"])
+    def test_a_server_that_refuses_is_no_defect_of_ours(
+        self,
+        context: WorkerContext,
+        conversation: Conversation,
+        talk: FakeConversation,
+        server: FakeAgentServer,
+        caplog: pytest.LogCaptureFixture,
+        call: str,
+        status: int,
+        asked_again: bool,
+    ) -> None:
+        over = {"max_budget": 1.0, "metrics": {"accumulated_cost": 2.0}, "execution_status": "running"}
+        change(context, Conversation, conversation.id, **(over if call == "interrupt" else {"title": "For now"}))
+        server.refuse = {call: httpx.Response(status, json={"detail": "no"})}
+        found = refreshed(context, conversation)
+        assert ((found.due_at is not None), found.attempt) == (asked_again, 0)
+        assert "turn_failed" not in caplog.text
+
+
+@pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
+def test_nothing_is_asked_of_a_sandbox_that_does_not_run(
+    context: WorkerContext,
+    sandbox: Sandbox,
+    conversation: Conversation,
+    server: FakeAgentServer,
+    desired: Desired,
+    status: Status,
+) -> None:
+    wish(context, sandbox.id, desired)
+    reconcile(context, sandbox.id)
+    assert row(context, Sandbox, sandbox.id).status == status
+    server.calls.clear()
+    assert_at_rest(refreshed(context, conversation))
+    assert server.calls == []
+
+
+@pytest.mark.usefixtures("conversation")
+def test_unknown_conversation_is_dropped(
+    context: WorkerContext, server: FakeAgentServer, publisher: RecordingPublisher
+) -> None:
+    publisher.jobs.clear()
+    before = all_rows(context.database)
+    refresh_conversation(context, "0" * 32)
+    assert all_rows(context.database) == before
+    assert (publisher.jobs, server.calls) == ([], [])
+
+
+def test_silent_server_takes_few_job_threads(
+    context: WorkerContext, user: Person, engine: FakeEngine, sandbox: Sandbox, server: FakeAgentServer
+) -> None:
+    """Reports may name any number of conversations, each of which has it asked."""
+    held = threading.Event()
+
+    def hold(_method: str) -> None:
+        held.wait(30)
+
+    server.before = hold
+    stuck = [make_conversation(context.database, user, sandbox, due_at=now()) for _ in range(MAX_IN_SANDBOX + 1)]
+    other = make_conversation(context.database, user, row(context, Sandbox, running(context, user)), due_at=now())
+    server_of(engine, other.sandbox_id).add(other.id).title = "A better one"
+    with ThreadPoolExecutor(MAX_IN_SANDBOX) as threads:
+        for one in stuck[:-1]:
+            threads.submit(refresh_conversation, context, one.id)
+        eventually(lambda: len(server.calls) == MAX_IN_SANDBOX)
+        waiting = refreshed(context, stuck[-1])
+        assert (waiting.attempt, waiting.lease_until, waiting.due_at is not None) == (0, None, True)
+        assert refreshed(context, other).title == "A better one"
+        held.set()
+    assert len(server.calls) == MAX_IN_SANDBOX
+    refresh_conversation(context, stuck[-1].id)
+    assert len(server.calls) == MAX_IN_SANDBOX + 1

@@ -1,0 +1,127 @@
+"""A start in a sandbox where its repository is cloned already: the branch that it shows is the one that it is on."""
+
+from typing import Any
+
+import pytest
+
+from shared.models import Conversation, Sandbox, StartTask
+from shared.states import Reason, Stage
+from tests.factories import Person, make_conversation, make_start_task
+from tests.fakes.agent_server import FakeAgentServer, Reply
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import ask, assert_failed, change, configure, row, running, server_of
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+
+REPOSITORY = {"selected_repository": "acme/app", "git_provider": "github"}
+
+
+@pytest.fixture
+def sandbox_id(context: WorkerContext, user: Person) -> str:
+    configure(context, user)
+    return running(context, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
+    """Its agent server; the clone is on a branch that an agent has made."""
+    server = server_of(engine, sandbox_id)
+    server.replies["echo cloned"] = Reply(0, "cloned\nfeature/made\n")
+    return server
+
+
+def started(context: WorkerContext, task_id: str) -> Conversation:
+    start_conversation(context, task_id)
+    return row(context, Conversation, row(context, StartTask, task_id).conversation_id)
+
+
+def test_a_branch_that_is_asked_for_is_checked_out(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
+    assert found.selected_branch == "dev"
+    assert any("git checkout" in command.text and "branch=dev" in command.text for command in server.commands)
+
+
+def test_a_branch_that_can_not_be_had_ends_the_start(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    server.replies["git checkout"] = Reply(1, None, "couldn't find remote ref refs/heads/nope")
+    task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="nope")
+    start_conversation(context, task_id)
+    assert_failed(context, task_id, Reason.CLONE_FAILED)
+    assert "refs/heads/nope" in str(row(context, StartTask, task_id).detail)
+
+
+@pytest.mark.usefixtures("server")
+def test_a_sub_conversation_shows_the_branch_that_it_is_on(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
+    sandbox = row(context, Sandbox, sandbox_id)
+    parent = make_conversation(context.database, user, sandbox, **REPOSITORY, selected_branch="dev")
+    found = started(context, ask(context, user, sandbox_id, parent_conversation_id=parent.id))
+    assert (found.selected_repository, found.selected_branch) == ("acme/app", "feature/made")
+
+
+def first(context: WorkerContext, user: Person, sandbox_id: str, **columns: Any) -> Conversation:
+    """A conversation in the clone, on the branch that its agent has made."""
+    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
+    change(context, Conversation, found.id, **columns)
+    return found
+
+
+def switches(server: FakeAgentServer) -> list[str]:
+    return [command.text for command in server.commands if "git checkout" in command.text]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"execution_status": "running"}, {"execution_status": "waiting_for_confirmation"}, {"awaits_sandbox": True}],
+)
+def test_a_conversation_at_work_keeps_its_branch(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, columns: dict[str, Any]
+) -> None:
+    at_work = first(context, user, sandbox_id, **columns)
+    task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
+    start_conversation(context, task_id)
+    assert_failed(context, task_id, Reason.CLONE_FAILED, f"{at_work.id} is at work in the clone, on feature/made")
+    assert switches(server) == []
+    assert row(context, Conversation, at_work.id).selected_branch == "feature/made"
+
+
+@pytest.mark.usefixtures("server")
+def test_its_own_branch_is_free_to_others(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+    first(context, user, sandbox_id, execution_status="running")
+    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
+    assert found.listed
+
+
+@pytest.mark.usefixtures("server")
+def test_an_idle_conversation_shows_the_branch_that_its_clone_is_on(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
+    idle = first(context, user, sandbox_id, execution_status="finished")
+    elsewhere = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), working_dir="/other")
+    found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
+    assert (found.selected_branch, row(context, Conversation, idle.id).selected_branch) == ("dev", "dev")
+    assert row(context, Conversation, elsewhere.id).selected_branch is None
+
+
+def test_a_start_that_has_its_branch_keeps_it(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    sandbox, request = row(context, Sandbox, sandbox_id), {**REPOSITORY, "selected_branch": "feature/made"}
+    other = make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
+    task_id = ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")
+    start_conversation(context, task_id)
+    assert_failed(context, task_id, Reason.CLONE_FAILED, f"{other.conversation_id} is at work")
+    assert switches(server) == []
+
+
+@pytest.mark.usefixtures("server")
+def test_a_start_with_another_repository_keeps_nobody_waiting(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
+    sandbox, request = row(context, Sandbox, sandbox_id), {"selected_repository": "acme/other"}
+    make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
+    assert started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")).listed

@@ -1,0 +1,293 @@
+"""From the wish for a conversation to READY: on both databases, around an engine and agent servers in memory."""
+
+import pytest
+
+from shared.clock import now
+from shared.models import Sandbox, StartTask
+from shared.queue.jobs import StartConversation
+from shared.states import Desired, Reason, Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.rows import all_rows
+from tests.worker.scenes import (
+    ASKED,
+    LLM_KEY,
+    MESSAGE,
+    STORED,
+    TOKEN,
+    another,
+    ask,
+    assert_at_rest,
+    assert_failed,
+    change,
+    configure,
+    conversation_of,
+    deliver,
+    row,
+    server_of,
+    store_settings,
+    task_of,
+    wish,
+)
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+from worker.engine.protocol import ContainerState
+from worker.sandboxes.reconciler import reconcile
+
+
+@pytest.fixture(autouse=True)
+def _settings(context: WorkerContext, user: Person) -> None:
+    configure(context, user)
+
+
+class TestReady:
+    def test_over_a_sandbox_that_runs(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        seen: list[str] = []
+        task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
+        server.before = lambda _method: seen.append(task_of(context, task_id).stage)
+        assert task_of(context, task_id).stage == Stage.WORKING
+        start_conversation(context, task_id)
+        assert list(dict.fromkeys(seen)) == [
+            Stage.PREPARING_REPOSITORY,
+            Stage.RUNNING_SETUP_SCRIPT,
+            Stage.SETTING_UP_GIT_HOOKS,
+            Stage.STARTING_CONVERSATION,
+        ]
+        task = task_of(context, task_id)
+        assert (task.stage, task.reason, task.detail) == (Stage.READY, None, None)
+        assert_at_rest(task)
+
+    @pytest.mark.parametrize(("full", "depth"), [(False, "1"), (True, "''")])
+    def test_clone_is_as_deep_as_the_settings_say(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, full: bool, depth: str
+    ) -> None:
+        store_settings(context, user, git_full_clone=full)
+        start_conversation(context, ask(context, user, sandbox_id, selected_repository="acme/app"))
+        [clone] = [command.text for command in server.commands if "clone --quiet" in command.text]
+        assert f"depth={depth}\n" in clone
+
+    def test_skills_that_the_settings_disable_are_named(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        store_settings(context, user, disabled_skills=["docker"])
+        start_conversation(context, ask(context, user, sandbox_id))
+        [talk] = server.conversations.values()
+        assert talk.body["agent_settings"]["agent_context"]["disabled_skills"] == ["docker"]
+
+    def test_scripts_that_are_not_there_are_not_run(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        server.brings = []
+        seen: list[str] = []
+        task_id = ask(context, user, sandbox_id)
+        server.before = lambda _method: seen.append(task_of(context, task_id).stage)
+        start_conversation(context, task_id)
+        assert list(dict.fromkeys(seen)) == [Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION]
+        assert task_of(context, task_id).stage == Stage.READY
+        assert server.calls.count("run_command") == 2
+
+    def test_setup_script_may_make_a_git_hook(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        server.brings = ["setup.sh"]
+        start_conversation(context, ask(context, user, sandbox_id))
+        assert server.calls.count("run_command") == 4
+
+    def test_over_a_sandbox_of_its_own(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher
+    ) -> None:
+        task_id = ask(context, user)
+        start_conversation(context, task_id)
+        waiting = task_of(context, task_id)
+        assert waiting.stage == Stage.WAITING_FOR_SANDBOX
+        assert_at_rest(waiting)
+        assert waiting.sandbox_id
+        reconcile(context, waiting.sandbox_id)
+        assert StartConversation(task_id, NODE_ID) in publisher.jobs
+        deliver(context)
+        assert task_of(context, task_id).stage == Stage.READY
+        assert list(server_of(engine, waiting.sandbox_id).conversations) == [waiting.conversation_id]
+
+    def test_unknown_task_is_dropped(
+        self,
+        context: WorkerContext,
+        user: Person,
+        sandbox_id: str,
+        server: FakeAgentServer,
+        publisher: RecordingPublisher,
+    ) -> None:
+        ask(context, user, sandbox_id)
+        publisher.jobs.clear()
+        before = all_rows(context.database)
+        start_conversation(context, "0" * 32)
+        assert all_rows(context.database) == before
+        assert (publisher.jobs, server.calls) == ([], [])
+
+    @pytest.mark.parametrize("stage", [Stage.READY, Stage.ERROR])
+    def test_late_message_changes_nothing(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, stage: Stage
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+        change(context, StartTask, task_id, stage=stage, due_at=now())
+        start_conversation(context, task_id)
+        assert task_of(context, task_id).stage == stage
+        assert server.calls == []
+
+    def test_twin_at_every_request_changes_nothing(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+        twin = another(context)
+        server.before = lambda _method: start_conversation(twin, task_id)
+        start_conversation(context, task_id)
+        assert task_of(context, task_id).stage == Stage.READY
+        assert server.calls.count("create_conversation") == 1
+
+    def test_row_of_the_conversation(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        listed: list[bool] = []
+        task_id = ask(
+            context,
+            user,
+            sandbox_id,
+            selected_repository="acme/app",
+            selected_branch="main",
+            git_provider="github",
+            trigger="resolver",
+            pr_number=[7],
+            public=True,
+            llm_model="openai/another",
+        )
+
+        def look(method: str) -> None:
+            if method == "create_conversation":
+                listed.append(conversation_of(context, task_id).listed)  # type: ignore[union-attr]
+
+        server.before = look
+        start_conversation(context, task_id)
+        found = conversation_of(context, task_id)
+        assert found
+        assert listed == [False]
+        assert (found.listed, found.owner_id, found.sandbox_id) == (True, user.id, sandbox_id)
+        assert (found.selected_repository, found.selected_branch) == ("acme/app", "main")
+        assert (found.git_provider, found.trigger, found.pr_number) == ("github", "resolver", [7])
+        assert (found.public, found.llm_model, found.max_budget) == (True, "openai/another", 2.5)
+        assert found.working_dir == "/workspace/project/app"
+        assert (found.title, found.title_settled) == (f"Conversation {found.id[:5]}", False)
+        assert_at_rest(found)
+
+    def test_child_is_linked_to_its_parent_and_works_in_its_sandbox(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        parent_task = ask(context, user, sandbox_id, llm_model="openai/another")
+        start_conversation(context, parent_task)
+        parent_id = task_of(context, parent_task).conversation_id
+        child_task = ask(context, user, None, parent_conversation_id=parent_id)
+        start_conversation(context, child_task)
+        child = conversation_of(context, child_task)
+        assert child
+        assert (child.parent_id, child.sandbox_id, child.llm_model) == (parent_id, sandbox_id, "openai/another")
+        assert len(server.conversations) == 2
+
+    def test_defect_17_given_title_is_set_and_kept(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox_id, title="My title")
+        start_conversation(context, task_id)
+        talk = server.get(task_of(context, task_id).conversation_id)
+        found = conversation_of(context, task_id)
+        assert (talk.title, talk.body["autotitle"]) == ("My title", False)
+        assert found
+        assert (found.title, found.title_settled) == ("My title", True)
+
+    def test_body_carries_settings_and_secrets(
+        self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+        start_conversation(context, task_id)
+        body = server.get(task_of(context, task_id).conversation_id).body
+        assert body["agent_settings"]["llm"]["api_key"] == LLM_KEY
+        assert body["agent_settings"]["llm"]["model"] == "openai/demo"
+        given = {name: secret["value"] for name, secret in body["secrets"].items()}
+        assert given == {"GITHUB_TOKEN": TOKEN, "STORED": STORED, "ASKED": ASKED}
+        assert body["autotitle"] is True
+        assert body["initial_message"]["content"] == MESSAGE["content"]
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("wished", [Desired.DELETED, Desired.PAUSED, Desired.STOPPED])
+    def test_wish_that_is_not_carried_out_yet_ends_it(
+        self, context: WorkerContext, user: Person, sandbox_id: str, wished: Desired
+    ) -> None:
+        task_id = ask(context, user, sandbox_id)
+        wish(context, sandbox_id, wished)
+        start_conversation(context, task_id)
+        reason = Reason.SANDBOX_DELETED if wished == Desired.DELETED else Reason.SANDBOX_PAUSED
+        assert_failed(context, task_id, reason)
+
+    def test_sandbox_that_fails(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher
+    ) -> None:
+        engine.at_boot = 3
+        task_id = ask(context, user)
+        start_conversation(context, task_id)
+        sandbox_id = str(task_of(context, task_id).sandbox_id)
+        reconcile(context, sandbox_id)
+        deliver(context)
+        task = assert_failed(context, task_id, Reason.SANDBOX_FAILED, "exit_code")
+        assert "exit code 3" in (task.detail or "")
+        assert "the last line" in (task.detail or "")
+        assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+
+    def test_sandbox_that_is_deleted(self, context: WorkerContext, user: Person) -> None:
+        task_id = ask(context, user)
+        start_conversation(context, task_id)
+        sandbox_id = str(task_of(context, task_id).sandbox_id)
+        wish(context, sandbox_id, Desired.DELETED)
+        reconcile(context, sandbox_id)
+        deliver(context)
+        assert_failed(context, task_id, Reason.SANDBOX_DELETED)
+
+    def test_sandbox_that_is_paused(self, context: WorkerContext, user: Person) -> None:
+        task_id = ask(context, user)
+        start_conversation(context, task_id)
+        sandbox_id = str(task_of(context, task_id).sandbox_id)
+        wish(context, sandbox_id, Desired.PAUSED)
+        reconcile(context, sandbox_id)
+        deliver(context)
+        assert_failed(context, task_id, Reason.SANDBOX_PAUSED)
+
+    def test_paused_sandbox_is_resumed_first(self, context: WorkerContext, user: Person, sandbox_id: str) -> None:
+        wish(context, sandbox_id, Desired.PAUSED)
+        reconcile(context, sandbox_id)
+        task_id = ask(context, user, sandbox_id)
+        start_conversation(context, task_id)
+        assert task_of(context, task_id).stage == Stage.WAITING_FOR_SANDBOX
+        reconcile(context, sandbox_id)
+        deliver(context)
+        assert task_of(context, task_id).stage == Stage.READY
+
+    def test_sandbox_that_an_operator_paused_again_while_it_was_resumed(
+        self, monkeypatch: pytest.MonkeyPatch, context: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str
+    ) -> None:
+        # PAUSED before and after: no move tells the task that the wish was answered.
+        wish(context, sandbox_id, Desired.PAUSED)
+        reconcile(context, sandbox_id)
+        task_id = ask(context, user, sandbox_id)
+        start_conversation(context, task_id)
+        unfreeze = engine.unfreeze
+
+        def unfreeze_in_vain(name: str) -> None:
+            unfreeze(name)
+            engine.containers[name].state = ContainerState.FROZEN
+
+        monkeypatch.setattr(engine, "unfreeze", unfreeze_in_vain)
+        reconcile(context, sandbox_id)
+        assert row(context, Sandbox, sandbox_id).status == Status.PAUSED
+        deliver(context)
+        assert_failed(context, task_id, Reason.SANDBOX_PAUSED)

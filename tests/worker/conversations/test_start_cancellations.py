@@ -1,0 +1,183 @@
+"""Starts that are cancelled: at every stage and at every point, they end, and what was made for them goes."""
+
+from functools import partial
+
+import httpx
+import pytest
+
+from shared.clock import after, now
+from shared.conversations import queries as conversation_queries
+from shared.conversations import start_tasks
+from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from tests.factories import Person, make_conversation, make_start_task
+from tests.fakes.agent_server import FakeAgentServer
+from tests.worker.scenes import (
+    ask,
+    assert_at_rest,
+    assert_failed,
+    change,
+    configure,
+    conversation_of,
+    deliver,
+    punctuated,
+    row,
+    task_of,
+    wish,
+)
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+from worker.loops.sweep import sweep
+from worker.sandboxes.reconciler import reconcile
+
+MAX_POINTS = 100
+
+
+@pytest.fixture(autouse=True)
+def _settings(context: WorkerContext, user: Person) -> None:
+    configure(context, user)
+    change(context, Node, context.settings.node, heartbeat_at=after(600))
+
+
+def cancel(context: WorkerContext, user: Person, task_id: str) -> None:
+    """As the API does; the job is lost."""
+    with context.database.transaction() as session:
+        start_tasks.cancel(session, task_id, user.id, due_at=now())
+
+
+@pytest.mark.parametrize("made_sandbox", [True, False])
+@pytest.mark.parametrize("cancelled", [True, False])
+@pytest.mark.parametrize("stage", list(Stage))
+def test_start_at_every_stage_ends_as_its_cancellation_says(
+    context: WorkerContext,
+    user: Person,
+    sandbox_id: str,
+    server: FakeAgentServer,
+    stage: Stage,
+    *,
+    cancelled: bool,
+    made_sandbox: bool,
+) -> None:
+    """What is over stays as it is; what is cancelled ends in ERROR; all else goes on to READY."""
+    sandbox = row(context, Sandbox, sandbox_id)
+    task = make_start_task(
+        context.database,
+        user,
+        sandbox,
+        stage=stage,
+        made_sandbox=made_sandbox,
+        due_at=now(),
+        reason=Reason.CLONE_FAILED if stage == Stage.ERROR else None,
+    )
+    if stage in (Stage.STARTING_CONVERSATION, Stage.READY):
+        make_conversation(context.database, user, sandbox, id=task.conversation_id, listed=stage == Stage.READY)
+        server.add(task.conversation_id)
+    change(context, StartTask, task.id, cancelled_at=now()) if cancelled else None
+    start_conversation(context, task.id)
+    if stage.is_final:
+        assert (task_of(context, task.id).stage, task_of(context, task.id).reason) == (stage, task.reason)
+        assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
+    elif cancelled:
+        assert_failed(context, task.id, Reason.CANCELLED, "cancelled")
+        assert row(context, Sandbox, sandbox_id).desired == (Desired.DELETED if made_sandbox else Desired.RUNNING)
+        assert made_sandbox or task.conversation_id not in server.conversations
+        assert server.commands == []
+    else:
+        assert task_of(context, task.id).stage == Stage.READY
+        found = conversation_of(context, task.id)
+        assert found
+        assert found.listed
+
+
+def test_start_that_is_cancelled_stops_at_the_next_step(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    """Cancelled at each point of a start: it is READY with its conversation, or in ERROR without; nothing between."""
+    withdrawn = 0
+    for at in range(MAX_POINTS):
+        task_id = ask(context, user, sandbox_id, title="A title")
+        working, database = punctuated(context, at, partial(cancel_unless_ready, context, user, task_id))
+        server.before = server.after = lambda _method, point=database.point: point()  # type: ignore[misc]
+        start_conversation(working, task_id)
+        server.before = server.after = lambda _method: None
+        task = task_of(context, task_id)
+        if task.stage == Stage.READY:
+            assert task.cancelled_at is None
+            assert task.conversation_id in server.conversations
+            found = conversation_of(context, task_id)
+            assert found
+            assert found.listed
+        else:
+            withdrawn += 1
+            assert_failed(context, task_id, Reason.CANCELLED)
+            assert task.conversation_id not in server.conversations
+        assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
+        if database.passed <= at:
+            break
+    assert 25 < withdrawn < MAX_POINTS - 1
+
+
+def cancel_unless_ready(context: WorkerContext, user: Person, task_id: str) -> None:
+    if task_of(context, task_id).stage != Stage.READY:
+        cancel(context, user, task_id)
+
+
+def test_start_that_waits_for_its_sandbox_ends_at_once(context: WorkerContext, user: Person) -> None:
+    task_id = ask(context, user)
+    sandbox_id = str(task_of(context, task_id).sandbox_id)
+    start_conversation(context, task_id)
+    assert task_of(context, task_id).stage == Stage.WAITING_FOR_SANDBOX
+    cancel(context, user, task_id)
+    start_conversation(context, task_id)
+    assert_failed(context, task_id, Reason.CANCELLED)
+    assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
+    deliver(context)
+    assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+
+
+def test_start_whose_sandbox_has_no_node_is_any_worker_s(context: WorkerContext, user: Person) -> None:
+    task_id = ask(context, user)
+    sandbox_id = str(task_of(context, task_id).sandbox_id)
+    change(context, Node, context.settings.node, capacity=0)
+    change(context, Sandbox, sandbox_id, node_id=None)
+    cancel(context, user, task_id)
+    sweep(context)
+    deliver(context)
+    assert_failed(context, task_id, Reason.CANCELLED)
+    assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
+
+
+def test_sandbox_of_its_own_that_others_use_stays(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+    first = ask(context, user, sandbox_id)
+    change(context, StartTask, first, made_sandbox=True)
+    second = ask(context, user, sandbox_id)
+    cancel(context, user, first)
+    start_conversation(context, first)
+    assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
+    start_conversation(context, second)
+    assert task_of(context, second).stage == Stage.READY
+
+
+def test_start_s_conversation_in_a_paused_sandbox_is_forgotten_when_it_runs(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = ask(context, user, sandbox_id)
+    server.refuse = {"create_conversation": httpx.Response(503)}
+    start_conversation(context, task_id)
+    server.refuse = {}
+    conversation_id = task_of(context, task_id).conversation_id
+    server.add(conversation_id)  # it was carried out all the same
+    wish(context, sandbox_id, Desired.PAUSED)
+    reconcile(context, sandbox_id)
+    cancel(context, user, task_id)
+    start_conversation(context, task_id)
+    assert task_of(context, task_id).reason == Reason.CANCELLED
+    waiting = row(context, Conversation, conversation_id)
+    assert_at_rest(waiting)
+    assert waiting.awaits_sandbox
+    wish(context, sandbox_id, Desired.RUNNING)
+    reconcile(context, sandbox_id)
+    deliver(context)
+    assert conversation_id not in server.conversations
+    with context.database.reading() as session:
+        assert conversation_queries.find(session, conversation_id) is None

@@ -1,0 +1,86 @@
+"""Defects of V1's starts (wire contract, section 6) that a worker has in its hand, by their numbers."""
+
+import pytest
+
+from shared.clock import now
+from shared.models import Conversation, Sandbox, StartTask
+from shared.states import Reason, Stage
+from tests.doubles import RecordingPublisher
+from tests.factories import Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.worker.scenes import (
+    ask,
+    assert_at_rest,
+    assert_failed,
+    change,
+    configure,
+    deliver,
+    row,
+    task_of,
+)
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+from worker.conversations.start import start_conversation
+from worker.loops.sweep import sweep
+
+
+@pytest.fixture(autouse=True)
+def _settings(context: WorkerContext, user: Person) -> None:
+    configure(context, user)
+
+
+@pytest.mark.usefixtures("server")
+def test_defect_02_a_start_that_nobody_remembers_is_found(
+    context: WorkerContext, user: Person, sandbox_id: str, publisher: RecordingPublisher
+) -> None:
+    task_id = ask(context, user, sandbox_id)
+    publisher.jobs.clear()
+    change(context, StartTask, task_id, due_at=now())
+    sweep(context)
+    deliver(context)
+    assert task_of(context, task_id).stage == Stage.READY
+
+
+def test_defect_04_a_start_holds_no_connection_while_it_waits_for_others(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    held: list[int] = []
+    server.before = lambda _method: held.append(context.database.engine.pool.checkedout())  # type: ignore[attr-defined]
+    start_conversation(context, ask(context, user, sandbox_id))
+    assert len(held) > 2
+    assert set(held) == {0}
+
+
+def test_defect_22_a_sandbox_without_an_address_is_no_assertion(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
+    change(context, Sandbox, sandbox_id, exposed_urls=None)
+    task_id = ask(context, user, sandbox_id)
+    for _ in range(context.settings.max_attempts):
+        start_conversation(context, task_id)
+        change(context, StartTask, task_id, due_at=now()) if not Stage(
+            task_of(context, task_id).stage
+        ).is_final else None
+    found = task_of(context, task_id)
+    if not Stage(found.stage).is_final:  # it waits for the address, and says why
+        pytest.fail(f"{found.stage} {found.reason}")
+    assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "address")
+
+
+def test_defect_36_a_start_loads_no_skills_itself(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    start_conversation(context, ask(context, user, sandbox_id))
+    assert server.calls.count("create_conversation") == 1
+    assert not [call for call in server.calls if "skill" in call]
+
+
+def test_defect_44_a_title_of_a_sandbox_without_an_address_waits(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    talk = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), due_at=now(), title="For now")
+    change(context, Sandbox, sandbox_id, exposed_urls=None)
+    refresh_conversation(context, talk.id)
+    found = row(context, Conversation, talk.id)
+    assert_at_rest(found)
+    assert (found.title, found.attempt, server.calls) == ("For now", 0, [])

@@ -1,0 +1,161 @@
+"""What a start is begun with: settings, secrets, tokens and the request, read in one look."""
+
+from typing import Any
+
+import pytest
+
+from shared.crypto import Vault
+from shared.db.database import Database
+from shared.models import Sandbox, SandboxSpec
+from shared.users import secrets
+from tests.factories import Person, make_sandbox
+from tests.fakes.engine import IMAGE
+from tests.worker.scenes import (
+    ASKED,
+    LLM_KEY,
+    MCP,
+    MESSAGE,
+    SEARCH_KEY,
+    SECRETS,
+    STORED,
+    TOKEN,
+    ask,
+    change,
+    configure,
+    store_settings,
+    task_of,
+)
+from worker.context import WorkerContext
+from worker.conversations.start_inputs import StartInputs, load_inputs
+
+
+@pytest.fixture
+def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+    configure(context, user)
+    return make_sandbox(context.database, user, spec_id=IMAGE)
+
+
+def loaded(context: WorkerContext, user: Person, sandbox: Sandbox, **request: Any) -> StartInputs:
+    task_id = ask(context, user, sandbox.id, **request)
+    return load_inputs(context, task_of(context, task_id), sandbox)
+
+
+def store_tokens(database: Database, vault: Vault, user: Person, entries: dict[str, dict[str, Any]]) -> None:
+    with database.transaction() as session:
+        secrets.put_provider_tokens(session, vault, user.id, entries)
+
+
+def test_settings_become_inputs(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+    found = loaded(context, user, sandbox)
+    assert (found.agent.llm_model, found.agent.llm_api_key) == ("openai/demo", LLM_KEY)
+    assert (found.agent.search_api_key, found.max_budget) == (SEARCH_KEY, 2.5)
+    assert found.agent.mcp_config
+    assert found.agent.mcp_config["shttp_servers"] == MCP["shttp_servers"]
+    assert (found.project.author, found.project.address) == ("Alice", "alice@example.org")
+    assert found.agent.user_id == user.id
+
+
+def test_secrets_of_each_kind(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+    found = loaded(context, user, sandbox)
+    assert {name: secret.value for name, secret in found.agent.secrets.items()} == {"STORED": STORED}
+    assert found.agent.provider_tokens == {"github": TOKEN}
+    assert found.agent.requested_secrets == {"ASKED": ASKED}
+
+
+def test_secrets_are_shown_by_no_repr_and_hidden_in_any_text(
+    context: WorkerContext, user: Person, sandbox: Sandbox
+) -> None:
+    found = loaded(context, user, sandbox, selected_repository="acme/app")
+    shown = repr(found) + found.redact(" ".join(SECRETS))
+    assert [secret for secret in SECRETS if secret in shown] == []
+
+
+def test_request_becomes_inputs(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+    plugins = [{"source": "github:acme/plugin"}]
+    found = loaded(
+        context,
+        user,
+        sandbox,
+        llm_model="openai/another",
+        system_message_suffix="Be brief.",
+        agent_type="plan",
+        title="A title",
+        plugins=plugins,
+    )
+    assert (found.agent.requested_model, found.agent.system_message_suffix) == ("openai/another", "Be brief.")
+    assert (found.agent.agent_type, found.agent.title, found.agent.plugins) == ("plan", "A title", plugins)
+    assert found.agent.initial_message == MESSAGE
+
+
+def test_users_do_not_share(context: WorkerContext, other_user: Person, sandbox: Sandbox, user: Person) -> None:
+    task = task_of(context, ask(context, user, sandbox.id))
+    task.owner_id = other_user.id
+    found = load_inputs(context, task, sandbox)
+    assert (found.agent.llm_api_key, found.agent.secrets, found.agent.provider_tokens) == (None, {}, {})
+
+
+def test_working_dir_is_the_spec_s_or_the_clone_in_it(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+    change(context, SandboxSpec, IMAGE, working_dir="/workspace/elsewhere")
+    plain, cloned = loaded(context, user, sandbox), loaded(context, user, sandbox, selected_repository="acme/app")
+    assert plain.agent.working_dir == plain.project.folder == "/workspace/elsewhere"
+    assert cloned.agent.working_dir == cloned.project.folder == "/workspace/elsewhere/app"
+    assert plain.project.repository is None
+
+
+def test_grouped_conversations_have_folders_of_their_own(
+    context: WorkerContext, user: Person, sandbox: Sandbox
+) -> None:
+    alone = task_of(context, ask(context, user, sandbox.id))
+    store_settings(context, user, sandbox_grouping_strategy="ADD_TO_ANY")
+    grouped = task_of(context, ask(context, user, sandbox.id, selected_repository="acme/app"))
+    store_settings(context, user, sandbox_grouping_strategy="NO_GROUPING")
+    # As it was when they were accepted: a start whose folder changes in its midst would not find what it has made.
+    assert load_inputs(context, alone, sandbox).project.folder == "/workspace/project"
+    folder = f"/workspace/project/{grouped.conversation_id}"
+    assert load_inputs(context, grouped, sandbox).project.working_dir == folder
+    assert load_inputs(context, grouped, sandbox).agent.working_dir == f"{folder}/app"
+
+
+class TestRepository:
+    def test_repository_of_the_provider_that_is_named(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, vault: Vault
+    ) -> None:
+        store_tokens(context.database, vault, user, {"gitlab": {"token": "glpat-1", "host": "git.example.org"}})
+        asked = {"selected_repository": "acme/app", "git_provider": "gitlab", "selected_branch": "next"}
+        found = loaded(context, user, sandbox, **asked).project.repository
+        assert found
+        assert (found.provider, found.token, found.host, found.branch) == (
+            "gitlab",
+            "glpat-1",
+            "git.example.org",
+            "next",
+        )
+
+    def test_repository_of_the_only_provider(
+        self, context: WorkerContext, other_user: Person, sandbox: Sandbox, vault: Vault
+    ) -> None:
+        configure(context, other_user)
+        mine = make_sandbox(context.database, other_user, spec_id=IMAGE)
+        with context.database.transaction() as session:
+            for token in secrets._tokens(session, other_user.id):
+                session.delete(token)
+        store_tokens(context.database, vault, other_user, {"forgejo": {"token": "f-1"}})
+        found = loaded(context, other_user, mine, selected_repository="acme/app").project.repository
+        assert found
+        assert (found.provider, found.token) == ("forgejo", "f-1")
+
+    def test_repository_of_github_when_nothing_tells(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox, vault: Vault
+    ) -> None:
+        store_tokens(context.database, vault, user, {"gitlab": {"token": "glpat-1"}})
+        found = loaded(context, user, sandbox, selected_repository="acme/app").project.repository
+        assert found
+        assert (found.provider, found.token) == ("github", TOKEN)
+
+    def test_repository_of_a_provider_without_a_token(
+        self, context: WorkerContext, user: Person, sandbox: Sandbox
+    ) -> None:
+        asked = {"selected_repository": "acme/app", "git_provider": "bitbucket"}
+        found = loaded(context, user, sandbox, **asked).project.repository
+        assert found
+        assert (found.provider, found.token, found.host) == ("bitbucket", None, None)

@@ -1,0 +1,248 @@
+"""Starts that are interrupted at every point: the worker dies, the sandbox settles or goes, a message is lost.
+
+Points are the edges of each transaction and look, and of each request to the agent server. No test names them: each
+goes on to the next one until a whole start has passed without it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import httpx
+import pytest
+
+from shared.clock import after, now
+from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from tests.factories import Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import (
+    MESSAGE,
+    PunctuatedDatabase,
+    another,
+    ask,
+    assert_at_rest,
+    assert_failed,
+    change,
+    configure,
+    conversation_of,
+    delete,
+    deliver,
+    punctuated,
+    row,
+    server_of,
+    task_of,
+)
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+from worker.sandboxes.reconciler import reconcile
+
+# More than a start has: a test that never gets past the last one is wrong.
+MAX_POINTS = 100
+
+
+@pytest.fixture(autouse=True)
+def _settings(context: WorkerContext, user: Person) -> None:
+    configure(context, user)
+    # These tests take long, and nobody beats.
+    change(context, Node, context.settings.node, heartbeat_at=after(600))
+
+
+def die() -> None:
+    raise SystemExit
+
+
+def nothing(_method: str) -> None:
+    pass
+
+
+def starts(context: WorkerContext, server: FakeAgentServer, act: Callable[[], None]) -> Iterator[Callable[[str], None]]:
+    """Functions that walk a task with `act` at the next point, until a start has passed without it."""
+    for at in range(MAX_POINTS):
+        working, database = punctuated(context, at, act)
+
+        def walk(task_id: str, working: WorkerContext = working, database: PunctuatedDatabase = database) -> None:
+            server.before = server.after = lambda _method: database.point()
+            try:
+                start_conversation(working, task_id)
+            finally:
+                server.before = server.after = nothing
+
+        yield walk
+        if database.passed <= at:
+            assert at > 25
+            return
+    raise AssertionError("a start has no end")
+
+
+def assert_ready_once(context: WorkerContext, server: FakeAgentServer, task_id: str) -> None:
+    task, found = task_of(context, task_id), conversation_of(context, task_id)
+    assert task.stage == Stage.READY
+    assert_at_rest(task)
+    assert found
+    assert found.listed
+    talk = server.conversations.pop(task.conversation_id)
+    assert (len(talk.messages), talk.title) == (1, "A title")
+    assert server.conversations == {}
+
+
+def test_worker_that_dies_is_followed(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    died = walks = 0
+    for walk in starts(context, server, die):
+        walks += 1
+        task_id = ask(context, user, sandbox_id, title="A title")
+        try:
+            walk(task_id)
+        except SystemExit:
+            died += 1
+            change(context, StartTask, task_id, lease_until=now()) if task_of(context, task_id).lease_until else None
+            start_conversation(another(context), task_id)
+        assert_ready_once(context, server, task_id)
+    assert died == walks - 1, "at every point of a start; the last walk passed none"
+
+
+def test_worker_whose_lease_is_not_over_is_not_followed(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = ask(context, user, sandbox_id, title="A title")
+    server.before = lambda _method: die()
+    with pytest.raises(SystemExit):
+        start_conversation(context, task_id)
+    calls = list(server.calls)
+    start_conversation(another(context), task_id)
+    assert server.calls == calls
+
+
+def test_message_that_a_broken_create_lost_is_sent_once(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = begin_without_message(context, user, sandbox_id, server)
+    assert server.get(task_of(context, task_id).conversation_id).messages == []
+    start_conversation(context, task_id)
+    assert server.calls.count("send_message") == 1
+    assert_ready_once(context, server, task_id)
+
+
+def test_message_that_may_be_on_its_way_is_not_sent_again(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    """A worker was killed, and the agent server is still at what it was asked for."""
+    patient = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
+    task_id = begin_without_message(context, user, sandbox_id, server)
+    start_conversation(patient, task_id)
+    task = task_of(context, task_id)
+    assert (task.stage, task.attempt) == (Stage.STARTING_CONVERSATION, 1)
+    assert task.due_at
+    assert now() < task.due_at <= after(60)
+    server.get(task.conversation_id).take(MESSAGE)
+    change(context, StartTask, task_id, due_at=now())
+    start_conversation(patient, task_id)
+    assert "send_message" not in server.calls
+    assert_ready_once(context, server, task_id)
+
+
+def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    """The conversation's row was made by a clock that was an hour ahead."""
+    patient = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
+    task_id = begin_without_message(context, user, sandbox_id, server)
+    change(context, Conversation, task_of(context, task_id).conversation_id, created_at=after(3600))
+    start_conversation(patient, task_id)
+    assert server.calls.count("send_message") == 1
+    assert_ready_once(context, server, task_id)
+
+
+def begin_without_message(context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer) -> str:
+    """A start whose create breaks off as soon as the conversation is there; its task's id."""
+    task_id = ask(context, user, sandbox_id, title="A title")
+    server.loses_messages = True
+
+    def break_off(method: str) -> None:
+        if method == "create_conversation":
+            server.after = nothing
+            raise httpx.ReadTimeout("too long")
+
+    server.after = break_off
+    start_conversation(context, task_id)
+    assert task_of(context, task_id).stage == Stage.STARTING_CONVERSATION
+    return task_id
+
+
+def test_conversation_that_begins_without_a_message_gets_none(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = ask(context, user, sandbox_id, initial_message=None)
+    server.after = lambda method: die() if method == "create_conversation" else None
+    with pytest.raises(SystemExit):
+        start_conversation(context, task_id)
+    server.after = nothing
+    change(context, StartTask, task_id, lease_until=now())
+    start_conversation(another(context), task_id)
+    assert task_of(context, task_id).stage == Stage.READY
+    assert server.get(task_of(context, task_id).conversation_id).messages == []
+
+
+def test_sandbox_that_settles_while_its_task_is_looked_at(context: WorkerContext, user: Person) -> None:
+    for at in range(MAX_POINTS):
+        task_id = ask(context, user)
+        sandbox_id = str(task_of(context, task_id).sandbox_id)
+        working, database = punctuated(context, at, partial(reconcile, context, sandbox_id))
+        start_conversation(working, task_id)
+        if database.passed <= at:
+            break
+        deliver(context)
+        task = task_of(context, task_id)
+        assert task.stage == Stage.READY, f"at point {at}"
+        assert_at_rest(task)
+    assert at > 6
+
+
+def test_sandbox_that_is_deleted_meanwhile(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    ends: list[str] = []
+    for at in range(MAX_POINTS):
+        task_id = ask(context, user)
+        sandbox_id = str(task_of(context, task_id).sandbox_id)
+        reconcile(context, sandbox_id)
+        server = server_of(engine, sandbox_id)
+        working, database = punctuated(context, at, partial(delete, context, sandbox_id))
+        # Before a request only: after it, its answer would be lost with the sandbox.
+        server.before = refuse_without(database, engine)
+        start_conversation(working, task_id)
+        if database.passed <= at:
+            break
+        server.before = nothing
+        deliver(context)
+        start_conversation(context, task_id)  # as the sweep has it
+        ends.append(task_of(context, task_id).stage)
+        assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+        if ends[-1] == Stage.ERROR:
+            assert_failed(context, task_id, Reason.SANDBOX_DELETED)
+    assert ends.count(Stage.READY) + ends.count(Stage.ERROR) == len(ends)
+    assert ends.count(Stage.ERROR) > 15
+    # It was there when the conversation was begun: what became of it is known, and outlives it.
+    assert ends == sorted(ends), "once too late is always too late"
+
+
+def refuse_without(database: PunctuatedDatabase, engine: FakeEngine) -> Callable[[str], None]:
+    def pass_point(_method: str) -> None:
+        here = len(engine.containers)
+        database.point()
+        if len(engine.containers) < here:
+            raise httpx.ReadError("the connection broke")
+
+    return pass_point
+
+
+def test_sandbox_that_is_wished_away_is_not_kept_by_a_start(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
+) -> None:
+    task_id = ask(context, user, sandbox_id)
+    delete(context, sandbox_id)
+    start_conversation(context, task_id)
+    assert_failed(context, task_id, Reason.SANDBOX_DELETED)
+    assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
+    assert server.calls == ["find_running"]

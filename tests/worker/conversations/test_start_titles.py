@@ -1,0 +1,53 @@
+"""A title that is given while a conversation is being started is the conversation's when it is READY."""
+
+import pytest
+
+from shared.conversations import start_tasks
+from shared.states import Stage
+from tests.factories import Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.worker.scenes import ask, configure, conversation_of, running, task_of
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+
+
+@pytest.fixture
+def sandbox_id(context: WorkerContext, user: Person) -> str:
+    configure(context, user)
+    return running(context, user)
+
+
+def rename(context: WorkerContext, user: Person, task_id: str) -> None:
+    with context.database.transaction() as session:
+        assert start_tasks.rename(session, task_of(context, task_id).conversation_id, user.id, "New")
+
+
+@pytest.mark.parametrize("stage", [Stage.WORKING, Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION])
+@pytest.mark.parametrize("title", [None, "First"])
+def test_title_given_in_the_midst_of_a_start_is_the_conversations(
+    context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, stage: Stage, title: str | None
+) -> None:
+    task_id = ask(context, user, sandbox_id, title=title)
+
+    def rename_at(_method: str) -> None:
+        if task_of(context, task_id).stage == stage and task_of(context, task_id).request["title"] != "New":
+            rename(context, user, task_id)
+
+    server.before = rename_at
+    if stage == Stage.WORKING:
+        rename(context, user, task_id)
+    start_conversation(context, task_id)
+    conversation = conversation_of(context, task_id)
+    assert conversation is not None
+    assert (conversation.title, conversation.title_settled, conversation.listed) == ("New", True, True)
+
+
+@pytest.mark.usefixtures("server")
+def test_title_of_a_started_conversation_is_not_its_tasks_any_more(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
+    task_id = ask(context, user, sandbox_id)
+    start_conversation(context, task_id)
+    with context.database.transaction() as session:
+        assert not start_tasks.rename(session, task_of(context, task_id).conversation_id, user.id, "New")
+    assert task_of(context, task_id).request.get("title") is None

@@ -1,0 +1,33 @@
+"""What an engine has of sandboxes, put there past every rule."""
+
+from typing import Any
+
+from shared.models import Sandbox, SandboxSpec
+from tests.factories import Person
+from tests.fakes.container import FakeContainer
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.scenes import INSTALLATION
+from worker.engine.protocol import ContainerState
+from worker.sandboxes.container_spec import container_request
+
+
+def put(
+    engine: FakeEngine,
+    sandbox: Sandbox,
+    state: ContainerState = ContainerState.RUNNING,
+    installation: str = INSTALLATION,
+) -> str:
+    """Give a sandbox a container in some state, and its volume."""
+    request = container_request(
+        sandbox, SandboxSpec(id=IMAGE, position=0), installation=installation, address="127.0.0.1"
+    )
+    engine.volumes[request.name] = request.labels
+    if state != ContainerState.ABSENT:
+        engine.containers[request.name] = FakeContainer(request, state)
+    return request.name
+
+
+def stray(user: Person, digit: str = "f") -> Sandbox:
+    """A sandbox that no row tells of."""
+    columns: dict[str, Any] = {"id": digit * 32, "owner_id": user.id}
+    return Sandbox(**columns)

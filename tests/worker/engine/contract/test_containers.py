@@ -1,0 +1,233 @@
+"""The engine's contract, on the real engine with the tiny image and on the fake that stands in for it elsewhere."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes.engine import NO_ADDRESS
+from tests.fixtures.containers import CONFIG, started, state
+from tests.services.engine import TINY_IMAGE
+from tests.waiting import eventually
+from worker.engine.docker_client import WORKSPACE
+from worker.engine.docker_engine import SANDBOX_LABEL
+from worker.engine.protocol import ContainerRequest, ContainerState, Engine, EngineFailing, EngineRefused, ImageMissing
+from worker.sandboxes.container_spec import CONFIG_PATH
+
+MISSING_IMAGE = "agent-workspace/no-such-image:1"
+CREATED, RUNNING, FROZEN = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.FROZEN
+EXITED, ABSENT = ContainerState.EXITED, ContainerState.ABSENT
+
+
+def test_has_an_id(engine: Engine) -> None:
+    assert engine.read_id()
+    assert engine.read_id() == engine.read_id()
+
+
+def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None:
+    name = request_.name
+    assert state(engine, name) == ContainerState.ABSENT
+    engine.create(request_)
+    assert state(engine, name) == ContainerState.CREATED
+    started(engine, request_)
+    running = engine.observe(name)
+    assert running.state == ContainerState.RUNNING
+    assert set(running.ports) == {8000}
+    engine.freeze(name)
+    assert state(engine, name) == ContainerState.FROZEN
+    engine.unfreeze(name)
+    assert state(engine, name) == ContainerState.RUNNING
+    engine.stop(name, 1)
+    assert state(engine, name) == ContainerState.EXITED
+    engine.start(name)
+    assert state(engine, name) == ContainerState.RUNNING
+    engine.remove(name)
+    gone = engine.observe(name)
+    assert (gone.state, gone.leftovers) == (ContainerState.ABSENT, False)
+
+
+def test_done_twice_is_done_once(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+    name = started(engine, request_)
+    before = engine.observe(name)
+    engine.create(request_)
+    engine.start(name)
+    assert engine.observe(name).ports == before.ports
+    engine.freeze(name)
+    engine.freeze(name)
+    engine.unfreeze(name)
+    engine.unfreeze(name)
+    engine.stop(name, 1)
+    engine.stop(name, 1)
+    engine.remove(name)
+    engine.remove(name)
+    assert engine.list_containers(installation) == []
+    assert engine.list_volumes(installation) == []
+
+
+def test_container_that_is_missing_is_no_error(engine: Engine, request_: ContainerRequest) -> None:
+    name = request_.name
+    engine.start(name)
+    engine.freeze(name)
+    engine.unfreeze(name)
+    engine.stop(name, 1)
+    engine.discard(name)
+    engine.remove(name)
+    assert engine.read_log(name, 5) == ""
+    assert state(engine, name) == ABSENT
+
+
+def test_container_that_is_missing_takes_no_file(engine: Engine, request_: ContainerRequest) -> None:
+    with pytest.raises(EngineRefused):
+        engine.put_file(request_.name, CONFIG_PATH, CONFIG)
+
+
+def test_new_files_are_seen_in_any_state(engine: Engine, request_: ContainerRequest) -> None:
+    name = request_.name
+    engine.create(request_)
+    assert not engine.has_new_files(name)
+    started(engine, request_)
+    assert not engine.has_new_files(name)
+    engine.put_file(name, f"{WORKSPACE}/project/notes", b"mine")
+    assert engine.has_new_files(name)
+    engine.freeze(name)
+    assert engine.has_new_files(name)
+    engine.stop(name, 1)
+    assert engine.has_new_files(name)
+    engine.remove(name)
+    with pytest.raises(EngineRefused):
+        engine.has_new_files(name)
+
+
+Reach = Callable[[Engine, str], None]
+ENDS: dict[ContainerState, list[Reach]] = {
+    CREATED: [],
+    RUNNING: [lambda engine, name: engine.start(name)],
+    FROZEN: [lambda engine, name: engine.start(name), lambda engine, name: engine.freeze(name)],
+    EXITED: [lambda engine, name: engine.start(name), lambda engine, name: engine.stop(name, 1)],
+}
+# What each verb makes of a container in each state.
+VERBS: dict[str, tuple[Reach, dict[ContainerState, ContainerState]]] = {
+    "start": (
+        lambda engine, name: engine.start(name),
+        {CREATED: RUNNING, RUNNING: RUNNING, FROZEN: FROZEN, EXITED: RUNNING},
+    ),
+    "freeze": (
+        lambda engine, name: engine.freeze(name),
+        {CREATED: CREATED, RUNNING: FROZEN, FROZEN: FROZEN, EXITED: EXITED},
+    ),
+    "unfreeze": (
+        lambda engine, name: engine.unfreeze(name),
+        {CREATED: CREATED, RUNNING: RUNNING, FROZEN: RUNNING, EXITED: EXITED},
+    ),
+    "stop": (
+        lambda engine, name: engine.stop(name, 1),
+        {CREATED: CREATED, RUNNING: EXITED, FROZEN: EXITED, EXITED: EXITED},
+    ),
+    "discard": (
+        lambda engine, name: engine.discard(name),
+        dict.fromkeys((CREATED, RUNNING, FROZEN, EXITED), ABSENT),
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+@pytest.mark.parametrize("before", list(ENDS))
+def test_verb_in_each_state(engine: Engine, request_: ContainerRequest, verb: str, before: ContainerState) -> None:
+    engine.create(request_)
+    for step in ENDS[before]:
+        step(engine, request_.name)
+    assert state(engine, request_.name) == before
+    act, after = VERBS[verb]
+    act(engine, request_.name)
+    # Docker hears of a pause twice. The second time, from containerd, may come after the unpause and is shown until
+    # containerd tells of that as well.
+    eventually(lambda: state(engine, request_.name) == after[before])
+
+
+def test_ports_are_published_while_it_runs(engine: Engine, request_: ContainerRequest) -> None:
+    name = started(engine, request_)
+    engine.freeze(name)
+    assert set(engine.observe(name).ports) == {8000}
+    engine.stop(name, 1)
+    assert engine.observe(name).ports == {}
+    engine.start(name)
+    assert set(engine.observe(name).ports) == {8000}
+
+
+def test_port_that_can_not_be_published_is_a_failure_of_the_engine(engine: Engine, request_: ContainerRequest) -> None:
+    unlucky = replace(request_, address=NO_ADDRESS)
+    engine.create(unlucky)
+    with pytest.raises(EngineFailing, match="cannot assign requested address"):
+        engine.start(unlucky.name)
+    found = engine.observe(unlucky.name)
+    assert (found.state, found.exit_code, found.ports) == (CREATED, 128, {})
+    engine.remove(unlucky.name)
+    assert state(engine, unlucky.name) == ABSENT
+
+
+def test_log_is_kept_until_the_container_is_gone(engine: Engine, request_: ContainerRequest) -> None:
+    name = request_.name
+    engine.create(request_)
+    assert engine.read_log(name, 5) == ""
+    started(engine, request_)
+    eventually(lambda: engine.read_log(name, 5))
+    engine.stop(name, 1)
+    engine.start(name)
+    eventually(lambda: engine.read_log(name, 5).count("\n") > 1)
+    assert len(engine.read_log(name, 1).splitlines()) == 1
+    eventually(lambda: engine.read_log(name, 5).endswith(engine.read_log(name, 1)))  # it may grow between the two
+    engine.discard(name)
+    assert engine.read_log(name, 5) == ""
+
+
+def test_volume_outlives_a_discarded_container(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+    name = started(engine, request_)
+    engine.discard(name)
+    left = engine.observe(name)
+    assert (left.state, left.leftovers) == (ContainerState.ABSENT, True)
+    assert engine.list_volumes(installation) == [name]
+
+
+def test_image_that_is_missing(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+    missing = replace(request_, image=MISSING_IMAGE)
+    with pytest.raises(ImageMissing):
+        engine.create(missing)
+    # The volume was made before: whoever gives up removes it.
+    assert engine.observe(missing.name).leftovers
+    engine.remove(missing.name)
+    assert engine.list_volumes(installation) == []
+    with pytest.raises(ImageMissing):
+        engine.pull(MISSING_IMAGE)
+    assert engine.find_image(MISSING_IMAGE) is None
+
+
+def test_image_has_the_id_of_its_containers(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+    engine.create(request_)
+    [listed] = engine.list_containers(installation)
+    assert listed.image == engine.find_image(TINY_IMAGE)
+
+
+def test_foreign_container_of_that_name_is_replaced(engine: Engine, request_: ContainerRequest) -> None:
+    name = started(engine, replace(request_, labels=request_.labels | {SANDBOX_LABEL: "another"}))
+    engine.create(request_)
+    found = engine.observe(name)
+    assert (found.state, found.labels[SANDBOX_LABEL]) == (CREATED, request_.labels[SANDBOX_LABEL])
+
+
+def test_container_that_had_no_owner_yet_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
+    owner = "agent-workspace.owner"
+    name = started(engine, replace(request_, labels=request_.labels | {owner: ""}))
+    engine.create(replace(request_, labels=request_.labels | {owner: "alice"}))
+    assert state(engine, name) == RUNNING
+
+
+def test_container_with_more_labels_than_ours_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
+    name = started(engine, replace(request_, labels=request_.labels | {"agent-workspace.more": "1"}))
+    engine.create(request_)
+    assert state(engine, name) == RUNNING
+
+
+def test_lists_only_its_own_installation(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+    name = started(engine, request_)
+    assert [(item.name, item.state) for item in engine.list_containers(installation)] == [(name, RUNNING)]
+    assert engine.list_containers("another") == []

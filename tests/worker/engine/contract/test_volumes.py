@@ -1,0 +1,58 @@
+"""Volumes without our labels: Docker makes one for a container whose own volume is gone, and labels none later."""
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes.engine import FakeEngine
+from tests.fixtures.containers import started, state
+from worker.engine.protocol import ContainerRequest, ContainerState, Engine
+
+
+@pytest.fixture
+def unlabelled(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
+    name = request_.name
+    if isinstance(engine, FakeEngine):
+        engine.volumes[name] = {}
+    else:
+        subprocess.run(["docker", "volume", "create", name], check=True, capture_output=True)
+    yield name
+    engine.remove(name)
+
+
+def test_volume_that_is_left_alone_keeps_its_labels(engine: Engine, request_: ContainerRequest) -> None:
+    engine.create(request_)
+    engine.discard(request_.name)
+    left = engine.observe(request_.name)
+    assert (left.state, left.leftovers, left.labels) == (ContainerState.ABSENT, True, request_.labels)
+
+
+def test_unlabelled_volume_is_listed_apart(engine: Engine, unlabelled: str, installation: str) -> None:
+    assert unlabelled in engine.list_unlabelled_volumes()
+    assert engine.list_volumes(installation) == []
+
+
+def test_unlabelled_volume_is_replaced_where_the_sandbox_was_never_ready(
+    engine: Engine, request_: ContainerRequest, unlabelled: str, installation: str
+) -> None:
+    engine.create(replace(request_, has_files=False))
+    assert engine.list_volumes(installation) == [unlabelled]
+    assert state(engine, unlabelled) == ContainerState.CREATED
+
+
+def test_unlabelled_volume_is_kept_where_it_may_hold_files(
+    engine: Engine, request_: ContainerRequest, unlabelled: str, installation: str
+) -> None:
+    engine.create(request_)
+    assert engine.list_volumes(installation) == []
+    assert unlabelled in engine.list_unlabelled_volumes()
+
+
+def test_unlabelled_volume_is_removed_with_its_container(
+    engine: Engine, request_: ContainerRequest, unlabelled: str
+) -> None:
+    started(engine, request_)
+    engine.remove(unlabelled)
+    assert unlabelled not in engine.list_unlabelled_volumes()

@@ -1,0 +1,200 @@
+"""Answers of an engine that are lost, cut or errors, on a real socket: each is an engine in trouble, or a refusal."""
+
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+import pytest
+
+from tests.worker.engine.scripted_engine import (
+    STREAM,
+    Answer,
+    ScriptedEngine,
+    chunk,
+    error,
+    running_scripted_engine,
+    whole,
+)
+from worker.engine import docker_engine as engine_module
+from worker.engine.docker_engine import DockerEngine
+from worker.engine.protocol import ContainerRequest, EngineFailing, EngineRefused, EngineUnavailable, ImageMissing
+from worker.leasing import watched_work
+from worker.settings import WorkerSettings
+
+PULL, EVENTS = "/images/create", "/events"
+LINE = b'{"status":"Pulling"}\r\n'
+EVENT = b'{"Action":"die","Actor":{"Attributes":{"name":"aw-1"}}}\n'
+# Less than the timeouts that are not the one that is meant.
+SOON_SECONDS = 4.0
+SILENCE = Answer(holds=True)
+REFUSED = 400
+VOLUME = whole(b'{"Labels":{"agent-workspace.installation":"test"}}', 201)
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedEngine]:
+    with running_scripted_engine() as scripted:
+        yield scripted
+
+
+@pytest.fixture
+def engine(scripted: ScriptedEngine) -> Iterator[DockerEngine]:
+    engine = DockerEngine(scripted.host)
+    yield engine
+    engine.close()
+
+
+def raised(call: Callable[[], object]) -> tuple[type[BaseException], float]:
+    """What the call raises, and after how many seconds."""
+    began = monotonic()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the question
+        call()
+    return caught.type, monotonic() - began
+
+
+@pytest.mark.parametrize("answer", [SILENCE, Answer(STREAM + chunk(LINE), holds=True)])
+def test_pull_whose_answer_is_lost_ends(
+    scripted: ScriptedEngine, engine: DockerEngine, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "PULL_SECONDS", 0.2)
+    scripted.answers[PULL] = answer
+    error_type, seconds = raised(lambda: engine.pull("a:1"))
+    assert error_type is EngineUnavailable
+    assert seconds < SOON_SECONDS
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        STREAM[:20],
+        STREAM,
+        STREAM + chunk(LINE),
+        STREAM + chunk(LINE) + b"15",
+        STREAM + chunk(LINE)[:-5],
+        STREAM + chunk(LINE[:9]),
+        STREAM + chunk(LINE[:9]) + b"0\r\n\r\n",
+    ],
+)
+def test_pull_whose_answer_is_cut_may_be_tried_again(
+    scripted: ScriptedEngine, engine: DockerEngine, content: bytes
+) -> None:
+    scripted.answers[PULL] = Answer(content)
+    assert raised(lambda: engine.pull("a:1"))[0] is EngineUnavailable
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (error(500, "no space left on device"), EngineFailing),
+        (error(500, "dial tcp 127.0.0.1:1: connection refused"), EngineFailing),
+        (error(503, "starting"), EngineFailing),
+        (error(429, "too many requests"), EngineFailing),
+        (error(500, "dial tcp: lookup registry: no such host"), ImageMissing),
+        (error(500, "pull access denied for a"), ImageMissing),
+        (error(404, "manifest unknown"), ImageMissing),
+        (error(403, "denied"), ImageMissing),
+        (error(400, "invalid reference format"), ImageMissing),
+        (Answer(STREAM + chunk(b'{"error":"denied"}\r\n') + b"0\r\n\r\n"), ImageMissing),
+    ],
+)
+def test_pull_is_final_only_if_no_later_one_can_succeed(
+    scripted: ScriptedEngine, engine: DockerEngine, answer: Answer, kind: type[Exception]
+) -> None:
+    scripted.answers |= {PULL: answer, "/json": whole(b'{"Id":"1"}')}
+    assert raised(lambda: engine.pull("a:1"))[0] is kind
+
+
+def test_quiet_stream_of_events_ends(
+    scripted: ScriptedEngine, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "FOLLOW_SECONDS", 0.2)
+    scripted.answers[EVENTS] = Answer(STREAM + chunk(EVENT), holds=True)
+    for times in (1, 2):
+        began = monotonic()
+        assert list(engine.follow("test")) == ["aw-1"]
+        assert monotonic() - began < SOON_SECONDS
+        assert scripted.asked[EVENTS] == times
+
+
+def test_events_that_are_not_answered_are_an_engine_in_trouble(
+    scripted: ScriptedEngine, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "FOLLOW_SECONDS", 0.2)
+    scripted.answers[EVENTS] = SILENCE
+    assert raised(lambda: engine.follow("test"))[0] is EngineUnavailable
+
+
+def test_event_that_is_cut_is_an_engine_in_trouble(scripted: ScriptedEngine, engine: DockerEngine) -> None:
+    scripted.answers[EVENTS] = Answer(STREAM + chunk(EVENT[:9]) + b"0\r\n\r\n")
+    assert raised(lambda: list(engine.follow("test")))[0] is EngineUnavailable
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_bad_moment_is_an_engine_in_trouble(scripted: ScriptedEngine, engine: DockerEngine, status: int) -> None:
+    scripted.answers["/json"] = error(status, "later")
+    assert raised(lambda: engine.observe("aw-1"))[0] is EngineFailing
+
+
+def test_refused_question_is_a_refusal(scripted: ScriptedEngine, engine: DockerEngine) -> None:
+    scripted.answers["/json"] = error(REFUSED, "never")
+    assert raised(lambda: engine.observe("aw-1"))[0] is EngineRefused
+
+
+def test_lost_answer_to_the_sign_of_life_s_question_costs_no_node(
+    scripted: ScriptedEngine, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = WorkerSettings().node_lost_seconds
+    assert WorkerSettings().heartbeat_seconds + engine_module.READ_SECONDS < lost
+    assert WorkerSettings().heartbeat_seconds + engine_module.LIST_SECONDS < lost
+    monkeypatch.setattr(engine_module, "READ_SECONDS", 0.2)
+    scripted.answers["/info"] = SILENCE
+    error_type, seconds = raised(engine.read_id)
+    assert error_type is EngineUnavailable
+    assert seconds < SOON_SECONDS
+
+
+def test_container_that_is_still_being_made_is_waited_for(
+    scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest
+) -> None:
+    """Its name is taken already, and it can't be inspected yet."""
+    scripted.answers |= {"/volumes/create": VOLUME, "/containers/create": error(409, "conflict")}
+    with pytest.raises(EngineUnavailable, match="still being made"):
+        engine.create(request_)
+
+
+def test_clients_are_used_again(scripted: ScriptedEngine, engine: DockerEngine) -> None:
+    scripted.answers["/json"] = whole(b'{"Id":"1"}')
+    for _ in range(3):
+        assert engine.find_image("a:1") == "1"
+    assert scripted.asked["/version"] == 1
+    assert len(engine._idle) == 1
+
+
+class Stop(Exception):
+    """What a watch raises."""
+
+
+def test_abandoned_create_makes_no_container(
+    scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sandbox may be deleted by the time that the volume is made."""
+    monkeypatch.setattr(watched_work, "WATCH_SECONDS", 0.01)
+    ended = threading.Event()
+
+    def create() -> None:
+        try:
+            engine.create(request_)
+        finally:
+            ended.set()
+
+    def stop() -> None:
+        raise Stop
+
+    scripted.go_on.clear()
+    scripted.answers |= {"/volumes/create": VOLUME, "/containers/create": whole(b'{"Id":"1"}', 201)}
+    with pytest.raises(Stop):
+        watched_work.run_watched(create, stop)
+    scripted.go_on.set()
+    assert ended.wait(SOON_SECONDS)
+    assert scripted.asked["/volumes/create"] == 1
+    assert scripted.asked["/containers/create"] == 0

@@ -1,0 +1,99 @@
+"""What only the real engine can show, beside the contract in `test_engine`."""
+
+import gc
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from docker import APIClient
+
+from shared.ids import new_id
+from tests.fixtures.containers import started
+from tests.services.engine import ENGINE, docker_engine
+from tests.waiting import eventually
+from worker.engine import own_events
+from worker.engine.docker_engine import EVENTS, INSTALLATION_LABEL, DockerEngine
+from worker.engine.protocol import ContainerRequest, ContainerState, EngineUnavailable
+
+
+@pytest.fixture
+def docker(installation: str) -> Iterator[DockerEngine]:
+    with docker_engine(installation) as engine:
+        yield engine
+
+
+def test_least_privilege(docker: DockerEngine, request_: ContainerRequest) -> None:
+    name = started(docker, request_)
+    with docker._api(5) as api:
+        found = api.inspect_container(name)
+    host = found["HostConfig"]
+    assert host["CapDrop"] == ["ALL"]
+    assert not host["CapAdd"]
+    assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert (host["Memory"], host["MemorySwap"]) == (request_.memory_bytes, request_.memory_bytes)
+    assert (host["NanoCpus"], host["PidsLimit"], host["Init"]) == (10**9, 64, True)
+    assert (host["Privileged"], host["PidMode"], host["IpcMode"]) == (False, "", "private")
+    assert host["NetworkMode"] != "host"
+    assert host["LogConfig"]["Config"] == {"max-size": "10m", "max-file": "3"}
+    assert [mount["Type"] for mount in found["Mounts"]] == ["volume"]
+    published = found["NetworkSettings"]["Ports"]["8000/tcp"]
+    assert [port["HostIp"] for port in published] == ["127.0.0.1"]
+
+
+def test_log_of_a_container_that_ended(docker: DockerEngine, request_: ContainerRequest) -> None:
+    ends = ContainerRequest(**{**vars(request_), "env": {"TINY_EXIT_CODE": "3"}})
+    name = started(docker, ends)
+    eventually(lambda: docker.observe(name).state == ContainerState.EXITED)
+    assert docker.observe(name).exit_code == 3
+    assert docker.read_log(name, 30).strip()
+
+
+def test_follows_changes_behind_our_back(
+    docker: DockerEngine,
+    request_: ContainerRequest,
+    installation: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_events, "ECHO_SECONDS", 60.0)  # however late the engine tells of it
+    began, seen = int(time.time()), list[str]()
+    changes = docker.follow(installation)
+    follower = threading.Thread(target=lambda: seen.extend(changes))
+    follower.start()
+    first, second, last = (replace(request_, name=f"aw-{new_id()}") for _ in range(3))
+    with docker_engine(installation) as another:
+        started(another, first)
+        docker.unfreeze(first.name)  # nothing happens, and so nothing is expected
+        docker.freeze(first.name)
+        another.unfreeze(first.name)
+        started(another, second)
+        another.freeze(second.name)
+        docker.unfreeze(second.name)
+        another.stop(first.name, 0)
+        started(another, last)
+        # Events come in order: had more been told, it would be there by then.
+        eventually(lambda: last.name in seen)
+        ours = Counter([first.name, second.name])
+        assert Counter(seen) == told_by_the_engine(installation, began) - ours
+    assert seen[0] == first.name
+    docker.close()
+    follower.join(10)
+    assert not follower.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_engine_that_does_not_answer() -> None:
+    with pytest.raises(EngineUnavailable):
+        DockerEngine("unix:///nowhere/docker.sock").read_id()
+    gc.collect()  # docker's own client leaves the socket that could not be connected
+
+
+def told_by_the_engine(installation: str, since: int) -> Counter[str]:
+    """How often each container changed, by the engine's memory: one that is thawed at once it may call frozen again."""
+    filters = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
+    with closing(APIClient(ENGINE)) as client:
+        events = client.events(since=since, until=int(time.time()) + 1, filters=filters, decode=True)
+        return Counter(event["Actor"]["Attributes"]["name"] for event in events)

@@ -1,0 +1,69 @@
+"""A PostgreSQL that stands still: a worker's threads end their waits, and beat, renew and read the clock after it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared import clock
+from shared.db import database_clock, postgresql
+from shared.db.database import Database
+from shared.db.database_clock import keep_following
+from shared.db.postgresql import OPTIONS
+from shared.models import Node
+from tests.factories import NODE_ID
+from tests.services.postgres import Postgres, running_postgres
+from tests.services.stores import PostgresStores
+from tests.waiting import eventually
+from tests.worker.scenes import row
+from worker.context import WorkerContext
+from worker.loops.heartbeat import beat
+from worker.loops.periodic import PeriodicTask
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """A server of this test's own: others' must not stand still."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database_url(server: Postgres, tmp_path: Path) -> Iterator[str]:
+    """A database of it."""
+    with PostgresStores(server).fresh(tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """The store, with short timeouts."""
+    monkeypatch.setattr(postgresql, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(postgresql, "PING_ANSWER_SECONDS", 0.5)
+    monkeypatch.setitem(OPTIONS, "connect_timeout", 2)
+    with closing(Database(database_url, statement_seconds=0.5)) as database:
+        yield database
+
+
+def test_threads_go_on_after_a_database_that_stood_still(
+    context: WorkerContext, server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_clock, "PAUSE_SECONDS", 0.05)
+    routines = [
+        PeriodicTask("heartbeat", 0.05, lambda: beat(context)),
+        PeriodicTask("leases", 0.05, context.renewer.renew_all),
+    ]
+    for routine in routines:
+        routine.start()
+    ended = keep_following(context.database)
+    eventually(lambda: clock._reading)
+    with capture_logs() as logs, server.frozen():
+        eventually(lambda: {"routine_failed", "clock_not_read"} <= {line["event"] for line in logs})
+    before, read = row(context, Node, NODE_ID).heartbeat_at, clock._reading
+    assert eventually(lambda: row(context, Node, NODE_ID).heartbeat_at > before)
+    assert eventually(lambda: clock._reading is not read)
+    ended.set()
+    for routine in routines:
+        routine.stop()

@@ -1,0 +1,10 @@
+"""A clock that a test turns."""
+
+import pytest
+
+from tests.worker.loops.node_failover.nodes import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

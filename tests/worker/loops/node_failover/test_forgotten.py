@@ -1,0 +1,144 @@
+"""A lost node that an operator has forgotten."""
+
+from contextlib import nullcontext
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from shared.clock import after, now
+from shared.errors import Conflict
+from shared.models import Node, Sandbox, StartTask
+from shared.nodes import registry as node_registry
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.failover import Lost
+from shared.states import MOVES, Desired, NodeStatus, Reason, Stage, Status
+from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
+from tests.fakes.engine import FakeEngine
+from tests.worker.loops.node_failover.nodes import give_up, lose, status_of
+from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
+from worker.context import WorkerContext
+from worker.loops.heartbeat import beat
+from worker.loops.node_failover import fail_over
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestForgottenNode:
+    """The operator says that the node never comes back."""
+
+    @pytest.fixture(autouse=True)
+    def _first_choice(self, other: WorkerContext) -> None:
+        change(other, Node, NODE_ID, capacity=200)
+
+    @pytest.mark.parametrize("desired", sorted(set(Desired) - {Desired.DELETED}))
+    @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETING, Status.DELETED}))
+    def test_sandboxes_of_a_forgotten_node_become_errors(
+        self, other: WorkerContext, user: Person, status: Status, desired: Desired
+    ) -> None:
+        sandbox = make_sandbox(other.database, user, status=status, desired=desired)
+        task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
+        forget(other)
+        found = row(other, Sandbox, sandbox.id)
+        assert (found.status, found.reason, found.node_id) == (Status.ERROR, Reason.NODE_LOST, NODE_ID)
+        assert "files are lost" in (found.detail or "")
+        assert_at_rest(found)
+        deliver(other)
+        assert row(other, StartTask, task.id).stage == Stage.ERROR
+
+    @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
+    def test_sandbox_wished_away_becomes_a_tombstone(self, other: WorkerContext, user: Person, status: Status) -> None:
+        columns: dict[str, Any] = {"desired": Desired.DELETED, "generation": 2, "due_at": now()}
+        sandbox = make_sandbox(other.database, user, status=status, **columns)
+        forget(other)
+        found = row(other, Sandbox, sandbox.id)
+        assert (found.status, found.node_id, found.observed_generation) == (Status.DELETED, None, 2)
+        assert_at_rest(found)
+        with other.database.reading() as session:
+            path = [status, *(move.to_status for move in sandbox_queries.transitions(session, sandbox.id))]
+        assert all(after_ in MOVES[Status(before)] for before, after_ in pairwise(path))
+
+    def test_sandbox_whose_lease_is_held_waits(self, other: WorkerContext, user: Person) -> None:
+        columns: dict[str, Any] = {"desired": Desired.DELETED, "lease_owner": "w", "lease_until": after(10)}
+        sandbox = make_sandbox(other.database, user, **columns)
+        forget(other)
+        assert row(other, Sandbox, sandbox.id).status == Status.RUNNING
+        change(other, Sandbox, sandbox.id, lease_until=after(-1))
+        lose(other)
+        assert row(other, Sandbox, sandbox.id).status == Status.DELETED
+
+    def test_resume_makes_a_new_container_and_delete_ends_it(
+        self, context: WorkerContext, other: WorkerContext, user: Person
+    ) -> None:
+        resumed, deleted = running(context, user), running(context, user)
+        forget(other)
+        wish(other, resumed, Desired.RUNNING)
+        wish(other, deleted, Desired.DELETED)
+        lose(other)
+        deliver(other)
+        found = row(other, Sandbox, resumed)
+        assert (found.status, found.node_id) == (Status.RUNNING, "node-b")
+        assert row(other, Sandbox, deleted).status == Status.DELETED
+
+    def test_node_that_is_back_is_rid_of_what_is_no_longer_its_own(
+        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        resumed, deleted, left = (running(context, user) for _ in range(3))
+        wish(other, deleted, Desired.DELETED)
+        forget(other)
+        wish(other, resumed, Desired.RUNNING)
+        lose(other)
+        deliver(other)
+        seen: list[str] = []
+        engine.before["remove"] = lambda _name: seen.append(status_of(context))
+        beat(context)
+        assert seen == [NodeStatus.LOST] * 2
+        assert set(engine.containers) == set(engine.volumes) == {container_name(left)}
+        found = row(context, Node, NODE_ID)
+        assert (found.status, found.forgotten_at) == (NodeStatus.READY, None)
+        resync(context)
+        deliver(context)
+        assert row(context, Sandbox, left).status == Status.RUNNING
+        assert row(context, Sandbox, deleted).status == Status.DELETED
+
+    def test_node_that_beats_before_the_burial_keeps_its_sandboxes(
+        self, context: WorkerContext, other: WorkerContext, user: Person
+    ) -> None:
+        sandbox_id = running(context, user)
+        wish(other, sandbox_id, Desired.DELETED)
+        lose(other)
+        change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
+        give_up(other)
+        lost = Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
+        beat(context)
+        fail_over(other, lost)
+        assert row(other, Sandbox, sandbox_id).status == Status.RUNNING
+        reconcile(context, sandbox_id)
+        assert row(other, Sandbox, sandbox_id).status == Status.DELETED
+
+    def test_empty_node_is_watched_no_more(self, other: WorkerContext) -> None:
+        forget(other)
+        with other.database.reading() as session:
+            assert set(node_registry.heartbeats(session)) == {"node-b"}
+
+    @pytest.mark.parametrize("silent", [True, False])
+    @pytest.mark.parametrize("told", [True, False])
+    @pytest.mark.parametrize("status", sorted(NodeStatus))
+    def test_node_is_forgotten_only_if_lost(
+        self, other: WorkerContext, silent: bool, told: bool, status: NodeStatus
+    ) -> None:
+        at = now() - timedelta(minutes=1 if silent else 0)
+        change(other, Node, NODE_ID, status=status, detail="away" if told else None, heartbeat_at=at)
+        with nullcontext() if silent and told else pytest.raises(Conflict, match="not lost"):
+            give_up(other)
+        assert (row(other, Node, NODE_ID).forgotten_at is not None) == (silent and told)
+
+
+def forget(other: WorkerContext) -> None:
+    """Have `node-a` lost, forgotten and seen to."""
+    lose(other)
+    change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
+    give_up(other)
+    lose(other)

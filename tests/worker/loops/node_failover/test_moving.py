@@ -1,0 +1,131 @@
+"""A lost node's sandboxes start on another one; a node that is back removes its own copies."""
+
+from dataclasses import replace
+
+import pytest
+from sqlmodel import select
+
+from shared.models import Node, Sandbox, StaleContainer
+from shared.queue.jobs import ResumeSandbox
+from shared.sandboxes import queries as sandbox_queries
+from shared.states import Desired, NodeStatus, Reason, Status
+from tests.factories import NODE_ID, Person, make_sandbox
+from tests.fakes.engine import FakeEngine
+from tests.worker.loops.node_failover.nodes import LIMIT, jobs, lose, status_of
+from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, wish
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.heartbeat import beat
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestResumeElsewhere:
+    @pytest.fixture
+    def moved(self, context: WorkerContext, other: WorkerContext, user: Person) -> str:
+        """A sandbox that ran on the lost node, and that its owner has resumed."""
+        sandbox_id = running(context, user)
+        lose(other)
+        wish(other, sandbox_id, Desired.RUNNING)
+        lose(other)
+        return sandbox_id
+
+    def test_resume_on_another_node_keeps_the_id(
+        self, other: WorkerContext, moved: str, other_engine: FakeEngine
+    ) -> None:
+        found = row(other, Sandbox, moved)
+        assert (found.status, found.node_id, found.ready_at) == (Status.STARTING, "node-b", None)
+        assert NODE_ID in (found.detail or "")
+        assert jobs(other) == [ResumeSandbox(moved, "node-b")]
+        deliver(other)
+        found = row(other, Sandbox, moved)
+        assert (found.status, found.reason) == (Status.RUNNING, None)
+        assert_at_rest(found)
+        assert list(other_engine.containers) == [container_name(moved)]
+        with other.database.reading() as session:
+            reasons = [move.reason for move in sandbox_queries.transitions(session, moved)]
+        assert reasons == [None, None, Reason.NODE_LOST, None, None]
+
+    def test_a_late_message_is_not_carried_out_by_the_old_node(
+        self, context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine
+    ) -> None:
+        engine.containers.clear()
+        reconcile(context, moved)
+        assert engine.containers == {}
+        assert row(context, Sandbox, moved).status == Status.STARTING
+
+    def test_resume_waits_for_room_on_another_node(
+        self, context: WorkerContext, other: WorkerContext, user: Person
+    ) -> None:
+        sandbox_id = running(context, user)
+        lose(other)
+        change(other, Node, "node-b", capacity=0)
+        wish(other, sandbox_id, Desired.RUNNING)
+        lose(other)
+        assert row(other, Sandbox, sandbox_id).node_id == NODE_ID
+        change(other, Node, "node-b", capacity=1)
+        lose(other)
+        assert row(other, Sandbox, sandbox_id).node_id == "node-b"
+
+    def test_node_that_is_back_reaps_before_it_is_ready(
+        self, context: WorkerContext, other: WorkerContext, user: Person, moved: str, engine: FakeEngine
+    ) -> None:
+        deliver(other)
+        kept = container_name(make_sandbox(context.database, user).id)
+        engine.containers[kept] = engine.containers[container_name(moved)]
+        engine.volumes[kept] = engine.volumes[container_name(moved)]
+        engine.before["remove"] = lambda _name: self.assert_lost(context)
+        beat(context)
+        assert status_of(context) == NodeStatus.READY
+        assert (set(engine.containers), set(engine.volumes)) == ({kept}, {kept})
+        assert row(context, Sandbox, moved).status == Status.RUNNING
+
+    def test_node_is_not_back_before_the_last_move_is_reaped(
+        self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        lose(other)
+        wish(other, sandbox_id, Desired.RUNNING)
+        # After it has looked for leftovers, and before it writes.
+        beating, _ = punctuated(context, 2, lambda: lose(other))
+        beat(beating)
+        assert status_of(context) == NodeStatus.LOST
+        assert container_name(sandbox_id) in engine.containers
+        beat(context)
+        assert status_of(context) == NodeStatus.READY
+        assert engine.containers == {}
+
+    def test_sandbox_moves_back_when_the_other_node_is_lost(
+        self, context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine
+    ) -> None:
+        deliver(other)
+        beat(context)
+        context.publisher.jobs.clear()  # type: ignore[attr-defined]
+        back = replace(context, settings=context.settings.model_copy(update={"node_lost_seconds": LIMIT}))
+        lose(back)
+        wish(back, moved, Desired.RUNNING)
+        lose(back)
+        assert row(back, Sandbox, moved).node_id == NODE_ID
+        deliver(back)
+        beat(context)
+        resync(context)
+        assert engine.containers[container_name(moved)].state == ContainerState.RUNNING
+        with context.database.reading() as session:
+            assert [left.node_id for left in session.exec(select(StaleContainer)).all()] == ["node-b"]
+
+    def assert_lost(self, context: WorkerContext) -> None:
+        assert status_of(context) == NodeStatus.LOST
+
+
+def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
+    context: WorkerContext, other: WorkerContext, user: Person
+) -> None:
+    sandbox_id = running(context, user)
+    lose(other)
+    assert row(context, Sandbox, sandbox_id).status == Status.ERROR
+    beat(context)
+    resync(context)
+    deliver(context)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.RUNNING, None)

@@ -1,0 +1,158 @@
+"""A silent node is declared lost, and its sandboxes' rows say so."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.clock import after, now
+from shared.models import Node, Sandbox, StartTask
+from shared.queue.jobs import StartConversation
+from shared.sandboxes.failover import Lost
+from shared.states import Desired, NodeStatus, Reason, Stage, Status
+from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
+from tests.fakes.engine import FakeEngine
+from tests.worker.loops.node_failover.nodes import LIMIT, Clock, jobs, listen, lose, status_of
+from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
+from worker.context import WorkerContext
+from worker.loops.heartbeat import beat
+from worker.loops.node_failover import NodeFailureDetector, fail_over
+from worker.loops.sweep import sweep
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestWatch:
+    def test_silent_node_is_lost_after_the_limit_and_not_before(self, other: WorkerContext, clock: Clock) -> None:
+        watch = NodeFailureDetector(other, clock)
+        listen(watch, clock, LIMIT - 1)
+        assert status_of(other) == NodeStatus.READY
+        clock.seconds += 1
+        watch.look()
+        found = row(other, Node, NODE_ID)
+        assert (found.status, "last heard of" in (found.detail or "")) == (NodeStatus.LOST, True)
+        assert row(other, Node, "node-b").status == NodeStatus.READY
+
+    def test_heartbeat_restarts_the_limit(self, context: WorkerContext, other: WorkerContext, clock: Clock) -> None:
+        watch = NodeFailureDetector(other, clock)
+        for _ in range(3):
+            listen(watch, clock, LIMIT - 1)
+            beat(context)
+        assert status_of(other) == NodeStatus.READY
+
+    def test_own_pause_is_not_the_silence_of_others(self, other: WorkerContext, clock: Clock) -> None:
+        change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(hours=1))
+        watch = NodeFailureDetector(other, clock)
+        watch.look()
+        clock.seconds += 10 * LIMIT
+        watch.look()
+        assert status_of(other) == NodeStatus.READY
+
+    def test_cordon_outlives_the_loss(self, context: WorkerContext, other: WorkerContext) -> None:
+        change(other, Node, NODE_ID, status=NodeStatus.CORDONED)
+        lose(other)
+        found = row(other, Node, NODE_ID)
+        assert (found.status, bool(found.detail)) == (NodeStatus.CORDONED, True)
+        beat(context)
+        assert row(other, Node, NODE_ID).detail is None
+
+    def test_engine_that_is_down_stops_the_heartbeat(self, context: WorkerContext, engine: FakeEngine) -> None:
+        before = row(context, Node, NODE_ID).heartbeat_at
+        engine.down = True
+        beat(context)
+        assert row(context, Node, NODE_ID).heartbeat_at == before
+        engine.down = False
+        beat(context)
+        assert row(context, Node, NODE_ID).heartbeat_at > before
+
+
+class TestLoss:
+    @pytest.mark.parametrize(
+        ("status", "columns", "told"),
+        [
+            (Status.RUNNING, {}, True),
+            (Status.STARTING, {}, True),
+            (Status.RUNNING, {"desired": Desired.PAUSED, "generation": 2, "due_at": now()}, True),
+            (Status.RUNNING, {"lease_owner": "worker-1", "lease_until": -1}, True),
+            (Status.RUNNING, {"lease_owner": "worker-1", "lease_until": 10}, False),
+            (Status.PAUSED, {}, False),
+            (Status.PAUSED, {"desired": Desired.RUNNING, "generation": 2, "due_at": now()}, True),
+            (Status.ERROR, {}, False),
+            (Status.ERROR, {"generation": 2, "due_at": now()}, True),
+            (Status.RUNNING, {"desired": Desired.DELETED, "generation": 2, "due_at": now()}, False),
+            (Status.DELETING, {"due_at": now()}, False),
+            (Status.DELETED, {}, False),
+        ],
+    )
+    def test_sandbox_on_a_lost_node_is_an_error_if_it_was_to_run(
+        self, other: WorkerContext, user: Person, status: Status, columns: dict[str, Any], told: bool
+    ) -> None:
+        lease = {name: after(seconds) for name, seconds in columns.items() if name == "lease_until"}
+        sandbox = make_sandbox(other.database, user, status=status, **(columns | lease))
+        lose(other)
+        found = row(other, Sandbox, sandbox.id)
+        assert ((found.status, found.reason) == (Status.ERROR, Reason.NODE_LOST)) == told
+        assert found.node_id == NODE_ID
+        if told:
+            assert NODE_ID in (found.detail or "")
+            assert (found.lease_owner, found.lease_until, found.told_generation) == (None, None, found.generation)
+            # What is not carried out yet is there for the node when it is back.
+            assert (found.due_at is not None) == (found.generation != found.observed_generation)
+            assert found.observed_generation == sandbox.observed_generation
+        else:
+            assert found.status == status
+
+    def test_loss_is_recorded_once(self, other: WorkerContext, user: Person) -> None:
+        sandbox = make_sandbox(other.database, user, desired=Desired.PAUSED, generation=2, due_at=now())
+        lose(other)
+        told = row(other, Sandbox, sandbox.id)
+        lose(other)
+        assert row(other, Sandbox, sandbox.id).fence == told.fence
+
+    @pytest.mark.parametrize(
+        ("first", "then", "status"),
+        [
+            (Desired.RUNNING, Desired.PAUSED, Status.PAUSED),
+            (Desired.RUNNING, Desired.STOPPED, Status.PAUSED),
+            (Desired.PAUSED, Desired.RUNNING, Status.RUNNING),
+        ],
+    )
+    def test_wish_from_before_the_loss_is_carried_out_when_the_node_is_back(
+        self, context: WorkerContext, other: WorkerContext, user: Person, first: Desired, then: Desired, status: Status
+    ) -> None:
+        sandbox_id = running(context, user)
+        wish(context, sandbox_id, first)
+        reconcile(context, sandbox_id)
+        wish(context, sandbox_id, then)
+        lose(other)
+        assert row(other, Sandbox, sandbox_id).reason == Reason.NODE_LOST
+        beat(context)
+        sweep(context)
+        deliver(context)
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.status, found.reason, found.observed_generation) == (status, None, found.generation)
+        assert_at_rest(found)
+
+    def test_start_task_waiting_for_a_lost_node_s_sandbox_is_enqueued(self, other: WorkerContext, user: Person) -> None:
+        sandbox = make_sandbox(other.database, user, status=Status.STARTING)
+        task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
+        lose(other)
+        assert StartConversation(task.id, "node-b") in jobs(other)
+        deliver(other)
+        found = row(other, StartTask, task.id)
+        assert (found.stage, found.reason) == (Stage.ERROR, Reason.SANDBOX_FAILED)
+
+    def test_start_task_whose_message_was_lost_is_handed_out_again(self, other: WorkerContext, user: Person) -> None:
+        sandbox = make_sandbox(other.database, user, status=Status.ERROR)
+        task = make_start_task(other.database, user, sandbox)
+        lose(other)
+        assert StartConversation(task.id, "node-b") in jobs(other)
+
+    def test_sandbox_of_a_node_that_is_back_is_left_alone(
+        self, context: WorkerContext, other: WorkerContext, user: Person
+    ) -> None:
+        lose(other)
+        beat(context)
+        sandbox = make_sandbox(other.database, user)
+        lost = Lost(NODE_ID, now() - timedelta(minutes=1))  # as another worker saw it before the beat
+        fail_over(other, lost)
+        assert row(other, Sandbox, sandbox.id).status == Status.RUNNING

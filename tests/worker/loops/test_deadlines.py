@@ -1,0 +1,263 @@
+"""Deadlines carried out: from a sandbox that nobody uses to none, and the reasons that its owner is given."""
+
+from typing import Any
+
+import pytest
+import time_machine
+from sqlmodel import select
+
+from shared.clock import after, now
+from shared.db.database import Database
+from shared.models import Node, Sandbox, SandboxSpec, StartTask
+from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, StopSandbox
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import deadlines, specs
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.deadline_policy import NEVER
+from shared.states import Desired, NodeStatus, Reason, Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_conversation, make_start_task
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.scenes import another, assert_at_rest, change, configure, deliver, row, running, start, wish
+from worker.context import WorkerContext
+from worker.conversations.start import start_conversation
+from worker.engine.protocol import ContainerState
+from worker.loops.deadlines import meet_deadlines
+from worker.loops.sweep import sweep
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+FREEZE, STOP, DELETE = 60, 600, 6000
+
+
+@pytest.fixture(autouse=True)
+def _spec(database: Database, context: WorkerContext) -> None:
+    assert context.database is database
+    chain = {"freeze_after_seconds": FREEZE, "stop_after_seconds": STOP, "delete_after_seconds": DELETE}
+    with database.transaction() as session:
+        specs.set_deadlines(session, IMAGE, chain)
+
+
+def swept(context: WorkerContext) -> list[Job]:
+    """What one sweep publishes; it is carried out."""
+    assert isinstance(context.publisher, RecordingPublisher)
+    context.publisher.jobs.clear()
+    sweep(context)
+    jobs = list(context.publisher.jobs)
+    deliver(context)
+    return jobs
+
+
+def history(context: WorkerContext, sandbox_id: str) -> list[tuple[str, str | None, str | None]]:
+    with context.database.reading() as session:
+        moves = sandbox_queries.transitions(session, sandbox_id)
+    return [(move.to_status, move.pause_kind, move.reason) for move in moves]
+
+
+def in_force(context: WorkerContext, sandbox_id: str, **own: int | None) -> None:
+    with context.database.transaction() as session:
+        sandbox_creation.set_deadlines(session, session.get_one(Sandbox, sandbox_id), own)
+
+
+def test_a_life_that_nobody_prolongs(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    with time_machine.travel(now(), tick=False) as clock:
+        sandbox_id = running(context, user)
+        name = container_name(sandbox_id)
+        steps = (
+            (FREEZE, PauseSandbox, ContainerState.FROZEN),
+            (STOP, StopSandbox, ContainerState.EXITED),
+            (DELETE, DeleteSandbox, None),
+        )
+        for seconds, job, state in steps:
+            clock.shift(seconds - 1)
+            assert swept(context) == []
+            clock.shift(1)
+            assert swept(context) == [job(sandbox_id, NODE_ID)]
+            assert (engine.containers[name].state if name in engine.containers else None) == state
+            assert swept(context) == []
+            assert_at_rest(row(context, Sandbox, sandbox_id))
+    assert history(context, sandbox_id) == [
+        ("STARTING", None, None),
+        ("RUNNING", None, None),
+        ("PAUSED", "FROZEN", Reason.IDLE_FROZEN),
+        ("PAUSED", "STOPPED", Reason.IDLE_STOPPED),
+        ("DELETING", None, Reason.IDLE_DELETED),
+        ("DELETED", None, Reason.IDLE_DELETED),
+    ]
+    assert engine.volumes == {}
+
+
+def test_deadline_of_a_resumed_sandbox_begins_anew(context: WorkerContext, user: Person) -> None:
+    with time_machine.travel(now(), tick=False) as clock:
+        sandbox_id = running(context, user)
+        for seconds in (FREEZE, STOP):
+            clock.shift(seconds)
+            swept(context)
+            wish(context, sandbox_id, Desired.RUNNING)
+            reconcile(context, sandbox_id)
+            found = row(context, Sandbox, sandbox_id)
+            assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(FREEZE))
+            clock.shift(FREEZE)
+            assert swept(context) == [PauseSandbox(sandbox_id, NODE_ID)]
+
+
+def test_expiry_says_so(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    with time_machine.travel(now(), tick=False) as clock:
+        sandbox_id = running(context, user)
+        in_force(context, sandbox_id, max_age_seconds=30)
+        clock.shift(30)
+        assert swept(context) == [DeleteSandbox(sandbox_id, NODE_ID)]
+    assert history(context, sandbox_id)[-1] == ("DELETED", None, Reason.EXPIRED)
+    assert engine.containers == {}
+
+
+def test_sandbox_that_failed_is_deleted_in_time(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    with time_machine.travel(now(), tick=False) as clock:
+        sandbox_id = running(context, user)
+        engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
+        change(context, Sandbox, sandbox_id, due_at=now())
+        clock.shift(10)
+        reconcile(context, sandbox_id)
+        assert row(context, Sandbox, sandbox_id).status == Status.ERROR
+        clock.shift(DELETE - 1)
+        assert swept(context) == []
+        clock.shift(1)
+        assert swept(context) == [DeleteSandbox(sandbox_id, NODE_ID)]
+    assert (engine.containers, engine.volumes) == ({}, {})
+
+
+def test_sandbox_without_a_node_expires_too(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    change(context, Node, NODE_ID, capacity=0)
+    with time_machine.travel(now(), tick=False) as clock:
+        sandbox_id = start(context, user)
+        in_force(context, sandbox_id, max_age_seconds=30)
+        clock.shift(30)
+        swept(context)
+        swept(context)
+        assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+    assert engine.verbs() == []
+
+
+class TestUse:
+    def test_sandbox_whose_agent_works_is_not_frozen(self, context: WorkerContext, user: Person) -> None:
+        with time_machine.travel(now(), tick=False) as clock:
+            sandbox_id = running(context, user)
+            talk = make_conversation(
+                context.database, user, row(context, Sandbox, sandbox_id), execution_status="running"
+            )
+            for _ in range(3):
+                clock.shift(FREEZE)
+                assert swept(context) == []
+                assert row(context, Sandbox, sandbox_id).last_active_at == now()
+            change(context, type(talk), talk.id, execution_status="finished")
+            clock.shift(FREEZE)
+            assert swept(context) == [PauseSandbox(sandbox_id, NODE_ID)]
+
+    def test_a_start_that_ends_is_a_use(self, context: WorkerContext, user: Person) -> None:
+        """From its end on there is as much time as ever."""
+        with time_machine.travel(now(), tick=False) as clock:
+            sandbox_id = running(context, user)
+            task = make_start_task(
+                context.database, user, row(context, Sandbox, sandbox_id), stage=Stage.WORKING, due_at=now()
+            )
+            configure(context, user)
+            clock.shift(FREEZE - 1)
+            start_conversation(context, task.id)
+            assert row(context, StartTask, task.id).stage == Stage.READY
+            assert row(context, Sandbox, sandbox_id).deadline_at == after(FREEZE)
+
+
+class TestLostNode:
+    def test_nothing_is_wished_but_deletes(self, context: WorkerContext, user: Person) -> None:
+        with time_machine.travel(now(), tick=False) as clock:
+            idle, doomed = running(context, user), running(context, user)
+            in_force(context, doomed, max_age_seconds=FREEZE)
+            change(context, Node, NODE_ID, status=NodeStatus.LOST)
+            clock.shift(FREEZE)
+            assert isinstance(context.publisher, RecordingPublisher)
+            sweep(context)
+            assert context.publisher.jobs == [DeleteSandbox(doomed, NODE_ID)]
+            assert row(context, Sandbox, idle).generation == 1
+            assert row(context, Sandbox, doomed).desired == Desired.DELETED
+            change(context, Node, NODE_ID, status=NodeStatus.READY)
+            clock.shift(context.shared.republish_seconds + 1)  # its message was lost
+            assert PauseSandbox(idle, NODE_ID) in swept(context)
+            assert row(context, Sandbox, doomed).status == Status.DELETED
+
+
+class TestRaces:
+    def test_a_resume_overtakes_a_freeze_under_way(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        with time_machine.travel(now(), tick=False) as clock:
+            sandbox_id = running(context, user)
+            clock.shift(FREEZE)
+
+            def overtake(_name: str) -> None:
+                engine.before.clear()
+                wish(context, sandbox_id, Desired.RUNNING)
+
+            engine.before["freeze"] = overtake
+            swept(context)
+            found = row(context, Sandbox, sandbox_id)
+            assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(FREEZE))
+
+    def test_a_pause_by_the_owner_takes_its_place(self, context: WorkerContext, user: Person) -> None:
+        with time_machine.travel(now(), tick=False) as clock:
+            sandbox_id = running(context, user)
+            clock.shift(FREEZE)
+            sweep(context)
+            wish(context, sandbox_id, Desired.PAUSED)
+            deliver(context)
+            assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
+
+    def test_a_pause_by_the_owner_while_it_is_frozen(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        with time_machine.travel(now(), tick=False) as clock:
+            sandbox_id = running(context, user)
+            clock.shift(FREEZE)
+            engine.before["freeze"] = lambda _name: wish(context, sandbox_id, Desired.PAUSED)
+            swept(context)
+            assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
+
+    def test_between_the_look_and_the_wish(
+        self, context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever comes before the sweep's own write is not overruled."""
+        with time_machine.travel(now(), tick=False) as clock:
+            sandbox_id = running(context, user)
+            clock.shift(FREEZE)
+            look = deadlines.overdue
+
+            def look_and_wait(session: Any, node_id: str) -> Any:
+                seen = look(session, node_id)
+                in_force(context, sandbox_id, freeze_after_seconds=NEVER)
+                return seen
+
+            monkeypatch.setattr(deadlines, "overdue", look_and_wait)
+            meet_deadlines(context)
+            assert row(context, Sandbox, sandbox_id).generation == 1
+
+    def test_two_workers_of_a_node(self, context: WorkerContext, user: Person) -> None:
+        with time_machine.travel(now(), tick=False) as clock:
+            sandbox_id = running(context, user)
+            clock.shift(FREEZE)
+            meet_deadlines(context)
+            meet_deadlines(another(context))
+            assert row(context, Sandbox, sandbox_id).generation == 2
+
+
+def test_the_columns_follow_through_every_life(context: WorkerContext, user: Person) -> None:
+    """What the sweep reads is what the row says, whichever door the row was written through."""
+    ids = [running(context, user) for _ in range(4)]
+    for sandbox_id, desired in zip(ids, Desired, strict=True):
+        wish(context, sandbox_id, desired)
+        reconcile(context, sandbox_id)
+    for sandbox_id in ids:
+        before = row(context, Sandbox, sandbox_id).model_dump()
+        with context.database.transaction() as session:
+            deadlines.refresh(session, sandbox_id)
+        assert row(context, Sandbox, sandbox_id).model_dump() == before
+    with context.database.reading() as session:
+        assert session.exec(select(SandboxSpec.freeze_after_seconds)).one() == FREEZE

@@ -1,0 +1,96 @@
+"""The node's sign of life."""
+
+import signal
+from datetime import timedelta
+
+import pytest
+
+from shared.clock import now
+from shared.errors import Conflict
+from shared.models import Node, Sandbox, StaleContainer
+from shared.nodes import placement
+from shared.states import NodeStatus
+from tests.factories import NODE_ID, Person, make_node
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.scenes import change, row, running
+from worker.__main__ import renew_or_end
+from worker.context import WorkerContext
+from worker.loops.heartbeat import beat
+from worker.sandboxes.container_spec import container_name
+
+
+def beaten(context: WorkerContext) -> Node:
+    beat(context)
+    return row(context, Node, NODE_ID)
+
+
+def test_first_beat_makes_the_node(context: WorkerContext) -> None:
+    with context.database.transaction() as session:
+        session.delete(session.get_one(Node, NODE_ID))
+    found = beaten(context)
+    assert (found.status, found.capacity, found.detail) == (NodeStatus.READY, context.settings.node_capacity, None)
+
+
+def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext, engine: FakeEngine) -> None:
+    engine.down = True
+    found = beaten(context)
+    assert found.status == NodeStatus.LOST
+    assert "the engine does not answer" in (found.detail or "")
+    engine.down = False
+    found = beaten(context)
+    assert (found.status, found.detail) == (NodeStatus.READY, None)
+
+
+@pytest.mark.parametrize("down", [True, False])
+def test_cordoned_node_stays_so(context: WorkerContext, engine: FakeEngine, down: bool) -> None:
+    change(context, Node, NODE_ID, status=NodeStatus.CORDONED)
+    engine.down = down
+    assert beaten(context).status == NodeStatus.CORDONED
+
+
+def test_beat_brings_a_silent_node_back_into_use(context: WorkerContext) -> None:
+    change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=5), capacity=1)
+    with context.database.transaction() as session:
+        assert placement.place(session, IMAGE) is None
+    assert beaten(context).capacity == context.settings.node_capacity
+    with context.database.transaction() as session:
+        assert placement.place(session, IMAGE) == NODE_ID
+
+
+class TestEngineOfAnotherNode:
+    """The worker of `node-a` finds itself beside the engine of `node-b`."""
+
+    @pytest.fixture
+    def moved(self, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+        """A sandbox that moved away from `node-a`, and runs on that engine."""
+        make_node(context.database, "node-b", engine_id=engine.id)
+        sandbox_id = running(context, user)
+        change(context, Sandbox, sandbox_id, node_id="node-b")
+        with context.database.transaction() as session:
+            session.add(StaleContainer(sandbox_id=sandbox_id, node_id=NODE_ID))
+        return sandbox_id
+
+    def test_nothing_is_removed_and_nothing_written(
+        self, context: WorkerContext, moved: str, engine: FakeEngine
+    ) -> None:
+        change(context, Node, NODE_ID, status=NodeStatus.LOST)
+        with pytest.raises(Conflict, match="AW_NODE=node-b"):
+            beat(context)
+        assert container_name(moved) in engine.containers
+        assert row(context, Node, NODE_ID).status == NodeStatus.LOST
+
+    @pytest.mark.usefixtures("moved")
+    def test_worker_of_a_replaced_engine_ends(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
+        sent: list[int] = []
+        monkeypatch.setattr("os.kill", lambda _pid, number: sent.append(number))
+        renew_or_end(context)
+        assert sent == [signal.SIGTERM]
+
+
+def test_replaced_engine_is_taken_when_the_node_was_silent(context: WorkerContext, engine: FakeEngine) -> None:
+    beat(context)
+    engine.id = "another"
+    with pytest.raises(Conflict):
+        beat(context)
+    change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
+    assert (beaten(context).engine_id, beaten(context).status) == ("another", NodeStatus.READY)

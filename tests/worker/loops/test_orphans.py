@@ -1,0 +1,87 @@
+"""Sub-conversations whose start, in a sandbox elsewhere, meets the deletion of the one above them."""
+
+from functools import partial
+
+import pytest
+
+from shared.clock import after, now
+from shared.conversations import deletion as conversation_deletion
+from shared.conversations import queries as conversation_queries
+from shared.models import Conversation, Sandbox
+from shared.queue.jobs import DeleteConversation
+from shared.states import Desired, Reason, Status
+from tests.factories import NODE_ID, Person, make_conversation
+from tests.fakes.agent_server import FakeAgentServer
+from tests.fakes.engine import FakeEngine
+from tests.interleaving import overlap
+from tests.worker.scenes import ask, assert_failed, change, configure, deliver, row, running, server_of, task_of
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+from worker.conversations.start import start_conversation
+
+
+@pytest.fixture
+def parent(context: WorkerContext, user: Person) -> Conversation:
+    configure(context, user)
+    sandbox = row(context, Sandbox, running(context, user))
+    return make_conversation(context.database, user, sandbox, title_settled=True)
+
+
+@pytest.fixture
+def elsewhere(context: WorkerContext, user: Person) -> str:
+    """Another sandbox, which a deletion of the parent does not lock."""
+    return running(context, user)
+
+
+@pytest.fixture
+def server(engine: FakeEngine, elsewhere: str) -> FakeAgentServer:
+    return server_of(engine, elsewhere)
+
+
+def test_a_start_that_the_deletion_did_not_see(
+    context: WorkerContext, user: Person, parent: Conversation, elsewhere: str, server: FakeAgentServer
+) -> None:
+    task_id = ask(context, user, elsewhere, parent_conversation_id=parent.id)
+    change(context, Conversation, parent.id, listed=False, deleted_at=now())
+    start_conversation(context, task_id)
+    assert_failed(context, task_id, Reason.CANCELLED)
+    deliver(context)
+    assert task_of(context, task_id).conversation_id not in server.conversations
+    assert row(context, Sandbox, elsewhere).desired == Desired.RUNNING
+
+
+def test_orphan_that_became_ready_meanwhile_is_deleted_after_it(
+    context: WorkerContext, user: Person, parent: Conversation, elsewhere: str
+) -> None:
+    change(context, Sandbox, elsewhere, goes_with_conversations=True)
+    with context.database.transaction() as session:
+        conversation_deletion.delete_conversation(
+            session, parent.id, user.id, due_at=after(context.shared.republish_seconds)
+        )
+    late = make_conversation(context.database, user, row(context, Sandbox, elsewhere), parent_id=parent.id)
+    refresh_conversation(context, parent.id)
+    assert not row(context, Conversation, late.id).listed
+    assert DeleteConversation(late.id, NODE_ID) in context.publisher.jobs  # type: ignore[attr-defined]
+    deliver(context)
+    assert row(context, Sandbox, elsewhere).status == Status.DELETED
+
+
+def test_the_end_of_a_start_waits_for_the_deletion(context: WorkerContext, user: Person, parent: Conversation) -> None:
+    delete = partial(
+        conversation_deletion.delete_conversation, conversation_id=parent.id, owner_id=user.id, due_at=after(60)
+    )
+    _, is_deleted = overlap(
+        context.database, delete, partial(conversation_queries.is_deleted, conversation_id=parent.id)
+    )
+    assert is_deleted
+
+
+def test_the_deletion_waits_for_the_end_of_a_start(context: WorkerContext, user: Person, parent: Conversation) -> None:
+    delete = partial(
+        conversation_deletion.delete_conversation, conversation_id=parent.id, owner_id=user.id, due_at=after(60)
+    )
+    is_deleted, jobs = overlap(
+        context.database, partial(conversation_queries.is_deleted, conversation_id=parent.id), delete
+    )
+    assert not is_deleted
+    assert DeleteConversation(parent.id, NODE_ID) in jobs

@@ -1,0 +1,186 @@
+"""What the store has never heard of is frozen and kept; a few go after a while, many only on an operator's word."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from sqlmodel import select
+
+from shared.models import Sandbox, UnknownContainer
+from shared.sandboxes import quarantine
+from shared.states import Reason, Status
+from tests.factories import NODE_ID, Person, make_sandbox
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.engine.contents import put, stray
+from tests.worker.scenes import another, deliver, row
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState, EngineRefused
+from worker.loops.quarantine import MAX_CONCURRENT
+from worker.loops.resync import resync
+
+HOUR = timedelta(hours=1)
+FEW = quarantine.MAX_UNASKED
+DIGITS = "0123456789abcdef"
+
+
+def put_strays(engine: FakeEngine, user: Person, number: int) -> list[str]:
+    return [put(engine, stray(user, digit)) for digit in DIGITS[:number]]
+
+
+def kept(context: WorkerContext) -> dict[str, UnknownContainer]:
+    with context.database.reading() as session:
+        return {found.name: found for found in quarantine.find(session)}
+
+
+def pass_time(context: WorkerContext, by: timedelta) -> None:
+    with context.database.transaction() as session:
+        for found in session.exec(select(UnknownContainer)):
+            found.first_seen_at -= by
+
+
+def approve(context: WorkerContext, *names: str) -> None:
+    with context.database.transaction() as session:
+        quarantine.approve(session, NODE_ID, names)
+
+
+def test_unknown_container_is_frozen_and_kept_for_an_hour(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    name = put(engine, stray(user))
+    resync(context)
+    assert engine.containers[name].state == ContainerState.FROZEN
+    first_seen = kept(context)[name].first_seen_at
+    pass_time(context, HOUR - timedelta(minutes=1))
+    resync(another(context))  # a worker that was started since knows, too
+    assert name in engine.containers
+    assert first_seen - kept(context)[name].first_seen_at == HOUR - timedelta(minutes=1)
+    pass_time(context, timedelta(minutes=2))
+    resync(context)
+    assert (engine.containers, engine.volumes) == ({}, {})
+    resync(context)
+    assert kept(context) == {}
+
+
+def test_unknown_container_that_is_started_later_is_frozen_too(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    name = put(engine, stray(user), ContainerState.CREATED)
+    resync(context)
+    assert engine.containers[name].state == ContainerState.CREATED
+    engine.containers[name].state = ContainerState.RUNNING
+    resync(context)
+    assert engine.containers[name].state == ContainerState.FROZEN
+
+
+def test_volume_that_no_row_explains_is_kept_too(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    name = put(engine, stray(user), ContainerState.ABSENT)
+    for _ in range(2):
+        resync(context)
+    assert list(engine.volumes) == list(kept(context)) == [name]
+    pass_time(context, HOUR)
+    resync(context)
+    assert engine.volumes == {}
+
+
+def test_what_deleted_sandboxes_have_left_goes_at_once(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    for digit in DIGITS:
+        put(engine, make_sandbox(context.database, user, id=digit * 32, status=Status.DELETED))
+    resync(context)
+    assert (engine.containers, engine.volumes) == ({}, {})
+    assert kept(context) == {}
+
+
+def test_store_that_went_back_in_time_costs_nobody_their_files(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    names = put_strays(engine, user, FEW + 1)
+    resync(context)
+    pass_time(context, 1000 * HOUR)
+    for _ in range(3):
+        resync(context)
+    assert sorted(engine.containers) == sorted(engine.volumes) == names
+    assert {found.one_of_many for found in kept(context).values()} == {True}
+
+
+def test_those_that_an_operator_spares_of_many_stay(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    names = put_strays(engine, user, FEW + 2)
+    resync(context)
+    pass_time(context, 1000 * HOUR)
+    approve(context, *names[:3])
+    for _ in range(3):
+        resync(context)
+    assert sorted(engine.volumes) == names[3:]
+
+
+def test_few_that_become_many_wait_for_an_operator(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    put_strays(engine, user, FEW)
+    resync(context)
+    names = put_strays(engine, user, FEW + 1)
+    pass_time(context, HOUR - timedelta(seconds=1))
+    resync(context)
+    pass_time(context, HOUR)
+    resync(context)
+    assert sorted(engine.volumes) == names
+
+
+def test_operator_s_word_is_carried_out_at_once_and_in_parts(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    names = put_strays(engine, user, MAX_CONCURRENT + 2)
+    resync(context)
+    approve(context, *names)
+    resync(context)
+    assert len(engine.volumes) == 2
+    resync(context)
+    assert engine.volumes == {}
+
+
+def test_sandbox_whose_row_is_back_goes_on_with_its_files(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    forgotten = stray(user)
+    name = put(engine, forgotten)
+    resync(context)
+    assert list(kept(context)) == [name]
+    pass_time(context, HOUR)
+    make_sandbox(context.database, user, id=forgotten.id, spec_id=IMAGE)
+    resync(context)
+    assert kept(context) == {}
+    assert list(engine.volumes) == [name]
+    deliver(context)
+    found = row(context, Sandbox, forgotten.id)
+    assert (found.status, found.reason) == (Status.PAUSED, Reason.PAUSED_OUTSIDE)
+
+
+def test_container_that_can_not_be_frozen_or_removed_holds_up_no_other(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    def refuse(name: str) -> None:
+        if name == first:
+            raise EngineRefused("not this one")
+
+    first, second = put_strays(engine, user, 2)
+    engine.before = {"freeze": refuse, "remove": refuse}
+    resync(context)
+    assert engine.containers[second].state == ContainerState.FROZEN
+    pass_time(context, HOUR)
+    resync(context)
+    assert list(engine.containers) == [first]
+
+
+def test_length_of_the_quarantine_is_a_setting(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    short = replace(context, settings=context.settings.model_copy(update={"quarantine_seconds": 0.0}))
+    put(engine, stray(user))
+    resync(context)
+    assert len(engine.volumes) == 1
+    resync(short)
+    assert engine.volumes == {}
+
+
+def test_each_node_has_its_own(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    with context.database.transaction() as session:
+        quarantine.keep(session, "node-b", ["aw-theirs"])
+    name = put(engine, stray(user))
+    resync(context)
+    assert {found.name: found.node_id for found in kept(context).values()} == {name: NODE_ID, "aw-theirs": "node-b"}

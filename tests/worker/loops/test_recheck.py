@@ -1,0 +1,132 @@
+"""Looks at what changed behind our back: told without a job, unless something else is to be done."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from shared.clock import after
+from shared.models import Sandbox
+from shared.queue.jobs import CheckSandbox
+from shared.states import Desired, Reason, Status
+from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.factories import NODE_ID, Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, start, wish
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.recheck import recheck
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+OUTSIDE = {
+    ContainerState.EXITED: (Status.ERROR, Reason.EXIT_CODE),
+    ContainerState.DEAD: (Status.ERROR, Reason.EXIT_CODE),
+    ContainerState.ABSENT: (Status.ERROR, Reason.CONTAINER_MISSING),
+    ContainerState.FROZEN: (Status.PAUSED, Reason.PAUSED_OUTSIDE),
+    ContainerState.RUNNING: (Status.RUNNING, None),
+}
+CHECKED = [CheckSandbox]
+
+
+def put(engine: FakeEngine, sandbox_id: str, state: ContainerState) -> None:
+    """Change a container behind our back."""
+    if state == ContainerState.ABSENT:
+        del engine.containers[container_name(sandbox_id)]
+    else:
+        engine.containers[container_name(sandbox_id)].state = state
+
+
+def looked(context: WorkerContext, sandbox_id: str) -> list[type]:
+    """Look once; the jobs that were left to do."""
+    assert isinstance(context.publisher, RecordingPublisher)
+    assert isinstance(context.looks, PatientExecutor)
+    context.publisher.jobs.clear()
+    recheck(context, sandbox_id)
+    context.looks.run()
+    assert all(job.subject == sandbox_id and job.node_id == NODE_ID for job in context.publisher.jobs)
+    return [type(job) for job in context.publisher.jobs]
+
+
+@pytest.mark.parametrize("state", OUTSIDE)
+def test_change_is_told_without_a_job(
+    context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
+) -> None:
+    sandbox_id = running(context, user)
+    put(engine, sandbox_id, state)
+    assert looked(context, sandbox_id) == []
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == OUTSIDE[state]
+    assert_at_rest(found)
+
+
+@pytest.mark.parametrize(("desired", "state"), list(product([Desired.RUNNING, Desired.PAUSED], ContainerState)))
+def test_container_is_left_as_it_is(
+    context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, state: ContainerState
+) -> None:
+    sandbox_id = running(context, user)
+    wish(context, sandbox_id, desired)
+    reconcile(context, sandbox_id)
+    put(engine, sandbox_id, state)
+    engine.calls.clear()
+    looked(context, sandbox_id)
+    assert engine.verbs() == []
+
+
+def test_look_that_takes_longer_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+    engine.at_boot = "never"  # its agent server is silent
+    assert looked(context, sandbox_id) == CHECKED
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.lease_until, found.attempt) == (Status.RUNNING, None, 0)
+    assert found.due_at is not None
+    deliver(context)
+    assert row(context, Sandbox, sandbox_id).reason == Reason.HEALTH_TIMEOUT
+
+
+def test_wish_that_is_not_answered_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = start(context, user)
+    assert looked(context, sandbox_id) == CHECKED
+    assert engine.calls == []
+    deliver(context)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+def test_row_that_somebody_holds_is_left_to_them(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+    change(context, Sandbox, sandbox_id, lease_owner="worker-2", lease_until=after(10))
+    engine.calls.clear()
+    looked(context, sandbox_id)
+    assert engine.calls == []
+    assert row(context, Sandbox, sandbox_id).due_at is not None
+
+
+@pytest.mark.parametrize("at", range(2, 6))
+def test_look_that_fails_is_made_up_for(context: WorkerContext, user: Person, engine: FakeEngine, at: int) -> None:
+    def fail() -> None:
+        raise OperationalError("", {}, Exception())
+
+    sandbox_id = running(context, user)
+    put(engine, sandbox_id, ContainerState.EXITED)
+    working, database = punctuated(context, at, fail)
+    looked(working, sandbox_id)
+    assert database.passed > at
+    found = row(context, Sandbox, sandbox_id)
+    assert found.due_at is not None or found.lease_until is not None
+
+
+def test_engine_that_is_away_is_asked_again(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+    engine.down = True
+    looked(context, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.RUNNING, None)
+    assert found.due_at is not None
+
+
+def test_look_does_not_postpone_what_is_due_sooner(context: WorkerContext, user: Person) -> None:
+    sandbox_id = start(context, user)
+    sooner = row(context, Sandbox, sandbox_id).due_at
+    recheck(replace(context), sandbox_id)
+    assert row(context, Sandbox, sandbox_id).due_at == sooner

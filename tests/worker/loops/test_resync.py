@@ -1,0 +1,220 @@
+"""Store against engine: what differs is looked at, what deleted sandboxes have left is removed."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+
+from shared.clock import after, now
+from shared.models import Sandbox
+from shared.queue.jobs import CheckSandbox
+from shared.states import Desired, PauseKind, Status
+from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.factories import NODE_ID, Person, make_node, make_sandbox
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.rows import all_rows
+from tests.worker.engine.contents import put, stray
+from tests.worker.scenes import assert_at_rest, deliver, punctuated, row, running
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.recheck import check, recheck
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import container_name
+
+Ask = Callable[[WorkerContext, str], None]
+
+FROZEN, EXITED, CREATED = ContainerState.FROZEN, ContainerState.EXITED, ContainerState.CREATED
+# The containers that a row which wants nothing may have; ERROR before and after it was ever ready.
+AS_TOLD: dict[tuple[Status, bool], set[ContainerState]] = {
+    (Status.RUNNING, True): {ContainerState.RUNNING},
+    (Status.PAUSED, True): {FROZEN},
+    (Status.ERROR, True): {FROZEN, EXITED, CREATED, ContainerState.ABSENT, ContainerState.DEAD},
+    # Nothing is left of one that never was, not even the volume that each has here.
+    (Status.ERROR, False): set(),
+    # A wish that is still being carried out, and nobody is at it.
+    (Status.STARTING, False): set(),
+    (Status.DELETING, True): set(),
+}
+
+
+def quiet_row(context: WorkerContext, user: Person, status: Status, *, ready: bool = True, **columns: Any) -> Sandbox:
+    """A row that wants nothing."""
+    columns = {"spec_id": IMAGE, "due_at": None, "ready_at": now() if ready else None, **columns}
+    return make_sandbox(context.database, user, status=status, **columns)
+
+
+def checked(context: WorkerContext) -> set[str]:
+    """What one comparison has looked at."""
+    assert isinstance(context.publisher, RecordingPublisher)
+    assert isinstance(context.looks, PatientExecutor)
+    context.publisher.jobs.clear()
+    context.looks.waiting.clear()
+    resync(context)
+    assert all(isinstance(job, CheckSandbox) and job.node_id == NODE_ID for job in context.publisher.jobs)
+    return {job.subject for job in context.publisher.jobs} | {args[1] for _, args in context.looks.waiting}
+
+
+def cases() -> Iterator[tuple[Status, bool, ContainerState]]:
+    for (status, ready), state in product(AS_TOLD, ContainerState):
+        yield status, ready, state
+
+
+def test_rows_are_held_against_their_containers(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    made = {case: quiet_row(context, user, case[0], ready=case[1]) for case in cases()}
+    for (_, _, state), sandbox in made.items():
+        put(engine, sandbox, state)
+    names = set(engine.volumes)
+    seen = checked(context)
+    assert {case for case, sandbox in made.items() if sandbox.id in seen} == {
+        (status, ready, state) for status, ready, state in made if state not in AS_TOLD[status, ready]
+    }
+    assert set(engine.volumes) == names
+    assert checked(context) == set(), "those are due now"
+    for sandbox in made.values():
+        assert (row(context, Sandbox, sandbox.id).due_at is not None) == (sandbox.id in seen)
+
+
+@pytest.mark.parametrize("state", [FROZEN, EXITED, CREATED])
+def test_paused_sandbox_that_is_another_kind_of_paused_now(
+    context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
+) -> None:
+    stopped = quiet_row(context, user, Status.PAUSED, pause_kind=PauseKind.STOPPED)
+    put(engine, stopped, state)
+    assert checked(context) == ({stopped.id} if state == FROZEN else set())
+
+
+def test_sandbox_that_never_was_and_left_nothing_is_as_told(context: WorkerContext, user: Person) -> None:
+    quiet_row(context, user, Status.ERROR, ready=False)
+    assert checked(context) == set()
+
+
+def test_unanswered_wish_is_looked_at(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox = quiet_row(context, user, Status.RUNNING, generation=2)
+    put(engine, sandbox)
+    assert checked(context) == {sandbox.id}
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_row_that_somebody_is_at_is_left_alone(
+    context: WorkerContext, user: Person, engine: FakeEngine, held: bool
+) -> None:
+    columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(10)} if held else {"due_at": after(10)}
+    gone = quiet_row(context, user, Status.RUNNING, **columns)
+    leaving = quiet_row(context, user, Status.DELETING, **columns)
+    name = put(engine, leaving)
+    assert checked(context) == set()
+    assert name in engine.containers
+    assert row(context, Sandbox, gone.id).due_at == columns.get("due_at")
+
+
+def test_lease_that_ran_out_protects_nothing(context: WorkerContext, user: Person) -> None:
+    sandbox = quiet_row(context, user, Status.RUNNING, lease_owner="worker-2", lease_until=after(-1))
+    assert checked(context) == {sandbox.id}
+
+
+def test_looking_at_a_difference_ends_it(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+    engine.containers[container_name(sandbox_id)].state = EXITED
+    assert checked(context) == {sandbox_id}
+    deliver(context)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.ERROR, "exit_code")
+    assert_at_rest(found)
+    assert checked(context) == set()
+
+
+class TestReaping:
+    def test_containers_of_deleted_sandboxes_are_removed(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        kept = put(engine, quiet_row(context, user, Status.RUNNING))
+        put(engine, quiet_row(context, user, Status.DELETED))
+        put(engine, quiet_row(context, user, Status.DELETED), ContainerState.ABSENT)
+        assert checked(context) == set()
+        assert list(engine.containers) == [kept]
+        assert list(engine.volumes) == [kept]
+
+    def test_unlabelled_volume_of_a_deleted_sandbox_is_removed(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        name = put(engine, quiet_row(context, user, Status.DELETED), ContainerState.ABSENT)
+        engine.volumes[name] = {}
+        resync(context)
+        assert engine.volumes == {}
+
+    def test_leaves_an_unlabelled_volume_that_no_row_explains_alone(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        # Another installation may share the engine.
+        name = container_name(stray(user).id)
+        engine.volumes[name] = {}
+        resync(context)
+        assert list(engine.volumes) == [name]
+        assert all_rows(context.database)["unknown_container"] == []
+
+    def test_leaves_another_installation_alone(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        theirs = put(engine, stray(user), installation="another")
+        resync(context)
+        assert theirs in engine.containers
+        assert theirs in engine.volumes
+
+    def test_leaves_names_that_are_not_ours_alone(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        name = put(engine, quiet_row(context, user, Status.DELETED))
+        engine.volumes["backup"] = engine.volumes[name]
+        resync(context)
+        assert list(engine.volumes) == ["backup"]
+
+    def test_leaves_the_sandboxes_of_another_node_alone(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        # A worker that was given another name, or two workers on one engine.
+        make_node(context.database, "node-b")
+        theirs = put(engine, quiet_row(context, user, Status.RUNNING, node_id="node-b"))
+        assert checked(context) == set()
+        assert theirs in engine.containers
+
+    @pytest.mark.parametrize("at", range(6))
+    def test_leaves_what_appears_in_the_middle_of_it(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, at: int
+    ) -> None:
+        def appear(_name: str = "") -> None:
+            engine.before.clear()
+            running(context, user)
+
+        if at < 2:
+            engine.before = {("list_containers", "list_volumes")[at]: appear}
+            resync(context)
+        else:
+            working, database = punctuated(context, at - 2, partial(appear))
+            put(engine, quiet_row(context, user, Status.DELETED))  # so that there is something to reap
+            resync(working)
+            assert database.passed > at - 2
+        deliver(context)
+        assert [found.state for found in engine.containers.values()] == [ContainerState.RUNNING]
+        assert len(engine.volumes) == 1
+
+
+@pytest.mark.parametrize("ask", [check, recheck])
+def test_asking_for_an_unknown_sandbox_touches_neither_store_nor_engine(
+    context: WorkerContext, user: Person, engine: FakeEngine, ask: Ask
+) -> None:
+    put(engine, quiet_row(context, user, Status.RUNNING))
+    before = all_rows(context.database)
+    ask(context, "0" * 32)
+    deliver(context)
+    assert all_rows(context.database) == before
+    assert engine.calls == []
+
+
+@pytest.mark.parametrize("ask", [check, recheck])
+def test_asking_for_a_deleted_sandbox_leads_nowhere(context: WorkerContext, user: Person, ask: Ask) -> None:
+    sandbox = quiet_row(context, user, Status.DELETED)
+    ask(context, sandbox.id)
+    deliver(context)
+    found = row(context, Sandbox, sandbox.id)
+    assert (found.status, found.desired) == (Status.DELETED, Desired.DELETED)
+    assert_at_rest(found)

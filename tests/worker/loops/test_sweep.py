@@ -1,0 +1,138 @@
+"""The sweep hands out what is unfinished, once in a while, to the worker of its node alone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from sqlmodel import select
+
+from shared.clock import after, now
+from shared.models import Conversation, IdempotencyKey, Node, Sandbox, StartTask
+from shared.queue.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
+from shared.states import NodeStatus, Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.worker.scenes import change, deliver, row, start
+from worker.context import WorkerContext
+from worker.loops.sweep import sweep
+
+
+def swept(context: WorkerContext) -> list[Job]:
+    """What one sweep publishes; all of it is lost."""
+    assert isinstance(context.publisher, RecordingPublisher)
+    context.publisher.jobs.clear()
+    sweep(context)
+    return list(context.publisher.jobs)
+
+
+@pytest.fixture
+def sandbox(context: WorkerContext, user: Person) -> Sandbox:
+    return make_sandbox(context.database, user)
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_nothing_is_due(context: WorkerContext) -> None:
+    assert swept(context) == []
+
+
+def test_each_kind_of_row_is_handed_out(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+    change(context, Sandbox, sandbox.id, due_at=now())
+    task = make_start_task(context.database, user, sandbox)
+    talk = make_conversation(context.database, user, sandbox, due_at=now())
+    assert swept(context) == [
+        CheckSandbox(sandbox.id, NODE_ID),
+        StartConversation(task.id, NODE_ID),
+        RefreshConversation(talk.id, NODE_ID),
+    ]
+
+
+def test_due_row_is_published_once_in_each_window(context: WorkerContext, sandbox: Sandbox) -> None:
+    change(context, Sandbox, sandbox.id, due_at=now())
+    window = timedelta(seconds=context.shared.republish_seconds)
+    for _ in range(3):
+        assert swept(context) == [CheckSandbox(sandbox.id, NODE_ID)]
+        assert swept(context) == []
+        change(context, Sandbox, sandbox.id, due_at=row(context, Sandbox, sandbox.id).due_at - window)  # type: ignore[operator]
+
+
+def test_due_row_is_published_when_its_time_has_come(context: WorkerContext, sandbox: Sandbox) -> None:
+    change(context, Sandbox, sandbox.id, due_at=after(10))
+    with time_machine.travel(after(9.5), tick=False) as clock:
+        assert swept(context) == []
+        clock.shift(1)
+        assert len(swept(context)) == 1
+        clock.shift(context.shared.republish_seconds - 0.1)
+        assert swept(context) == []
+        clock.shift(0.2)
+        assert len(swept(context)) == 1
+
+
+def test_final_tasks_and_rows_of_other_nodes_are_left_alone(
+    context: WorkerContext, user: Person, sandbox: Sandbox
+) -> None:
+    make_node(context.database, "node-b")
+    there = make_sandbox(context.database, user, node_id="node-b", due_at=now())
+    make_start_task(context.database, user, there)
+    make_conversation(context.database, user, there, due_at=now())
+    make_start_task(context.database, user, sandbox, stage=Stage.READY)
+    assert swept(context) == []
+
+
+@pytest.mark.parametrize("table", [Sandbox, StartTask, Conversation])
+def test_abandoned_lease_is_found_and_a_held_one_respected(
+    context: WorkerContext, user: Person, sandbox: Sandbox, table: Any
+) -> None:
+    lease: dict[str, Any] = {"lease_owner": "worker-0", "lease_until": after(10), "due_at": None}
+    rows = (
+        sandbox,
+        make_start_task(context.database, user, sandbox),
+        make_conversation(context.database, user, sandbox),
+    )
+    made = next(row.id for row in rows if isinstance(row, table))
+    change(context, StartTask, rows[1].id, due_at=None)
+    change(context, table, made, **lease)
+    assert swept(context) == []
+    change(context, table, made, due_at=now())  # a wish on top of the work: its holder will see it
+    assert swept(context) == []
+    change(context, table, made, lease_until=after(-0.1), due_at=None)
+    assert [job.subject for job in swept(context)] == [made]
+    assert swept(context) == []
+
+
+class TestPlacement:
+    @pytest.fixture
+    def sandbox_id(self, context: WorkerContext, user: Person) -> str:
+        """A sandbox that no node had room for."""
+        change(context, Node, NODE_ID, capacity=0)
+        sandbox_id = start(context, user)
+        assert row(context, Sandbox, sandbox_id).node_id is None
+        return sandbox_id
+
+    def test_placement_waits_for_room(self, context: WorkerContext, sandbox_id: str) -> None:
+        assert swept(context) == []
+        change(context, Node, NODE_ID, capacity=1)
+        assert StartSandbox(sandbox_id, NODE_ID) in swept(context)
+        assert row(context, Sandbox, sandbox_id).node_id == NODE_ID
+
+    @pytest.mark.parametrize("status", [NodeStatus.LOST, NodeStatus.CORDONED])
+    def test_waits_for_a_node_that_takes_it(self, context: WorkerContext, sandbox_id: str, status: NodeStatus) -> None:
+        change(context, Node, NODE_ID, capacity=1, status=status)
+        assert swept(context) == []
+        assert row(context, Sandbox, sandbox_id).node_id is None
+
+    def test_goes_on_from_there(self, context: WorkerContext, sandbox_id: str) -> None:
+        change(context, Node, NODE_ID, capacity=1)
+        sweep(context)
+        deliver(context)
+        assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+def test_kept_answers_that_expired_are_forgotten(context: WorkerContext, user: Person) -> None:
+    kept: dict[str, Any] = {"owner_id": user.id, "operation": "POST /x", "fingerprint": "", "status": 200, "answer": {}}
+    with context.database.transaction() as session:
+        session.add(IdempotencyKey(key="old", expires_at=now(), **kept))
+        session.add(IdempotencyKey(key="young", expires_at=after(60), **kept))
+    assert swept(context) == []
+    with context.database.reading() as session:
+        assert session.exec(select(IdempotencyKey.key)).all() == ["young"]

@@ -1,0 +1,136 @@
+"""A sweep costs what is due, not what exists: it reads along indexes of that, and writes only if something is due."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, insert, text
+from sqlmodel import SQLModel
+
+from shared.clock import after, now
+from shared.db.database import Database
+from shared.ids import new_id
+from shared.models import ChangeEntry, IdempotencyKey, Node
+from shared.sandboxes.failover import Lost
+from shared.states import Stage, Status
+from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.shared.db.plans import plans_of_sessions
+from tests.worker.scenes import row
+from worker.context import WorkerContext
+from worker.loops.node_failover import fail_over
+from worker.loops.sweep import sweep
+
+# Plans depend on what a table's files hold, not on its rows alone.
+pytestmark = pytest.mark.own_database
+
+OLD = 3000
+# All that grow with age or use; `node` has one row for each engine.
+TABLES = ("sandbox", "start_task", "conversation", "change_entry", "idempotency_key")
+# PostgreSQL analyzes tables by itself; a SQLite nobody analyzes.
+stores = pytest.mark.parametrize(
+    ("database_url", "is_analyzed"),
+    [("sqlite", False), ("sqlite", True), ("postgresql", True)],
+    indirect=["database_url"],
+)
+
+
+@pytest.fixture
+def aged(context: WorkerContext, user: Person) -> WorkerContext:
+    """A store that has seen thousands of sandboxes come and go, and the conversations in them."""
+    gone = make_sandbox(context.database, user, status=Status.DELETED)
+    task = make_start_task(context.database, user, gone, stage=Stage.READY)
+    talk = make_conversation(context.database, user, gone)
+    with context.database.transaction() as session:
+        for row, own in ((gone, "session_key_digest"), (task, "conversation_id"), (talk, "title")):
+            session.execute(insert(type(row)), [copy(row, own) for _ in range(OLD)])
+        change: dict[str, Any] = {"owner_id": new_id(), "kind": "sandbox", "row_id": gone.id}
+        session.execute(insert(ChangeEntry), [ChangeEntry(number=n, **change).model_dump() for n in range(OLD)])
+        session.execute(insert(IdempotencyKey), [_kept(user, n) for n in range(OLD)])
+    return context
+
+
+def _kept(user: Person, number: int) -> dict[str, Any]:
+    """An answer that is kept for a day."""
+    answer: dict[str, Any] = {
+        "operation": "POST /",
+        "fingerprint": "",
+        "status": 200,
+        "answer": {},
+        "expires_at": after(86_400),
+    }
+    return IdempotencyKey(owner_id=user.id, key=str(number), **answer).model_dump()
+
+
+def copy(row: SQLModel, own: str) -> dict[str, Any]:
+    return row.model_dump() | {"id": new_id(), own: new_id()}
+
+
+@pytest.fixture
+def planned(aged: WorkerContext, is_analyzed: bool) -> WorkerContext:
+    """Its planner knows what the tables hold, or nothing."""
+    if is_analyzed:
+        with aged.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("ANALYZE")
+    return aged
+
+
+def looks_through(plan: str) -> bool:
+    """At every row of a table, or at an index that has all of them."""
+    full = rf"(Seq Scan on|SCAN) ({'|'.join(TABLES)})(_\d)?\b(?! USING (COVERING )?INDEX ix_)"
+    return bool(re.search(full, plan))
+
+
+@stores
+def test_sweep_with_nothing_due_looks_through_no_table(planned: WorkerContext) -> None:
+    with plans_of_sessions(planned.database) as plans:
+        sweep(planned)
+    assert len(plans) >= len(TABLES)
+    assert [plan for plan in plans if looks_through(plan)] == []
+
+
+@stores
+def test_sweep_that_hands_out_looks_through_no_table(planned: WorkerContext, user: Person) -> None:
+    sandbox = make_sandbox(planned.database, user, due_at=now())
+    make_start_task(planned.database, user, sandbox)
+    make_conversation(planned.database, user, sandbox, due_at=now())
+    with plans_of_sessions(planned.database) as plans:
+        sweep(planned)
+    assert [plan for plan in plans if looks_through(plan)] == []
+
+
+@stores
+def test_looking_after_a_lost_node_looks_through_no_table(
+    planned: WorkerContext, other: WorkerContext, user: Person
+) -> None:
+    make_node(planned.database, "node-b")
+    make_conversation(planned.database, user, make_sandbox(planned.database, user), due_at=now())
+    with plans_of_sessions(other.database) as plans:
+        fail_over(other, Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at))
+    assert [plan for plan in plans if looks_through(plan)] == []
+
+
+def test_sweep_with_nothing_due_waits_for_no_writer(context: WorkerContext, user: Person) -> None:
+    make_sandbox(context.database, user)
+    with writer(context.database):
+        sweeping = Thread(target=sweep, args=(context,), daemon=True)
+        sweeping.start()
+        sweeping.join(4)  # less than a writer waits for its turn on SQLite, or for a lock on PostgreSQL
+        assert not sweeping.is_alive()
+
+
+@contextmanager
+def writer(database: Database) -> Iterator[None]:
+    """Somebody who keeps everybody else from writing."""
+    engine = create_engine(database.engine.url)
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            names = ", ".join(f'"{table.name}"' for table in SQLModel.metadata.sorted_tables)
+            connection.execute(text(f"LOCK TABLE {names} IN EXCLUSIVE MODE"))
+        yield
+        connection.rollback()
+    engine.dispose()

@@ -1,0 +1,156 @@
+"""A worker whose machine's clock is wrong loses nothing, expires nothing, takes no work, and says so."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import time_machine
+from sqlmodel import select
+
+from shared.clock import after, now
+from shared.db.database_clock import follow_database
+from shared.models import ChangeEntry, IdempotencyKey, Node, Sandbox, SandboxSpec
+from shared.queue.jobs import CheckSandbox
+from shared.sandboxes import queries as sandbox_queries
+from shared.states import Desired, NodeStatus, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import NODE_ID, Person, make_sandbox
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.rows import all_rows
+from tests.worker.scenes import another, change, row, running, start
+from worker.__main__ import await_right_clock, make_routines
+from worker.context import WorkerContext
+from worker.loops.health_monitor import open_watch
+from worker.loops.heartbeat import beat
+from worker.loops.periodic import unless_clock_is_wrong
+from worker.loops.sweep import sweep
+from worker.sandboxes.reconciler import reconcile
+
+CLOSE = timedelta(seconds=30)
+HOUR = 3600
+
+pytestmark = pytest.mark.parametrize("seconds", [-24 * HOUR, -HOUR, -90, 90, HOUR, 24 * HOUR])
+
+
+@pytest.fixture
+def kept(context: WorkerContext, user: Person) -> Sandbox:
+    """What a clock that is a day ahead would forget or expire: a kept answer, change entries, a sandbox of an age."""
+    change(context, SandboxSpec, IMAGE, max_age_seconds=12 * HOUR)
+    kept: dict[str, Any] = {"owner_id": user.id, "operation": "POST /x", "fingerprint": "", "status": 200, "answer": {}}
+    with context.database.transaction() as session:
+        session.add(IdempotencyKey(key="kept", expires_at=after(23 * HOUR), **kept))
+    return row(context, Sandbox, running(context, user))
+
+
+def test_sweep_forgets_and_expires_nothing(context: WorkerContext, kept: Sandbox, seconds: int) -> None:
+    before = all_rows(context.database)
+    with time_machine.travel(after(seconds)):
+        follow_database(context.database)
+        sweep(context)
+        sweep(context)
+    assert all_rows(context.database) == before
+    with context.database.reading() as session:
+        assert session.exec(select(IdempotencyKey.key)).all() == ["kept"]
+        assert session.exec(select(ChangeEntry.number)).first() is not None
+        assert session.get_one(Sandbox, kept.id).desired == Desired.RUNNING
+
+
+def test_routines_rest_until_the_clock_is_right(context: WorkerContext, user: Person, seconds: int) -> None:
+    sandbox_id = make_sandbox(context.database, user, due_at=now()).id
+    assert isinstance(context.publisher, RecordingPublisher)
+    work = unless_clock_is_wrong(lambda: sweep(context))
+    follow_database(context.database)
+    with time_machine.travel(after(seconds)):
+        work()
+        assert context.publisher.jobs == []
+    work()
+    assert context.publisher.jobs == [CheckSandbox(sandbox_id, NODE_ID)]
+
+
+def test_no_routine_touches_store_or_engine(
+    context: WorkerContext, user: Person, engine: FakeEngine, seconds: int
+) -> None:
+    start(context, user)
+    before = all_rows(context.database)
+    follow_database(context.database)
+    with time_machine.travel(after(seconds)):
+        for routine in make_routines(context, open_watch(context)):
+            routine._function()
+    assert all_rows(context.database) == before
+    assert engine.calls == []
+
+
+def test_jobs_are_left_to_others(context: WorkerContext, user: Person, engine: FakeEngine, seconds: int) -> None:
+    sandbox_id = start(context, user)
+    before = all_rows(context.database)
+    with time_machine.travel(after(seconds)):
+        follow_database(context.database)
+        reconcile(context, sandbox_id)
+    assert all_rows(context.database) == before
+    assert engine.calls == []
+    reconcile(another(context), sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+def test_history_goes_forward_whenever_the_clock_is_set(
+    context: WorkerContext, user: Person, engine: FakeEngine, seconds: int
+) -> None:
+    sandbox_id = start(context, user)
+    follow_database(context.database)
+    traveller = time_machine.travel(after(seconds))
+
+    def set_clock(_name: str) -> None:
+        traveller.start()
+
+    engine.before = {"start": set_clock}
+    try:
+        reconcile(context, sandbox_id)
+    finally:
+        traveller.stop()
+    with context.database.reading() as session:
+        moves = sandbox_queries.transitions(session, sandbox_id)
+    times = [move.at for move in moves]
+    assert [move.to_status for move in moves] == [Status.STARTING, Status.RUNNING]
+    assert times == sorted(times)
+    assert times[-1] - times[0] < CLOSE
+
+
+def test_lone_worker_says_so_in_its_node(context: WorkerContext, seconds: int) -> None:
+    change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
+    with time_machine.travel(after(seconds)):
+        follow_database(context.database)
+        beat(context)
+        found = row(context, Node, NODE_ID)
+        assert found.status == NodeStatus.LOST
+        assert "the clock of its worker's machine is" in (found.detail or "")
+    beat(context)
+    found = row(context, Node, NODE_ID)
+    assert (found.status, found.detail) == (NodeStatus.READY, None)
+
+
+def test_node_with_another_worker_stays_in_use(context: WorkerContext, seconds: int) -> None:
+    beat(another(context))
+    before = row(context, Node, NODE_ID)
+    with time_machine.travel(after(seconds)):
+        follow_database(context.database)
+        beat(context)
+    assert row(context, Node, NODE_ID) == before
+
+
+def test_worker_waits_for_the_right_time_before_it_begins(
+    context: WorkerContext, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    traveller = time_machine.travel(after(seconds))
+    waited: list[float] = []
+
+    def set_clock(pause: float) -> None:
+        waited.append(pause)
+        traveller.stop()
+
+    monkeypatch.setattr("worker.__main__.keep_following", lambda _database: None)
+    # Other threads sleep, too: theirs is another one.
+    monkeypatch.setattr("worker.__main__.time", SimpleNamespace(sleep=set_clock))
+    traveller.start()
+    await_right_clock(context)
+    assert waited == [context.settings.heartbeat_seconds]

@@ -1,0 +1,86 @@
+"""Sandboxes as these tests start, change and read them."""
+
+from sqlmodel import col, select, update
+
+from shared.clock import now
+from shared.models import Sandbox, SandboxTransition
+from shared.sandboxes import create as sandbox_creation
+from shared.sandboxes import desired_state, specs
+from shared.sandboxes import queries as sandbox_queries
+from shared.states import MOVES, Desired, Status
+from tests.factories import Person
+from tests.fakes.engine import IMAGE, FakeEngine
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.sandboxes.reconciler import reconcile
+
+
+def start(context: WorkerContext, user: Person) -> str:
+    """Wish for a sandbox, as the API does."""
+    with context.database.transaction() as session:
+        spec = specs.get_spec(session, IMAGE)
+        return sandbox_creation.create(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).id
+
+
+def wish(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
+    """Wish for another state, as the API does."""
+    with context.database.transaction() as session:
+        desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
+
+
+def row(context: WorkerContext, sandbox_id: str) -> Sandbox:
+    with context.database.reading() as session:
+        return session.get_one(Sandbox, sandbox_id)
+
+
+def history(context: WorkerContext, sandbox_id: str) -> list[str]:
+    with context.database.reading() as session:
+        return [move.to_status for move in sandbox_queries.transitions(session, sandbox_id)]
+
+
+def running(context: WorkerContext, user: Person) -> str:
+    sandbox_id = start(context, user)
+    reconcile(context, sandbox_id)
+    assert row(context, sandbox_id).status == Status.RUNNING
+    return sandbox_id
+
+
+def assert_settled(context: WorkerContext, sandbox_id: str) -> None:
+    """Nobody holds the row, nothing is due, and the last wish was answered."""
+    found = row(context, sandbox_id)
+    assert (found.lease_owner, found.lease_until, found.due_at) == (None, None, None)
+    assert found.observed_generation == found.generation
+
+
+def container_runs(context: WorkerContext) -> bool:
+    """Whether the engine has a container that runs: what comes next is the answer."""
+    assert isinstance(context.engine, FakeEngine)
+    return any(found.state == ContainerState.RUNNING for found in context.engine.containers.values())
+
+
+def once(engine: FakeEngine, verb: str, action: object) -> None:
+    """Do something just before the verb is next carried out."""
+
+    def act(_name: str) -> None:
+        del engine.before[verb]
+        action()  # type: ignore[operator]
+
+    engine.before[verb] = act
+
+
+def expire_lease(context: WorkerContext, sandbox_id: str) -> None:
+    """Let time pass for the lease alone."""
+    with context.database.transaction() as session:
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(lease_until=now()))
+
+
+def mark_due(context: WorkerContext, sandbox_id: str) -> None:
+    with context.database.transaction() as session:
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(due_at=now()))
+
+
+def assert_legal(context: WorkerContext, sandbox_id: str) -> None:
+    """Every move in the history is in the table."""
+    with context.database.reading() as session:
+        moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
+    assert all(move.from_status is None or move.to_status in MOVES[Status(move.from_status)] for move in moves)

@@ -1,0 +1,178 @@
+"""A start, from the desired state to RUNNING, and the starts that fail."""
+
+import pytest
+
+from shared.db.database import Database
+from shared.queue.jobs import StartConversation
+from shared.states import Desired, Stage, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import Person, make_start_task
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.sandboxes.reconciler.sandboxes import (
+    assert_settled,
+    expire_lease,
+    history,
+    mark_due,
+    row,
+    running,
+    start,
+    wish,
+)
+from worker.context import WorkerContext
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestStart:
+    def test_becomes_running_with_its_urls(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = running(context, user)
+        found = row(context, sandbox_id)
+        assert engine.verbs() == ["create", "put_file", "start"]
+        assert found.exposed_urls
+        assert found.exposed_urls[0]["name"] == "AGENT_SERVER"
+        assert found.ready_at is not None
+        assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
+        assert_settled(context, sandbox_id)
+
+    def test_keeps_its_key_out_of_what_inspect_shows(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        container = engine.containers[container_name(sandbox_id)]
+        assert container.session_key
+        assert container.session_key not in repr(container.request)
+
+    def test_twin_message_changes_nothing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = running(context, user)
+        reconcile(context, sandbox_id)
+        assert engine.verbs() == ["create", "put_file", "start"]
+
+    def test_message_about_no_row_is_dropped(self, context: WorkerContext, engine: FakeEngine) -> None:
+        reconcile(context, "0" * 32)
+        assert engine.calls == []
+
+    def test_worker_that_died_after_create_is_followed(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = start(context, user)
+
+        def die(_name: str) -> None:
+            raise SystemExit
+
+        engine.before["put_file"] = die
+        with pytest.raises(SystemExit):
+            reconcile(context, sandbox_id)
+        engine.before.clear()
+        expire_lease(context, sandbox_id)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+        assert engine.verbs().count("create") == 1
+        assert len(engine.containers) == 1
+
+    def test_image_is_pulled_when_missing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        engine.images.clear()
+        engine.pullable = {IMAGE}
+        running(context, user)
+        assert "pull" in engine.verbs()
+
+    def test_engine_that_is_down_loses_nothing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = start(context, user)
+        engine.down = True
+        for _ in range(context.settings.max_attempts + 2):
+            reconcile(context, sandbox_id)
+        found = row(context, sandbox_id)
+        assert (found.status, found.reason) == (Status.STARTING, "engine_error")
+        assert found.due_at is not None
+        engine.down = False
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+
+    def test_wakes_the_start_task_that_waits(
+        self, context: WorkerContext, user: Person, database: Database, publisher: RecordingPublisher
+    ) -> None:
+        sandbox_id = start(context, user)
+        task = make_start_task(database, user, row(context, sandbox_id), stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
+        reconcile(context, sandbox_id)
+        assert publisher.jobs == [StartConversation(task.id, row(context, sandbox_id).node_id)]
+
+
+class TestFailure:
+    def test_image_that_nobody_has(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        engine.images.clear()
+        sandbox_id = start(context, user)
+        reconcile(context, sandbox_id)
+        self.assert_failed(context, engine, sandbox_id, "image_pull_failed")
+
+    def test_container_that_ends_at_boot(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        engine.at_boot = 3
+        sandbox_id = start(context, user)
+        reconcile(context, sandbox_id)
+        self.assert_failed(context, engine, sandbox_id, "exit_code")
+        detail = row(context, sandbox_id).detail or ""
+        assert "exit code 3" in detail
+        assert "the last line" in detail
+
+    def test_agent_server_that_never_answers(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        engine.at_boot = "never"
+        sandbox_id = start(context, user)
+        reconcile(context, sandbox_id)
+        self.assert_failed(context, engine, sandbox_id, "health_timeout")
+
+    def test_server_that_is_another_sandboxs(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = start(context, user)
+        engine.impostors[container_name(sandbox_id)] = 100
+        reconcile(context, sandbox_id)
+        self.assert_failed(context, engine, sandbox_id, "wrong_agent_server")
+
+    def test_server_of_another_that_had_the_port_for_a_moment(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = start(context, user)
+        engine.impostors[container_name(sandbox_id)] = 1
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+
+    def test_engine_that_keeps_refusing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        engine.refuse = {"create": 100}
+        sandbox_id = start(context, user)
+        for _ in range(context.settings.max_attempts):
+            assert row(context, sandbox_id).status == Status.STARTING
+            reconcile(context, sandbox_id)
+        self.assert_failed(context, engine, sandbox_id, "create_failed")
+
+    def test_refusal_that_passes_is_not_held_against_it(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        engine.refuse = {"start": 2}
+        sandbox_id = start(context, user)
+        for _ in range(3):
+            reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+        assert row(context, sandbox_id).attempt == 0
+
+    def test_late_message_keeps_the_first_reason(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        engine.at_boot = 3
+        sandbox_id = start(context, user)
+        reconcile(context, sandbox_id)
+        mark_due(context, sandbox_id)
+        reconcile(context, sandbox_id)
+        self.assert_failed(context, engine, sandbox_id, "exit_code")
+
+    def test_resume_tries_again(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        engine.at_boot = 3
+        sandbox_id = start(context, user)
+        reconcile(context, sandbox_id)
+        engine.at_boot = None
+        wish(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+        assert row(context, sandbox_id).reason is None
+
+    def assert_failed(self, context: WorkerContext, engine: FakeEngine, sandbox_id: str, reason: str) -> None:
+        found = row(context, sandbox_id)
+        assert (found.status, found.reason) == (Status.ERROR, reason)
+        assert engine.containers == {}
+        assert engine.volumes == {}
+        assert_settled(context, sandbox_id)

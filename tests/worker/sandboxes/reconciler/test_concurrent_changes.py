@@ -1,0 +1,237 @@
+"""Changes and workers that meet on one sandbox: orders that overtake, leases that are lost."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from sqlmodel import Session
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.queue.jobs import CheckSandbox
+from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.queries import CurrentDesiredState
+from shared.states import Desired, Status
+from tests.doubles import RecordingPublisher
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.sandboxes.reconciler.sandboxes import (
+    assert_legal,
+    assert_settled,
+    container_runs,
+    expire_lease,
+    history,
+    once,
+    row,
+    running,
+    start,
+    wish,
+)
+from tests.worker.scenes import punctuated
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.leasing.lease_renewer import LeaseRenewer
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestConcurrentChanges:
+    """Wishes that arrive while another is being carried out, at every point of it."""
+
+    @pytest.mark.parametrize("verb", ["observe", "create", "put_file", "start"])
+    @pytest.mark.parametrize("overtaking", [Desired.DELETED, Desired.PAUSED])
+    def test_wish_overtakes_a_start(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str, overtaking: Desired
+    ) -> None:
+        sandbox_id = start(context, user)
+        once(engine, verb, lambda: wish(context, sandbox_id, overtaking))
+        reconcile(context, sandbox_id)
+        expected = Status.DELETED if overtaking == Desired.DELETED else Status.PAUSED
+        assert row(context, sandbox_id).status == expected
+        assert bool(engine.containers) == (overtaking == Desired.PAUSED)
+        assert_settled(context, sandbox_id)
+        assert_legal(context, sandbox_id)
+
+    def test_delete_overtakes_a_boot_that_never_ends(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        patient = replace(context, settings=context.settings.model_copy(update={"health_timeout": 60}))
+        engine.at_boot = "never"
+        sandbox_id = start(patient, user)
+        booting = threading.Event()
+        engine.before["observe"] = lambda _name: booting.set() if engine.containers else None
+        worker = threading.Thread(target=reconcile, args=(patient, sandbox_id))
+        worker.start()
+        assert booting.wait(10)
+        wish(patient, sandbox_id, Desired.DELETED)
+        worker.join(10)
+        assert not worker.is_alive()
+        assert row(patient, sandbox_id).status == Status.DELETED
+        assert engine.containers == {}
+
+    @pytest.mark.parametrize("verb", ["freeze", "observe"])
+    def test_resume_overtakes_a_pause(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str
+    ) -> None:
+        sandbox_id = running(context, user)
+        wish(context, sandbox_id, Desired.PAUSED)
+        once(engine, verb, lambda: wish(context, sandbox_id, Desired.RUNNING))
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+        assert_settled(context, sandbox_id)
+
+    def test_twin_messages_at_once_make_one_container(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = start(context, user)
+        twin = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
+        once(engine, "create", lambda: reconcile(twin, sandbox_id))
+        reconcile(context, sandbox_id)
+        assert engine.verbs().count("create") == 1
+        assert row(context, sandbox_id).status == Status.RUNNING
+
+    def test_worker_that_lost_its_lease_touches_nothing(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = start(context, user)
+        other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
+
+        def sleep_too_long() -> None:
+            expire_lease(context, sandbox_id)
+            reconcile(other, sandbox_id)
+            wish(context, sandbox_id, Desired.DELETED)
+            reconcile(other, sandbox_id)
+
+        once(engine, "observe", sleep_too_long)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.DELETED
+        assert engine.containers == {}
+        assert history(context, sandbox_id) == ["STARTING", "RUNNING", "DELETING", "DELETED"]
+
+    def test_worker_that_lost_its_lease_takes_no_step(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = start(context, user)
+        other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
+
+        def sleep_too_long() -> None:
+            expire_lease(context, sandbox_id)
+            reconcile(other, sandbox_id)
+
+        # Between its look at the engine and its look at the row.
+        sleeper, database = punctuated(context, 2, sleep_too_long)
+        reconcile(sleeper, sandbox_id)
+        assert database.passed > 2
+        assert engine.verbs() == ["create", "put_file", "start"]
+        assert_settled(context, sandbox_id)
+
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
+    def test_wish_that_comes_between_the_last_look_and_the_answer(
+        self, context: WorkerContext, user: Person, desired: Desired
+    ) -> None:
+        sandbox_id = start(context, user)
+        once_settling = punctuated(context, 0, lambda: None)[1]
+        right = once_settling.transaction
+
+        @contextmanager
+        def transaction() -> Iterator[Session]:
+            if row(context, sandbox_id).desired == Desired.RUNNING and container_runs(context):
+                wish(context, sandbox_id, desired)
+            with right() as session:
+                yield session
+
+        once_settling.transaction = transaction  # type: ignore[method-assign, assignment]
+        reconcile(replace(context, database=once_settling), sandbox_id)
+        assert row(context, sandbox_id).status == (Status.PAUSED if desired == Desired.PAUSED else Status.DELETED)
+        assert_settled(context, sandbox_id)
+
+    def test_desired_state_that_comes_between_the_look_at_another_and_its_acknowledgement(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sandbox_id = running(context, user)
+        wish(context, sandbox_id, Desired.PAUSED)
+        once(engine, "observe", lambda: wish(context, sandbox_id, Desired.RUNNING))
+
+        def find_and_be_overtaken(database: Database, row_id: str, fence: int) -> CurrentDesiredState | None:
+            monkeypatch.undo()
+            found = sandbox_queries.find_desired(database, row_id, fence)
+            wish(context, sandbox_id, Desired.PAUSED)
+            engine.impostors[container_name(sandbox_id)] = 100  # so that the worker ends without another look
+            return found
+
+        monkeypatch.setattr("worker.sandboxes.reconciler.sandbox_queries.find_desired", find_and_be_overtaken)
+        reconcile(context, sandbox_id)
+        found = row(context, sandbox_id)
+        assert found.observed_generation == found.generation == 4
+
+    @pytest.mark.parametrize(
+        ("verb", "first", "then"),
+        [
+            ("start", Desired.RUNNING, Desired.PAUSED),
+            ("freeze", Desired.PAUSED, Desired.RUNNING),
+            ("unfreeze", Desired.RUNNING, Desired.PAUSED),
+        ],
+    )
+    def test_step_that_comes_after_the_next_workers_is_made_good(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str, first: Desired, then: Desired
+    ) -> None:
+        """No fence keeps an engine from taking the call of a worker that slept just before it."""
+        sandbox_id = start(context, user) if verb == "start" else running(context, user)
+        if verb == "unfreeze":
+            wish(context, sandbox_id, Desired.PAUSED)
+            reconcile(context, sandbox_id)
+        wish(context, sandbox_id, first)
+        other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
+
+        def sleep_too_long() -> None:
+            expire_lease(context, sandbox_id)
+            wish(context, sandbox_id, then)
+            reconcile(other, sandbox_id)
+
+        once(engine, verb, sleep_too_long)
+        reconcile(context, sandbox_id)
+        assert isinstance(context.publisher, RecordingPublisher)
+        assert CheckSandbox(sandbox_id, row(context, sandbox_id).node_id) in context.publisher.jobs
+        reconcile(other, sandbox_id)
+        assert row(context, sandbox_id).status == then
+        assert row(context, sandbox_id).reason is None
+        assert_settled(context, sandbox_id)
+
+    def test_step_that_comes_late_wakes_nothing_that_failed(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        wish(context, sandbox_id, Desired.PAUSED)
+        other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
+
+        def sleep_too_long() -> None:
+            expire_lease(context, sandbox_id)
+            engine.containers[container_name(sandbox_id)].state = ContainerState.DEAD
+            wish(context, sandbox_id, Desired.RUNNING)
+            engine.images.clear()
+            reconcile(other, sandbox_id)
+
+        once(engine, "freeze", sleep_too_long)
+        reconcile(context, sandbox_id)
+        found = row(context, sandbox_id)
+        assert (found.status, found.generation) == (Status.ERROR, found.observed_generation)
+
+    def test_lease_is_kept_through_a_step_longer_than_it(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        brief = replace(context, renewer=LeaseRenewer(context.database, "worker-1", 0.2))
+        other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
+        sandbox_id = start(context, user)
+
+        def take_long() -> None:
+            until = row(context, sandbox_id).lease_until
+            while (lease := row(context, sandbox_id).lease_until) == until or (until and lease and now() < until):
+                brief.renewer.renew_all()
+            reconcile(other, sandbox_id)
+
+        once(engine, "create", take_long)
+        reconcile(brief, sandbox_id)
+        assert engine.verbs().count("create") == 1
+        assert row(context, sandbox_id).status == Status.RUNNING

@@ -1,0 +1,65 @@
+"""What changed outside is reported and not fought; so is a defect of ours."""
+
+from sqlmodel import col, update
+
+from shared.models import Sandbox
+from shared.states import Desired, Status
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.sandboxes.reconciler.sandboxes import mark_due, row, running, start, wish
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestDrift:
+    def test_container_that_died_is_an_error_with_its_files_kept(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        container = engine.containers[container_name(sandbox_id)]
+        container.state, container.exit_code, container.oom_killed = ContainerState.EXITED, 137, True
+        mark_due(context, sandbox_id)
+        reconcile(context, sandbox_id)
+        assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "oom_killed")
+        assert container_name(sandbox_id) in engine.volumes
+        wish(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+
+    def test_container_that_vanished_is_made_again_on_its_files(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        del engine.containers[container_name(sandbox_id)]
+        mark_due(context, sandbox_id)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).reason == "container_missing"
+        wish(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+
+    def test_container_paused_by_an_operator_shows_as_paused(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        engine.freeze(container_name(sandbox_id))
+        mark_due(context, sandbox_id)
+        reconcile(context, sandbox_id)
+        assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.PAUSED, "paused_outside")
+
+
+def test_defect_of_ours_ends_in_an_error_that_says_so(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    """A session key that can't be decrypted: no turn will ever succeed."""
+    sandbox_id = start(context, user)
+    with context.database.transaction() as session:
+        session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(session_key="damaged"))
+    for _ in range(context.settings.max_attempts):
+        assert row(context, sandbox_id).status == Status.STARTING
+        reconcile(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "internal_error")
+    wish(context, sandbox_id, Desired.DELETED)
+    reconcile(context, sandbox_id)
+    assert row(context, sandbox_id).status == Status.DELETED
+    assert engine.containers == {}

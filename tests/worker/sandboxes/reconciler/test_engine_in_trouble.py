@@ -1,0 +1,220 @@
+"""An engine that answers with errors of its own (5xx), or refuses (4xx), while a desired state is to be reached."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+import time_machine
+
+from shared.clock import now
+from shared.models import Sandbox
+from shared.states import Desired, Reason, Status
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.waiting import eventually
+from tests.worker.sandboxes.reconciler.sandboxes import (
+    assert_settled,
+    history,
+    mark_due,
+    once,
+    row,
+    running,
+    start,
+    wish,
+)
+from tests.worker.scenes import change
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+# More often than anything is tried that is given up at some time.
+OFTEN = 12
+# By desired state: the calls that fail, and what the sandbox is afterwards.
+STATES = [
+    (Desired.PAUSED, ["freeze"], Status.PAUSED),
+    (Desired.STOPPED, ["unfreeze", "stop"], Status.PAUSED),
+    (Desired.DELETED, ["remove"], Status.DELETED),
+    (Desired.DELETED, ["stop"], Status.DELETED),
+]
+READS = ["observe", "list_containers", "list_volumes", "list_unlabelled_volumes"]
+
+
+def fail(engine: FakeEngine, verbs: Sequence[str]) -> None:
+    engine.fail = dict.fromkeys(verbs, 1000)
+
+
+def try_often(context: WorkerContext, sandbox_id: str) -> None:
+    """Let time pass: the row is taken up again and again, and the engine is compared with the store."""
+    for _ in range(OFTEN):
+        assert row(context, sandbox_id).due_at is not None
+        reconcile(context, sandbox_id)
+        resync_if_possible(context)
+
+
+def resync_if_possible(context: WorkerContext) -> None:
+    assert isinstance(context.engine, FakeEngine)
+    if "list_containers" not in context.engine.fail:
+        resync(context)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(("desired", "verbs", "status"), STATES)
+def test_desired_state_stands_until_it_is_reached(
+    context: WorkerContext,
+    user: Person,
+    engine: FakeEngine,
+    desired: Desired,
+    verbs: list[str],
+    status: Status,
+    reads: bool,
+) -> None:
+    sandbox_id = running(context, user)
+    fail(engine, READS if reads else verbs)
+    wish(context, sandbox_id, desired)
+    try_often(context, sandbox_id)
+    found = row(context, sandbox_id)
+    assert found.desired == desired
+    assert found.reason == "engine_error"
+    assert "status 500" in (found.detail or "")
+    engine.fail = {}
+    reconcile(context, sandbox_id)
+    found = row(context, sandbox_id)
+    assert (found.status, found.reason, found.detail) == (status, None, None)
+    assert not {"ERROR", "STARTING"} & set(history(context, sandbox_id)[2:])
+    assert_settled(context, sandbox_id)
+
+
+@pytest.mark.parametrize("verb", ["unfreeze", "observe"])
+def test_resume_stands_until_it_is_reached(context: WorkerContext, user: Person, engine: FakeEngine, verb: str) -> None:
+    sandbox_id = running(context, user)
+    wish(context, sandbox_id, Desired.PAUSED)
+    reconcile(context, sandbox_id)
+    fail(engine, [verb])
+    wish(context, sandbox_id, Desired.RUNNING)
+    try_often(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.PAUSED, "engine_error")
+    engine.fail = {}
+    reconcile(context, sandbox_id)
+    assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED", "RUNNING"]
+
+
+@pytest.mark.parametrize("verb", ["create", "put_file", "start", "observe"])
+def test_start_waits_for_the_engine(context: WorkerContext, user: Person, engine: FakeEngine, verb: str) -> None:
+    sandbox_id = start(context, user)
+    fail(engine, [verb])
+    try_often(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.STARTING, "engine_error")
+    engine.fail = {}
+    reconcile(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, None)
+    assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
+
+
+def test_newer_desired_state_takes_the_place_of_one_that_waits(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    sandbox_id = running(context, user)
+    fail(engine, ["freeze"])
+    wish(context, sandbox_id, Desired.PAUSED)
+    try_often(context, sandbox_id)
+    wish(context, sandbox_id, Desired.RUNNING)
+    reconcile(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, None)
+    assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
+
+
+@pytest.mark.parametrize("state", [ContainerState.FROZEN, ContainerState.RUNNING])
+def test_change_made_outside_is_not_taken_for_a_failure(
+    context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
+) -> None:
+    sandbox_id = running(context, user)
+    engine.containers[container_name(sandbox_id)].state = state
+    fail(engine, READS)
+    mark_due(context, sandbox_id)
+    try_often(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, None)
+
+
+def test_lost_node_stays_the_reason(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    """It is what lets another node take over."""
+    sandbox_id = running(context, user)
+    change(context, Sandbox, sandbox_id, status=Status.ERROR, reason=Reason.NODE_LOST)
+    engine.down = True
+    wish(context, sandbox_id, Desired.RUNNING)
+    reconcile(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "node_lost")
+
+
+def test_retries_come_after_longer_and_longer_pauses(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+    fail(engine, ["freeze"])
+    wish(context, sandbox_id, Desired.PAUSED)
+    pauses = []
+    with time_machine.travel(now(), tick=False):
+        for _ in range(6):
+            reconcile(context, sandbox_id)
+            due_at = row(context, sandbox_id).due_at
+            assert due_at is not None
+            pauses.append((due_at - now()) / timedelta(seconds=1))
+    assert pauses == [0.5, 1, 2, 4, 4, 4]
+
+
+@pytest.mark.parametrize(("desired", "verb"), [(Desired.PAUSED, "freeze"), (Desired.STOPPED, "stop")])
+def test_pause_that_the_engine_refuses_is_tried_on(
+    context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, verb: str
+) -> None:
+    sandbox_id = running(context, user)
+    engine.refuse = {verb: 1000}
+    wish(context, sandbox_id, desired)
+    try_often(context, sandbox_id)
+    found = row(context, sandbox_id)
+    assert (found.status, found.reason) == (Status.RUNNING, "engine_error")
+    assert f"{verb} refused" in (found.detail or "")
+    engine.refuse = {}
+    reconcile(context, sandbox_id)
+    assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
+
+
+def test_refusal_after_a_long_trouble_is_not_the_last_one(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    sandbox_id = start(context, user)
+    fail(engine, ["create"])
+    try_often(context, sandbox_id)
+    engine.fail, engine.refuse = {}, {"create": 1}
+    reconcile(context, sandbox_id)
+    reconcile(context, sandbox_id)
+    assert row(context, sandbox_id).status == Status.RUNNING
+
+
+def test_defect_of_ours_does_not_end_a_pause(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+
+    def fail_by_a_defect(_name: str) -> None:
+        raise KeyError("a defect")
+
+    engine.before["freeze"] = fail_by_a_defect
+    wish(context, sandbox_id, Desired.PAUSED)
+    try_often(context, sandbox_id)
+    assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, "internal_error")
+    engine.before.clear()
+    reconcile(context, sandbox_id)
+    assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
+
+
+def test_desired_state_that_changes_during_a_pull_ends_the_wait(
+    context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.leasing.watched_work.WATCH_SECONDS", 0.01)
+    sandbox_id = start(context, user)
+    engine.images.clear()
+
+    def delete_and_wait() -> None:
+        wish(context, sandbox_id, Desired.DELETED)
+        eventually(lambda: row(context, sandbox_id).status == Status.DELETED)
+
+    once(engine, "pull", delete_and_wait)
+    reconcile(context, sandbox_id)
+    assert row(context, sandbox_id).status == Status.DELETED

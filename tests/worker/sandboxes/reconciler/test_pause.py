@@ -1,0 +1,122 @@
+"""Pause, stop and resume."""
+
+import pytest
+
+from shared.states import Desired, Status
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.sandboxes.reconciler.sandboxes import (
+    assert_settled,
+    history,
+    mark_due,
+    once,
+    row,
+    running,
+    start,
+    wish,
+)
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class TestPauseAndResume:
+    def test_pause_freezes_and_resume_thaws(self, context: WorkerContext, user: Person) -> None:
+        sandbox_id = running(context, user)
+        wish(context, sandbox_id, Desired.PAUSED)
+        reconcile(context, sandbox_id)
+        found = row(context, sandbox_id)
+        assert (found.status, found.pause_kind, found.exposed_urls) == (Status.PAUSED, "FROZEN", None)
+        wish(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED", "RUNNING"]
+        assert_settled(context, sandbox_id)
+
+    def test_resume_of_a_stopped_one_boots_it_again(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        wish(context, sandbox_id, Desired.PAUSED)
+        reconcile(context, sandbox_id)
+        engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
+        mark_due(context, sandbox_id)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).pause_kind == "STOPPED"
+        wish(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert history(context, sandbox_id)[-2:] == ["STARTING", "RUNNING"]
+
+
+class TestStop:
+    @pytest.mark.parametrize("frozen", [False, True])
+    def test_frees_the_memory_and_keeps_the_files(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, frozen: bool
+    ) -> None:
+        sandbox_id = running(context, user)
+        if frozen:
+            wish(context, sandbox_id, Desired.PAUSED)
+            reconcile(context, sandbox_id)
+        wish(context, sandbox_id, Desired.STOPPED)
+        reconcile(context, sandbox_id)
+        found = row(context, sandbox_id)
+        assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "STOPPED", None)
+        assert engine.containers[container_name(sandbox_id)].state == ContainerState.EXITED
+        assert list(engine.volumes) == [container_name(sandbox_id)]
+        assert_settled(context, sandbox_id)
+
+    def test_resume_boots_it_on_its_files(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = self.stopped(context, user)
+        wish(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert history(context, sandbox_id)[-3:] == ["PAUSED", "STARTING", "RUNNING"]
+        assert engine.verbs().count("create") == 1
+
+    @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
+    def test_stopped_sandbox_stays_stopped(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired
+    ) -> None:
+        sandbox_id = self.stopped(context, user)
+        engine.calls.clear()
+        wish(context, sandbox_id, desired)
+        reconcile(context, sandbox_id)
+        assert (row(context, sandbox_id).pause_kind, engine.verbs()) == ("STOPPED", [])
+        assert_settled(context, sandbox_id)
+
+    def test_stop_during_the_boot(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        sandbox_id = start(context, user)
+        once(engine, "start", lambda: wish(context, sandbox_id, Desired.STOPPED))
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).pause_kind == "STOPPED"
+        assert_settled(context, sandbox_id)
+
+    def test_running_agents_are_interrupted_first(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = running(context, user)
+        server = engine.servers[container_name(sandbox_id)]
+        talk = server.add("1" * 32, execution_status="running")
+        wish(context, sandbox_id, Desired.STOPPED)
+        seen: list[str] = []
+        once(engine, "stop", lambda: seen.append(talk.execution_status))
+        reconcile(context, sandbox_id)
+        assert seen == ["paused"]
+
+    def test_sandbox_resumed_outside_shows_as_running(
+        self, context: WorkerContext, user: Person, engine: FakeEngine
+    ) -> None:
+        sandbox_id = self.stopped(context, user)
+        for state, status, reason in (
+            (ContainerState.RUNNING, Status.RUNNING, "resumed_outside"),
+            (ContainerState.FROZEN, Status.PAUSED, "paused_outside"),
+        ):
+            engine.containers[container_name(sandbox_id)].state = state
+            mark_due(context, sandbox_id)
+            reconcile(context, sandbox_id)
+            assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (status, reason)
+
+    def stopped(self, context: WorkerContext, user: Person) -> str:
+        sandbox_id = running(context, user)
+        wish(context, sandbox_id, Desired.STOPPED)
+        reconcile(context, sandbox_id)
+        return sandbox_id

@@ -1,0 +1,104 @@
+"""What a sandbox's container is made from, and the file its agent server reads."""
+
+import json
+from typing import Any
+
+from shared.models import Sandbox, SandboxSpec
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.protocol import ContainerRequest, ContainerState, ContainerStatus
+from worker.sandboxes.container_spec import (
+    CONFIG_ENV,
+    CONFIG_PATH,
+    container_name,
+    container_request,
+    exposed_urls,
+    server_config,
+)
+
+KEY = "aw_the-session-key"
+COLUMNS: dict[str, Any] = {
+    "id": "a" * 32,
+    "owner_id": "b" * 32,
+    "session_key": "its ciphertext",
+    "session_key_digest": "its digest",
+}
+SANDBOX = Sandbox(**COLUMNS)
+
+
+def request(**columns: Any) -> ContainerRequest:
+    spec = SandboxSpec(**{"id": "image:1", "position": 0, **columns})
+    return container_request(SANDBOX, spec, installation="home", address="10.0.0.7")
+
+
+def config(key: str = KEY, origins: list[str] | None = None) -> dict[str, Any]:
+    text = server_config(key, webhook_url="http://api/api/v1/webhooks", origins=origins or [])
+    read: dict[str, Any] = json.loads(text)
+    return read
+
+
+class TestRequest:
+    def test_container_is_named_and_labelled_for_its_sandbox(self) -> None:
+        made = request()
+        assert made.name == container_name(SANDBOX.id) == f"aw-{SANDBOX.id}"
+        assert made.labels[INSTALLATION_LABEL] == "home"
+        assert made.labels[SANDBOX_LABEL] == SANDBOX.id
+        assert SANDBOX.owner_id in made.labels.values()
+
+    def test_container_of_a_sandbox_without_an_owner(self) -> None:
+        pooled = Sandbox(**COLUMNS | {"owner_id": None})
+        made = container_request(pooled, SandboxSpec(id="i", position=0), installation="home", address="::1")
+        assert all(isinstance(value, str) for value in made.labels.values())
+
+    def test_container_is_what_the_spec_says(self) -> None:
+        limits = {"memory_bytes": 2**30, "cpus": 0.5, "pids": 99, "capabilities": ["CHOWN"], "runtime": "runsc"}
+        made = request(command=["serve"], working_dir="/w", ports={"AGENT_SERVER": 8000, "VSCODE": 8001}, **limits)
+        assert (made.image, made.command, made.working_dir) == ("image:1", ["serve"], "/w")
+        assert {name: getattr(made, name) for name in limits} == limits
+        assert (made.ports, made.address) == ([8000, 8001], "10.0.0.7")
+
+    def test_tells_the_image_its_ports_and_where_its_configuration_is(self) -> None:
+        made = request(ports={"AGENT_SERVER": 8000, "WORKER_1": 8011})
+        assert made.env["WORKER_1"] == "8011"
+        assert made.env[CONFIG_ENV] == CONFIG_PATH
+        assert made.env["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
+
+    def test_lets_the_spec_decide_all_but_where_the_configuration_is(self) -> None:
+        env = {"WORKER_1": "9", "LITELLM_LOCAL_MODEL_COST_MAP": "False", CONFIG_ENV: "/tmp/mine", "MORE": "1"}
+        made = request(ports={"WORKER_1": 8011}, env=env)
+        assert made.env == env | {CONFIG_ENV: CONFIG_PATH}
+
+    def test_shows_no_secret(self) -> None:
+        assert SANDBOX.session_key not in repr(request())
+        assert SANDBOX.session_key_digest not in repr(request())
+
+
+class TestConfiguration:
+    def test_locks_the_server_and_tells_it_where_to_report(self) -> None:
+        made = config(origins=["http://web"])
+        assert made["session_api_keys"] == [KEY]
+        assert made["allow_cors_origins"] == ["http://web"]
+        assert [hook["base_url"] for hook in made["webhooks"]] == ["http://api/api/v1/webhooks"]
+        assert made["lease_ttl_seconds"] == 0
+
+    def test_keeps_what_must_outlive_the_container_on_the_volume(self) -> None:
+        made = config()
+        assert made["conversations_path"].startswith("/workspace/")
+        assert made["bash_events_dir"].startswith("/workspace/")
+
+    def test_configuration_has_a_secret_key_that_is_stable_and_its_own(self) -> None:
+        assert config()["secret_key"] == config()["secret_key"]
+        assert config("another")["secret_key"] != config()["secret_key"]
+        assert KEY not in config()["secret_key"]
+        assert len(config()["secret_key"]) >= 32
+
+    def test_retry_delay_is_whole_seconds(self) -> None:
+        # The agent server refuses to boot on a fraction.
+        assert isinstance(config()["webhooks"][0]["retry_delay"], int)
+
+
+def test_urls_are_those_of_the_published_ports() -> None:
+    spec = SandboxSpec(id="image:1", position=0, ports={"AGENT_SERVER": 8000, "VSCODE": 8001})
+    observed = ContainerStatus(ContainerState.RUNNING, ports={8000: 32768})
+    assert exposed_urls(spec, observed, "sandboxes.example.org") == [
+        {"name": "AGENT_SERVER", "url": "http://sandboxes.example.org:32768", "port": 8000}
+    ]

@@ -1,0 +1,179 @@
+"""Starts whose agent server falls silent in the midst of a request: they end as soon as it is known why."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.clock import after
+from shared.conversations import start_tasks
+from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.states import Desired, Reason, Stage, Status
+from tests.factories import Person
+from tests.fakes.agent_server import FakeAgentServer
+from tests.services.asgi import serving
+from tests.worker.scenes import (
+    another,
+    ask,
+    assert_failed,
+    change,
+    configure,
+    conversation_of,
+    row,
+    task_of,
+    wish,
+)
+from worker.agent_server import cancellable_transport
+from worker.agent_server.exchange import open_client
+from worker.context import WorkerContext
+from worker.conversations.refresh import refresh_conversation
+from worker.conversations.start import start_conversation
+
+Act = Callable[[WorkerContext, Person, str, str], None]
+
+
+class Freezing:
+    """A fake agent server over HTTP, which falls silent at a method until its client hangs up."""
+
+    def __init__(self, server: FakeAgentServer) -> None:
+        self.method = ""
+        self.is_frozen, self.was_left = threading.Event(), threading.Event()
+        self.server = server
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        answer = self.server.answer(await _request(scope, receive))
+        if self.method and self.server.calls[-1:] == [self.method]:
+            self.is_frozen.set()
+            await receive()
+            self.was_left.set()
+            return
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": []})
+        await send({"type": "http.response.body", "body": answer.content})
+
+
+async def _request(scope: Any, receive: Any) -> httpx.Request:
+    body, more = b"", True
+    while more:
+        part = await receive()
+        body, more = body + part.get("body", b""), part.get("more_body", False)
+    url = f"http://sandbox{scope['path']}?{scope['query_string'].decode()}"
+    return httpx.Request(scope["method"], url, headers=scope["headers"], content=body)
+
+
+@pytest.fixture(autouse=True)
+def _settings(context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(context, user)
+    change(context, Node, context.settings.node, heartbeat_at=after(600))
+    monkeypatch.setattr(cancellable_transport, "LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def freezing(context: WorkerContext, sandbox_id: str, server: FakeAgentServer) -> Iterator[Freezing]:
+    app = Freezing(server)
+    with serving(app) as url:
+        change(context, Sandbox, sandbox_id, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
+        yield app
+
+
+def by_an_outsider(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+    change(context, Sandbox, sandbox_id, status=Status.PAUSED, reason=Reason.PAUSED_OUTSIDE)
+
+
+def by_a_pause(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+    wish(context, sandbox_id, Desired.PAUSED)
+
+
+def by_a_delete(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+    wish(context, sandbox_id, Desired.DELETED)
+
+
+def by_its_end(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
+    change(context, Sandbox, sandbox_id, status=Status.ERROR, reason=Reason.EXIT_CODE, detail="3")
+
+
+def by_its_owner(context: WorkerContext, user: Person, _sandbox_id: str, task_id: str) -> None:
+    with context.database.transaction() as session:
+        start_tasks.cancel(session, task_id, user.id, due_at=after(600))
+
+
+ENDS: dict[Act, Reason] = {
+    by_an_outsider: Reason.SANDBOX_PAUSED,
+    by_a_pause: Reason.SANDBOX_PAUSED,
+    by_a_delete: Reason.SANDBOX_DELETED,
+    by_its_end: Reason.SANDBOX_FAILED,
+    by_its_owner: Reason.CANCELLED,
+}
+
+
+@pytest.mark.parametrize("method", ["run_command", "create_conversation"])
+@pytest.mark.parametrize("act", ENDS)
+def test_a_start_does_not_outlast_what_its_sandbox_is_for(
+    context: WorkerContext, user: Person, sandbox_id: str, freezing: Freezing, act: Act, method: str
+) -> None:
+    freezing.method = method
+    task_id = ask(context, user, sandbox_id)
+    with open_client() as http, ThreadPoolExecutor(1) as pool:
+        walked = pool.submit(start_conversation, replace(context, http=http), task_id)
+        assert freezing.is_frozen.wait(30)
+        act(context, user, sandbox_id, task_id)
+        assert freezing.was_left.wait(30)
+        freezing.method = ""
+        walked.result(30)
+    task = task_of(context, task_id)
+    assert (task.stage, task.reason, task.secrets) == (Stage.ERROR, ENDS[act], None)
+
+
+def test_a_start_that_is_waited_for_in_vain_is_let_go(
+    context: WorkerContext, user: Person, sandbox_id: str, freezing: Freezing, server: FakeAgentServer
+) -> None:
+    """Its lease ran out while this worker stood still, and somebody else has carried it to its end."""
+    freezing.method = "create_conversation"
+    task_id = ask(context, user, sandbox_id)
+    with open_client() as http, ThreadPoolExecutor(1) as pool:
+        walked = pool.submit(start_conversation, replace(context, http=http), task_id)
+        assert freezing.is_frozen.wait(30)
+        freezing.method = ""
+        change(context, StartTask, task_id, lease_until=after(-1))
+        start_conversation(replace(another(context), http=http), task_id)
+        assert freezing.was_left.wait(30)
+        walked.result(30)
+    assert task_of(context, task_id).stage == Stage.READY
+    assert len(server.conversations) == 1
+
+
+def test_a_server_that_thaws_goes_on(context: WorkerContext, user: Person, sandbox_id: str, freezing: Freezing) -> None:
+    """What comes late is forgotten at the second look: a create that was given up may be carried out yet."""
+    freezing.method = "create_conversation"
+    task_id = ask(context, user, sandbox_id)
+    settings = context.settings.model_copy(update={"first_message_timeout_seconds": 5.0})
+    with open_client() as http, ThreadPoolExecutor(1) as pool:
+        working = replace(context, http=http, settings=settings)
+        walked = pool.submit(start_conversation, working, task_id)
+        assert freezing.is_frozen.wait(30)
+        by_an_outsider(context, user, sandbox_id, task_id)
+        walked.result(30)
+        freezing.method = ""
+        conversation = conversation_of(context, task_id)
+        assert conversation is not None
+        assert conversation.deleted_at is not None
+        change(context, Sandbox, sandbox_id, status=Status.RUNNING, reason=None)
+        _thaw(working, freezing, conversation)
+    assert_failed(context, task_id, Reason.SANDBOX_PAUSED)
+
+
+def _thaw(context: WorkerContext, freezing: Freezing, conversation: Conversation) -> None:
+    server = freezing.server
+    made = server.conversations.pop(conversation.id)
+    change(context, Conversation, conversation.id, due_at=after(0))
+    refresh_conversation(context, conversation.id)
+    assert row(context, Conversation, conversation.id).attempt == 1
+    server.conversations[conversation.id] = made  # the create comes to its end
+    change(context, Conversation, conversation.id, due_at=after(0))
+    refresh_conversation(context, conversation.id)
+    assert server.conversations == {}

@@ -1,0 +1,39 @@
+"""`plan` under everything that can happen between two of its steps; and whether we would notice a wrong one."""
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from tests.effort import bounds
+from tests.worker.mutants import PLANS
+from tests.worker.sandboxes.plan_walk import Walk
+from worker.sandboxes.planner import plan
+
+BOUNDS = bounds(
+    max_examples=200,
+    # How long it takes depends on what else the machine does; and no walk is short.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example],
+)
+TURNS = 60_000
+
+
+@BOUNDS
+@given(dice=st.randoms(use_true_random=False))
+def test_short_walks_end_well(dice: Random) -> None:
+    Walk(plan, dice).go(15)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_long_walks_end_well(seed: int) -> None:
+    walk = Walk(plan, Random(seed))
+    walk.go(TURNS)
+    assert walk.steps > TURNS
+
+
+@pytest.mark.parametrize("wrong", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("seed", range(10))
+def test_wrong_plans_do_not(wrong: object, seed: int) -> None:
+    with pytest.raises(AssertionError):
+        Walk(wrong, Random(seed)).go(2000)  # type: ignore[arg-type]

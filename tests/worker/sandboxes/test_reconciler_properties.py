@@ -1,0 +1,190 @@
+"""Whatever is wished in whatever order, and wherever workers die: in the end every wish is met, and nothing is left."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule, run_state_machine_as_test
+from pydantic import SecretStr
+from sqlmodel import select
+
+from shared.clock import now
+from shared.db.database import Database
+from shared.db.migrations import migrate
+from shared.errors import NotFound
+from shared.models import Sandbox, SandboxTransition
+from shared.settings import Settings
+from shared.states import Desired
+from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.drills.checker import Evidence, check
+from tests.drills.requests import WISHES, Entry, Outcome, Verb
+from tests.effort import bounds
+from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker import scenes
+from worker.context import WorkerContext
+from worker.leasing.agent_lane import AgentLane
+from worker.leasing.lease_renewer import LeaseRenewer
+from worker.sandboxes.reconciler import reconcile
+from worker.settings import WorkerSettings
+
+INSTALLATION = "test-installation"
+BOUNDS = bounds(
+    max_examples=25,
+    stateful_step_count=12,
+    suppress_health_check=[HealthCheck.too_slow],  # how long it takes depends on what else the machine does
+)
+VERBS = ("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove")
+# More calls than any one turn makes; None: the worker lives.
+MOMENTS = st.none() | st.integers(0, 30)
+
+
+class Crash(BaseException):
+    """A worker's death: nothing it has begun is finished, not even an error handled."""
+
+
+class Life(RuleBasedStateMachine):
+    """Sandboxes, wishes, and workers that carry them out or die at one of their calls to engine or store."""
+
+    sandboxes = Bundle("sandboxes")
+
+    def __init__(self, template: Path) -> None:
+        super().__init__()
+        self._directory = TemporaryDirectory()
+        path = shutil.copy(template, self._directory.name)
+        self._engine = FakeEngine()
+        self._context = make_parts(Path(path), self._engine)
+        self._user = make_person(self._context.database, "alice")
+        self._history: list[Entry] = []
+
+    @rule(target=sandboxes, boots=st.booleans())
+    def start(self, *, boots: bool) -> str:
+        sandbox_id = scenes.start(self._context, self._user)
+        if boots:
+            reconcile(self._context, sandbox_id)
+        self._notify(self._call(), Outcome.OK, Verb.START, sandbox_id)
+        return sandbox_id
+
+    @rule(sandbox_id=sandboxes, verb=st.sampled_from([Verb.PAUSE, Verb.STOP, Verb.RESUME, Verb.DELETE]))
+    def wish(self, sandbox_id: str, verb: Verb) -> None:
+        call = self._call()
+        self._notify(call, Outcome.INVOKED, verb, sandbox_id)
+        try:
+            scenes.wish(self._context, sandbox_id, WISHES[verb])
+            self._notify(call, Outcome.OK, verb, sandbox_id)
+        except NotFound:
+            self._notify(call, Outcome.FAILED, verb, sandbox_id)
+
+    @rule(sandbox_id=sandboxes, moment=MOMENTS)
+    def execute_and_commit(self, sandbox_id: str, moment: int | None) -> None:
+        context = mortal(self._context, self._engine, moment)
+        try:
+            reconcile(context, sandbox_id)
+        except Crash:
+            self._expire(sandbox_id)
+        finally:
+            self._engine.before.clear()
+
+    @rule(sandbox_id=sandboxes, moment=MOMENTS, desired=st.sampled_from(Desired))
+    def carry_out_while_it_changes(self, sandbox_id: str, moment: int, desired: Desired) -> None:
+        verb = next(verb for verb, wished in WISHES.items() if wished == desired and verb != Verb.START)
+        act = once(lambda: self.wish(sandbox_id, verb))
+        self._engine.before = dict.fromkeys(VERBS, counting(moment, act))
+        reconcile(self._context, sandbox_id)
+        self._engine.before.clear()
+
+    def teardown(self) -> None:
+        try:
+            for sandbox_id in self._ids():
+                reconcile(self._context, sandbox_id)
+            assert check(self._evidence()) == []
+        finally:
+            self._context.http.close()
+            self._context.database.close()
+            self._directory.cleanup()
+
+    def _expire(self, sandbox_id: str) -> None:
+        if scenes.row(self._context, Sandbox, sandbox_id).lease_until is not None:
+            scenes.change(self._context, Sandbox, sandbox_id, lease_until=now())
+
+    def _call(self) -> int:
+        return len(self._history)
+
+    def _notify(self, call: int, outcome: Outcome, verb: Verb, sandbox_id: str) -> None:
+        self._history.append(Entry(call, outcome, verb, sandbox_id))
+
+    def _ids(self) -> list[str]:
+        with self._context.database.reading() as session:
+            return list(session.exec(select(Sandbox.id)).all())
+
+    def _evidence(self) -> Evidence:
+        with self._context.database.reading() as session:
+            return Evidence(
+                history=self._history,
+                sandboxes=session.exec(select(Sandbox)).all(),
+                transitions=session.exec(select(SandboxTransition)).all(),
+                containers=self._engine.list_containers(INSTALLATION),
+                volumes=self._engine.list_volumes(INSTALLATION),
+            )
+
+
+def test_every_life_ends_well(tmp_path: Path) -> None:
+    template = tmp_path / "template.db"
+    migrate(f"sqlite:///{template}")
+    run_state_machine_as_test(lambda: Life(template), settings=BOUNDS)  # type: ignore[arg-type]
+
+
+def make_parts(path: Path, engine: FakeEngine) -> WorkerContext:
+    """A worker on a store of its own."""
+    database = Database(f"sqlite:///{path}")
+    make_spec(database, IMAGE)
+    make_node(database)
+    return WorkerContext(
+        shared=Settings(var_dir=path.parent, secret_keys=SecretStr(SECRET_KEY)),
+        settings=WorkerSettings(node=NODE_ID, lease_seconds=15, health_timeout=1),
+        database=database,
+        vault=VAULT,
+        engine=engine,
+        publisher=RecordingPublisher(),
+        renewer=LeaseRenewer(database, "worker-1", 15),
+        http=engine.agent_servers(),
+        looks=PatientExecutor(),
+        probes=PatientExecutor(),
+        installation=INSTALLATION,
+        lane=AgentLane(32),
+    )
+
+
+def mortal(context: WorkerContext, engine: FakeEngine, moment: int | None) -> WorkerContext:
+    """The same worker; it dies at that one of its calls to engine or store."""
+    point = counting(moment, die)
+    engine.before = dict.fromkeys(VERBS, point)
+    database = scenes.PunctuatedDatabase(context.database, -1, die)
+    database.point = lambda: point("")  # type: ignore[method-assign]
+    return replace(context, database=database)
+
+
+def die() -> None:
+    raise Crash
+
+
+def once(act: Callable[[], None]) -> Callable[[], None]:
+    """What acts the first time only."""
+    acts = [act]
+    return lambda: acts.pop()() if acts else None
+
+
+def counting(moment: int | None, act: Callable[[], None]) -> Callable[[str], None]:
+    """What acts at the call of that number."""
+    calls: list[str] = []
+
+    def call(name: str) -> None:
+        calls.append(name)
+        if len(calls) - 1 == moment:
+            act()
+
+    return call

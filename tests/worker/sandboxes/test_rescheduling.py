@@ -1,0 +1,276 @@
+"""A sandbox that one engine refuses is tried on another node, and what that shows of the first one."""
+
+import pytest
+from sqlmodel import select
+
+from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
+from shared.nodes import spec_backoff
+from shared.states import Desired, Reason, Status
+from tests.factories import NODE_ID, Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import another, assert_at_rest, change, punctuated, row, running, start, wish
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.heartbeat import beat
+from worker.loops.sweep import sweep
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+OFTEN = 1000
+
+
+@pytest.fixture(autouse=True)
+def _first_choice(context: WorkerContext, other: WorkerContext) -> None:
+    """New sandboxes go to `node-a` first."""
+    change(context, Node, NODE_ID, capacity=200)
+    assert other.settings.node == "node-b"
+
+
+def refusing(engine: FakeEngine, verb: str, times: int = OFTEN) -> None:
+    engine.refuse[verb] = times
+    if verb == "pull":
+        engine.images.clear()
+
+
+def refused(context: WorkerContext, user: Person) -> str:
+    """A sandbox that `node-a` has refused once."""
+    sandbox_id = start(context, user)
+    reconcile(context, sandbox_id)
+    return sandbox_id
+
+
+def known(context: WorkerContext) -> list[tuple[str, int]]:
+    with context.database.reading() as session:
+        return [(found.node_id, found.failures) for found in session.exec(select(NodeSpecBackoff)).all()]
+
+
+@pytest.mark.parametrize("verb", ["create", "put_file", "start", "pull"])
+def test_runs_elsewhere_and_leaves_nothing_behind(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, verb: str
+) -> None:
+    refusing(engine, verb)
+    sandbox_id = refused(context, user)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.node_id, found.attempt) == (Status.STARTING, "node-b", 0)
+    assert "refused" in (found.detail or "")
+    assert (engine.containers, engine.volumes) == ({}, {})
+    sweep(other)
+    reconcile(other, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason, found.detail) == (Status.RUNNING, None, None)
+    assert_at_rest(found)
+    assert known(context) == [(NODE_ID, 1)]
+
+
+def test_the_other_node_s_sweep_finds_it(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    refusing(engine, "create")
+    sandbox_id = refused(context, user)
+    sweep(other)
+    assert [job.subject for job in other.publisher.jobs] == [sandbox_id]  # type: ignore[attr-defined]
+
+
+def test_the_bad_node_is_out_of_rotation_and_comes_back(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    refusing(engine, "create")
+    for _ in range(spec_backoff.MAX_FAILURES):
+        reconcile(other, refused(context, user))
+    assert row(context, Sandbox, start(context, user)).node_id == "node-b"
+    engine.refuse.clear()
+    with context.database.transaction() as session:
+        session.exec(select(NodeSpecBackoff)).one().rests_until = row(context, Node, NODE_ID).heartbeat_at  # over
+    trial = start(context, user)
+    assert row(context, Sandbox, trial).node_id == NODE_ID
+    assert row(context, Sandbox, start(context, user)).node_id == "node-b"
+    reconcile(context, trial)
+    assert row(context, Sandbox, trial).status == Status.RUNNING
+    assert known(context) == []
+    assert row(context, Sandbox, start(context, user)).node_id == NODE_ID
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"),
+    [("create", Reason.CREATE_FAILED), ("start", Reason.START_FAILED), ("pull", Reason.CREATE_FAILED)],
+)
+def test_a_spec_that_is_broken_costs_no_node_anything(
+    context: WorkerContext,
+    other: WorkerContext,
+    user: Person,
+    engine: FakeEngine,
+    other_engine: FakeEngine,
+    verb: str,
+    reason: Reason,
+) -> None:
+    for each in (engine, other_engine):
+        refusing(each, verb)
+    for _ in range(spec_backoff.MAX_FAILURES + 1):
+        sandbox_id = refused(context, user)
+        for _ in range(context.settings.max_attempts):
+            reconcile(other, sandbox_id)
+        found = row(context, Sandbox, sandbox_id)
+        assert (found.status, found.node_id) == (Status.ERROR, "node-b")
+        assert found.reason == reason
+        assert found.detail
+    assert (engine.containers, other_engine.containers) == ({}, {})
+    assert known(context) == []
+    assert row(context, Sandbox, start(context, user)).node_id == NODE_ID
+
+
+def test_a_new_wish_may_go_back(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, other_engine: FakeEngine
+) -> None:
+    refusing(engine, "create", 1)
+    refusing(other_engine, "create")
+    sandbox_id = refused(context, user)
+    for _ in range(context.settings.max_attempts):
+        reconcile(other, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.ERROR
+    wish(context, sandbox_id, Desired.RUNNING)
+    reconcile(other, sandbox_id)
+    reconcile(context, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.node_id) == (Status.RUNNING, NODE_ID)
+    assert known(context) == [("node-b", 1)]
+    with context.database.reading() as session:
+        assert [left.node_id for left in session.exec(select(StaleContainer)).all()] == ["node-b"]
+
+
+def test_sandbox_that_was_ready_stays_with_its_files(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    sandbox_id = running(context, user)
+    wish(context, sandbox_id, Desired.STOPPED)
+    reconcile(context, sandbox_id)
+    refusing(engine, "start")
+    wish(context, sandbox_id, Desired.RUNNING)
+    for _ in range(context.settings.max_attempts):
+        reconcile(context, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason, found.node_id) == (Status.ERROR, Reason.START_FAILED, NODE_ID)
+    assert container_name(sandbox_id) in engine.volumes
+
+
+def test_sandbox_that_can_not_be_removed_is_not_moved(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    refusing(engine, "start", 1)
+    refusing(engine, "remove", 1)
+    sandbox_id = refused(context, user)
+    assert row(context, Sandbox, sandbox_id).node_id == NODE_ID
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+def test_sandbox_stays_where_no_other_node_has_room(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    change(context, Node, "node-b", capacity=0)
+    refusing(engine, "create")
+    sandbox_id = refused(context, user)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.node_id, found.attempt) == (NODE_ID, 1)
+    change(context, Node, "node-b", capacity=1)
+    reconcile(context, sandbox_id)
+    reconcile(other, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+def test_delete_overtakes_the_move(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    refusing(engine, "create")
+    sandbox_id = start(context, user)
+    engine.before["remove"] = lambda _name: wish(context, sandbox_id, Desired.DELETED)
+    reconcile(context, sandbox_id)
+    reconcile(other, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.DELETED
+    assert known(context) == []
+
+
+def test_worker_that_has_lost_its_lease_touches_nothing(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    sandbox_id = start(context, user)
+
+    def take_over(_name: str) -> None:
+        engine.before.clear()
+        change(context, Sandbox, sandbox_id, lease_until=row(context, Node, NODE_ID).heartbeat_at)
+        reconcile(another(context), sandbox_id)
+        refusing(engine, "create", 1)
+
+    engine.before["create"] = take_over
+    reconcile(context, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.node_id, found.status) == (NODE_ID, Status.RUNNING)
+    assert engine.containers[container_name(sandbox_id)].state == ContainerState.RUNNING
+
+
+def test_worker_that_loses_its_lease_while_it_removes_moves_nothing(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    refusing(engine, "create", 1)
+    sandbox_id = start(context, user)
+    engine.before["remove"] = lambda _name: change(context, Sandbox, sandbox_id, fence=100)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).node_id == NODE_ID
+
+
+def test_container_that_a_slow_worker_makes_late_is_removed(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    refusing(engine, "create", 1)
+    sandbox_id = refused(context, user)
+    reconcile(other, sandbox_id)
+    late = start(context, user)
+    reconcile(context, late)
+    name = container_name(sandbox_id)
+    engine.containers[name] = engine.containers[container_name(late)]
+    engine.volumes[name] = engine.volumes[container_name(late)]
+    beat(context)
+    assert set(engine.containers) == set(engine.volumes) == {container_name(late)}
+
+
+def test_tombstones_are_forgotten(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    refusing(engine, "create", 2)
+    gone, kept = refused(context, user), refused(context, user)
+    for sandbox_id in (gone, kept):
+        reconcile(other, sandbox_id)
+    wish(context, gone, Desired.DELETED)
+    reconcile(other, gone)
+    beat(context)
+    with context.database.reading() as session:
+        assert [left.sandbox_id for left in session.exec(select(StaleContainer)).all()] == [kept]
+
+
+@pytest.mark.parametrize("at", range(40))
+def test_worker_that_dies_on_the_way_loses_nothing(
+    context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, at: int
+) -> None:
+    class Death(BaseException):
+        pass
+
+    def die() -> None:
+        raise Death
+
+    refusing(engine, "create", 1)
+    sandbox_id = start(context, user)
+    dying, points = punctuated(context, at, die)
+    try:
+        reconcile(dying, sandbox_id)
+    except Death:
+        change(context, Sandbox, sandbox_id, lease_until=row(context, Node, NODE_ID).heartbeat_at)
+    else:
+        assert points.passed <= at
+    for _ in range(2):
+        reconcile(context, sandbox_id)
+        reconcile(other, sandbox_id)
+    found = row(context, Sandbox, sandbox_id)
+    assert found.status == Status.RUNNING
+    here = [each.containers[container_name(sandbox_id)].state for each in engines(context, other) if each.containers]
+    assert here == [ContainerState.RUNNING]
+
+
+def engines(*workers: WorkerContext) -> list[FakeEngine]:
+    found = [each.engine for each in workers]
+    assert all(isinstance(each, FakeEngine) for each in found)
+    return found  # type: ignore[return-value]

@@ -1,0 +1,295 @@
+"""A store that went back in time takes a user's sandbox for a spare one, or for idle: its files must stay."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.clock import now
+from shared.models import Sandbox, SandboxSpec
+from shared.sandboxes import quarantine, specs
+from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
+from shared.warm_pool import pool as warm_pool
+from shared.warm_pool.policy import OLD
+from tests.factories import NODE_ID, Person, make_person
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.worker.scenes import (
+    INSTALLATION,
+    LLM_KEY,
+    another,
+    ask,
+    assert_failed,
+    change,
+    configure,
+    deliver,
+    row,
+    running,
+    server_of,
+    store_settings,
+    task_of,
+    warm,
+    wish,
+)
+from worker.context import WorkerContext
+from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL
+from worker.engine.protocol import ContainerState
+from worker.loops.deadlines import meet_deadlines
+from worker.loops.recheck import recheck
+from worker.loops.resync import resync
+from worker.loops.warm_pool import reconcile_pools
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+FROZEN, EXITED = ContainerState.FROZEN, ContainerState.EXITED
+CONVERSATION = "c" * 32
+
+
+@pytest.fixture
+def other(context: WorkerContext) -> Person:
+    return make_person(context.database, "bertha")
+
+
+@pytest.fixture
+def restored(context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+    """A sandbox with a conversation, which waited in the pool when the store was backed up."""
+    member = make_warm_sandbox(context)
+    backup = row(context, Sandbox, member).model_dump()
+    assert claim(context, user) == member
+    reconcile(context, member)
+    assert row(context, Sandbox, member).status == Status.RUNNING
+    server_of(engine, member).add(CONVERSATION)
+    change(context, Sandbox, member, **backup)
+    return member
+
+
+def make_warm_sandbox(context: WorkerContext) -> str:
+    member = warm(context)
+    reconcile(context, member)
+    assert row(context, Sandbox, member).status == Status.RUNNING
+    return member
+
+
+def claim(context: WorkerContext, owner: Person) -> str:
+    with context.database.transaction() as session:
+        spec = specs.get_spec(session, IMAGE)
+        spec.warm_most = 1
+        return warm_pool.claim_or_create(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).id
+
+
+def tend(context: WorkerContext) -> None:
+    """Tend a pool that is to have no members."""
+    with context.database.transaction() as session:
+        spec = session.get_one(SandboxSpec, IMAGE)
+        spec.warm_target, spec.warm_most = 0, 1
+    reconcile_pools(context)
+    deliver(context)
+
+
+def in_quarantine(context: WorkerContext) -> list[str]:
+    with context.database.reading() as session:
+        return [found.name for found in quarantine.find(session, NODE_ID)]
+
+
+def assert_kept(context: WorkerContext, engine: FakeEngine, sandbox_id: str, state: ContainerState = FROZEN) -> None:
+    """Its row has ended, and its container and its files are in quarantine."""
+    name = container_name(sandbox_id)
+    resync(context)
+    deliver(context)
+    assert list(engine.volumes) == [name]
+    assert engine.containers[name].state == state
+    assert CONVERSATION in server_of(engine, sandbox_id).conversations
+    assert in_quarantine(context) == [name]
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.DELETED, Reason.ALREADY_USED)
+
+
+def test_check_takes_it_out_of_the_pool(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+    recheck(context, restored)
+    deliver(context)
+    tend(context)
+    assert_kept(context, engine, restored)
+
+
+def test_it_is_not_retired_for_its_age(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+    change(context, Sandbox, restored, created_at=now() - OLD - timedelta(hours=1))
+    tend(context)
+    assert_kept(context, engine, restored)
+
+
+@pytest.mark.parametrize("state", [FROZEN, EXITED])
+def test_it_is_not_retired_once_it_stands_still(
+    context: WorkerContext, engine: FakeEngine, restored: str, state: ContainerState
+) -> None:
+    name = container_name(restored)
+    engine.freeze(name) if state == FROZEN else engine.stop(name, 1)
+    for _ in range(2):
+        resync(context)
+        deliver(context)
+        tend(context)
+    assert_kept(context, engine, restored, state)
+
+
+def test_one_that_does_not_answer_is_not_retired(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+    engine.silent.add(container_name(restored))
+    tend(context)
+    assert_kept(context, engine, restored)
+
+
+def test_one_that_has_started_for_its_owner_since_is_not_retired(
+    context: WorkerContext, engine: FakeEngine, restored: str
+) -> None:
+    """It was not booted to wait, so it does not know what it is asked."""
+    server = server_of(engine, restored)
+    server.boot_key, engine.containers[container_name(restored)].files = None, {}
+    engine.containers[container_name(restored)].files["config"] = b'{"session_api_keys": ["theirs"]}'
+    tend(context)
+    assert_kept(context, engine, restored)
+
+
+def test_claim_fails_with_a_reason(context: WorkerContext, engine: FakeEngine, restored: str, other: Person) -> None:
+    configure(context, other)
+    store_settings(context, other, llm_api_key=LLM_KEY)
+    with context.database.transaction() as session:
+        session.get_one(SandboxSpec, IMAGE).warm_most = 1
+    task_id = ask(context, other)
+    assert task_of(context, task_id).sandbox_id == restored
+    reconcile(context, restored)
+    deliver(context)
+    assert_failed(context, task_id, Reason.SANDBOX_FAILED, Reason.ALREADY_USED)
+    assert_kept(context, engine, restored)
+
+
+@pytest.mark.parametrize("state", [FROZEN, EXITED])
+def test_claim_of_one_that_stands_still_gets_nobody_s_files(
+    context: WorkerContext, engine: FakeEngine, restored: str, other: Person, state: ContainerState
+) -> None:
+    name = container_name(restored)
+    engine.freeze(name) if state == FROZEN else engine.stop(name, 1)
+    assert claim(context, other) == restored
+    reconcile(context, restored)
+    assert_kept(context, engine, restored, state)
+
+
+def test_claim_of_a_volume_alone_gets_nobody_s_files(
+    context: WorkerContext, engine: FakeEngine, restored: str, other: Person
+) -> None:
+    engine.discard(container_name(restored))
+    assert claim(context, other) == restored
+    reconcile(context, restored)
+    resync(context)
+    assert (list(engine.volumes), engine.containers) == ([container_name(restored)], {})
+    assert in_quarantine(context) == [container_name(restored)]
+
+
+def test_claim_whose_container_is_gone_makes_its_own_in_two_attempts(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    member = make_warm_sandbox(context)
+    engine.remove(container_name(member))
+    assert claim(context, user) == member
+
+    def leave_the_volume(name: str) -> None:
+        sandbox = row(context, Sandbox, member)
+        engine.volumes[name] = {INSTALLATION_LABEL: INSTALLATION, OWNER_LABEL: str(sandbox.owner_id)}
+
+    engine.before["create"], engine.fail["create"] = leave_the_volume, 1
+    for _ in range(2):
+        reconcile(context, member)
+        change(context, Sandbox, member, due_at=now())
+    assert row(context, Sandbox, member).status == Status.RUNNING
+
+
+def test_claim_that_is_deleted_at_once_costs_no_files(
+    context: WorkerContext, engine: FakeEngine, restored: str, other: Person
+) -> None:
+    assert claim(context, other) == restored
+    wish(context, restored, Desired.DELETED)
+    reconcile(context, restored)
+    assert_kept(context, engine, restored)
+
+
+def test_one_that_booted_during_the_backup_is_not_booted_for_the_pool(
+    context: WorkerContext, engine: FakeEngine, restored: str
+) -> None:
+    columns = {"generation": 2, "observed_generation": 1, "due_at": now(), "ready_at": None}
+    change(context, Sandbox, restored, status=Status.STARTING, **columns)
+    engine.stop(container_name(restored), 1)
+    reconcile(context, restored)
+    assert_kept(context, engine, restored, EXITED)
+
+
+def test_engine_that_does_not_say_removes_nothing(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+    engine.silent.add(container_name(restored))
+    engine.refuse["has_new_files"] = 1
+    tend(context)
+    assert_kept(context, engine, restored)
+
+
+def test_restored_store_with_its_row_goes_on_with_its_files(
+    context: WorkerContext, engine: FakeEngine, user: Person, restored: str
+) -> None:
+    tend(context)
+    assert_kept(context, engine, restored)
+    columns = {"desired": Desired.RUNNING, "status": Status.RUNNING, "reason": None, "owner_id": user.id}
+    change(context, Sandbox, restored, **columns)
+    resync(another(context))
+    deliver(context)
+    found = row(context, Sandbox, restored)
+    assert (found.status, found.reason, in_quarantine(context)) == (Status.PAUSED, Reason.PAUSED_OUTSIDE, [])
+
+
+@pytest.mark.parametrize("state", [FROZEN, EXITED])
+def test_idle_deadline_costs_no_sandbox_that_was_used_since(
+    context: WorkerContext, engine: FakeEngine, user: Person, state: ContainerState
+) -> None:
+    """The engine knows that it was resumed after the backup, in which it was stopped long ago."""
+    sandbox_id = running(context, user)
+    name = container_name(sandbox_id)
+    stopped = {"status": Status.PAUSED, "pause_kind": PauseKind.STOPPED, "desired": Desired.STOPPED}
+    past = {"settled_at": now() - timedelta(days=2), "last_active_at": now() - timedelta(days=2)}
+    passed = {"deadline_at": now() - timedelta(days=1), "deadline_does": DeadlineAction.DELETE}
+    change(context, Sandbox, sandbox_id, **stopped, **past, **passed)
+    if state == EXITED:
+        engine.stop(name, 1)
+    meet_deadlines(context)
+    deliver(context)
+    resync(context)
+    expected = {FROZEN: ([name], Reason.ALREADY_USED), EXITED: ([], Reason.IDLE_DELETED)}
+    assert (list(engine.volumes), row(context, Sandbox, sandbox_id).reason) == expected[state]
+    assert [found.state for found in engine.containers.values()] == [FROZEN] * len(engine.volumes)
+
+
+@pytest.mark.parametrize("state", [ContainerState.RUNNING, FROZEN, EXITED])
+def test_member_that_nobody_has_had_goes_at_once(
+    context: WorkerContext, engine: FakeEngine, state: ContainerState
+) -> None:
+    name = container_name(make_warm_sandbox(context))
+    if state != ContainerState.RUNNING:
+        engine.freeze(name) if state == FROZEN else engine.stop(name, 1)
+    tend(context)
+    resync(context)
+    assert (engine.volumes, in_quarantine(context)) == ({}, [])
+
+
+def test_member_that_a_worker_told_before_it_died_can_be_deleted(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    """Nothing is in it, and it takes the key of the row."""
+    member = make_warm_sandbox(context)
+    assert claim(context, user) == member
+    key = context.vault.decrypt(row(context, Sandbox, member).session_key)
+    server = server_of(engine, member)
+    server.is_dormant, server.session_key = False, key
+    wish(context, member, Desired.DELETED)
+    reconcile(context, member)
+    assert (engine.volumes, row(context, Sandbox, member).reason) == ({}, None)
+
+
+def test_server_that_knows_no_deferred_init_is_removed(context: WorkerContext, engine: FakeEngine) -> None:
+    member = warm(context)
+
+    def forget(name: str) -> None:
+        engine.containers[name].files.clear()
+
+    engine.before["start"] = forget
+    reconcile(context, member)
+    assert (row(context, Sandbox, member).reason, engine.volumes) == (Reason.NOT_DORMANT, {})

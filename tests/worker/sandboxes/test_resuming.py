@@ -1,0 +1,110 @@
+"""A frozen sandbox's agent server is asked while it is being thawed: its answer comes as soon as it can."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from shared.models import Sandbox
+from shared.states import Desired, Status
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.waiting import eventually
+from tests.worker.scenes import row, running, wish
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+
+class Frozen:
+    """The agent servers of an engine in memory; they take requests when they are frozen, and answer once thawed."""
+
+    def __init__(self, engine: FakeEngine, name: str) -> None:
+        self.engine, self.name = engine, name
+        self.states: list[ContainerState] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.states.append(self.state)
+        eventually(lambda: self.state == ContainerState.RUNNING)
+        return self.engine.answer(request)
+
+    def await_question(self, _name: str) -> None:
+        eventually(lambda: bool(self.states))
+
+    @property
+    def state(self) -> ContainerState:
+        return self.engine.containers[self.name].state
+
+
+@pytest.fixture
+def sandbox_id(context: WorkerContext, user: Person) -> str:
+    """Of one that is paused, and that its owner wants to have back."""
+    sandbox_id = running(context, user)
+    for desired in (Desired.PAUSED, Desired.RUNNING):
+        wish(context, sandbox_id, desired)
+        if desired == Desired.PAUSED:
+            reconcile(context, sandbox_id)
+    return sandbox_id
+
+
+@pytest.fixture
+def server(engine: FakeEngine, sandbox_id: str) -> Frozen:
+    """Its agent server. It is asked before it is thawed."""
+    server = Frozen(engine, container_name(sandbox_id))
+    engine.before["unfreeze"] = server.await_question
+    return server
+
+
+@pytest.fixture
+def asking(context: WorkerContext, server: Frozen) -> Iterator[WorkerContext]:
+    """The worker, with threads to ask in."""
+    with httpx.Client(transport=httpx.MockTransport(server.answer)) as http, ThreadPoolExecutor() as probes:
+        yield replace(context, http=http, probes=probes)
+
+
+def test_resume_asks_once_and_observes_once(
+    asking: WorkerContext, engine: FakeEngine, server: Frozen, sandbox_id: str
+) -> None:
+    engine.calls.clear()
+    reconcile(asking, sandbox_id)
+    assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
+    assert server.states == [ContainerState.FROZEN]
+    assert engine.calls == [("observe", server.name), ("unfreeze", server.name)]
+
+
+def test_server_that_falls_silent(asking: WorkerContext, engine: FakeEngine, server: Frozen, sandbox_id: str) -> None:
+    engine.silent.add(server.name)
+    reconcile(asking, sandbox_id)
+    found = row(asking, Sandbox, sandbox_id)
+    assert (found.status, found.reason) == (Status.ERROR, "health_timeout")
+    assert engine.calls.count(("observe", server.name)) > 2
+
+
+def test_resume_survives_one_answer_of_another_server(
+    asking: WorkerContext, engine: FakeEngine, server: Frozen, sandbox_id: str
+) -> None:
+    engine.impostors[server.name] = 1
+    reconcile(asking, sandbox_id)
+    assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
+    assert server.states == [ContainerState.FROZEN, ContainerState.RUNNING]
+
+
+def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+    # What was asked in vain is not waited for, and says nothing of the next try.
+    engine.refuse["unfreeze"] = 1
+    reconcile(asking, sandbox_id)
+    assert row(asking, Sandbox, sandbox_id).status == Status.PAUSED
+    engine.before.clear()
+    reconcile(asking, sandbox_id)
+    assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
+
+
+def test_resume_without_a_free_thread_asks_itself(context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+    asked: list[str] = []
+    engine.asked = asked.append
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+    assert asked == [container_name(sandbox_id)]

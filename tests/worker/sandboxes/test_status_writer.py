@@ -1,0 +1,82 @@
+"""What is written when a turn ends."""
+
+import pytest
+from prometheus_client import generate_latest
+
+from shared.clock import now
+from shared.crypto import new_api_key
+from shared.models import Sandbox
+from shared.observability import metrics
+from shared.sandboxes import desired_state
+from shared.states import Desired, Status
+from shared.users import settings_store
+from tests.factories import Person
+from tests.fakes.engine import IMAGE, FakeEngine
+from tests.services.metrics import read_metrics
+from tests.worker.scenes import row, start, warm
+from worker.context import WorkerContext
+from worker.sandboxes.reconciler import reconcile
+
+
+def test_failure_s_log_lines_hold_no_key_of_the_sandbox(
+    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot_key = new_api_key()
+    sandbox_id = start(context, user)
+    with context.database.transaction() as session:
+        sandbox = session.get_one(Sandbox, sandbox_id)
+        sandbox.boot_key = context.vault.encrypt(boot_key)
+        session_key = context.vault.decrypt(sandbox.session_key)
+    monkeypatch.setattr(engine, "read_log", lambda _name, _lines: f"with {boot_key} and {session_key}, it ends\n")
+    engine.at_boot = 3
+    reconcile(context, sandbox_id)
+    failed = row(context, Sandbox, sandbox_id)
+    assert failed.status == Status.ERROR
+    assert str(failed.detail).endswith("with ****** and ******, it ends")
+
+
+def test_failure_s_log_lines_hold_no_secret_of_its_owner(
+    context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with context.database.transaction() as session:
+        settings_store.change(session, context.vault, user.id, {"llm_api_key": "plain-key"})
+    sandbox_id = start(context, user)
+    monkeypatch.setattr(engine, "read_log", lambda _name, _lines: "401 incorrect API key: plain-key\n")
+    engine.at_boot = 3
+    reconcile(context, sandbox_id)
+    assert str(row(context, Sandbox, sandbox_id).detail).endswith("401 incorrect API key: ******")
+
+
+REFILL = "agent_workspace_warm_pool_refill_seconds"
+
+
+def refills(context: WorkerContext) -> tuple[float, float]:
+    """How many members became ready, and how many of them within ten seconds."""
+    told = read_metrics(generate_latest(metrics.collector(context.shared)).decode())
+    return told.get((f"{REFILL}_count", IMAGE), 0), told.get((f"{REFILL}_bucket", "10.0", IMAGE), 0)
+
+
+def test_refill_s_duration_is_counted_once(context: WorkerContext, user: Person) -> None:
+    count, quick = refills(context)
+    slow = warm(context, 20)
+    for sandbox_id in (warm(context, 0), slow, start(context, user)):
+        reconcile(context, sandbox_id)
+        assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
+    assert refills(context) == (count + 2, quick + 1)
+    # Whatever happens to it later is no refill.
+    for desired in (Desired.STOPPED, Desired.RUNNING):
+        with context.database.transaction() as session:
+            desired_state.set_desired(session, session.get_one(Sandbox, slow), desired, due_at=now())
+        reconcile(context, slow)
+        assert row(context, Sandbox, slow).observed_generation > 1
+    assert row(context, Sandbox, slow).status == Status.RUNNING
+    assert refills(context) == (count + 2, quick + 1)
+
+
+def test_a_member_that_fails_is_no_refill(context: WorkerContext, engine: FakeEngine) -> None:
+    before = refills(context)
+    engine.at_boot = 3
+    sandbox_id = warm(context, 0)
+    reconcile(context, sandbox_id)
+    assert row(context, Sandbox, sandbox_id).status == Status.ERROR
+    assert refills(context) == before

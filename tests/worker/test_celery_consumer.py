@@ -1,0 +1,113 @@
+"""Events for Flower are sent together, and none is lost by that."""
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from shared.queue.broker import make_app
+from shared.settings import Settings
+from tests.fakes.waiting_worker import QUEUE, TASK
+from tests.services import processes
+from tests.services.directories import REPOSITORY
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+JOBS = 5
+ALL = {"task-received": JOBS, "task-started": JOBS, "task-succeeded": JOBS}
+
+
+@pytest.fixture
+def app(valkey: Valkey) -> Iterator[Celery]:
+    app = make_app(Settings(redis_url=valkey.url))
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def worker(valkey: Valkey, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker with room for two jobs at a time."""
+    environment = [f"AW_REDIS_URL={valkey.url}", f"PYTHONPATH={REPOSITORY}"]
+    command = ["env", *environment, sys.executable, "-m", "tests.fakes.waiting_worker", str(tmp_path)]
+    worker = processes.start(command, tmp_path / "log")
+    yield worker
+    processes.stop(worker)
+
+
+class Seen:
+    """What Flower would be told, as it comes."""
+
+    def __init__(self) -> None:
+        self.events: Counter[str] = Counter()
+        self.messages = 0
+
+    def take(self, body: Any, message: Any) -> None:
+        together = body if isinstance(body, list) else [body]
+        self.messages += 1
+        self.events.update(event["type"] for event in together)
+
+    def of_jobs(self) -> dict[str, int]:
+        return {name: count for name, count in self.events.items() if name in ALL}
+
+
+@contextmanager
+def watching(app: Celery) -> Iterator[Seen]:
+    """Listen as Flower does, until the end of the block."""
+    seen = Seen()
+    with app.connection() as connection:
+        receiver: Any = app.events.Receiver(connection, handlers={})
+        receiver._receive = seen.take
+        listener = threading.Thread(target=lambda: list(receiver.consume(limit=None, wakeup=False)))
+        listener.start()
+        try:
+            eventually(lambda: "worker-heartbeat" in seen.events)
+            yield seen
+        finally:
+            receiver.should_stop = True
+            listener.join()
+
+
+def send(app: Celery, count: int = JOBS) -> None:
+    for number in range(count):
+        app.send_task(TASK, args=[str(number)], queue=QUEUE)
+
+
+def test_events_of_a_moment_are_one_message(app: Celery, worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    assert worker.poll() is None
+    (tmp_path / "go").touch()
+    with watching(app) as seen:
+        before = seen.messages
+        send(app)
+        eventually(lambda: seen.of_jobs() == ALL)
+        assert seen.messages - before < sum(ALL.values())
+
+
+def test_last_events_are_sent_at_the_end(app: Celery, worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    with watching(app) as seen:
+        send(app)
+        eventually((tmp_path / "begun-1").exists)
+        worker.terminate()
+        (tmp_path / "go").touch()
+        worker.wait(30)
+        eventually(lambda: seen.events["task-succeeded"] == seen.events["task-started"] >= 2)
+
+
+def test_events_go_on_when_the_broker_is_back(
+    app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
+) -> None:
+    assert worker.poll() is None
+    (tmp_path / "go").touch()
+    send(app, 2)
+    eventually((tmp_path / "ended-1").exists)
+    valkey.kill()
+    valkey.start()
+    with watching(app) as seen:
+        send(app)
+        eventually(lambda: seen.of_jobs().get("task-succeeded", 0) >= JOBS)

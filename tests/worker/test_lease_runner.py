@@ -1,0 +1,174 @@
+"""Turns on a row: whatever becomes of one, the row is looked at again or wants nothing."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import time_machine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from shared.clock import after, now
+from shared.errors import LeaseLost
+from shared.leasing import leases
+from shared.models import StartTask
+from tests.factories import Person, make_start_task
+from tests.worker.scenes import another, assert_at_rest, change, row
+from worker.agent_server.errors import AgentServerUnreachable
+from worker.context import WorkerContext
+from worker.engine.protocol import EngineUnavailable
+from worker.lease_runner import MAX_BACKOFF_SECONDS, UNAVAILABLE_SECONDS, Retry, backoff, run_leased
+
+
+@pytest.fixture
+def task_id(context: WorkerContext, user: Person) -> str:
+    return make_start_task(context.database, user).id
+
+
+def turn(context: WorkerContext, task_id: str, work: Callable[[StartTask], object] = lambda _task: None) -> StartTask:
+    """Take turns on the task and show its row."""
+    run_leased(context, StartTask, task_id, lambda _context, task: (work(task), None)[1], _refuse_to_give_up)
+    return row(context, StartTask, task_id)
+
+
+def _refuse_to_give_up(_context: WorkerContext, _task: StartTask) -> None:
+    raise Retry("never")
+
+
+def raising(error: BaseException) -> Callable[[StartTask], None]:
+    def work(_task: StartTask) -> None:
+        raise error
+
+    return work
+
+
+def seconds_until(task: StartTask) -> float:
+    assert task.due_at
+    assert (task.lease_owner, task.lease_until) == (None, None)
+    return (task.due_at - now()) / timedelta(seconds=1)
+
+
+def test_work_is_done_once_under_a_lease(context: WorkerContext, task_id: str) -> None:
+    seen: list[StartTask] = []
+    assert_at_rest(turn(context, task_id, lambda task: seen.append(row(context, StartTask, task.id))))
+    assert [(task.lease_owner, task.due_at) for task in seen] == [("worker-1", None)]
+    turn(context, task_id, seen.append)
+    assert len(seen) == 1
+
+
+def test_row_that_another_holds_is_left_to_it(context: WorkerContext, task_id: str) -> None:
+    seen: list[StartTask] = []
+    turn(context, task_id, lambda _task: turn(another(context), task_id, seen.append))
+    assert seen == []
+
+
+def test_wish_that_arrives_during_the_work_is_taken_in_the_same_call(context: WorkerContext, task_id: str) -> None:
+    fences: list[int] = []
+
+    def work(task: StartTask) -> None:
+        fences.append(task.fence)
+        if len(fences) < 3:
+            change(context, StartTask, task_id, due_at=now())
+
+    assert_at_rest(turn(context, task_id, work))
+    assert fences == [1, 2, 3]
+
+
+def test_attempts_wait_longer_and_longer(context: WorkerContext, task_id: str) -> None:
+    with time_machine.travel(now(), tick=False):
+        for attempt in range(9):
+            task = turn(context, task_id, raising(Retry("not yet")))
+            assert (task.attempt, seconds_until(task)) == (attempt + 1, backoff(attempt))
+    assert [backoff(attempt) for attempt in range(8)] == [0.5, 1, 2, 4, 8, 15, 15, 15]
+
+
+def test_row_that_was_tried_for_days_is_still_tried(context: WorkerContext, task_id: str) -> None:
+    change(context, StartTask, task_id, attempt=100_000)
+    with time_machine.travel(now(), tick=False):
+        assert seconds_until(turn(context, task_id, raising(Retry("not yet")))) == MAX_BACKOFF_SECONDS
+
+
+def test_turn_may_name_its_own_pause_and_not_count(context: WorkerContext, task_id: str) -> None:
+    with time_machine.travel(now(), tick=False):
+        task = turn(context, task_id, raising(Retry("later", seconds=7, counts=False)))
+        assert (task.attempt, seconds_until(task)) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineUnavailable("ConnectionError"),
+        AgentServerUnreachable("no answer"),
+        OperationalError("SELECT", None, Exception("connection refused")),
+        PoolTimeout("all connections are in use"),
+    ],
+)
+def test_absence_of_others_is_no_attempt(context: WorkerContext, task_id: str, error: Exception) -> None:
+    with time_machine.travel(now(), tick=False):
+        for _ in range(3):
+            task = turn(context, task_id, raising(error))
+            assert (task.attempt, seconds_until(task)) == (0, UNAVAILABLE_SECONDS)
+
+
+def test_defect_costs_an_attempt_and_is_told_without_its_words(
+    context: WorkerContext, task_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    task = turn(context, task_id, raising(ValueError("the secret value")))
+    assert task.attempt == 1
+    assert task.due_at
+    records = "".join(repr(vars(record)) for record in caplog.records)
+    assert "ValueError" in records
+    assert "the secret value" not in records
+
+
+def test_wish_that_arrives_before_a_failure_is_not_put_off(context: WorkerContext, task_id: str) -> None:
+    asked = after(-1)
+
+    def work(_task: StartTask) -> None:
+        change(context, StartTask, task_id, due_at=asked)
+        raise Retry("not yet", seconds=10)
+
+    assert turn(context, task_id, work).due_at == asked
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_lost_lease_ends_the_turn_quietly(context: WorkerContext, task_id: str, tells: bool) -> None:
+    other = another(context)
+
+    def work(_task: StartTask) -> None:
+        change(context, StartTask, task_id, lease_until=now())
+        with context.database.transaction() as session:
+            leases.claim(session, StartTask, task_id, other.renewer.owner, 10)
+        if tells:
+            raise LeaseLost("the fence has moved on")
+
+    found = turn(context, task_id, work)
+    assert (found.lease_owner, found.fence, found.attempt) == ("worker-2", 2, 0)
+
+
+def test_worker_that_dies_leaves_its_lease_to_run_out(context: WorkerContext, task_id: str) -> None:
+    with pytest.raises(SystemExit):
+        turn(context, task_id, raising(SystemExit()))
+    seen: list[StartTask] = []
+    turn(another(context), task_id, seen.append)
+    assert seen == []
+    change(context, StartTask, task_id, lease_until=now())
+    assert_at_rest(turn(another(context), task_id, seen.append))
+    assert len(seen) == 1
+
+
+def test_last_attempt_is_followed_by_giving_up(context: WorkerContext, task_id: str) -> None:
+    given_up: list[str] = []
+    for _ in range(context.settings.max_attempts):
+        assert given_up == []
+        run_leased(
+            context,
+            StartTask,
+            task_id,
+            lambda _context, _task: raising(ValueError())(_task),
+            lambda _context, task: given_up.append(task.id),
+        )
+    assert given_up == [task_id]
+    assert_at_rest(row(context, StartTask, task_id))

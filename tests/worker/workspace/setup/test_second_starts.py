@@ -1,0 +1,100 @@
+"""A clone that is there already, for a start that asks for a branch: that branch, or the reason why not."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.services.git_http import GitServer
+from tests.worker.workspace.setup.shells import TOKEN, LocalShell, app_on, files_that_contain, project_of
+from worker.workspace.setup import RepositoryCloneFailed, prepare_repository
+
+
+@pytest.fixture
+def clone(shell: LocalShell, sandbox: Path, server: GitServer) -> Path:
+    """As a start without a branch leaves it."""
+    prepare_repository(shell, project_of(sandbox, app_on(server)))
+    return sandbox / "work dir" / "app"
+
+
+def head(shell: LocalShell, clone: Path) -> str:
+    return shell.git(clone, "rev-parse", "--abbrev-ref", "HEAD")
+
+
+def ask(shell: LocalShell, sandbox: Path, server: GitServer, branch: str, **more: object) -> str | None:
+    return prepare_repository(shell, project_of(sandbox, app_on(server, branch=branch, **more))).branch
+
+
+def test_the_branch_is_fetched_and_checked_out(
+    shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
+) -> None:
+    (clone / "untracked.txt").write_text("the agent's work")
+    for branch in ("feature/x", "topic", "feature/x"):
+        assert ask(shell, sandbox, server, branch) == branch
+        assert head(shell, clone) == branch
+        assert shell.git(clone, "rev-parse", "--abbrev-ref", "@{upstream}") == f"origin/{branch}"
+    assert (clone / "untracked.txt").exists()
+    assert shell.git(clone, "rev-parse", "--is-shallow-repository") == "true"
+    assert not files_that_contain(sandbox, TOKEN)
+    assert not list((sandbox / "shm").iterdir())
+
+
+def test_the_branch_that_it_is_on_is_left_as_it_is(
+    shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
+) -> None:
+    shell.git(clone, "checkout", "--quiet", "-b", "mine")
+    (clone / "README.md").write_text("changed")
+    asked = len(server.requests)
+    assert ask(shell, sandbox, server, "mine") == "mine"
+    assert (clone / "README.md").read_text() == "changed"
+    assert len(server.requests) == asked
+
+
+def test_a_branch_made_in_the_sandbox_is_found_again(
+    shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
+) -> None:
+    shell.git(clone, "branch", "mine")
+    assert ask(shell, sandbox, server, "mine") == "mine"
+    assert head(shell, clone) == "mine"
+
+
+def test_a_branch_that_does_not_exist_is_an_error(
+    shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
+) -> None:
+    before = head(shell, clone)
+    with pytest.raises(RepositoryCloneFailed, match="nope"):
+        ask(shell, sandbox, server, "nope")
+    assert head(shell, clone) == before
+    assert not list((sandbox / "shm").iterdir())
+
+
+def test_work_that_is_not_committed_is_not_taken_along(
+    shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
+) -> None:
+    (clone / "README.md").write_text("changed")
+    with pytest.raises(RepositoryCloneFailed, match=r"on openhands-workspace-01234567, with changes .* not committed"):
+        ask(shell, sandbox, server, "topic")
+    assert (clone / "README.md").read_text() == "changed"
+    assert head(shell, clone) == "openhands-workspace-01234567"
+
+
+def test_an_inherited_branch_leaves_the_clone_on_its_own(
+    shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
+) -> None:
+    (clone / "README.md").write_text("changed")
+    assert ask(shell, sandbox, server, "topic", keeps_branch=True) == "openhands-workspace-01234567"
+
+
+def test_a_whole_clone_stays_whole(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+    prepare_repository(shell, project_of(sandbox, app_on(server, full=True)))
+    assert ask(shell, sandbox, server, "topic") == "topic"
+    clone = sandbox / "work dir" / "app"
+    assert shell.git(clone, "rev-parse", "--is-shallow-repository") == "false"
+    assert shell.git(clone, "rev-list", "--count", "HEAD") == "2"
+
+
+def test_a_tag_is_checked_out_too(shell: LocalShell, sandbox: Path, server: GitServer, clone: Path) -> None:
+    shell.git(clone, "tag", "v1")
+    shell.git(clone, "checkout", "--quiet", "-b", "mine")
+    for _ in range(2):
+        assert ask(shell, sandbox, server, "v1") == "v1"
+        assert shell.git(clone, "describe", "--tags") == "v1"

@@ -1,0 +1,1 @@
+"""Starting, refreshing and deleting conversations on agent servers."""

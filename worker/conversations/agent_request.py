@@ -1,0 +1,221 @@
+"""The body of POST /api/conversations, made from a user's settings and a start request. Pure functions.
+
+It uses `agent_settings`, from which the agent server makes the agent (wire contract 3.3). Three things are
+deliberately not in it: the title (the server ignores it here, see `AgentServer.rename_conversation`), the
+parent (it would have to live in the same sandbox) and the budget (the server has none: the cost its webhooks
+report is held against it, and `AgentServer.interrupt` ends the work).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from shared.errors import WorkspaceError
+from shared.users.llm_profiles import secrets_of_llm
+from worker.conversations.agent_secrets import ResolvedSecret, check_secrets, gather_secrets, on_the_wire
+from worker.conversations.mcp_servers import map_servers
+
+Body = dict[str, Any]
+
+DEFAULT_MAX_ITERATIONS = 500
+# Their keys come from the machine, not from the settings, or none is needed.
+KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
+# The agent server refuses other tags; they stay in the store, where clients read them.
+TAG_NAME = re.compile(r"[a-z0-9]+")
+MAX_TAG_LENGTH = 256
+# Under this name the agent server is given the LLM that titles are to be made with.
+TITLE_PROFILE = "aw-title"
+
+
+class LlmNotConfigured(WorkspaceError):
+    """There is no model, or no key for the one there is."""
+
+    reason: ClassVar[str] = "llm_key_missing"
+
+
+@dataclass(frozen=True)
+class AgentInputs:
+    """What a conversation is started with. From the settings, unless the comment says otherwise."""
+
+    conversation_id: str
+    working_dir: str
+    llm_model: str | None = None
+    llm_api_key: str | None = field(default=None, repr=False)
+    llm_base_url: str | None = None
+    max_iterations: int | None = None
+    confirmation_mode: bool = False
+    security_analyzer: str | None = None
+    enable_default_condenser: bool = True
+    condenser_max_size: int | None = None
+    # {sse_servers, shttp_servers, stdio_servers}, as V0 has it (wire contract, section 5).
+    mcp_config: Mapping[str, Any] | None = field(default=None, repr=False)
+    search_api_key: str | None = field(default=None, repr=False)
+    # What V1's nested settings have beyond the fields above.
+    agent_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    disabled_skills: Sequence[str] = ()
+    # The LLM that the title is to be made with, if not the agent's: kept as TITLE_PROFILE before.
+    title_llm: Mapping[str, Any] | None = field(default=None, repr=False)
+    secrets: Mapping[str, ResolvedSecret] = field(default_factory=dict)
+    provider_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    user_id: str | None = None
+    # From here on: the start request.
+    requested_model: str | None = None
+    requested_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    initial_message: Mapping[str, Any] | None = field(default=None, repr=False)
+    system_message_suffix: str | None = None
+    plugins: Sequence[Mapping[str, Any]] = ()
+    title: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    agent_type: str = "default"
+    git_provider: str | None = None
+
+
+def build_request(inputs: AgentInputs) -> Body:
+    """The request body, secrets in clear text.
+
+    Raises:
+        LlmNotConfigured: the settings name no model, or no key for it.
+        UnusableSecret: see `agent_secrets`.
+    """
+    check_secrets(inputs.requested_secrets)
+    body: Body = {
+        "conversation_id": inputs.conversation_id,
+        "workspace": {"kind": "LocalWorkspace", "working_dir": inputs.working_dir},
+        "agent_settings": _agent_settings(inputs),
+        "confirmation_policy": {"kind": _confirmation_policy(inputs)},
+        "security_analyzer": _security_analyzer(inputs),
+        "max_iterations": inputs.max_iterations or DEFAULT_MAX_ITERATIONS,
+        "secrets": on_the_wire(_secrets(inputs)),
+        "initial_message": _initial_message(inputs),
+        "plugins": _plugins(inputs),
+        "tags": _usable_tags(inputs.tags),
+        "autotitle": not inputs.title,
+        "title_llm_profile": TITLE_PROFILE if inputs.title_llm else None,
+        "user_id": inputs.user_id,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def secret_values(inputs: AgentInputs) -> list[str]:
+    """Every secret in the inputs, for `redaction.redacting`."""
+    values: list[Any] = [
+        inputs.llm_api_key,
+        *inputs.provider_tokens.values(),
+        *inputs.requested_secrets.values(),
+    ]
+    values += [secret.value for secret in inputs.secrets.values()]
+    for server in map_servers(inputs.mcp_config, inputs.search_api_key).values():
+        values += [server.get("auth", {}).get("value"), *server.get("env", {}).values()]
+        values += server.get("headers", {}).values()
+    nested = inputs.agent_settings
+    values += secrets_of_llm(nested.get("llm", {})) + secrets_of_llm(inputs.title_llm or {})
+    values.append(nested.get("verification", {}).get("critic_api_key"))
+    return [value for value in values if isinstance(value, str) and value]
+
+
+def plan_path(inputs: AgentInputs) -> str:
+    """Where an agent of type `plan` writes its plan, the only file it may write (wire contract 1.1)."""
+    dotless = inputs.git_provider in ("gitlab", "azure_devops")
+    return f"{inputs.working_dir}/{'agents-tmp-config' if dotless else '.agents_tmp'}/PLAN.md"
+
+
+def _agent_settings(inputs: AgentInputs) -> Body:
+    settings: Body = {
+        **inputs.agent_settings,
+        "agent_kind": "openhands",
+        "llm": _llm(inputs),
+        "condenser": _condenser(inputs),
+        "mcp_config": map_servers(inputs.mcp_config, inputs.search_api_key),
+        "agent_context": _agent_context(inputs),
+    }
+    if inputs.agent_type == "plan":
+        editor = {"name": "planning_file_editor", "params": {"plan_path": plan_path(inputs)}}
+        settings["tools"] = [{"name": "glob"}, {"name": "grep"}, editor]
+    return settings
+
+
+def _llm(inputs: AgentInputs) -> Body:
+    model = inputs.requested_model or inputs.llm_model
+    if not model:
+        raise LlmNotConfigured("no LLM model is set: store llm_model in the settings")
+    if not (inputs.llm_api_key or inputs.llm_base_url or model.startswith(KEYLESS_MODELS)):
+        raise LlmNotConfigured(f"no API key is set for {model}: store llm_api_key in the settings")
+    llm = {"model": model, "api_key": inputs.llm_api_key or None, "base_url": inputs.llm_base_url or None}
+    return {**inputs.agent_settings.get("llm", {}), "usage_id": "agent", **_without_nulls(llm, *llm)}
+
+
+def _condenser(inputs: AgentInputs) -> Body:
+    rest = inputs.agent_settings.get("condenser", {})
+    condenser: Body = {**rest, "enabled": inputs.enable_default_condenser}
+    if inputs.condenser_max_size:
+        condenser["max_size"] = inputs.condenser_max_size
+    return condenser
+
+
+def _agent_context(inputs: AgentInputs) -> Body:
+    # The project's skills are files in the sandbox; the public ones would be fetched from the network.
+    context: Body = {"load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
+    if inputs.disabled_skills:
+        context["disabled_skills"] = list(inputs.disabled_skills)
+    suffixes = [inputs.system_message_suffix or "", _plan_suffix(inputs)]
+    if any(suffixes):
+        context["system_message_suffix"] = "\n\n".join(suffix for suffix in suffixes if suffix)
+    return context
+
+
+def _plan_suffix(inputs: AgentInputs) -> str:
+    if inputs.agent_type != "plan":
+        return ""
+    return (
+        "You plan this task, you do not carry it out. Read what you need of the project, then write the plan "
+        f"to {plan_path(inputs)}: the goal, what is there today, the steps in order, how to check each one."
+    )
+
+
+def _confirmation_policy(inputs: AgentInputs) -> str:
+    if not inputs.confirmation_mode:
+        return "NeverConfirm"
+    return "ConfirmRisky" if inputs.security_analyzer == "llm" else "AlwaysConfirm"
+
+
+def _security_analyzer(inputs: AgentInputs) -> Body | None:
+    return {"kind": "LLMSecurityAnalyzer"} if inputs.security_analyzer == "llm" else None
+
+
+def _secrets(inputs: AgentInputs) -> dict[str, ResolvedSecret]:
+    return gather_secrets(inputs.provider_tokens, inputs.secrets, inputs.requested_secrets)
+
+
+def _initial_message(inputs: AgentInputs) -> Body | None:
+    message = inputs.initial_message
+    if message is None:
+        return None
+    notes = [{"type": "text", "text": note} for note in _plugin_notes(inputs.plugins)]
+    # The server runs the agent after an initial message in any case; saying so keeps the record honest.
+    return {"role": message.get("role") or "user", "content": [*message["content"], *notes], "run": True}
+
+
+def _plugins(inputs: AgentInputs) -> list[Body] | None:
+    return [_without_nulls(plugin, "source", "ref", "repo_path") for plugin in inputs.plugins] or None
+
+
+def _plugin_notes(plugins: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
+        "\n".join([f"Parameters of the plugin {plugin['source']}:", *_lines(plugin["parameters"])])
+        for plugin in plugins
+        if plugin.get("parameters")
+    ]
+
+
+def _lines(parameters: Mapping[str, Any]) -> list[str]:
+    return [f"- {name}: {value}" for name, value in parameters.items()]
+
+
+def _usable_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    names = [name for name in tags if TAG_NAME.fullmatch(name) and len(tags[name]) <= MAX_TAG_LENGTH]
+    return {name: tags[name] for name in names}
+
+
+def _without_nulls(entry: Mapping[str, Any], *names: str) -> Body:
+    return {name: entry[name] for name in names if entry.get(name) is not None}

@@ -1,0 +1,55 @@
+"""A model that does not answer: it is said of the conversation, so that nobody waits without knowing for what."""
+
+from datetime import datetime
+
+import structlog
+from sqlmodel import Session
+
+from shared.changes import recorder as change_recorder
+from shared.clock import now
+from shared.conversations import events
+from shared.conversations import queries as conversation_queries
+from shared.conversations.webhook_reports import MODEL_SILENT, explain, waits_since
+from shared.leasing.leases import MAX_SECONDS
+from shared.models import Conversation
+from worker.context import WorkerContext
+
+log = structlog.get_logger()
+
+# With what comes before and after it, this is seen within a minute.
+SILENT_SECONDS = 40.0
+
+
+def check_silence(context: WorkerContext, conversation: Conversation) -> float | None:
+    """Say of a conversation, whose agent runs, that its model has been silent for long, if that is so.
+
+    Returns:
+        In how many seconds to look again; None: the next event asks for that.
+    """
+    if conversation.execution_status != "running" or conversation.execution_reason == MODEL_SILENT:
+        return None
+    with context.database.reading() as session:
+        since = _waits_since(session, conversation)
+    if since is None:
+        return None
+    left = SILENT_SECONDS - (now() - since).total_seconds()
+    if left > 0:
+        return min(left, MAX_SECONDS)
+    _say(context, conversation.id, since)
+    return None
+
+
+def _waits_since(session: Session, conversation: Conversation) -> datetime | None:
+    times = (waits_since(events.newest(session, conversation.id)), conversation.execution_status_at)
+    return None if times[0] is None else min(now(), max(time for time in times if time is not None))
+
+
+def _say(context: WorkerContext, conversation_id: str, since: datetime) -> None:
+    with context.database.transaction() as session:
+        row = conversation_queries.find(session, conversation_id, lock=True)
+        if row is None or row.execution_status != "running" or _waits_since(session, row) != since:
+            return  # it has answered at this moment
+        words = f"no answer from the model {row.llm_model or ''} since {since:%H:%M:%S} UTC"
+        explain(row, MODEL_SILENT, words.replace("  ", " "))
+        change_recorder.record_change(session, row)
+    log.info("model_silent", conversation=conversation_id)

@@ -1,0 +1,168 @@
+"""What a conversation is started with: the owner's settings, secrets and tokens, the request, and the sandbox."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlmodel import Session
+
+from shared.conversations import queries as conversation_queries
+from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
+from shared.redaction import Redact, redacting
+from shared.users import secrets, settings_store
+from shared.users.llm_profiles import Llm
+from shared.users.secrets import ProviderCredential
+from shared.users.settings import StoredSettings
+from worker.context import WorkerContext
+from worker.conversations.agent_request import AgentInputs, secret_values
+from worker.conversations.agent_secrets import ResolvedSecret
+from worker.workspace.git_credentials import Logins, list_providers
+from worker.workspace.git_remotes import Repository
+from worker.workspace.setup import Project
+
+Request = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StartInputs:
+    """All of it, in clear; a repr shows no secret."""
+
+    agent: AgentInputs
+    project: Project
+    redact: Redact
+    max_budget: float | None
+    sandbox_id: str
+    logins: Logins
+
+    def conversation(self, task: StartTask, branch: str | None) -> Conversation:
+        """The conversation's row, not listed yet; `branch`: what its project was found on."""
+        request, title = task.request, self.agent.title
+        return Conversation(
+            id=task.conversation_id,
+            owner_id=task.owner_id,
+            sandbox_id=self.sandbox_id,
+            parent_id=request.get("parent_conversation_id"),
+            listed=False,
+            title=title or conversation_queries.default_title(task.conversation_id),
+            title_settled=title is not None,
+            public=request.get("public"),
+            selected_repository=request.get("selected_repository"),
+            selected_branch=branch if request.get("keeps_branch") else request.get("selected_branch"),
+            git_provider=request.get("git_provider"),
+            trigger=request.get("trigger"),
+            pr_number=request.get("pr_number") or [],
+            llm_model=self.agent.requested_model or self.agent.llm_model,
+            max_budget=self.max_budget,
+            working_dir=self.agent.working_dir,
+        )
+
+
+def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> StartInputs:
+    """Read everything a start needs in one look at the store."""
+    with context.database.reading() as session:
+        settings = settings_store.load(session, context.vault, task.owner_id) or StoredSettings()
+        tokens = secrets.provider_tokens(session, context.vault, task.owner_id)
+        custom = _custom_secrets(session, context, task)
+        spec = session.get_one(SandboxSpec, sandbox.spec_id)
+    project = Project(
+        conversation_id=task.conversation_id,
+        working_dir=_working_dir(spec, task),
+        repository=_repository(task.request, tokens, full=settings.git_full_clone),
+        author=settings.git_user_name,
+        address=settings.git_user_email,
+    )
+    agent = _agent_inputs(context, task, settings, custom, tokens, project.folder)
+    redact = redacting(secret_values(agent))
+    return StartInputs(
+        agent=agent,
+        project=replace(project, redact=redact),
+        redact=redact,
+        max_budget=settings.max_budget_per_task,
+        sandbox_id=sandbox.id,
+        logins=_logins(context, sandbox, tokens),
+    )
+
+
+def _logins(context: WorkerContext, sandbox: Sandbox, tokens: dict[str, ProviderCredential]) -> Logins:
+    root = context.shared.webhook_url.removesuffix("/webhooks")
+    address = f"{root}/sandboxes/{sandbox.id}/settings/secrets"
+    return Logins(address, context.vault.decrypt(sandbox.session_key), list_providers(tokens))
+
+
+def _agent_inputs(
+    context: WorkerContext,
+    task: StartTask,
+    settings: StoredSettings,
+    custom: dict[str, ResolvedSecret],
+    tokens: dict[str, ProviderCredential],
+    working_dir: str,
+) -> AgentInputs:
+    request = task.request
+    requested = json.loads(context.vault.decrypt(task.secrets)) if task.secrets else {}
+    return AgentInputs(
+        conversation_id=task.conversation_id,
+        working_dir=working_dir,
+        llm_model=settings.llm_model,
+        llm_api_key=settings.llm_api_key,
+        llm_base_url=settings.llm_base_url,
+        max_iterations=settings.max_iterations,
+        confirmation_mode=bool(settings.confirmation_mode),
+        security_analyzer=settings.security_analyzer,
+        enable_default_condenser=settings.enable_default_condenser,
+        condenser_max_size=settings.condenser_max_size,
+        mcp_config=settings.mcp_config,
+        search_api_key=settings.search_api_key,
+        agent_settings=settings.agent_settings,
+        disabled_skills=settings.disabled_skills or (),
+        title_llm=None if request.get("title") else _title_llm(settings),
+        secrets=custom,
+        provider_tokens={provider: known.token for provider, known in tokens.items() if known.token},
+        user_id=task.owner_id,
+        requested_model=request.get("llm_model"),
+        requested_secrets=requested,
+        initial_message=request.get("initial_message"),
+        system_message_suffix=request.get("system_message_suffix"),
+        plugins=request.get("plugins") or (),
+        title=request.get("title"),
+        agent_type=request.get("agent_type") or "default",
+        git_provider=request.get("git_provider"),
+    )
+
+
+def _title_llm(settings: StoredSettings) -> Llm | None:
+    """The profile for titles; None: none is named, or it is gone."""
+    return settings.llm_profiles.profiles.get(settings.title_llm_profile or "")
+
+
+def _working_dir(spec: SandboxSpec, task: StartTask) -> str:
+    """The spec's, or a folder of the conversation's own in it where it may have company (wire contract 2.1)."""
+    return (
+        f"{spec.working_dir.rstrip('/')}/{task.conversation_id}" if task.request.get("own_folder") else spec.working_dir
+    )
+
+
+def _custom_secrets(session: Session, context: WorkerContext, task: StartTask) -> dict[str, ResolvedSecret]:
+    stored = secrets.custom_secrets(session, context.vault, task.owner_id)
+    return {name: ResolvedSecret(secret.value, secret.description) for name, secret in stored.items()}
+
+
+def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full: bool) -> Repository | None:
+    name = request.get("selected_repository")
+    if not name:
+        return None
+    provider = request.get("git_provider") or _only_provider(tokens) or "github"
+    known = tokens.get(provider)
+    return Repository(
+        name=name,
+        provider=provider,
+        token=known.token if known else None,
+        host=known.host if known else None,
+        branch=request.get("selected_branch"),
+        full=full,
+        keeps_branch=bool(request.get("keeps_branch")),
+    )
+
+
+def _only_provider(tokens: dict[str, ProviderCredential]) -> str | None:
+    """The provider that a request which names none must mean."""
+    return next(iter(tokens)) if len(tokens) == 1 else None

@@ -1,0 +1,1 @@
+"""The Docker Engine beside this worker."""

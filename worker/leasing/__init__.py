@@ -1,0 +1,1 @@
+"""Keeping leases, and bounding what runs under them."""

@@ -1,0 +1,25 @@
+"""Engine events: a change behind our back has its row looked at; an event itself is never believed."""
+
+import structlog
+
+from shared.observability import failpoints
+from worker.context import WorkerContext
+from worker.loops.recheck import recheck
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import NAME_PREFIX
+
+log = structlog.get_logger()
+
+
+def follow_events(context: WorkerContext) -> None:
+    """Subscribe, compare everything once, then follow, until the stream ends.
+
+    Raises:
+        EngineUnavailable: the engine went away; call again.
+    """
+    changes = context.engine.follow(context.installation)
+    resync(context)
+    log.info("following_events", node=context.settings.node)
+    for name in changes:
+        failpoints.begin("events")
+        recheck(context, name.removeprefix(NAME_PREFIX))

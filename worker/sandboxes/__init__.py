@@ -1,0 +1,1 @@
+"""Reconciling a sandbox's container with its desired state."""

@@ -1,0 +1,1 @@
+"""Preparing a sandbox's workspace: clones, scripts, git credentials."""
