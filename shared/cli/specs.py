@@ -33,7 +33,13 @@ Warm = Annotated[
 ]
 WarmMost = Annotated[
     int | None,
-    typer.Option(min=0, max=1000, help="The most there are, those that boot among them; one more if left out."),
+    typer.Option(
+        "--warm-max",
+        "--warm-most",
+        min=0,
+        max=1000,
+        help="Max warm sandboxes, booting ones included; the target plus one if left out. --warm-most: former name.",
+    ),
 ]
 Wake = Annotated[
     bool | None,
