@@ -1,32 +1,30 @@
-"""The operations as the README's tables list them: what sweeps over the code's own description are held to."""
+"""The operations as docs/reference/api.md lists them: what sweeps over the code's own description are held to."""
 
 import re
 
-from tests.services.directories import REPOSITORY
+from tests.docs.documents import read_page, read_section
 
-ROW = re.compile(r"^\| `([A-Z]+ /\S*)` \| (.+) \|$", re.MULTILINE)
-FOLLOWING = re.compile(r"as for the next (one|two|three)\b")
-NUMBERS = {"one": 1, "two": 2, "three": 3}
-README = (REPOSITORY / "README.md").read_text()
+ROW = re.compile(r"^\| `([A-Z]+ /\S*)` \| (\w+) \| (.+) \|$", re.MULTILINE)
+REFERENCE = read_page("reference/api.md")
+# Each with the key that it requires and with its description.
+ROWS = ROW.findall(REFERENCE)
 
 
 def operations_documented_as(words: str) -> set[str]:
-    """Those whose row says `words`, with the rows after it that it says to be alike."""
-    rows = ROW.findall(README)
-    found: set[str] = set()
-    for position, (_, text) in enumerate(rows):
-        if words in text:
-            alike = FOLLOWING.search(text)
-            end = position + 1 + (NUMBERS[alike[1]] if alike else 0)
-            found |= {operation for operation, _ in rows[position:end]}
-    return found
+    """Return those whose description contains `words`."""
+    return {operation for operation, _, text in ROWS if words in text}
+
+
+def operations_with_key(kind: str) -> set[str]:
+    """Return those that require a key of that kind: `user`, `sandbox`, `metrics` or `none`."""
+    return {operation for operation, key, _ in ROWS if key == kind}
 
 
 # Each as `GET /alive`.
-EVERY = sorted(operation for operation, _ in ROW.findall(README))
+EVERY = sorted(operation for operation, _, _ in ROWS)
 CHANGING = {operation for operation in EVERY if not operation.startswith("GET ")}
-DEPRECATED = {operation for operation, _ in ROW.findall(README.split("**V0.**")[1])}
-KEYLESS = operations_documented_as("no key needed")
-FOR_SANDBOXES = operations_documented_as("for sandboxes") | operations_documented_as("for agent servers")
-WITH_THE_METRICS_KEY = operations_documented_as("`var/metrics.key`")
+DEPRECATED = {operation for operation, _, _ in ROW.findall(read_section(REFERENCE, "Legacy V0 API"))}
+KEYLESS = operations_with_key("none")
+FOR_SANDBOXES = operations_with_key("sandbox")
+WITH_THE_METRICS_KEY = operations_with_key("metrics")
 FOR_USERS = set(EVERY) - KEYLESS - FOR_SANDBOXES

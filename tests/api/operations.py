@@ -79,7 +79,7 @@ def all_operations(client: TestClient) -> list[Operation]:
     """Every operation that the application's own description names.
 
     Raises:
-        AssertionError: the README lists others. A sweep over a part of them would show nothing of the rest.
+        AssertionError: docs/reference/api.md lists others. A sweep over a part of them would show nothing of the rest.
     """
     app = client.app
     assert isinstance(app, FastAPI)

@@ -1,4 +1,4 @@
-"""The `openhands` command: a login by device, approved as its user does it, and a conversation; as the README says."""
+"""The `openhands` command: a login by device, approved as its user does it, and a conversation; as its guide says."""
 
 import re
 import subprocess
@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.clients import readme
+from tests.clients import guides
 from tests.clients.site import Site
 from tests.services import http
 from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
-HEADING = "OpenHands CLI"
+CLIENT = "OpenHands CLI"
 
 
 @pytest.fixture(scope="module")
 def said(site: Site) -> str:
-    """What the README's lines say; whoever reads the address in it approves."""
-    with site.begin("bash", "-ec", readme.example(HEADING, "sh", site.url)) as process:
+    """The output of the guide's commands; the address in it is read and approved."""
+    with site.begin("bash", "-ec", guides.example(CLIENT, "sh", site.url)) as process:
         try:
             said = approve(process, site)
             said += process.communicate(timeout=120)[0]
@@ -70,5 +70,5 @@ def started(site: Site, task_id: str) -> str:
     return str(site.alice.await_start(task_id)["app_conversation_id"])
 
 
-def test_readme_names_the_version_that_is_tested() -> None:
-    assert f"\n{readme.installed(HEADING)}\n" in (REPOSITORY / "tests/images/clients/cli.in").read_text()
+def test_guide_names_the_version_that_is_tested() -> None:
+    assert f"\n{guides.installed(CLIENT)}\n" in (REPOSITORY / "tests/images/clients/cli.in").read_text()

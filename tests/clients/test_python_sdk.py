@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.clients import readme
+from tests.clients import guides
 from tests.clients.site import MODEL_KEY, Site
 from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
-HEADING = "Python SDK"
+CLIENT = "Python SDK"
 MCP = {
     "sse_servers": [{"url": "http://mcp.example.com/sse", "api_key": "k"}],
     "shttp_servers": [{"url": "http://mcp.example.com/mcp", "timeout": 7}],
@@ -69,13 +69,13 @@ def test_resume_and_cleanup(told: Any) -> None:
     assert told["afterwards"] == [None]
 
 
-def test_readme(site: Site) -> None:
-    said = site.run("python", "-", program=readme.example(HEADING, "python", site.url))
+def test_guide(site: Site) -> None:
+    said = site.run("python", "-", program=guides.example(CLIENT, "python", site.url))
     assert "Linux" in said
     assert "finished" in said
 
 
-def test_readme_names_the_version_that_is_tested() -> None:
+def test_guide_names_the_version_that_is_tested() -> None:
     locked = ("tests/images/clients/sdk.in", "deploy/image/sandbox/requirements.in")
     tested = "".join((REPOSITORY / path).read_text() for path in locked)
-    assert [name for name in readme.installed(HEADING).split() if f"\n{name}\n" not in tested] == []
+    assert [name for name in guides.installed(CLIENT).split() if f"\n{name}\n" not in tested] == []

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.clients import readme
+from tests.clients import guides
 from tests.clients.site import PROGRAMS, Site
 from tests.services.directories import REPOSITORY
 
-HEADING = "TypeScript client"
+CLIENT = "TypeScript client"
 # What the others are made of.
 INNER = {"constructor", "profileBasePath", "buildUpstreamAuthHeaders", "requestDirect", "requestThroughProxy"}
 # Another service's; V1 has no such routes.
@@ -65,7 +65,7 @@ TOLD: dict[str, Any] = {
     "updateConversationPublicFlag": {"public": True},
     "downloadConversation": ...,
     "getSandboxes": [{"status": "RUNNING"}],
-    "request": 2,  # conversations: the README's, and this one
+    "request": 2,  # conversations: the guide's, and this one
     "pauseSandbox": None,
     "resumeSandbox": None,
     "deleteConversation": None,
@@ -73,29 +73,29 @@ TOLD: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def readme_said(site: Site) -> str:
-    """What the README's example says, which starts the sandbox that the rest goes on with."""
-    return site.node(readme.example(HEADING, "js", site.url))
+def guide_said(site: Site) -> str:
+    """What the guide's example says, which starts the sandbox that the rest goes on with."""
+    return site.node(guides.example(CLIENT, "js", site.url))
 
 
 @pytest.fixture(scope="module")
-def report(site: Site, readme_said: str) -> dict[str, Any]:
+def report(site: Site, guide_said: str) -> dict[str, Any]:
     """What the program tells of all methods."""
     program = (PROGRAMS / "typescript.mjs").read_text()
-    report: dict[str, Any] = json.loads(site.node(program, readme_said.rsplit(maxsplit=1)[-1]).splitlines()[-1])
+    report: dict[str, Any] = json.loads(site.node(program, guide_said.rsplit(maxsplit=1)[-1]).splitlines()[-1])
     return report
 
 
-def test_readme(site: Site, readme_said: str) -> None:
-    status, conversation_id, sandbox_id = readme_said.split()
+def test_guide(site: Site, guide_said: str) -> None:
+    status, conversation_id, sandbox_id = guide_said.split()
     assert status == "READY"
     assert site.alice.read("/api/v1/app-conversations", ids=conversation_id)[0]["sandbox_id"] == sandbox_id
 
 
-def test_readme_names_the_version_that_is_tested() -> None:
+def test_guide_names_the_version_that_is_tested() -> None:
     package = json.loads((REPOSITORY / "tests/images/clients/package.json").read_text())
     [(name, version)] = package["dependencies"].items()
-    assert readme.installed(HEADING) == f"{name}@{version}"
+    assert guides.installed(CLIENT) == f"{name}@{version}"
 
 
 def test_every_method_is_known(report: dict[str, Any]) -> None:

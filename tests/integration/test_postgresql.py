@@ -20,7 +20,7 @@ from tests.services.engine import TINY_IMAGE
 from tests.services.postgres import USER, Postgres
 
 CONCURRENCY = 6
-# README: of PostgreSQL's connections an API process takes up to 20, and a worker AW_CONCURRENCY and 22.
+# docs/operate/postgres-and-redis.md: an API process uses up to 20 connections, and a worker AW_CONCURRENCY plus 22.
 MOST = {"api": 20, "worker": CONCURRENCY + 22}
 # A round of requests may be over before they have met each other.
 MAX_ROUNDS = 6
