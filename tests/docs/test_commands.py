@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from shared.cli import app
+from shared.cli.app import app
 from tests.docs.documents import DOCS, DOCUMENTS, PAGES, list_code, list_inline_code
 from tests.services.directories import REPOSITORY
 

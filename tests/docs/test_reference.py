@@ -8,13 +8,13 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
 from api.app import create_app
-from api.context import Context
-from api.gauges import read_gauges
-from api.lookout import Lookout
-from api.streams import Streams
+from api.realtime.change_streams import Streams
+from api.realtime.completion_waiter import CompletionWaiter
+from api.request.context import Context
+from api.routes.ops.store_gauges import read_gauges
 from shared.crypto import Vault
-from shared.database import Database
-from shared.instruments import collector
+from shared.db.database import Database
+from shared.observability.metrics import collector
 from shared.settings import Settings
 from shared.states import NodeStatus, Stage, Status
 from tests.docs.documents import PAGES, read_page, read_section
@@ -70,7 +70,12 @@ def test_every_operation_is_in_the_table_and_no_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # there is no var/env here
     database = Database(f"sqlite:///{tmp_path / 'unused.db'}")
-    app = create_app(Context(Settings(), database, vault, RecordingPublisher(), Lookout(database), Streams(database)))
+    context = Context(
+        Settings(), database, vault, RecordingPublisher(), CompletionWaiter(database), Streams(database)
+    )
+    app = create_app(context)
+        Context(Settings(), database, vault, RecordingPublisher(), CompletionWaiter(database), Streams(database))
+    )
     paths = app.openapi()["paths"]
     operations = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert set(OPERATION_ROW.findall(read_page("reference/api.md"))) == operations
