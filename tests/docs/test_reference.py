@@ -70,12 +70,8 @@ def test_every_operation_is_in_the_table_and_no_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # there is no var/env here
     database = Database(f"sqlite:///{tmp_path / 'unused.db'}")
-    context = Context(
-        Settings(), database, vault, RecordingPublisher(), CompletionWaiter(database), Streams(database)
-    )
+    context = Context(Settings(), database, vault, RecordingPublisher(), CompletionWaiter(database), Streams(database))
     app = create_app(context)
-        Context(Settings(), database, vault, RecordingPublisher(), CompletionWaiter(database), Streams(database))
-    )
     paths = app.openapi()["paths"]
     operations = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert set(OPERATION_ROW.findall(read_page("reference/api.md"))) == operations
