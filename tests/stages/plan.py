@@ -28,6 +28,8 @@ NEXT_IMAGE = "agent-workspace/sandbox:next"
 # Those that are supported besides the oldest, which all else runs on.
 OTHER_PYTHONS = ("3.12", "3.13")
 CHAOS_SECONDS = 1200
+# Acknowledged writes of a chaos run at night, at least.
+CHAOS_WRITES = 5000
 STATEMENTS = "var/statements"
 # All of them take an hour and a half.
 BENCHMARKS = {
@@ -133,7 +135,17 @@ def _pairs(name: str, operations: Sequence[str]) -> Groups:
 
 def _chaos(database: str) -> Groups:
     name, seed = f"chaos-{database}", str(random.SystemRandom().randrange(10**6))
-    chosen = ("--database", database, "--seed", seed, "--seconds", str(CHAOS_SECONDS), "--default-settings")
+    chosen = (
+        "--database",
+        database,
+        "--seed",
+        seed,
+        "--seconds",
+        str(CHAOS_SECONDS),
+        "--default-settings",
+        "--operations",
+        str(CHAOS_WRITES),
+    )
     return [[IMAGES_STAGE], [module(name, "tests.drills.chaos", *chosen, "--report", f"var/log/{name}.md")]]
 
 
