@@ -8,7 +8,6 @@ from sqlmodel import Session, col, update
 
 from shared.leasing import leases, waiters
 from shared.models import Sandbox
-from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.states import Desired
 from worker.engine.protocol import ContainerState
@@ -109,7 +108,7 @@ def _later_wish_is_called_answered(patch: pytest.MonkeyPatch) -> None:
             sandbox.generation = observed_generation
         return right(session, sandbox, state, observed_generation=observed_generation, **rest)
 
-    patch.setattr(sandbox_queries, "move", move)
+    patch.setattr(sandbox_status, "set_status", move)
 
 
 def _answer_is_for_the_wish_before(patch: pytest.MonkeyPatch) -> None:
@@ -121,15 +120,15 @@ def _answer_is_for_the_wish_before(patch: pytest.MonkeyPatch) -> None:
         before = observed_generation and observed_generation - 1
         return right(session, sandbox, state, observed_generation=before, **rest)
 
-    patch.setattr(sandbox_queries, "move", move)
+    patch.setattr(sandbox_status, "set_status", move)
 
 
 def _nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(waiters, "wake", lambda *_: waiters.NOBODY)
+    patch.setattr(waiters, "enqueue_waiters", lambda *_: waiters.NOBODY)
 
 
 def _late_step_is_not_made_good(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SandboxReconciler, "_wish_again", lambda _self: None)
+    patch.setattr(SandboxReconciler, "_bump_generation", lambda _self: None)
 
 
 def _planned_by(wrong: Plan) -> Mutate:

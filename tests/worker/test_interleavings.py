@@ -201,7 +201,7 @@ class Life:
 
 @pytest.fixture(autouse=True)
 def _one_thread_an_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.sandboxes.actions.carry_out", lambda work, _watch, **_options: work())
+    monkeypatch.setattr("worker.sandboxes.actions.run_watched", lambda work, _watch, **_options: work())
 
 
 def make_life(seed: int, database: Database, directory: Path) -> Life:

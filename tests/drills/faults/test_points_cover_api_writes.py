@@ -118,7 +118,7 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
     async def ensure_running(_sockets: WebSocketProxy, _proxied: ProxyRequest) -> None:
         pass
 
-    monkeypatch.setattr(WebSocketProxy, "_rouse", ensure_running)
+    monkeypatch.setattr(WebSocketProxy, "_ensure_running", ensure_running)
     nowhere: Any = SimpleNamespace(vault=VAULT, agent_servers=None)
     sockets = WebSocketProxy(nowhere, *[nowhere] * 3)
     asyncio.run(sockets._pass_up(nowhere, receive, Server()))  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from shared.states import Status
 from tests.factories import Person, make_sandbox
 from tests.services.postgres import Postgres
 
-MIGRATE = "import sys; from shared.migrations import migrate; migrate(sys.argv[1])"
+MIGRATE = "import sys; from shared.db.migrations import migrate; migrate(sys.argv[1])"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -30,25 +30,25 @@ from datetime import timedelta
 from pathlib import Path
 from prometheus_client import generate_latest
 from sqlmodel import Session
-from shared import instruments
-from shared.instruments import Source
+from shared.observability import metrics
+from shared.observability.metrics import Source
 from shared.settings import Settings
 
 settings = Settings(var_dir=Path(sys.argv[1]))
-instruments.configure_instruments(settings, sys.argv[2])
+metrics.configure_instruments(settings, sys.argv[2])
 print("counting", flush=True)
 for order in sys.stdin:
     match order.split():
         case ["start", source]:
             with Session() as session:
-                instruments.note_start(session, "spec:1", Source(source))
-                instruments.count_starts(session)
+                metrics.note_start(session, "spec:1", Source(source))
+                metrics.count_starts(session)
         case ["refill", seconds]:
-            instruments.observe_refill("spec:1", timedelta(seconds=float(seconds)))
+            metrics.observe_refill("spec:1", timedelta(seconds=float(seconds)))
         case ["serve", port]:
-            instruments.serve(settings, "127.0.0.1", int(port))
+            metrics.serve(settings, "127.0.0.1", int(port))
         case ["show"]:
-            print(generate_latest(instruments.collector(settings)).decode())
+            print(generate_latest(metrics.collector(settings)).decode())
     print("done", flush=True)
 """
 

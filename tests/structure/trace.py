@@ -1,0 +1,57 @@
+"""Which files of the product a test passes: a pytest plugin, for the counts in docs/reports/structure.md.
+
+    python -m pytest -n 0 -p tests.structure.trace --trace-files var/log/files.txt FILE::TEST
+
+It writes the files in the order of their first call during the test itself, in every thread. It needs nothing of the
+tree but this file, so an earlier revision can be measured, too.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PARTS = tuple(f"{REPOSITORY / part}/" for part in ("api", "worker", "shared"))
+passed: dict[str, None] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the file to write."""
+    parser.addoption("--trace-files", type=Path, help="write the product's files that the tests pass, in order")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """Watch the threads that fixtures start, and this one."""
+    threading.setprofile(_record)
+    sys.setprofile(_record)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Forget what the set-up passed, and write what the test passes."""
+    passed.clear()
+    yield
+    if name := item.config.option.trace_files:
+        path = item.config.rootpath / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{name}\n" for name in passed))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """Watch no longer."""
+    sys.setprofile(None)
+    threading.setprofile(None)
+    return (yield)
+
+
+def _record(frame: FrameType, event: str, _argument: object) -> None:
+    name = frame.f_code.co_filename
+    if event == "call" and name.startswith(PARTS):
+        passed.setdefault(name.removeprefix(f"{REPOSITORY}/"))
