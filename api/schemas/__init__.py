@@ -1,1 +1,1 @@
-"""The wire's shapes, V1's names (wire contract, appendix B); extensions are marked as ours."""
+"""Request and response bodies under V1's names (wire contract, appendix B), and Agent Workspace extensions of them."""

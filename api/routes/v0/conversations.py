@@ -35,8 +35,7 @@ from api.schemas.v0.conversations import (
     show_v0,
 )
 from api.schemas.v1.conversations import show_conversation
-from api.schemas.v1.start_tasks import StartTaskInfo
-from api.schemas.v1.triggers import Trigger
+from api.schemas.v1.start_tasks import StartTaskInfo, Trigger
 from shared.conversations import lists as conversation_lists
 from shared.conversations import queries as conversation_queries
 from shared.conversations import start_tasks

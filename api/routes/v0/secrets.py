@@ -6,8 +6,7 @@ from api.request.authentication import CurrentCaller
 from api.request.context import ContextDep
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
 from api.routes.v1 import secrets as v1
-from api.schemas.v0.secrets import CustomSecrets
-from api.schemas.v0.settings import Message
+from api.schemas.v0.settings import CustomSecrets, Message
 from api.schemas.v1.secrets import CustomSecretCreate, CustomSecretInfo, CustomSecretWithoutValue
 from shared.users import secrets
 

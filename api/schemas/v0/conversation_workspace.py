@@ -1,34 +1,34 @@
-"""What V0 says of a conversation's sandbox (wire contract, section 5)."""
+"""A conversation's sandbox and its files in V0 (wire contract, section 5)."""
 
 from pydantic import BaseModel, Field
 
 from api.schemas.v1.start_tasks import MAX_MESSAGE_LENGTH
 
-# By the agent server's word for what has become of a file.
+# V0's letter for each kind of change that the agent server reports of a file.
 CHANGES = {"ADDED": "A", "DELETED": "D", "UPDATED": "M", "MOVED": "R"}
 
 
 class RuntimeIds(BaseModel):
-    """What the conversation and its sandbox are called."""
+    """The ids of a conversation's sandbox and of the conversation."""
 
     runtime_id: str
     session_id: str
 
 
 class VscodeUrl(BaseModel):
-    """Where the sandbox's editor is; null unless it runs."""
+    """The URL of the sandbox's editor; null unless the sandbox runs."""
 
     vscode_url: str | None
 
 
 class WebHosts(BaseModel):
-    """Where what the agent serves is found, with the port inside the sandbox; empty unless it runs."""
+    """URLs of what the agent serves, each with its port inside the sandbox; empty unless the sandbox runs."""
 
     hosts: dict[str, int]
 
 
 class PlainMessage(BaseModel):
-    """A message of text alone."""
+    """A message that is one text."""
 
     message: str = Field(min_length=1, max_length=MAX_MESSAGE_LENGTH)
 

@@ -1,4 +1,4 @@
-"""Conversations as V0 has them (wire contract, section 5)."""
+"""Conversations in V0 (wire contract, section 5)."""
 
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.schemas.v1.conversations import AppConversation
-from api.schemas.v1.request_fields import Blank, Branch, Repository
+from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName
 from api.schemas.v1.start_tasks import (
     MAX_MESSAGE_LENGTH,
     MAX_PARTS,
@@ -16,16 +16,16 @@ from api.schemas.v1.start_tasks import (
     StartRequestInfo,
     StartTaskInfo,
     TextContent,
+    Trigger,
 )
 from api.schemas.v1.suggested_tasks import SuggestedTask
-from api.schemas.v1.triggers import Trigger
 from api.schemas.v1.wire_types import Time, one_of
 from shared.conversations.queries import default_title
 from shared.models import StartTask
 from shared.states import Reason, Stage
 from shared.users.settings import Provider
 
-# By V1's status of the sandbox.
+# V0's status for each of V1's statuses of a sandbox.
 STATUS = {
     "STARTING": "STARTING",
     "RUNNING": "RUNNING",
@@ -39,32 +39,32 @@ NO_SETTINGS = "CONFIGURATION$SETTINGS_NOT_FOUND"
 
 def _refuse(value: Any) -> Any:
     if value is not None:
-        raise ValueError("this is not done any more")
+        raise ValueError("this field is no longer supported")
     return value
 
 
-Gone = Annotated[Any, AfterValidator(_refuse)]
+Unsupported = Annotated[Any, AfterValidator(_refuse)]
 
 
 class NewConversation(BaseModel):
-    """What V0 starts a conversation with; what it knows beyond this is a 422, as an unknown field is."""
+    """V0's request to start a conversation. V0's other fields are a 422, as unknown fields are."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    repository: Annotated[Repository | None, Blank] = None
+    repository: Annotated[RepositoryName | None, BlankIsNone] = None
     git_provider: Provider | None = None
-    selected_branch: Annotated[Branch | None, Blank] = None
+    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
     initial_user_msg: str | None = Field(default=None, max_length=MAX_MESSAGE_LENGTH)
     image_urls: list[str] | None = Field(default=None, max_length=MAX_PARTS)
     suggested_task: SuggestedTask | None = None
     conversation_instructions: str | None = Field(default=None, max_length=MAX_MESSAGE_LENGTH)
     conversation_id: UUID | None = None
-    replay_json: Gone = None
-    create_microagent: Gone = None
-    mcp_config: Gone = None
+    replay_json: Unsupported = None
+    create_microagent: Unsupported = None
+    mcp_config: Unsupported = None
 
     def as_v1(self) -> StartRequest:
-        """The same in V1's words; a suggested task goes before a message, and the id is chosen here at the latest."""
+        """Convert the request to V1's. A suggested task takes precedence over a message. A missing id is chosen now."""
         return StartRequest(
             conversation_id=self.conversation_id or uuid4(),
             initial_message=None if self.suggested_task else self._message(),
@@ -86,7 +86,7 @@ class NewConversation(BaseModel):
 
 
 class ConversationAnswer(BaseModel):
-    """V0's answer of what is done with a conversation."""
+    """V0's response to a command for a conversation."""
 
     status: Literal["ok", "error"] = "ok"
     conversation_id: str
@@ -95,7 +95,7 @@ class ConversationAnswer(BaseModel):
 
 
 class TitleUpdate(BaseModel):
-    """What V0 changes of a conversation."""
+    """The new title of a conversation; V0 changes nothing else."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -103,7 +103,7 @@ class TitleUpdate(BaseModel):
 
 
 class ConversationInfo(BaseModel):
-    """V0's ConversationInfo. All of ours are of version V1, and nobody is connected to them through the service."""
+    """V0's ConversationInfo. All conversations have version V1, and no clients are connected through the service."""
 
     conversation_id: str
     title: str | None
@@ -131,7 +131,7 @@ class ConversationResults(BaseModel):
 
 
 def show_v0(shown: AppConversation) -> ConversationInfo:
-    """A conversation in V0's words."""
+    """Show a conversation in V0's shape."""
     return ConversationInfo(
         **shown.model_dump(include=set(ConversationInfo.model_fields)),
         conversation_id=shown.id,
@@ -142,7 +142,7 @@ def show_v0(shown: AppConversation) -> ConversationInfo:
 
 
 def show_beginning(task: StartTask) -> ConversationInfo:
-    """A conversation that is being started still, or could not be."""
+    """Show a conversation whose start is in progress, or failed."""
     request = StartRequestInfo.model_validate(task.request)
     return ConversationInfo(
         conversation_id=task.conversation_id,
@@ -159,7 +159,7 @@ def show_beginning(task: StartTask) -> ConversationInfo:
 
 
 def show_start(task: StartTaskInfo) -> tuple[int, dict[str, Any]]:
-    """The answer of a start, with its status: a 400 where settings are missing."""
+    """Return the HTTP status and the body of the response to a start: a 400 if settings are missing."""
     answer = ConversationAnswer(
         conversation_id=task.request.conversation_id.hex if task.request.conversation_id else task.id,
         conversation_status=_status_of(task.status),

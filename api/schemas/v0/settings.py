@@ -1,4 +1,4 @@
-"""Settings and git providers on the wire (wire contract, section 5)."""
+"""V0's settings, secrets and git providers on the wire (wire contract, section 5)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -7,12 +7,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretSt
 
 from api.schemas.v1.fields import BaseUrl, Count, Host, Key, Line, Strict, Text, Value, check_names
 from api.schemas.v1.mcp import McpAdditions, McpConfigInfo, McpEitherShape
+from api.schemas.v1.secrets import CustomSecretInfo
 from shared.users.mcp_config import MASK, Additions, mask_servers
 from shared.users.secret_names import check_free
 from shared.users.secrets import MAX_SECRETS
 from shared.users.settings import OpenSettings, Provider, StoredSettings
 
-# V0 knew two more; here whatever is not `llm` has each action confirmed.
+# V0 had two more analyzers. With any but `llm`, each action needs a confirmation.
 Analyzer = Literal["", "llm", "none", "invariant", "grayswan"]
 
 
@@ -33,7 +34,7 @@ def _secret_entry(entry: Any) -> Any:
 
 
 class ProviderTokenEntry(Strict):
-    """A git provider's token; `user_id` is the user's there, `host` is for a provider one hosts oneself."""
+    """A git provider's token. `user_id` is the user's id at the provider; `host` is for self-hosted providers."""
 
     token: Key | None = None
     user_id: Annotated[Line, Field(max_length=256)] | None = None
@@ -48,8 +49,8 @@ class SecretEntry(Strict):
 
 
 def _check_new(secrets: dict[str, SecretEntry]) -> dict[str, SecretEntry]:
-    # An entry that sets no value makes no secret: a client that sends back what it was shown must not be stopped
-    # by a name that became reserved after it was stored.
+    # An entry that sets no value creates no secret. A client that sends a response back must not fail on a name that
+    # became reserved after the secret was stored.
     check_free(name for name, entry in secrets.items() if entry.secret and entry.secret.get_secret_value() != MASK)
     return secrets
 
@@ -57,7 +58,7 @@ def _check_new(secrets: dict[str, SecretEntry]) -> dict[str, SecretEntry]:
 ProviderTokens = Annotated[
     dict[str, Annotated[ProviderTokenEntry, BeforeValidator(_token_entry)]], BeforeValidator(_check_providers)
 ]
-CustomSecrets = Annotated[
+SecretEntries = Annotated[
     dict[str, Annotated[SecretEntry, BeforeValidator(_secret_entry)]],
     Field(max_length=MAX_SECRETS),
     BeforeValidator(check_names),
@@ -66,14 +67,14 @@ CustomSecrets = Annotated[
 
 
 class SecretsStore(Strict):
-    """Provider tokens and custom secrets that are added or changed; none is removed."""
+    """Provider tokens and custom secrets to add or to change. None is removed."""
 
     provider_tokens: ProviderTokens | None = None
-    custom_secrets: CustomSecrets | None = None
+    custom_secrets: SecretEntries | None = None
 
 
 class SettingsUpdate(Strict):
-    """The settings to change (wire contract, section 5): a field that is not sent stays as it is."""
+    """The settings to change (wire contract, section 5). A field that is not sent stays unchanged."""
 
     language: Line | None = None
     agent: Line | None = None
@@ -104,14 +105,14 @@ class SettingsUpdate(Strict):
 
 
 class GitProvidersUpdate(Strict):
-    """What to store for git providers (wire contract 1.9); null, as an absent field, changes nothing."""
+    """Git providers' tokens to store (wire contract 1.9). Null, like an absent field, changes nothing."""
 
     provider_tokens: ProviderTokens | None = None
     mcp_config: McpEitherShape | None = None
 
 
 def in_clear(value: Any) -> Any:
-    """What was sent of a request or of a part of it, as plain values, secrets included."""
+    """Return the fields of a request that were sent, as plain values, with secrets in clear."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, McpAdditions):
@@ -124,27 +125,33 @@ def in_clear(value: Any) -> Any:
 
 
 class Message(BaseModel):
-    """The answer of a command of this family."""
+    """The response to a command for settings, secrets or git providers."""
 
     message: str
 
 
 class SecretInfo(BaseModel):
-    """A custom secret, its value masked."""
+    """A custom secret, with its value masked."""
 
     secret: str = MASK
     description: str | None = None
 
 
 class SecretsStoreInfo(BaseModel):
-    """V0's shape: the tokens are in `provider_tokens_set`; the names of secrets are ours."""
+    """V0's shape. Tokens are in `provider_tokens_set`; names of secrets are an Agent Workspace extension."""
 
     provider_tokens: dict[str, Any] = {}
     custom_secrets: dict[str, SecretInfo]
 
 
+class CustomSecrets(BaseModel):
+    """All of a user's secrets, without their values."""
+
+    custom_secrets: list[CustomSecretInfo]
+
+
 class SettingsInfo(OpenSettings):
-    """V0's settings: the three keys are always null; `sandbox_api_key_set` is ours."""
+    """V0's settings. The three keys are always null; `sandbox_api_key_set` is an Agent Workspace extension."""
 
     llm_api_key: str | None = None
     search_api_key: str | None = None
@@ -160,7 +167,13 @@ class SettingsInfo(OpenSettings):
 def show_settings(
     stored: StoredSettings, secrets: Mapping[str, str | None], hosts: Mapping[str, str | None]
 ) -> SettingsInfo:
-    """The settings for their owner, with the descriptions of secrets by name and the providers' hosts."""
+    """Show the settings to their owner.
+
+    Args:
+        stored: the settings.
+        secrets: descriptions of the custom secrets, by name.
+        hosts: hosts of the git providers, by provider.
+    """
     servers = stored.mcp_config
     shown = {name: SecretInfo(description=text) for name, text in secrets.items()}
     return SettingsInfo(

@@ -1,4 +1,4 @@
-"""V1's nested settings as they are sent: what an agent is made of, and how it converses (wire contract 1.7)."""
+"""V1's nested settings in requests: of the agent, and of conversations (wire contract 1.7)."""
 
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ Document = Annotated[dict[str, Any], BeforeValidator(_check_document)]
 
 
 class LlmConfig(Strict):
-    """How a model is asked; null is the default, a secret that is null or masked stays as it is."""
+    """How the agent calls a model. Null selects the default. A secret that is null or masked stays unchanged."""
 
     model: Text | None = None
     api_key: Key | None = None
@@ -78,7 +78,7 @@ class LlmConfig(Strict):
 
 
 class CondenserDiff(Strict):
-    """How a long conversation is shortened; `max_size` in events."""
+    """How a long conversation is condensed; `max_size` is in events."""
 
     enabled: Flag = None
     max_size: MaxSize | None = None
@@ -91,7 +91,7 @@ class CondenserDiff(Strict):
 
 
 class VerificationDiff(Strict):
-    """How a critic looks at the agent's work."""
+    """How a critic reviews the agent's work."""
 
     critic_enabled: Flag = None
     critic_mode: Literal["finish_and_message", "all_actions"] | None = None
@@ -104,9 +104,9 @@ class VerificationDiff(Strict):
 
 
 class AgentSettingsDiff(Strict):
-    """Changes of an agent's settings: what is not sent stays, `mcp_config` is replaced whole."""
+    """Changes of the agent's settings. Fields that are not sent stay unchanged; `mcp_config` is replaced as a whole."""
 
-    # V1 has agents of other makers too (`acp`); here each is OpenHands' own.
+    # V1 has ACP agents, too (`acp`); Agent Workspace runs OpenHands' own only.
     agent_kind: Literal["openhands"] | None = None
     agent: Line | None = None
     llm: LlmConfig | None = None
@@ -117,7 +117,7 @@ class AgentSettingsDiff(Strict):
 
 
 class ConversationSettingsDiff(Strict):
-    """Changes of the conversations' settings."""
+    """Changes of the settings of conversations."""
 
     max_iterations: Count | None = None
     confirmation_mode: Flag = None

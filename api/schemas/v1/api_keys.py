@@ -1,4 +1,4 @@
-"""API keys on the wire: shown whole once, when made."""
+"""API keys on the wire: only the response that creates a key shows all of it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -9,11 +9,11 @@ from api.schemas.v1.wire_types import Time
 from shared.clock import now
 from shared.models import ApiKey
 
-LONGEST = timedelta(days=3650)
+MAX_LIFETIME = timedelta(days=3650)
 
 
 class KeyCreate(BaseModel):
-    """A key to be made: what it is for, and when it ends; null: with the key that is used, or never."""
+    """A key to create. Without `expires_at`, it expires with the key of this request, if that one expires."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^\S(?:[^\x00-\x1f\x7f]*\S)?$")]
     expires_at: AwareDatetime | None = None
@@ -21,13 +21,13 @@ class KeyCreate(BaseModel):
     @field_validator("expires_at")
     @classmethod
     def _check_time(cls, at: datetime | None) -> datetime | None:
-        if at is not None and not now() < at <= now() + LONGEST:
-            raise ValueError(f"a key ends in the future, and within {LONGEST.days} days")
+        if at is not None and not now() < at <= now() + MAX_LIFETIME:
+            raise ValueError(f"a key must expire in the future, and within {MAX_LIFETIME.days} days")
         return at and at.astimezone(UTC)
 
 
 class KeyInfo(BaseModel):
-    """A key, by its first characters."""
+    """A key, identified by its first characters."""
 
     id: str
     name: str
@@ -38,13 +38,13 @@ class KeyInfo(BaseModel):
 
 
 class NewKey(KeyInfo):
-    """A key that was made now: it is not shown again."""
+    """A new key. No other response shows it."""
 
     key: str
 
 
 class CurrentKey(BaseModel):
-    """The key that came with the request."""
+    """The key of this request."""
 
     org_id: str | None
     user_id: str
@@ -53,10 +53,10 @@ class CurrentKey(BaseModel):
 
 
 def show_key(row: ApiKey) -> KeyInfo:
-    """A key for its owner."""
+    """Show a key to its owner."""
     return KeyInfo.model_validate(row, from_attributes=True)
 
 
 def show_new_key(row: ApiKey, key: str) -> NewKey:
-    """A key for its owner, once."""
+    """Show a new key to its owner, in full."""
     return NewKey(**dict(show_key(row)), key=key)

@@ -1,4 +1,4 @@
-"""Models, providers and a page's configuration on the wire (wire contract 1.12)."""
+"""Models, providers and the configuration of web clients on the wire (wire contract 1.12)."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from shared.users.settings import Provider
 
 
 class LlmModel(BaseModel):
-    """A model that a form may suggest."""
+    """A model that forms may suggest."""
 
     provider: str | None = None
     name: str
@@ -19,14 +19,14 @@ class LlmModel(BaseModel):
 
 
 class LlmProvider(BaseModel):
-    """Who has models."""
+    """A provider of models."""
 
     name: str
     verified: bool = False
 
 
 class FeatureFlags(BaseModel):
-    """What a page is to offer."""
+    """Features that a web client shows or hides."""
 
     enable_billing: bool = False
     hide_llm_settings: bool = False
@@ -45,14 +45,14 @@ class FeatureFlags(BaseModel):
 
 
 class AcpModel(BaseModel):
-    """A model of another maker's agent."""
+    """A model of an ACP agent."""
 
     id: str
     label: str
 
 
 class AcpProvider(BaseModel):
-    """Another maker's agent; there are none here."""
+    """An ACP agent. Agent Workspace offers none."""
 
     key: str
     display_name: str
@@ -64,7 +64,7 @@ class AcpProvider(BaseModel):
 
 
 class WebClientConfig(BaseModel):
-    """What a page should know before anybody has signed in: nothing about this installation but that it is one."""
+    """The configuration that a web client needs before a user signs in. It reveals nothing about this installation."""
 
     kind: Literal["WebClientConfig"] = "WebClientConfig"
     app_mode: Literal["oss", "saas"] = "oss"
@@ -90,7 +90,7 @@ class WebClientConfig(BaseModel):
 
 
 class SkillInfo(BaseModel):
-    """A skill that every conversation has."""
+    """A skill that all conversations have."""
 
     name: str
     type: str
@@ -108,7 +108,7 @@ class MarketplacePlugin(BaseModel):
 
 
 class MarketplacePreview(BaseModel):
-    """What conversations would get from marketplaces, and which of these can't be told."""
+    """The skills and plugins that conversations would get from marketplaces, and why some can't be listed."""
 
     skills: list[SkillInfo] = Field(default_factory=list)
     plugins: list[MarketplacePlugin] = Field(default_factory=list)

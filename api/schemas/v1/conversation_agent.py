@@ -1,4 +1,4 @@
-"""Skills and hooks of a project on the wire (wire contract 1.1)."""
+"""A project's skills and hooks, and changes of its agent, on the wire (wire contract 1.1)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from api.schemas.v1.llm_profiles import NAME
 
 
 class ProjectSkill(BaseModel):
-    """A skill, and the words that bring it up."""
+    """A skill, and the words that trigger it."""
 
     name: str
     type: str
@@ -24,7 +24,7 @@ class SkillList(BaseModel):
 
 
 class Hook(BaseModel):
-    """What is run, and for how long at most, in seconds."""
+    """A command that a hook runs; `timeout` is in seconds."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -35,14 +35,14 @@ class Hook(BaseModel):
 
 
 class HookMatcher(BaseModel):
-    """What is run for which of the agent's tools."""
+    """The hooks for those of the agent's tools that match."""
 
     matcher: str = "*"
     hooks: list[Hook]
 
 
 class HookEvent(BaseModel):
-    """What is run at what."""
+    """The hooks of one type of event."""
 
     event_type: str
     matchers: list[HookMatcher]
@@ -55,38 +55,38 @@ class HookList(BaseModel):
 
 
 class SwitchProfileRequest(BaseModel):
-    """The LLM profile to go on with."""
+    """The LLM profile that the agent continues with."""
 
     profile_name: str = Field(min_length=1, pattern=NAME)
 
 
 class SwitchAcpModelRequest(BaseModel):
-    """The model that an agent of another maker is to go on with."""
+    """The model that an ACP agent continues with."""
 
     model: str = Field(min_length=1, max_length=500)
 
 
-def list_skills(said: Any) -> SkillList:
-    """The skills that an agent server names.
+def list_skills(document: Any) -> SkillList:
+    """Read the skills in an agent server's response.
 
     Raises:
-        Unanswered: that is no list of skills.
+        BadGateway: the document is not a list of skills.
     """
     try:
-        return SkillList.model_validate({"skills": said["skills"]})
+        return SkillList.model_validate({"skills": document["skills"]})
     except (ValueError, KeyError, TypeError):
-        raise BadGateway("the agent server's answer is no list of skills") from None
+        raise BadGateway("the agent server's response is not a list of skills") from None
 
 
-def list_hooks(said: Any) -> HookList:
-    """The hooks that an agent server names.
+def list_hooks(document: Any) -> HookList:
+    """Read the hooks in an agent server's response.
 
     Raises:
-        Unanswered: that is no list of hooks.
+        BadGateway: the document is not a list of hooks.
     """
     try:
-        events = said["hook_config"] or {}
+        events = document["hook_config"] or {}
         found = [{"event_type": name, "matchers": matchers} for name, matchers in events.items() if matchers]
         return HookList.model_validate({"hooks": found})
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadGateway("the agent server's answer is no list of hooks") from None
+        raise BadGateway("the agent server's response is not a list of hooks") from None

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from api.schemas.page_text import REMEMBERED
-from api.schemas.v1.request_fields import Blank, Branch, Line, Repository
+from api.schemas.page_text import CACHED_ITEMS
+from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName, ShortText
 from api.schemas.v1.sandboxes import agent_server_url, wire_status
-from api.schemas.v1.triggers import Trigger
+from api.schemas.v1.start_tasks import Trigger
 from api.schemas.v1.wire_types import ExecutionStatus, SandboxStatus, Time, one_of
 from shared.conversations.lists import read_text
 from shared.crypto import Vault
@@ -19,7 +19,7 @@ from shared.users.settings import Provider
 
 
 class TokenUsage(BaseModel):
-    """Tokens, summed over every model the conversation used."""
+    """Tokens, summed over all models that the conversation used."""
 
     model: str = ""
     prompt_tokens: int = 0
@@ -33,7 +33,7 @@ class TokenUsage(BaseModel):
 
 
 class MetricsSnapshot(BaseModel):
-    """What a conversation has cost, in US dollars and in tokens."""
+    """The costs of a conversation, in US dollars and in tokens."""
 
     model_name: str = "default"
     accumulated_cost: float = 0.0
@@ -42,21 +42,21 @@ class MetricsSnapshot(BaseModel):
 
 
 class LaunchedAgentProfile(BaseModel):
-    """The agent profile a conversation was started with, as its tags say."""
+    """The agent profile that a conversation was started with, according to its tags."""
 
     agent_profile_id: UUID
     revision: int
 
 
 class Workspace(BaseModel):
-    """Where in its sandbox the conversation works (Agent Canvas reads it)."""
+    """The directory of the conversation in its sandbox (Agent Canvas reads it)."""
 
     kind: Literal["LocalWorkspace"] = "LocalWorkspace"
     working_dir: str
 
 
 class AppConversation(BaseModel):
-    """V1's AppConversation; `execution_reason` and `execution_detail` are ours."""
+    """V1's AppConversation. `execution_reason` and `execution_detail` are Agent Workspace extensions."""
 
     id: str
     created_by_user_id: str | None
@@ -78,7 +78,7 @@ class AppConversation(BaseModel):
     updated_at: Time
     sandbox_status: SandboxStatus
     execution_status: ExecutionStatus | None
-    # Why it is in error, or that its model is silent: a code, and a text.
+    # Why the conversation is in error, or that its model does not respond: a code, and a text.
     execution_reason: str | None = None
     execution_detail: str | None = None
     conversation_url: str | None
@@ -89,23 +89,23 @@ class AppConversation(BaseModel):
 
 
 class ConversationUpdate(BaseModel):
-    """What to change of a conversation; a field that is not sent stays, null takes it away."""
+    """Changes of a conversation. A field that is not sent stays unchanged; null removes its value."""
 
-    title: Annotated[Line | None, Blank] = None
+    title: Annotated[ShortText | None, BlankIsNone] = None
     public: bool | None = None
-    selected_repository: Annotated[Repository | None, Blank] = None
-    selected_branch: Annotated[Branch | None, Blank] = None
+    selected_repository: Annotated[RepositoryName | None, BlankIsNone] = None
+    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
     git_provider: Provider | None = None
 
     @model_validator(mode="after")
     def _check_repository(self) -> "ConversationUpdate":
-        taken_away = "selected_repository" in self.model_fields_set and self.selected_repository is None
-        if taken_away and (self.selected_branch or self.git_provider):
-            raise ValueError("without selected_repository there is no selected_branch and no git_provider")
+        removes_repository = "selected_repository" in self.model_fields_set and self.selected_repository is None
+        if removes_repository and (self.selected_branch or self.git_provider):
+            raise ValueError("selected_branch and git_provider need a selected_repository")
         return self
 
     def columns(self) -> dict[str, Any]:
-        """The columns to change; branch and provider go with the repository."""
+        """Return the columns to change. A removed repository removes branch and provider, too."""
         sent = {name: getattr(self, name) for name in self.model_fields_set}
         if "selected_repository" in sent and sent["selected_repository"] is None:
             sent |= {"selected_branch": None, "git_provider": None}
@@ -115,20 +115,20 @@ class ConversationUpdate(BaseModel):
 def show_conversation(
     conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault, origin: str | None = None
 ) -> AppConversation:
-    """A conversation for its owner; what leads into the sandbox is shown while that runs (wire contract 1.1).
+    """Show a conversation to its owner; URL and key of its sandbox only while that runs (wire contract 1.1).
 
     Args:
         conversation: its row.
-        sandbox: that of its sandbox.
-        children: the ids of its sub-conversations.
+        sandbox: its sandbox's row.
+        children: ids of its sub-conversations.
         vault: decrypts the sandbox's key.
-        origin: of a browser that reaches agent servers through us: this service's.
+        origin: this service's, for a browser that reaches agent servers through it; else None.
     """
     url = agent_server_url(sandbox, origin)
     running = wire_status(sandbox) == Status.RUNNING
-    known = conversation.model_dump(exclude={"metrics"})
+    columns = conversation.model_dump(exclude={"metrics"})
     return AppConversation.model_validate(
-        known
+        columns
         | {
             "created_by_user_id": conversation.owner_id,
             "parent_conversation_id": conversation.parent_id,
@@ -147,9 +147,9 @@ def show_conversation(
     )
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHED_ITEMS)
 def write_conversation(text: str, vault: Vault, origin: str | None) -> bytes:
-    """The JSON of a conversation in a list; it is remembered by the text, which holds all that it depends on."""
+    """Encode a conversation of a list. The cache key is the row's text, which holds all that the JSON depends on."""
     return show_conversation(*read_text(text), vault, origin).model_dump_json().encode()
 
 
@@ -169,4 +169,4 @@ def _read_profile(tags: dict[str, str]) -> LaunchedAgentProfile | None:
     try:
         return LaunchedAgentProfile.model_validate({"agent_profile_id": tags["agentprofileid"], "revision": revision})
     except ValidationError:
-        return None  # tags are the agent's to write
+        return None  # the agent may write any tags

@@ -1,4 +1,4 @@
-"""Deadlines of sandboxes on the wire (ours)."""
+"""Deadlines of sandboxes on the wire (an Agent Workspace extension)."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,14 +10,15 @@ from shared.sandboxes.deadline_policy import FIELDS, MAX_SECONDS, NEVER, Duratio
 
 
 def _read_own(value: Any) -> int | None:
-    """A sandbox's own column."""
     if value is None:
         return None
     if value == "never":
         return NEVER
-    # Not `isinstance`: true is no number.
+    # Not `isinstance`: true is not a number.
     if type(value) is not int or not 1 <= value <= MAX_SECONDS:
-        raise ValueError(f'a whole number of seconds from 1 to {MAX_SECONDS}, "never", or null for the spec\'s')
+        raise ValueError(
+            f'must be an integer of seconds from 1 to {MAX_SECONDS}, "never", or null for the spec\'s value'
+        )
     return value
 
 
@@ -37,7 +38,7 @@ OwnDuration = Annotated[
 
 
 class OwnDeadlines(BaseModel):
-    """What a sandbox is to have instead of its spec's; what is left out stays as it is."""
+    """Deadlines of a sandbox that replace its spec's. Fields that are not sent stay unchanged."""
 
     freeze_after_seconds: OwnDuration = None
     stop_after_seconds: OwnDuration = None
@@ -46,19 +47,19 @@ class OwnDeadlines(BaseModel):
 
     @property
     def columns(self) -> dict[str, int | None]:
-        """The columns that were named."""
+        """The columns to change."""
         return self.model_dump(include=self.model_fields_set.intersection(FIELDS))
 
 
 class DeadlineInfo(BaseModel):
-    """What comes next if the sandbox is not used; `expire` deletes it too, used or not."""
+    """The next action on the sandbox if it stays idle; `expire` deletes it even if it is active."""
 
     at: Time
     does: Literal["freeze", "stop", "delete", "expire"]
 
 
 class DurationsInfo(BaseModel):
-    """Deadlines in force, in seconds; null: never."""
+    """Deadlines in force, in seconds; null means never."""
 
     freeze_after_seconds: int | None = None
     stop_after_seconds: int | None = None
@@ -67,12 +68,12 @@ class DurationsInfo(BaseModel):
 
 
 def show_durations(durations: Durations) -> dict[str, int | None]:
-    """The fields of `DurationsInfo`."""
+    """Return the fields of a `DurationsInfo`."""
     return {name: getattr(durations, name) for name in FIELDS}
 
 
 def show_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
-    """What comes next."""
+    """Show a sandbox's next deadline, if it has one."""
     if sandbox.deadline_at is None:
         return None
     return DeadlineInfo.model_validate({"at": sandbox.deadline_at, "does": str(sandbox.deadline_does)})

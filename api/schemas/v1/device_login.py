@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 
 class DeviceCodes(BaseModel):
-    """What a device shows to its user, and asks with; times in seconds."""
+    """The codes that a device shows to its user and polls with; times are in seconds."""
 
     device_code: str
     user_code: str
@@ -15,14 +15,14 @@ class DeviceCodes(BaseModel):
 
 
 class DeviceToken(BaseModel):
-    """The key that a device gets; it goes where any API key goes."""
+    """The API key of a device. It is accepted wherever API keys are."""
 
     access_token: str
-    token_type: str = "Bearer"  # noqa: S105 - a word of the standard
+    token_type: str = "Bearer"  # noqa: S105 - a term of the standard
 
 
 class DeviceRefusal(BaseModel):
-    """Why there is no key yet, or none at all; `interval` in seconds."""
+    """Why the device has no key yet, or gets none; `interval` is in seconds."""
 
     error: str
     error_description: str

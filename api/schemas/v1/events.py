@@ -1,4 +1,4 @@
-"""Events on the wire: each is the object its agent server sent."""
+"""Events on the wire: each is the object that the agent server sent."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -12,7 +12,7 @@ from shared.sql.pagination import Page
 
 
 class EventKind(StrEnum):
-    """The kinds of events of agent server 1.58.2."""
+    """Kinds of events of agent server 1.58.2."""
 
     ACTION = "ActionEvent"
     ACP_TOOL_CALL = "ACPToolCallEvent"
@@ -37,25 +37,23 @@ class EventKind(StrEnum):
 
 
 class EventOrder(StrEnum):
-    """By the agent server's time, oldest or newest first."""
+    """Order by the agent server's time, oldest or newest first."""
 
     TIMESTAMP = "TIMESTAMP"
     TIMESTAMP_DESC = "TIMESTAMP_DESC"
 
 
 def show_events(events: Sequence[Event | None]) -> Response:
-    """Events in order, null for an unknown one."""
+    """Show events in order, with null for unknown ones."""
     return write_list(map(_write, events))
 
 
 def show_event_page(page: Page[Event]) -> Response:
-    """A page of events."""
+    """Show a page of events."""
     return write_items(map(_write, page.items), page.next_page_id)
 
 
 def _write(event: Event | None) -> bytes:
-    """One event, by itself, as it was received: to write a whole page in one call would hold up others.
-
-    In ASCII: half a surrogate pair in an agent's output has an escape, but no UTF-8.
-    """
+    # One event a call, unchanged: encoding a whole page in one call would delay other requests. In ASCII: half a
+    # surrogate pair in an agent's output has an escape, but no UTF-8.
     return write_document(event and event.body).encode()

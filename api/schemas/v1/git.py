@@ -1,4 +1,4 @@
-"""What git providers have, on the wire (wire contract, appendix B)."""
+"""Repositories and branches of git providers on the wire (wire contract, appendix B)."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -10,7 +10,7 @@ from shared.users.settings import Provider
 
 
 class SortOrder(StrEnum):
-    """The orders in which repositories are searched."""
+    """The orders of repositories in a search."""
 
     STARS_DESC = "stars-desc"
     STARS_ASC = "stars-asc"
@@ -21,12 +21,12 @@ class SortOrder(StrEnum):
 
     @property
     def key(self) -> str:
-        """What is compared."""
+        """The property to sort by."""
         return self.value.partition("-")[0]
 
     @property
     def direction(self) -> str:
-        """`asc` or `desc`."""
+        """The direction, `asc` or `desc`."""
         return self.value.partition("-")[2]
 
 
@@ -38,7 +38,7 @@ class Repository(BaseModel):
     git_provider: Annotated[str, one_of(Provider)]
     is_public: bool
     stargazers_count: int | None = None
-    # V1's own way to the next page, which `next_page_id` is here.
+    # V1's link to the next page; Agent Workspace has `next_page_id` instead.
     link_header: str | None = None
     pushed_at: str | None = None
     owner_type: Literal["user", "organization"] | None = None

@@ -1,10 +1,10 @@
-"""The models that forms suggest. Any other name goes in the settings as well."""
+"""Models that forms suggest. Settings accept any other name, too."""
 
 from typing import NamedTuple
 
 
 class Suggested(NamedTuple):
-    """A model by its provider and its name there, as LiteLLM has them."""
+    """A model under LiteLLM's names of provider and model."""
 
     provider: str
     name: str

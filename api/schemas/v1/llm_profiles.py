@@ -15,11 +15,11 @@ ProfileName = Annotated[str, Path(min_length=1, max_length=64, pattern=NAME)]
 
 
 class StrictLlmConfig(LlmConfig):
-    """A whole configuration: a field that we don't know is refused, unless it is null."""
+    """A complete configuration. Unknown fields are refused, unless they are null."""
 
     model_config = ConfigDict(extra="forbid")
 
-    # What the agent SDK writes of every LLM; the agent server gives each its own.
+    # The agent SDK writes these for each LLM; the agent server sets its own.
     usage_id: Line | None = None
     log_completions: bool | None = None
     log_completions_folder: Line | None = None
@@ -28,12 +28,12 @@ class StrictLlmConfig(LlmConfig):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, sent: Any) -> Any:
-        # Newer clients send names that are of no use here, with null.
+        # Newer clients send fields that this version does not know, with null.
         return {name: value for name, value in sent.items() if value is not None} if isinstance(sent, dict) else sent
 
 
 class SaveProfileRequest(Strict):
-    """What to keep: a configuration, or without one that which is in force."""
+    """The configuration to save; without `llm`, the one in force."""
 
     include_secrets: bool = True
     llm: StrictLlmConfig | None = None
@@ -41,7 +41,7 @@ class SaveProfileRequest(Strict):
 
 
 class RenameProfileRequest(Strict):
-    """What a profile is to be called."""
+    """The new name of a profile."""
 
     new_name: Annotated[str, Field(min_length=1, max_length=64, pattern=NAME)]
 
@@ -56,14 +56,14 @@ class ProfileInfo(BaseModel):
 
 
 class ProfileListResponse(BaseModel):
-    """All of them, and which one is in force."""
+    """All profiles, and the name of the one in force."""
 
     profiles: list[ProfileInfo]
     active_profile: str | None = None
 
 
 class ProfileDetailResponse(BaseModel):
-    """One of them; its key is null, its other secrets are masked."""
+    """A profile. Its API key is null, and its other secrets are masked."""
 
     name: str
     config: dict[str, Any]
@@ -71,20 +71,20 @@ class ProfileDetailResponse(BaseModel):
 
 
 class ProfileMutationResponse(BaseModel):
-    """The answer of a change."""
+    """The response to a change."""
 
     name: str
     message: str
 
 
 class ActivateProfileResponse(ProfileMutationResponse):
-    """The answer of an activation."""
+    """The response to an activation."""
 
     model: str | None = None
 
 
 def list_profiles(saved: LlmProfiles) -> ProfileListResponse:
-    """The profiles for their owner."""
+    """Show the profiles to their owner."""
     profiles = [
         ProfileInfo(
             name=name, model=llm.get("model"), base_url=llm.get("base_url"), api_key_set=bool(llm.get("api_key"))
@@ -95,7 +95,7 @@ def list_profiles(saved: LlmProfiles) -> ProfileListResponse:
 
 
 def show_profile(name: str, llm: Llm) -> ProfileDetailResponse:
-    """A profile for its owner."""
+    """Show a profile to its owner."""
     plain: Llm = {"model": None, "base_url": None}
     config = plain | mask_llm(llm) | {"api_key": None}
     return ProfileDetailResponse(name=name, config=config, api_key_set=bool(llm.get("api_key")))

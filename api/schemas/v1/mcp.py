@@ -30,7 +30,7 @@ def _check_url(url: str) -> str:
     except ValueError:
         usable = False
     if not usable or " " in url or CONTROL.search(url):
-        raise ValueError(f"a server's URL has a host and one of the schemes {', '.join(URL_SCHEMES)}")
+        raise ValueError(f"a server's URL must have a host and one of the schemes {', '.join(URL_SCHEMES)}")
     return url
 
 
@@ -40,22 +40,22 @@ def _split_args(args: Any) -> Any:
     try:
         return shlex.split(args)
     except ValueError:
-        raise ValueError("these arguments can't be split into words as a shell does") from None
+        raise ValueError("can't split the arguments into words as a shell does") from None
 
 
 def _split_env(env: Any) -> Any:
     if isinstance(env, str):
         pairs = [pair.partition("=") for pair in env.split(",") if pair.strip()]
         if not all(sign for _, sign, _ in pairs):
-            raise ValueError("an environment in one text is NAME=value, with commas between")
+            raise ValueError("an environment in one text must be NAME=value pairs, separated by commas")
         env = {name.strip(): value.strip() for name, _, value in pairs}
     return check_names(env)
 
 
 def _check_headers(headers: Any) -> Any:
-    # Not in the keys' type: there the location of the error would repeat the name, which may be a value.
+    # Not in the keys' type: there, the location of the error would repeat the name, which may be a value.
     if isinstance(headers, dict) and not all(isinstance(name, str) and HEADER.fullmatch(name) for name in headers):
-        raise ValueError("that is no header's name")
+        raise ValueError("not a header's name")
     return headers
 
 
@@ -64,7 +64,7 @@ Headers = Annotated[dict[str, Key], Field(max_length=50), HeaderNames]
 
 
 class SseServer(Strict):
-    """An MCP server behind a URL; name and headers are V1's."""
+    """An MCP server with a URL; `name` and `headers` are V1's."""
 
     url: Annotated[str, Field(max_length=2048), AfterValidator(_check_url)]
     api_key: Key | None = None
@@ -73,13 +73,13 @@ class SseServer(Strict):
 
 
 class ShttpServer(SseServer):
-    """An MCP server behind a URL that speaks streamable HTTP; `timeout` in seconds."""
+    """An MCP server with a URL and streamable HTTP; `timeout` is in seconds."""
 
     timeout: Annotated[int, Field(ge=1, le=3600)] | None = None
 
 
 class StdioServer(Strict):
-    """An MCP server that is a command in the sandbox."""
+    """An MCP server that runs as a command in the sandbox."""
 
     name: Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z0-9_-]+$")]
     command: Annotated[str, Field(max_length=1024, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
@@ -91,7 +91,7 @@ Remote = TypeVar("Remote", bound=SseServer)
 
 
 def _unique_urls(servers: list[Remote]) -> list[Remote]:
-    # Credentials aside, so that a masked URL means one server.
+    # Credentials are ignored, so that a masked URL identifies one server.
     _check_unique((mask_url(server.url) for server in servers), "URL")
     return servers
 
@@ -108,7 +108,7 @@ def _check_unique(identities: Iterable[str], what: str) -> None:
 
 
 class McpConfig(Strict):
-    """The MCP servers; stored whole, with what is masked kept."""
+    """The MCP servers; they replace all stored ones, except for the values of masked secrets."""
 
     sse_servers: Annotated[list[SseServer], Field(max_length=MAX_SERVERS), AfterValidator(_unique_urls)] = Field(
         default_factory=list
@@ -122,26 +122,26 @@ class McpConfig(Strict):
 
 
 class McpAdditions(McpConfig):
-    """The servers of a map under the flat name: kept beside the stored ones."""
+    """The servers of a map under the flat name: they are added to the stored ones."""
 
 
 class RemoteServerInfo(BaseModel):
-    """An MCP server behind a URL, secrets masked."""
+    """An MCP server with a URL, with its secrets masked."""
 
-    model_config = ConfigDict(extra="allow")  # V1's name and headers, where there are any
+    model_config = ConfigDict(extra="allow")  # V1's name and headers, if any
 
     url: str
     api_key: str | None = None
 
 
 class ShttpServerInfo(RemoteServerInfo):
-    """The same with its timeout in seconds."""
+    """An MCP server with a URL and streamable HTTP; `timeout` is in seconds."""
 
     timeout: int | None = None
 
 
 class StdioServerInfo(BaseModel):
-    """An MCP server that is a command, values of its environment masked."""
+    """An MCP server that runs as a command, with the values of its environment masked."""
 
     name: str
     command: str
@@ -150,24 +150,24 @@ class StdioServerInfo(BaseModel):
 
 
 def _either_shape(servers: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """The lists, from lists or from a map; a map is never taken for lists that are empty."""
+    # A map must not pass as lists that are empty.
     if not isinstance(servers, dict) or not servers:
         return check(servers)
     named = [name for name in servers if name not in McpConfig.model_fields]
     if len(named) == len(servers):
         return McpAdditions.model_construct(**dict(check(to_lists(servers))))
     if any(isinstance(servers[name], dict) for name in named):
-        raise ValueError("mcp_config is three lists, or a map of names to servers, and not both")
+        raise ValueError("mcp_config must be three lists, or a map of names to servers, not both")
     return check(servers)
 
 
-# V1's map of names to servers; and that map or the lists.
+# V1's map of names to servers; and either that map or the lists.
 McpServers = Annotated[McpConfig, BeforeValidator(to_lists)]
 McpEitherShape = Annotated[McpConfig, WrapValidator(_either_shape)]
 
 
 class McpConfigInfo(BaseModel):
-    """The MCP servers, secrets masked."""
+    """The MCP servers, with secrets masked."""
 
     sse_servers: list[RemoteServerInfo]
     stdio_servers: list[StdioServerInfo]

@@ -1,4 +1,4 @@
-"""Messages to an agent that is at work, or will be."""
+"""Messages to an agent: sent immediately, or pending."""
 
 from typing import Any, Literal
 
@@ -10,20 +10,20 @@ from shared.models import PendingMessage
 
 
 class QueuedMessage(BaseModel):
-    """What a user says."""
+    """A user's message."""
 
     role: Literal["user"] = "user"
     content: list[TextContent | ImageContent] = Field(min_length=1, max_length=MAX_PARTS)
 
 
 class UserMessage(QueuedMessage):
-    """What a user says; with `run`, the agent goes on with it at once."""
+    """A user's message; with `run`, the agent starts on it immediately."""
 
     run: bool = True
 
 
 class MessageSent(BaseModel):
-    """The agent server has it."""
+    """The response to a message that the agent server accepted."""
 
     success: bool
     sandbox_status: SandboxStatus
@@ -31,7 +31,7 @@ class MessageSent(BaseModel):
 
 
 class PendingMessageResponse(BaseModel):
-    """The message will be delivered; `position` counts those that wait, from 1 on."""
+    """The response to a message that will be delivered; `position` is its place among the pending ones, from 1."""
 
     id: str
     queued: bool
@@ -39,7 +39,7 @@ class PendingMessageResponse(BaseModel):
 
 
 class PendingMessageInfo(BaseModel):
-    """A message that waits; with a `refusal`, the agent server does not take it, and it waits no more."""
+    """A pending message. With a `refusal`, the agent server rejected it, and it is not sent again."""
 
     id: str
     role: Literal["user"] = "user"
@@ -49,7 +49,7 @@ class PendingMessageInfo(BaseModel):
 
 
 def show_pending_message(message: PendingMessage) -> PendingMessageInfo:
-    """A message for whoever wrote it."""
+    """Show a pending message to its author."""
     return PendingMessageInfo(
         id=message.id, content=message.content, created_at=message.created_at, refusal=message.refusal
     )

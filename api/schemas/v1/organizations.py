@@ -12,7 +12,7 @@ class OrganizationInfo(BaseModel):
 
 
 class OrganizationPage(BaseModel):
-    """All of the caller's, and the one that is chosen."""
+    """All organizations of the caller, and the id of the selected one."""
 
     items: list[OrganizationInfo]
     current_org_id: str | None
@@ -20,7 +20,7 @@ class OrganizationPage(BaseModel):
 
 
 class MembershipInfo(BaseModel):
-    """What somebody is in an organization; permissions are those of the role."""
+    """A user's role in an organization; the permissions are those of the role."""
 
     org_id: str
     user_id: str

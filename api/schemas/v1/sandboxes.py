@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field
 
 from api.paths import SANDBOX_PATH_PREFIX
-from api.schemas.page_text import REMEMBERED
+from api.schemas.page_text import CACHED_ITEMS
 from api.schemas.v1.deadlines import DeadlineInfo, DurationsInfo, show_deadline, show_durations
 from api.schemas.v1.wire_types import SandboxStatus, Success, Time
 from shared.crypto import Vault
@@ -22,7 +22,7 @@ PAUSE_KINDS = {Desired.PAUSED: PauseKind.FROZEN, Desired.STOPPED: PauseKind.STOP
 
 
 class ExposedUrl(BaseModel):
-    """A port of a sandbox; `port` is the one inside the container."""
+    """An exposed port of a sandbox; `port` is the one inside the container."""
 
     name: str
     url: str
@@ -30,7 +30,7 @@ class ExposedUrl(BaseModel):
 
 
 class SandboxInfo(DurationsInfo):
-    """V1's SandboxInfo; the fields from `desired_status` on are ours, and so are the deadlines in force."""
+    """V1's SandboxInfo. Fields from `desired_status` on, and deadlines in force, are Agent Workspace extensions."""
 
     id: str
     created_by_user_id: str | None
@@ -39,33 +39,33 @@ class SandboxInfo(DurationsInfo):
     session_api_key: str | None
     exposed_urls: list[ExposedUrl] | None = None
     created_at: Time
-    # A status that `status` can be: RUNNING or PAUSED.
+    # The status that the sandbox is to reach: RUNNING or PAUSED.
     desired_status: str
-    # FROZEN or STOPPED, as long as it is to be PAUSED.
+    # FROZEN or STOPPED, while `desired_status` is PAUSED.
     desired_pause_kind: str | None = None
-    # Why it is in ERROR: a code, and a text with the container's last log lines.
+    # Why the sandbox is in ERROR: a code, and a text with the container's last log lines.
     reason: str | None = None
     detail: str | None = None
-    # FROZEN (memory kept) or STOPPED (files kept), while PAUSED.
+    # FROZEN (memory stays) or STOPPED (files stay), while PAUSED.
     pause_kind: str | None = None
     updated_at: Time
-    # When somebody or something last made use of it, to within ten seconds.
+    # The time of the last activity, to within ten seconds.
     last_active_at: Time
-    # When it is deleted, used or not; null: never.
+    # When the sandbox is deleted, active or not; null: never.
     expires_at: Time | None = None
     next_deadline: DeadlineInfo | None = None
-    # In the answer of a start: the caller's sandboxes that are paused to make room for this one.
+    # In the response to a start: the caller's sandboxes that are paused to make room for this one.
     paused_sandbox_ids: list[str] = Field(default_factory=list)
 
 
 class Resumed(Success):
-    """V1's answer of a resume; `paused_sandbox_ids` are ours: the sandboxes that are paused to make room for it."""
+    """V1's response to a resume. `paused_sandbox_ids`, an extension, are the sandboxes that are paused to make room."""
 
     paused_sandbox_ids: list[str] = Field(default_factory=list)
 
 
 class TransitionInfo(BaseModel):
-    """One move of a sandbox's status (ours)."""
+    """One transition of a sandbox's status (an Agent Workspace extension)."""
 
     from_status: str | None
     to_status: str
@@ -75,9 +75,9 @@ class TransitionInfo(BaseModel):
 
 
 class SandboxSpecInfo(DurationsInfo):
-    """V1's SandboxSpecInfo, and our deadlines.
+    """V1's SandboxSpecInfo, with deadlines (an Agent Workspace extension).
 
-    `initial_env` is the spec's own: nothing of the server's environment is in it.
+    `initial_env` is the spec's own. It has nothing of the server's environment.
     """
 
     id: str
@@ -94,14 +94,14 @@ def show_sandbox(
     paused: Sequence[Sandbox] = (),
     origin: str | None = None,
 ) -> SandboxInfo:
-    """A sandbox for its owner, with its deadlines in force; key and URLs only while it runs (wire contract 1.5).
+    """Show a sandbox and its deadlines in force to its owner; key and URLs only while it runs (wire contract 1.5).
 
     Args:
         sandbox: its row.
-        durations: after which it is put to rest.
+        durations: its deadlines in force.
         vault: decrypts its key.
-        paused: what makes room for it.
-        origin: of a browser that reaches agent servers through us: this service's.
+        paused: sandboxes that are paused to make room for it.
+        origin: this service's, for a browser that reaches agent servers through it; else None.
     """
     running, desired = sandbox.status == Status.RUNNING, Desired(sandbox.desired)
     return SandboxInfo(
@@ -126,14 +126,14 @@ def show_sandbox(
     )
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHED_ITEMS)
 def write_sandbox(text: str, vault: Vault, origin: str | None) -> bytes:
-    """The JSON of a sandbox in a list; it is remembered by the text, which holds all that it depends on."""
+    """Encode a sandbox of a list. The cache key is the row's text, which holds all that the JSON depends on."""
     return show_sandbox(*read_text(text), vault, origin=origin).model_dump_json().encode()
 
 
 def wire_status(sandbox: Sandbox | None) -> str:
-    """The status as a conversation shows it: MISSING once the sandbox is deleted or wished away."""
+    """Return the status that a conversation shows: MISSING once the sandbox is deleted, or is to be."""
     gone = (Status.DELETING, Status.DELETED)
     if sandbox is None or sandbox.desired == Desired.DELETED or sandbox.status in gone:
         return "MISSING"
@@ -141,7 +141,7 @@ def wire_status(sandbox: Sandbox | None) -> str:
 
 
 def agent_server_url(sandbox: Sandbox | None, origin: str | None = None) -> str | None:
-    """Where the sandbox's agent server answers, without a trailing slash; None unless it runs.
+    """Return the URL of the sandbox's agent server, without a trailing slash; None unless it runs.
 
     Args:
         sandbox: its row.
@@ -159,22 +159,23 @@ def _show_urls(sandbox: Sandbox, origin: str | None) -> list[ExposedUrl]:
     if path is None or origin is None:
         return urls
     return [
-        url.model_copy(update={"url": path if url.name == AGENT_SERVER else _apart(url.url, origin)}) for url in urls
+        url.model_copy(update={"url": path if url.name == AGENT_SERVER else _without_login(url.url, origin)})
+        for url in urls
     ]
 
 
-def _apart(url: str, origin: str) -> str:
-    """An address that a browser opens without our login, where there is one: cookies are sent to all ports of a host.
-
-    The loopback interface has two names, which are two hosts to a browser.
-    """
+def _without_login(url: str, origin: str) -> str:
+    # A browser sends a host's cookies to all its ports: a sandbox's port would get the login cookie. The loopback
+    # interface has two names, which are two hosts to a browser: the other name gets no login.
     scheme, host, rest = url.partition(LOOPBACK)
-    is_ours = urlsplit(origin).hostname == LOOPBACK and scheme in ("http://", "https://") and rest[:1] in ("", ":", "/")
-    return f"{scheme}localhost{rest}" if host and is_ours else url
+    is_same_host = (
+        urlsplit(origin).hostname == LOOPBACK and scheme in ("http://", "https://") and rest[:1] in ("", ":", "/")
+    )
+    return f"{scheme}localhost{rest}" if host and is_same_host else url
 
 
 def show_transition(transition: SandboxTransition) -> TransitionInfo:
-    """A move for the sandbox's owner."""
+    """Show a transition to the sandbox's owner."""
     return TransitionInfo(
         from_status=transition.from_status,
         to_status=transition.to_status,
@@ -185,7 +186,7 @@ def show_transition(transition: SandboxTransition) -> TransitionInfo:
 
 
 def show_spec(spec: SandboxSpec) -> SandboxSpecInfo:
-    """A spec for anybody who has a key."""
+    """Show a spec to any caller with a key."""
     return SandboxSpecInfo(
         id=spec.id,
         command=spec.command,

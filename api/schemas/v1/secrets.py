@@ -1,4 +1,4 @@
-"""Custom secrets on the wire (wire contract 1.9): values come in and never go out."""
+"""Custom secrets on the wire (wire contract 1.9): requests carry values, responses never do."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ def _check_free(name: str) -> str:
 
 def _check_value(value: SecretStr) -> SecretStr:
     if value.get_secret_value() in ("", MASK):
-        raise ValueError("a value is needed")
+        raise ValueError("the value must not be empty or masked")
     return value
 
 
@@ -36,14 +36,14 @@ class CustomSecretInfo(BaseModel):
 
 
 class CustomSecretWithoutValue(Strict):
-    """What a secret is to be called, and what it is for."""
+    """The new name and description of a secret."""
 
     name: Annotated[str, AfterValidator(_check_form)]
     description: Text | None = None
 
 
 class CustomSecretCreate(Strict):
-    """A secret, new or with a new value."""
+    """A secret to create, or to replace with a new value."""
 
     name: NewName
     description: Text | None = None
@@ -51,6 +51,6 @@ class CustomSecretCreate(Strict):
 
 
 class SecretNamesResponse(BaseModel):
-    """What a sandbox may ask for."""
+    """The secrets that a sandbox may read."""
 
     secrets: list[CustomSecretInfo]

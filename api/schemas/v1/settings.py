@@ -1,4 +1,4 @@
-"""V1's settings: the nested shape, and beside it the flat one of V0, both of the same values (wire contract 1.7)."""
+"""V1's settings: V1's nested shape and V0's flat shape of the same values (wire contract 1.7)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -18,12 +18,11 @@ GroupingStrategy = Literal[
 
 BEYOND_V0 = V1Settings.model_fields.keys() - OpenSettings.model_fields.keys()
 MAX_MARKETPLACES = 100
-WHOLE = ("agent_settings", "conversation_settings")
 EXPOSED = ("llm_api_key", "search_api_key", "sandbox_api_key", "mcp_config")
 
 
 class Marketplace(Strict):
-    """Where skills come from."""
+    """A source of skills."""
 
     name: Annotated[Line, Field(min_length=1)]
     source: Annotated[Text, Field(min_length=1)]
@@ -33,15 +32,15 @@ class Marketplace(Strict):
 
 
 class MarketplaceInfo(Marketplace):
-    """The same as it is shown: each is the user's own."""
+    """A source of skills in a response. All are the user's own."""
 
     scope: Literal["instance", "org", "personal"] | None = "personal"
 
 
 class SettingsUpdateV1(SettingsUpdate):
-    """The settings to change, under either name: a field that is not sent stays as it is.
+    """The settings to change, in either shape. A field that is not sent stays unchanged.
 
-    Where both shapes name one value, the nested one holds.
+    If both shapes set a value, the nested one wins.
     """
 
     user_version: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
@@ -62,7 +61,7 @@ class SettingsUpdateV1(SettingsUpdate):
             name for name in ("agent_settings", "conversation_settings") if isinstance(sent, dict) and name in sent
         ]
         if whole:
-            raise ValueError(f"send {' and '.join(f'{name}_diff' for name in whole)}: only changes are taken")
+            raise ValueError(f"send {' and '.join(f'{name}_diff' for name in whole)}: the API accepts only changes")
         return sent
 
 
@@ -76,14 +75,14 @@ class ConversationSettingsInfo(BaseModel):
 
 
 class LlmProfilesInfo(BaseModel):
-    """The saved configurations by name, and the name of the one in force."""
+    """The saved LLM profiles by name, and the name of the one in force."""
 
     profiles: dict[str, Any]
     active: str | None
 
 
 class SettingsInfoV1(SettingsInfo):
-    """V1's settings with V0's names beside them; keys are null, other secrets masked."""
+    """V1's settings, with V0's names beside them. Keys are null, and other secrets are masked."""
 
     user_version: int | None
     disabled_skills: list[str] | None
@@ -102,7 +101,7 @@ class SettingsInfoV1(SettingsInfo):
 
 
 def read_changes(update: SettingsUpdateV1) -> dict[str, Any]:
-    """What was sent, under the names that it is kept by, secrets in clear."""
+    """Return the values that were sent, under the names of their columns, with secrets in clear."""
     changes: dict[str, Any] = in_clear(update)
     agent = changes.pop("agent_settings_diff", None)
     conversation = changes.pop("conversation_settings_diff", None)
@@ -112,7 +111,7 @@ def read_changes(update: SettingsUpdateV1) -> dict[str, Any]:
 def show_settings_v1(
     stored: StoredSettings, secrets: Mapping[str, str | None], hosts: Mapping[str, str | None], *, expose: bool = False
 ) -> dict[str, Any]:
-    """The fields of a `SettingsInfoV1` for their owner; only exposed with secrets in clear."""
+    """Return the fields of a `SettingsInfoV1`; with `expose`, secrets are in clear."""
     shown = show_settings(stored, secrets, hosts).model_dump()
     if expose:
         shown |= {name: getattr(stored, name) for name in EXPOSED}
@@ -125,6 +124,6 @@ def show_settings_v1(
 
 
 def show_profiles(saved: LlmProfiles, *, expose: bool) -> dict[str, Any]:
-    """The fields of a `LlmProfilesInfo`."""
+    """Return the fields of an `LlmProfilesInfo`; with `expose`, secrets are in clear."""
     profiles = {name: llm if expose else mask_llm(llm) for name, llm in saved.profiles.items()}
     return {"profiles": profiles, "active": saved.active}

@@ -1,4 +1,4 @@
-"""Descriptions of the settings for forms, in V1's shape: what can be set, its type, its default, its weight."""
+"""Descriptions of the settings for forms, in V1's shape: names, types, defaults and prominence."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def _field(key: str, label: str, value_type: str, **more: Any) -> Field:
         "description": None,
         "value_type": value_type,
         "default": None,
-        # How early a form is to show it: critical, major or minor.
+        # How early a form shows the field: critical, major or minor.
         "prominence": "minor",
         "depends_on": [],
         "secret": False,
@@ -37,7 +37,7 @@ GENERAL = _section(
     "General",
     [
         _field("agent", "Agent", "string", default=DEFAULT_AGENT, prominence="major"),
-        _field("tool_concurrency_limit", "Tools at a time", "integer", default=1, prominence="major"),
+        _field("tool_concurrency_limit", "Concurrent tools", "integer", default=1, prominence="major"),
         _field("mcp_config", "MCP servers", "object", default={}),
     ],
 )
@@ -56,8 +56,8 @@ LLM = _section(
         _field("llm.num_retries", "Retries", "integer", default=5),
         _field("llm.temperature", "Temperature", "number"),
         _field("llm.top_p", "Top P", "number"),
-        _field("llm.max_input_tokens", "Most input tokens", "integer"),
-        _field("llm.max_output_tokens", "Most output tokens", "integer"),
+        _field("llm.max_input_tokens", "Max input tokens", "integer"),
+        _field("llm.max_output_tokens", "Max output tokens", "integer"),
         _field("llm.reasoning_effort", "Reasoning effort", "string", default="high", choices=EFFORTS),
         _field("llm.extra_headers", "Extra headers", "object"),
         _field("llm.input_cost_per_token", "Cost of an input token, US dollars", "number"),
@@ -68,10 +68,10 @@ CONDENSER = _section(
     "condenser",
     "Condenser",
     [
-        _field("condenser.enabled", "Shorten long conversations", "boolean", default=True, prominence="critical"),
+        _field("condenser.enabled", "Condense long conversations", "boolean", default=True, prominence="critical"),
         _field(
             "condenser.max_size",
-            "From so many events on",
+            "Max events before condensing",
             "integer",
             default=DEFAULT_CONDENSER_SIZE,
             prominence="minor",
@@ -86,7 +86,7 @@ CRITIC = _section(
         _field("verification.critic_enabled", "Critic", "boolean", default=False, prominence="critical"),
         _field(
             "verification.critic_threshold",
-            "Least score",
+            "Min score",
             "number",
             default=0.6,
             depends_on=["verification.critic_enabled"],
@@ -101,17 +101,17 @@ CONVERSATION_SCHEMA: dict[str, Any] = {
         _section(
             "general",
             "General",
-            [_field("max_iterations", "Most steps", "integer", default=DEFAULT_ITERATIONS, prominence="major")],
+            [_field("max_iterations", "Max iterations", "integer", default=DEFAULT_ITERATIONS, prominence="major")],
             None,
         ),
         _section(
             "verification",
             "Verification",
             [
-                _field("confirmation_mode", "Ask before acting", "boolean", default=False, prominence="critical"),
+                _field("confirmation_mode", "Confirm each action", "boolean", default=False, prominence="critical"),
                 _field(
                     "security_analyzer",
-                    "Who judges risks",
+                    "Security analyzer",
                     "string",
                     prominence="major",
                     depends_on=["confirmation_mode"],

@@ -1,6 +1,7 @@
-"""Start tasks on the wire, and the request that makes one."""
+"""Start tasks on the wire, and the request that creates one."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -15,12 +16,9 @@ from pydantic import (
     model_validator,
 )
 
-from api.schemas.v1.fields import Value
-from api.schemas.v1.request_fields import Blank, Branch, Line, Repository
+from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName, ShortText, Value, check_secret_names
 from api.schemas.v1.sandboxes import agent_server_url
 from api.schemas.v1.suggested_tasks import SuggestedTask, prompt_for
-from api.schemas.v1.texts import check_secret_names
-from api.schemas.v1.triggers import Trigger
 from api.schemas.v1.wire_types import StartTaskStatus, Time
 from shared.errors import Invalid
 from shared.ids import parse_id
@@ -37,19 +35,35 @@ def _read_id(text: str) -> str:
     try:
         return parse_id(text)
     except Invalid:
-        raise ValueError("an id is 32 hexadecimal digits, with dashes or without") from None
+        raise ValueError("an id must be 32 hexadecimal digits, with or without dashes") from None
 
 
-def _checked(value: Any) -> Any:
+def _check_parameters(value: Any) -> Any:
     check_texts(value)
     return value
 
 
 Secrets = Annotated[dict[str, Value], BeforeValidator(check_secret_names)]
-Parameters = Annotated[dict[str, Any], BeforeValidator(_checked)]
+Parameters = Annotated[dict[str, Any], BeforeValidator(_check_parameters)]
 SandboxId = Annotated[str, AfterValidator(_read_id)]
 # V1 writes this id without dashes, and `conversation_id` with them (wire contract, section 0).
 HexId = Annotated[UUID, PlainSerializer(lambda value: value.hex, return_type=str)]
+
+
+class Trigger(StrEnum):
+    """Where a conversation was started (wire contract, appendix B)."""
+
+    RESOLVER = "resolver"
+    GUI = "gui"
+    SUGGESTED_TASK = "suggested_task"
+    OPENHANDS_API = "openhands_api"
+    SLACK = "slack"
+    MICROAGENT_MANAGEMENT = "microagent_management"
+    JIRA = "jira"
+    JIRA_DC = "jira_dc"
+    LINEAR = "linear"
+    BITBUCKET = "bitbucket"
+    AUTOMATION = "automation"
 
 
 class TextContent(BaseModel):
@@ -61,7 +75,7 @@ class TextContent(BaseModel):
 
 
 class ImageContent(BaseModel):
-    """Images of a message, each a URL; `data:` URLs are welcome."""
+    """Images of a message. Each is a URL; `data:` URLs are accepted."""
 
     type: Literal["image"] = "image"
     image_urls: list[str] = Field(max_length=MAX_PARTS)
@@ -69,7 +83,7 @@ class ImageContent(BaseModel):
 
 
 class SendMessageRequest(BaseModel):
-    """A message for the agent. The first one always sets it running, whatever `run` says."""
+    """A message for the agent. The first one always runs the agent, even without `run`."""
 
     role: Literal["user", "system", "assistant", "tool"] = "user"
     content: list[TextContent | ImageContent] = Field(default_factory=list, max_length=MAX_PARTS)
@@ -86,21 +100,21 @@ class PluginSpec(BaseModel):
 
 
 class StartRequestInfo(BaseModel):
-    """V1's AppConversationStartRequest, as it is shown; secrets are masked."""
+    """V1's AppConversationStartRequest in a response, with secrets masked."""
 
-    sandbox_id: Annotated[SandboxId | None, Blank] = None
+    sandbox_id: Annotated[SandboxId | None, BlankIsNone] = None
     conversation_id: UUID | None = None
     initial_message: SendMessageRequest | None = None
     system_message_suffix: str | None = Field(default=None, max_length=MAX_MESSAGE_LENGTH)
-    # V1's callbacks inside the server: accepted, and not kept.
+    # V1's callbacks inside the server: accepted, and not stored.
     processors: None = None
-    llm_model: Annotated[Line | None, Blank] = None
+    llm_model: Annotated[ShortText | None, BlankIsNone] = None
     agent_profile_id: str | None = Field(default=None, max_length=256)
-    selected_repository: Annotated[Repository | None, Blank] = None
-    selected_branch: Annotated[Branch | None, Blank] = None
+    selected_repository: Annotated[RepositoryName | None, BlankIsNone] = None
+    selected_branch: Annotated[BranchName | None, BlankIsNone] = None
     git_provider: Provider | None = None
     suggested_task: SuggestedTask | None = None
-    title: Annotated[Line | None, Blank] = None
+    title: Annotated[ShortText | None, BlankIsNone] = None
     trigger: Trigger | None = None
     pr_number: list[Annotated[int, Field(ge=0, le=2**63 - 1)]] = Field(default_factory=list, max_length=1000)
     parent_conversation_id: HexId | None = None
@@ -111,18 +125,18 @@ class StartRequestInfo(BaseModel):
 
 
 class StartRequest(StartRequestInfo):
-    """V1's AppConversationStartRequest, as it is sent: `{}` is enough, unknown fields are ignored."""
+    """V1's AppConversationStartRequest. `{}` is valid, and unknown fields are ignored."""
 
     processors: Annotated[None, BeforeValidator(lambda _: None)] = None
     secrets: Secrets | None = None
 
     @model_validator(mode="after")
-    def _take_up_task(self) -> "StartRequest":
+    def _apply_task(self) -> "StartRequest":
         task = self.suggested_task
         if task is None:
             return self
         if self.initial_message is not None:
-            raise ValueError("initial_message and suggested_task exclude each other")
+            raise ValueError("send initial_message or suggested_task, not both")
         self.initial_message = SendMessageRequest(content=[TextContent(text=prompt_for(task))], run=True)
         self.trigger = Trigger.SUGGESTED_TASK
         self.selected_repository = self.selected_repository or task.repo
@@ -130,22 +144,22 @@ class StartRequest(StartRequestInfo):
         return self
 
     def shown(self) -> dict[str, Any]:
-        """The request as it is kept and shown, its secrets masked with ten asterisks."""
+        """Return the request to store and to show, with secrets masked by ten asterisks."""
         return self.model_dump(mode="json")
 
     def revealed(self) -> dict[str, str]:
-        """The request's secrets in clear."""
+        """Return the request's secrets in clear."""
         return {name: secret.get_secret_value() for name, secret in (self.secrets or {}).items()}
 
 
 class StartTaskInfo(BaseModel):
-    """V1's AppConversationStartTask; `reason` and `paused_sandbox_ids` are ours."""
+    """V1's AppConversationStartTask. `reason` and `paused_sandbox_ids` are Agent Workspace extensions."""
 
     id: str
     created_by_user_id: str | None
     status: StartTaskStatus
     detail: str | None = None
-    # Why it is in ERROR, for machines.
+    # Why the task is in ERROR: a code.
     reason: str | None = None
     app_conversation_id: str | None = None
     sandbox_id: str | None = None
@@ -153,14 +167,14 @@ class StartTaskInfo(BaseModel):
     request: StartRequestInfo
     created_at: Time
     updated_at: Time
-    # In the answer of a start: the caller's sandboxes that are paused to make room for its sandbox.
+    # In the response to a start: the caller's sandboxes that are paused to make room for its sandbox.
     paused_sandbox_ids: list[str] = Field(default_factory=list)
 
 
 def show_start_task(
     task: StartTask, sandbox: Sandbox | None, paused: Sequence[Sandbox] = (), origin: str | None = None
 ) -> StartTaskInfo:
-    """A start task for its owner; each field appears with its stage (wire contract 1.2)."""
+    """Show a start task to its owner; each field appears with its stage (wire contract 1.2)."""
     failed = task.stage == Stage.ERROR
     with_server = task.stage in (Stage.STARTING_CONVERSATION, Stage.READY)
     return StartTaskInfo(
@@ -180,12 +194,12 @@ def show_start_task(
 
 
 def write_start_task(shown: StartTaskInfo) -> bytes:
-    """Its JSON. A request has up to 4 MB: to be called in a thread."""
+    """Encode a start task. Call this in a thread: a request has up to 4 MB."""
     return shown.model_dump_json().encode()
 
 
 def answer_start_task(shown: StartTaskInfo | Response) -> Response:
-    """The answer that shows it, made in a thread as it is; one that was kept is one already."""
+    """Return the response for a start task; a stored response is returned unchanged. Call this in a thread."""
     if isinstance(shown, Response):
         return shown
     return Response(write_start_task(shown), media_type="application/json")

@@ -1,16 +1,16 @@
-"""Tasks that a git provider's state suggests, and the words an agent gets for them."""
+"""Tasks that git providers suggest, and the agent's first message for each."""
 
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from api.schemas.v1.texts import check_repository
+from api.schemas.v1.fields import check_repository
 from shared.users.settings import Provider
 
 
 class TaskType(StrEnum):
-    """What is to be done (wire contract, appendix B)."""
+    """The kind of a suggested task (wire contract, appendix B)."""
 
     MERGE_CONFLICTS = "MERGE_CONFLICTS"
     FAILING_CHECKS = "FAILING_CHECKS"
@@ -20,7 +20,7 @@ class TaskType(StrEnum):
 
 
 class SuggestedTask(BaseModel):
-    """V1's SuggestedTask. `issue_number` is the number of the issue, or of the pull request."""
+    """V1's SuggestedTask. `issue_number` is the number of the issue or the pull request."""
 
     git_provider: Provider
     task_type: TaskType
@@ -39,7 +39,7 @@ AIMS = {
         "branch and push; don't weaken a check to make it pass."
     ),
     TaskType.UNRESOLVED_COMMENTS: (
-        "Pull request #{number} has review comments that nobody has answered. Go through them one by one, make the "
+        "Pull request #{number} has review comments without a response. Go through them one by one, make the "
         "change each asks for or say why not, and push to the pull request's branch."
     ),
     TaskType.OPEN_ISSUE: (
@@ -47,14 +47,14 @@ AIMS = {
         "with a test on a new branch, and open a pull request that refers to the issue."
     ),
     TaskType.OPEN_PR: (
-        "Pull request #{number} is open. Find out what it still lacks, complete it on its branch, run the tests, push, "
-        "and sum up what you did in a comment."
+        "Pull request #{number} is open. Find out what is still missing, complete it on its branch, run the tests, "
+        "push, and sum up what you did in a comment."
     ),
 }
 
 
 def prompt_for(task: SuggestedTask) -> str:
-    """The first message to the agent for a suggested task."""
+    """Return the first message to the agent for a suggested task."""
     aim = AIMS[task.task_type].format(number=task.issue_number)
     return (
         f"You work on the repository {task.repo} at {task.git_provider}, which is in your working directory.\n\n"

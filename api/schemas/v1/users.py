@@ -6,14 +6,14 @@ from api.schemas.v1.settings import SettingsInfoV1
 
 
 class UserInfo(SettingsInfoV1):
-    """The settings, and who has them; with secrets in clear where the answer says so."""
+    """The caller and their settings; secrets are in clear only if the request asks for them and may have them."""
 
     id: str
     name: str
 
 
 class UserGitInfo(BaseModel):
-    """How the user is known to git: what is stored, no provider is asked."""
+    """The user's stored identity for git. No provider is queried."""
 
     id: str
     login: str

@@ -1,4 +1,4 @@
-"""Types that every wire shape uses."""
+"""Types that all request and response bodies share."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ def _write_time(time: datetime) -> str:
 
 
 def one_of(words: Iterable[str]) -> WithJsonSchema:
-    """Tells clients which words there are. It checks nothing: what is shown was checked when it came in."""
+    """List the possible values in the OpenAPI document. Nothing is checked: the values were checked on the way in."""
     return WithJsonSchema({"type": "string", "enum": list(words)})
 
 
@@ -35,13 +35,13 @@ ExecutionStatus = Annotated[
 
 
 class Success(BaseModel):
-    """The answer of a command."""
+    """The response to a command."""
 
     success: bool = True
 
 
 class PageOf(BaseModel, Generic[Item]):
-    """One page; `next_page_id` is opaque, null on the last one."""
+    """One page of a list; `next_page_id` is opaque, and null on the last page."""
 
     items: list[Item]
     next_page_id: str | None = None
