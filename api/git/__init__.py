@@ -1,1 +1,1 @@
-"""Git providers, asked with a user's own token."""
+"""Clients of git providers, with a user's own token."""

@@ -1,4 +1,4 @@
-"""Azure DevOps (REST, 7.1). The host names the organization, too: `dev.azure.com/acme`."""
+"""Azure DevOps (REST, 7.1). The stored host includes the organization: `dev.azure.com/acme`."""
 
 from typing import Any, ClassVar
 
@@ -11,52 +11,52 @@ HEADS = "refs/heads/"
 
 
 class AzureDevOps(GitProvider):
-    """dev.azure.com, or a server of one's own."""
+    """A client of dev.azure.com, or of a self-hosted server."""
 
     name: ClassVar[str] = "azure_devops"
     default_host: ClassVar[str] = "dev.azure.com"
 
     @property
     def root(self) -> str:
-        """The organization's interface.
+        """The URL of the organization's API.
 
         Raises:
-            Forbidden: nobody has said which organization.
+            Forbidden: the stored host names no organization.
         """
         if not self.folder:
-            raise Forbidden("store the host for azure_devops with the organization: dev.azure.com/<organization>")
+            raise Forbidden("store the host of azure_devops with its organization: dev.azure.com/<organization>")
         return f"{self.host}{self.folder}"
 
     @property
     def authorization(self) -> str:
-        """A personal token is a password without a user; those of its own login service have three parts."""
+        """Basic authentication for a personal token; else a bearer token of Microsoft's login service (two dots)."""
         return super().authorization if self._token.count(".") == 2 else self.basic(f":{self._token}")
 
     async def installations(self, window: Window) -> Found[str]:
-        """The organization's projects."""
+        """List the organization's projects."""
         skipped = window.count(0)
         params = {"$top": window.size, "$skip": skipped, **VERSION}
         names = self.read(await self._values("/_apis/projects", params), lambda item: str(item["name"]))
         return Found(names, skipped + len(names) if len(names) == window.size else None)
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """It lists them all at once; they are parted here."""
-        return self._part(await self._all(installation), window)
+        """List repositories. The API has no pages of them: this method divides the list."""
+        return self._slice(await self._all(installation), window)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """By name, in its own order."""
+        """Search repositories by name, ordered by name: the API has no other order."""
         found = [item for item in await self._all(None) if query.lower() in item.full_name.lower()]
-        return self._part(found, window)
+        return self._slice(found, window)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """Those whose names hold the text."""
+        """List the branches whose names contain `query`."""
         project, name = _split(repository)
         path = f"/{segments(project)}/_apis/git/repositories/{segments(name)}/refs"
         params = {
             "filter": "heads/",
             "filterContains": query or None,
             "$top": window.size,
-            "continuationToken": window.text,
+            "continuationToken": window.cursor,
         }
         reply = await self.get(path, **params, **VERSION)
         items = self.read(self.read_object(reply).get("value"), _branch)
@@ -70,7 +70,7 @@ class AzureDevOps(GitProvider):
     async def _values(self, path: str, params: dict[str, Any]) -> Any:
         return self.read_object(await self.get(path, **params)).get("value")
 
-    def _part(self, found: list[Repository], window: Window) -> Found[Repository]:
+    def _slice(self, found: list[Repository], window: Window) -> Found[Repository]:
         first = window.count(0)
         last = first + window.size
         return Found(found[first:last], last if last < len(found) else None)
@@ -89,10 +89,10 @@ class AzureDevOps(GitProvider):
 
 
 def _split(repository: str) -> tuple[str, str]:
-    """Project and name of `organization/project/name`, or of `project/name`."""
+    # `organization/project/name`, or `project/name`
     parts = repository.split("/")
     if len(parts) < 2:
-        raise Invalid("a repository is organization/project/name")
+        raise Invalid("a repository of azure_devops must be organization/project/name")
     return parts[-2], parts[-1]
 
 

@@ -1,4 +1,4 @@
-"""Bitbucket Cloud (REST, 2.0). Repositories are asked for by workspace: it lists them in no other way any more."""
+"""Bitbucket Cloud (REST, 2.0). The API lists repositories by workspace only."""
 
 from typing import Any, ClassVar
 
@@ -7,45 +7,45 @@ from api.schemas.v1.git import Branch, Repository, SortOrder
 from shared.errors import Invalid
 
 MAX_WORKSPACES = 100
-# It orders by no stars and no forks.
+# The API has no order by stars or forks.
 NEWEST = "-updated_on"
 
 
 class Bitbucket(GitProvider):
-    """bitbucket.org."""
+    """A client of bitbucket.org."""
 
     name: ClassVar[str] = "bitbucket"
     default_host: ClassVar[str] = "bitbucket.org"
 
     @property
     def root(self) -> str:
-        """The interface."""
+        """The URL of the API."""
         return "https://api.bitbucket.org/2.0" if self.is_default else f"{self.host}{self.folder}/2.0"
 
     @property
     def authorization(self) -> str:
-        """Passwords for programs come with their user's name."""
+        """Basic authentication for an app password, which is stored as `user:password`; else a bearer token."""
         return self.basic(self._token) if ":" in self._token else super().authorization
 
     async def installations(self, window: Window) -> Found[str]:
-        """The user's workspaces."""
+        """List the user's workspaces."""
         document = self.read_object(await self.get("/user/workspaces", pagelen=window.size, page=window.number))
         slugs = self.read(document.get("values"), lambda item: str(item.get("workspace", item)["slug"]))
         return Found(slugs, window.number + 1 if document.get("next") else None)
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """Of one workspace; or of all, one after the other."""
+        """List the repositories of one workspace, or of all, one workspace after the other."""
         return await self._repositories(window, installation, None, NEWEST)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """In the workspace before a slash, or in all."""
+        """Search by name, in the workspace before a slash in `query`, or in all workspaces."""
         workspace, slash, name = query.rpartition("/")
         direction = "" if order.direction == "asc" else "-"
         condition = f"name ~ {_quoted(name)}"
         return await self._repositories(window, workspace if slash else None, condition, f"{direction}updated_on")
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """Those whose names hold the text."""
+        """List the branches whose names contain `query`."""
         condition = f"name ~ {_quoted(query)}" if query else None
         path = f"/repositories/{segments(repository)}/refs/branches"
         document = self.read_object(await self.get(path, q=condition, pagelen=window.size, page=window.number))
@@ -55,19 +55,19 @@ class Bitbucket(GitProvider):
     async def _repositories(
         self, window: Window, workspace: str | None, condition: str | None, order: str
     ) -> Found[Repository]:
-        """A page of one workspace's; where none is named, an empty workspace is passed over."""
-        given = [] if workspace is None else [workspace]
-        workspaces = given or (await self.installations(Window(MAX_WORKSPACES))).items
-        place, page = _read_place(window.start)
-        while place < len(workspaces):
-            path = f"/repositories/{segments(workspaces[place])}"
+        # A page never spans two workspaces. Without `workspace`, empty workspaces are skipped.
+        named = [] if workspace is None else [workspace]
+        workspaces = named or (await self.installations(Window(MAX_WORKSPACES))).items
+        position, page = _read_position(window.start)
+        while position < len(workspaces):
+            path = f"/repositories/{segments(workspaces[position])}"
             params = {"role": "member", "q": condition, "sort": order, "pagelen": window.size, "page": page}
             document = self.read_object(await self.get(path, **params))
             items = self.read(document.get("values"), self._repository)
-            following = [place, page + 1] if document.get("next") else [place + 1, 1]
+            following = [position, page + 1] if document.get("next") else [position + 1, 1]
             if items:
                 return Found(items, following if following[0] < len(workspaces) else None)
-            place, page = following
+            position, page = following
         return Found([])
 
     def _repository(self, item: Any) -> Repository:
@@ -92,7 +92,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _read_place(start: Any) -> tuple[int, int]:
+def _read_position(start: Any) -> tuple[int, int]:
     if start is None:
         return 0, 1
     if not isinstance(start, list) or len(start) != 2:

@@ -8,42 +8,42 @@ from shared.errors import Invalid
 
 
 class BitbucketDataCenter(GitProvider):
-    """A server of one's own."""
+    """A client of a self-hosted server."""
 
     name: ClassVar[str] = "bitbucket_data_center"
 
     @property
     def root(self) -> str:
-        """The interface."""
+        """The URL of the API."""
         return f"{self.host}{self.folder}/rest/api/1.0"
 
     @property
     def authorization(self) -> str:
-        """Passwords come with their user's name."""
+        """Basic authentication for a password, which is stored as `user:password`; else a bearer token."""
         return self.basic(self._token) if ":" in self._token else super().authorization
 
     async def installations(self, window: Window) -> Found[str]:
-        """The projects that the user sees."""
+        """List the projects that the user can read."""
         document = await self._page("/projects", window)
         return Found(self.read(document.get("values"), lambda item: str(item["key"])), _following(document))
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """Of one project, or all that the user sees."""
+        """List the repositories of one project, or all that the user can read."""
         path = "/repos" if installation is None else f"/projects/{segments(installation)}/repos"
         document = await self._page(path, window)
         return Found(self.read(document.get("values"), self._repository), _following(document))
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """By name, in its own order: it has no other."""
+        """Search by name, in the server's order: the API has no other."""
         project, slash, name = query.rpartition("/")
         document = await self._page("/repos", window, name=name, projectname=project if slash else None)
         return Found(self.read(document.get("values"), self._repository), _following(document))
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """Those whose names hold the text, that changed last first."""
+        """List the branches whose names contain `query`, newest changes first."""
         project, slash, name = repository.partition("/")
         if not slash:
-            raise Invalid("a repository is its project's key and its name, with a slash between")
+            raise Invalid("a repository of bitbucket_data_center must be <project key>/<name>")
         path = f"/projects/{segments(project)}/repos/{segments(name)}/branches"
         document = await self._page(path, window, filterText=query or None, orderBy="MODIFICATION")
         return Found(self.read(document.get("values"), _branch), _following(document))

@@ -2,17 +2,17 @@
 
 from typing import Any, ClassVar
 
-from api.git.provider import Found, GitProvider, Window, present, segments
+from api.git.provider import Found, GitProvider, Window, drop_none, segments
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 
-# It can't search branches: so many pages are looked through.
+# The API can't search branches: a search reads at most this number of pages.
 MAX_PAGES = 5
-PAGE = 50
+PAGE_SIZE = 50
 
 
 class Forgejo(GitProvider):
-    """codeberg.org, or a server of one's own."""
+    """A client of codeberg.org, or of a self-hosted server."""
 
     name: ClassVar[str] = "forgejo"
     default_host: ClassVar[str] = "codeberg.org"
@@ -20,50 +20,52 @@ class Forgejo(GitProvider):
 
     @property
     def root(self) -> str:
-        """The interface."""
+        """The URL of the API."""
         return f"{self.host}{self.folder}/api/v1"
 
     @property
     def authorization(self) -> str:
-        """In its own words."""
+        """Forgejo's own scheme."""
         return f"token {self._token}"
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """All that the user can write to or has been given."""
+        """List the repositories that the user owns or has access to."""
         reply = await self.get("/user/repos", limit=window.size, page=window.number)
-        return Found(self.read(reply.need(), self._repository), window.number + 1 if reply.more else None)
+        return Found(
+            self.read(reply.require_document(), self._repository), window.number + 1 if reply.has_next else None
+        )
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """Of everybody's that the token shows."""
+        """Search all repositories that the token can read."""
         params = {"limit": window.size, "page": window.number, "sort": order.key, "order": order.direction}
         reply = await self.get("/repos/search", q=query, **params)
         items = self.read(self.read_object(reply).get("data"), self._repository)
-        return Found(items, window.number + 1 if reply.more else None)
+        return Found(items, window.number + 1 if reply.has_next else None)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """A search looks through the first ones."""
+        """List branches. With `query`, only the first `MAX_PAGES * PAGE_SIZE` branches are searched."""
         if query:
             return Found((await self._matching(repository, query))[: window.size])
         return await self._branches(repository, window)
 
     async def tasks(self) -> list[SuggestedTask]:
-        """The issues that are the user's to solve."""
-        reply = await self.get("/repos/issues/search", type="issues", state="open", assigned="true", limit=PAGE)
-        return present(self.read(reply.need(), self._task))
+        """List the open issues that are assigned to the user."""
+        reply = await self.get("/repos/issues/search", type="issues", state="open", assigned="true", limit=PAGE_SIZE)
+        return drop_none(self.read(reply.require_document(), self._task))
 
     async def _branches(self, repository: str, window: Window) -> Found[Branch]:
         reply = await self.get(f"/repos/{segments(repository)}/branches", limit=window.size, page=window.number)
-        return Found(self.read(reply.need(), _branch), window.number + 1 if reply.more else None)
+        return Found(self.read(reply.require_document(), _branch), window.number + 1 if reply.has_next else None)
 
     async def _matching(self, repository: str, query: str) -> list[Branch]:
         matching: list[Branch] = []
-        window = Window(PAGE)
+        window = Window(PAGE_SIZE)
         for _ in range(MAX_PAGES):
             found = await self._branches(repository, window)
             matching += [branch for branch in found.items if query.lower() in branch.name.lower()]
             if found.following is None:
                 break
-            window = Window(PAGE, found.following)
+            window = Window(PAGE_SIZE, found.following)
         return matching
 
     def _repository(self, item: Any) -> Repository:

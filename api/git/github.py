@@ -1,9 +1,9 @@
-"""GitHub, and its enterprise edition (REST and GraphQL)."""
+"""GitHub and GitHub Enterprise (REST and GraphQL)."""
 
 from typing import Any, ClassVar
 
 from api.errors.upstream import NotThere, Unreached
-from api.git.provider import Found, GitProvider, Window, present, segments
+from api.git.provider import Found, GitProvider, Window, drop_none, segments
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 
@@ -35,7 +35,7 @@ query {
 
 
 class GitHub(GitProvider):
-    """github.com, or a server of one's own."""
+    """A client of github.com, or of a self-hosted server."""
 
     name: ClassVar[str] = "github"
     default_host: ClassVar[str] = "github.com"
@@ -43,7 +43,7 @@ class GitHub(GitProvider):
 
     @property
     def root(self) -> str:
-        """The REST interface."""
+        """The URL of the REST API."""
         return self._hosted or f"{self.host}{self.folder}/api/v3"
 
     @property
@@ -52,66 +52,66 @@ class GitHub(GitProvider):
 
     @property
     def _hosted(self) -> str | None:
-        """GitHub's own servers have their interfaces beside them, also those for one enterprise alone."""
+        # GitHub's own servers, those of single enterprises included, have their APIs at a subdomain.
         scheme, _, host = self.host.partition("://")
         return f"{scheme}://api.{host}" if self.is_default or host.endswith(".ghe.com") else None
 
     async def installations(self, window: Window) -> Found[str]:
-        """Of the app that the token is one of."""
+        """List the installations of the app that the token belongs to."""
         reply = await self.get("/user/installations", per_page=window.size, page=window.number)
-        items = self.read(_member(reply.need(), "installations"), lambda item: str(item["id"]))
-        return Found(items, window.number + 1 if reply.more else None)
+        items = self.read(_find(reply.require_document(), "installations"), lambda item: str(item["id"]))
+        return Found(items, window.number + 1 if reply.has_next else None)
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """All that the token shows."""
+        """List all repositories that the token can read, or those of one installation."""
         page = {"per_page": window.size, "page": window.number}
         if installation is None:
             reply = await self.get("/user/repos", sort="pushed", **page)
-            items = reply.need()
+            items = reply.require_document()
         else:
             reply = await self.get(f"/user/installations/{segments(installation)}/repositories", **page)
-            items = _member(reply.need(), "repositories")
-        return Found(self.read(items, self._repository), window.number + 1 if reply.more else None)
+            items = _find(reply.require_document(), "repositories")
+        return Found(self.read(items, self._repository), window.number + 1 if reply.has_next else None)
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """Of everybody's; `owner/name` looks at one owner's."""
+        """Search all repositories by name; `owner/name` searches those of one owner."""
         owner, slash, name = query.rpartition("/")
         words = f"{name} in:name fork:true" + (f" user:{owner}" if slash else "")
         params = {"per_page": window.size, "page": window.number, "sort": order.key, "order": order.direction}
         reply = await self.get("/search/repositories", q=words, **params)
-        items = self.read(_member(reply.need(), "items"), self._repository)
-        return Found(items, window.number + 1 if reply.more else None)
+        items = self.read(_find(reply.require_document(), "items"), self._repository)
+        return Found(items, window.number + 1 if reply.has_next else None)
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """Names are searched by GraphQL: REST knows how they begin only."""
+        """List branches. A search uses GraphQL: REST matches only beginnings of names."""
         if query:
             return await self._search_branches(window, repository, query)
         path = f"/repos/{segments(repository)}/branches"
         reply = await self.get(path, per_page=window.size, page=window.number)
-        items = self.read(reply.need(), _branch)
-        return Found(items, window.number + 1 if reply.more else None)
+        items = self.read(reply.require_document(), _branch)
+        return Found(items, window.number + 1 if reply.has_next else None)
 
     async def tasks(self) -> list[SuggestedTask]:
-        """The user's open pull requests that lack something, and the issues that are theirs to solve."""
+        """List the user's open pull requests that need work, and the open issues that are assigned to the user."""
         data = await self._query(TASKS, {})
-        requests = self.read(_member(data, "viewer", "pullRequests", "nodes"), self._request_task)
-        issues = self.read(_member(data, "search", "nodes"), lambda node: self._task(TaskType.OPEN_ISSUE, node))
-        return present([*requests, *issues])
+        requests = self.read(_find(data, "viewer", "pullRequests", "nodes"), self._request_task)
+        issues = self.read(_find(data, "search", "nodes"), lambda node: self._task(TaskType.OPEN_ISSUE, node))
+        return drop_none([*requests, *issues])
 
     async def _search_branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
         owner, _, name = repository.partition("/")
-        asked = {"owner": owner, "name": name, "query": query, "first": window.size, "after": window.text}
-        data = await self._query(BRANCHES, asked)
+        variables = {"owner": owner, "name": name, "query": query, "first": window.size, "after": window.cursor}
+        data = await self._query(BRANCHES, variables)
         if data.get("repository") is None:
             raise NotThere(self.name)
-        refs = _member(data, "repository", "refs")
-        items = self.read(_member(refs, "nodes"), _reference)
-        more = _member(refs, "pageInfo", "hasNextPage")
-        return Found(items, _member(refs, "pageInfo", "endCursor") if more else None)
+        refs = _find(data, "repository", "refs")
+        items = self.read(_find(refs, "nodes"), _reference)
+        has_next = _find(refs, "pageInfo", "hasNextPage")
+        return Found(items, _find(refs, "pageInfo", "endCursor") if has_next else None)
 
     async def _query(self, text: str, variables: dict[str, Any]) -> Any:
         reply = await self._ask("POST", self._graphql, json={"query": text, "variables": variables})
-        data = _member(reply.need(), "data")
+        data = _find(reply.require_document(), "data")
         return data if isinstance(data, dict) else {}
 
     def _repository(self, item: Any) -> Repository:
@@ -152,14 +152,14 @@ def _reference(node: Any) -> Branch:
     )
 
 
-def _member(document: Any, *names: str) -> Any:
-    """What is under these names, one within the other.
+def _find(document: Any, *names: str) -> Any:
+    """Return the value under a path of names.
 
     Raises:
-        Unreached: nothing is.
+        Unreached: a name is missing.
     """
     for name in names:
         document = document.get(name) if isinstance(document, dict) else None
         if document is None:
-            raise Unreached("the answer of github does not hold what was asked for")
+            raise Unreached("the response of github is incomplete")
     return document

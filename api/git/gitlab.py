@@ -1,18 +1,18 @@
-"""GitLab, hosted or one's own (REST, v4)."""
+"""GitLab, hosted or self-hosted (REST, v4)."""
 
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from api.git.provider import Found, GitProvider, Window, present
+from api.git.provider import Found, GitProvider, Window, drop_none
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 
-# It has no order by forks.
+# The API has no order by forks.
 ORDERS = {"stars": "star_count", "forks": "last_activity_at", "updated": "last_activity_at"}
 
 
 class GitLab(GitProvider):
-    """gitlab.com, or a server of one's own."""
+    """A client of gitlab.com, or of a self-hosted server."""
 
     name: ClassVar[str] = "gitlab"
     default_host: ClassVar[str] = "gitlab.com"
@@ -20,38 +20,42 @@ class GitLab(GitProvider):
 
     @property
     def root(self) -> str:
-        """The interface."""
+        """The URL of the API."""
         return f"{self.host}{self.folder}/api/v4"
 
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """The projects that the user is a member of."""
+        """List the projects that the user belongs to."""
         return await self._projects(window, order_by="last_activity_at", sort="desc")
 
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """Among the projects that the user is a member of."""
-        wide = "true" if "/" in query else None
+        """Search the projects that the user belongs to, by name, or by path if `query` has a slash."""
+        by_path = "true" if "/" in query else None
         return await self._projects(
-            window, search=query, search_namespaces=wide, order_by=ORDERS[order.key], sort=order.direction
+            window, search=query, search_namespaces=by_path, order_by=ORDERS[order.key], sort=order.direction
         )
 
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """Those whose names hold the text."""
+        """List the branches whose names contain `query`."""
         path = f"/projects/{quote(repository, safe='')}/repository/branches"
         reply = await self.get(path, search=query or None, per_page=window.size, page=window.number)
-        return Found(self.read(reply.need(), _branch), window.number + 1 if reply.more else None)
+        return Found(self.read(reply.require_document(), _branch), window.number + 1 if reply.has_next else None)
 
     async def tasks(self) -> list[SuggestedTask]:
-        """The user's open merge requests that lack something, and the issues that are theirs to solve."""
+        """List the user's open merge requests that need work, and the open issues that are assigned to the user."""
         opened = {"state": "opened", "per_page": 50}
         requests = await self.get("/merge_requests", scope="created_by_me", **opened)
         issues = await self.get("/issues", scope="assigned_to_me", **opened)
-        found = self.read(requests.need(), self._request_task)
-        return present([*found, *self.read(issues.need(), lambda item: self._task(TaskType.OPEN_ISSUE, item))])
+        found = self.read(requests.require_document(), self._request_task)
+        return drop_none(
+            [*found, *self.read(issues.require_document(), lambda item: self._task(TaskType.OPEN_ISSUE, item))]
+        )
 
     async def _projects(self, window: Window, **params: Any) -> Found[Repository]:
         page = {"per_page": window.size, "page": window.number}
         reply = await self.get("/projects", membership="true", **params, **page)
-        return Found(self.read(reply.need(), self._repository), window.number + 1 if reply.more else None)
+        return Found(
+            self.read(reply.require_document(), self._repository), window.number + 1 if reply.has_next else None
+        )
 
     def _repository(self, item: Any) -> Repository:
         namespace = item.get("namespace") or {}
@@ -71,8 +75,8 @@ class GitLab(GitProvider):
             return self._task(TaskType.MERGE_CONFLICTS, item)
         if item.get("detailed_merge_status") == "ci_must_pass":
             return self._task(TaskType.FAILING_CHECKS, item)
-        is_open = item.get("blocking_discussions_resolved") is False
-        return self._task(TaskType.UNRESOLVED_COMMENTS, item) if is_open else None
+        has_open_threads = item.get("blocking_discussions_resolved") is False
+        return self._task(TaskType.UNRESOLVED_COMMENTS, item) if has_open_threads else None
 
     def _task(self, kind: TaskType, item: Any) -> SuggestedTask | None:
         # `group/project#7` or `group/project!7`

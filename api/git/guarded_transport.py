@@ -1,7 +1,7 @@
-"""Connections to hosts that users name: only to public addresses, or to what the administrator lists (decision 35).
+"""Connections to hosts that users name: only to public addresses and to the administrator's hosts (decision 35).
 
-The addresses of a name are looked at when the connection is made, and the connection goes to one that was looked at: a
-name can't mean another address a moment later.
+The backend resolves the name and checks its addresses when it connects, and connects to a checked address: the name
+can't resolve to another one in between.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ import httpx
 
 from shared.errors import Forbidden
 
-# It stands for IPv4 addresses, of any kind.
+# NAT64: these addresses stand for IPv4 addresses of any kind.
 TRANSLATED = ip_network("64:ff9b::/32")
 IDLE_SECONDS = 30.0
 MAX_CONNECTIONS = 100
-# Names that nobody answers for take long: they keep no others waiting than such names.
+# Names whose servers do not respond take long: with threads of their own, they delay only other git hosts' names.
 _RESOLVERS = ThreadPoolExecutor(4, "git-names")
 
 
 def check_address(address: str, listed: frozenset[str]) -> SplitResult:
-    """A provider's address, as a user has stored it.
+    """Parse and check a provider's address, as a user stored it.
 
     Args:
-        address: a host, with a port, a path and a scheme if they are not the usual ones.
-        listed: the hosts that may be named whatever they are, each with a port if only that one is meant.
+        address: a host, with a scheme, a port and a path if they differ from the defaults.
+        listed: the administrator's hosts, which are exempt; `host:port` exempts only that port.
 
     Raises:
-        Forbidden: it is no web address, or no https where that is needed.
+        Forbidden: the address is not a web address, or not https although the host is not listed.
     """
     try:
         parts = urlsplit((address if "://" in address else f"https://{address}").rstrip("/"))
@@ -43,19 +43,19 @@ def check_address(address: str, listed: frozenset[str]) -> SplitResult:
     except ValueError:
         known = None
     if not known or "@" in parts.netloc or parts.query or parts.fragment:
-        raise Forbidden("the host that is stored for this provider is no web address: store another one")
+        raise Forbidden("the stored host of this provider is not a web address: store another one")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_listed(parts.hostname, parts.port or 80, listed)):
-        raise Forbidden("the host that is stored for this provider is asked by https only; AW_GIT_HOSTS may list it")
+        raise Forbidden("the stored host of this provider needs https; the administrator can exempt it in AW_GIT_HOSTS")
     return parts
 
 
 def is_listed(host: str | None, port: int, listed: frozenset[str]) -> bool:
-    """Whether the administrator has listed this host, or this port of it."""
+    """Return whether the administrator lists this host, or this port of it."""
     return host in listed or f"{host}:{port}" in listed
 
 
 def is_public(text: str) -> bool:
-    """Whether an address is anybody's to reach, not one within a machine, a network or a tunnel."""
+    """Return whether an address is public: not inside a machine, a private network or a tunnel."""
     address = ip_address(text)
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
@@ -69,10 +69,9 @@ def _is_reserved(address: IPv4Address | IPv6Address) -> bool:
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Opens connections, where that is allowed."""
+    """A network backend that connects to public addresses and to listed hosts only."""
 
     def __init__(self, listed: frozenset[str]) -> None:
-        """Let these hosts be whatever they are."""
         self._listed = listed
         self._inner = httpcore.AnyIOBackend()
 
@@ -84,10 +83,10 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """A connection to the host.
+        """Connect to the host.
 
         Raises:
-            Forbidden: it has an address that is not public.
+            Forbidden: the host has an address that is not public.
         """
         addresses = [host] if is_listed(host, port, self._listed) else await _public_addresses(host, port)
         for address in addresses[:-1]:
@@ -98,8 +97,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         return await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        """Nothing is behind one."""
-        raise Forbidden("no sockets of this machine")
+        """Refuse: no git provider is behind a Unix socket."""
+        raise Forbidden("Unix sockets are not allowed")
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -108,21 +107,23 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
 async def _public_addresses(host: str, port: int) -> list[str]:
     try:
-        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(_RESOLVERS, look_up)
+        resolve = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(_RESOLVERS, resolve)
     except OSError:
         raise httpcore.ConnectError("no such host") from None
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     if not addresses or not all(map(is_public, addresses)):
-        raise Forbidden("the host that is stored for this provider is not a public one; AW_GIT_HOSTS may list it")
+        raise Forbidden(
+            "the stored host of this provider has no public address; the administrator can exempt it in AW_GIT_HOSTS"
+        )
     return addresses
 
 
 class GuardedTransport(httpx.AsyncHTTPTransport):
-    """httpx's transport, over connections that are looked at."""
+    """httpx's transport over a guarded backend."""
 
     def __init__(self, listed: frozenset[str]) -> None:
-        """Trust whom the system trusts; no proxy is used, which would look names up by itself."""
+        # The system's certificate authorities, and no proxy: a proxy would resolve names by itself.
         context = ssl.create_default_context()
         super().__init__(verify=context, trust_env=False)
         self._pool = httpcore.AsyncConnectionPool(

@@ -1,4 +1,4 @@
-"""Questions to git providers, and what their answers mean."""
+"""Requests to git providers, and the errors that their responses mean."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from api.git.guarded_transport import GuardedTransport
 from api.json_text import parse
 from shared.errors import Forbidden, Invalid
 
-# For a whole answer.
+# For a complete response.
 SECONDS = 15.0
 CONNECT_SECONDS = 5.0
 MAX_BYTES = 8 * 1024 * 1024
@@ -22,44 +22,46 @@ MAX_RETRY_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Reply:
-    """What a provider said."""
+    """A provider's response."""
 
     provider: str
     status: int
     headers: httpx.Headers
-    # Of a success.
+    # The JSON of a success; else None.
     document: Any = field(repr=False)
-    # Whether its headers name a page after this one.
-    more: bool = False
+    # Whether the headers name a next page.
+    has_next: bool = False
 
-    def need(self) -> Any:
-        """The document of a success.
+    def require_document(self) -> Any:
+        """Return the document of a success.
 
         Raises:
-            Forbidden: the token is not good, or not good for this.
-            NotThere: the provider has no such thing.
-            Invalid: it does not understand what is asked.
-            Busy: it wants to be asked later.
-            Unreached: it has failed.
+            Forbidden: the provider does not accept the token, or the token has no permission for this.
+            NotThere: the provider has no such object.
+            Invalid: the provider does not accept the request.
+            Busy: the provider's rate limit is used up.
+            Unreached: the provider failed.
         """
         if _is_success(self.status):
             return self.document
-        self._refuse()
-        raise Unreached(f"{self.provider} answered {self.status}")
+        self._raise_client_error()
+        raise Unreached(f"{self.provider} responded with {self.status}")
 
-    def _refuse(self) -> None:
-        is_empty = self.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in self.headers
+    def _raise_client_error(self) -> None:
+        is_rate_limited = self.headers.get("X-RateLimit-Remaining") == "0" or "Retry-After" in self.headers
         match self.status:
             case 401:
                 raise Forbidden(f"{self.provider} does not accept the stored token: store another one")
-            case 429 | 403 if self.status == 429 or is_empty:
+            case 429 | 403 if self.status == 429 or is_rate_limited:
                 raise Busy(self.provider, self._retry_seconds())
             case 403:
-                raise Forbidden(f"{self.provider} refuses this with the stored token: it may lack a permission")
+                raise Forbidden(
+                    f"{self.provider} does not allow this with the stored token: a permission may be missing"
+                )
             case 404:
                 raise NotThere(self.provider)
             case status if 400 <= status < 500:
-                raise Invalid(f"{self.provider} does not take this request: it answered {status}")
+                raise Invalid(f"{self.provider} does not accept this request: it responded with {status}")
 
     def _retry_seconds(self) -> int:
         text = self.headers.get("Retry-After", "")
@@ -67,10 +69,10 @@ class Reply:
 
 
 class GitClient:
-    """The connections of one process, on one event loop; they are made when the first is needed."""
+    """The connections of one process, on one event loop. The first request creates the pool."""
 
     def __init__(self, listed: frozenset[str]) -> None:
-        """Ask public hosts, and those that the administrator lists."""
+        """Allow public hosts, and the hosts that the administrator lists."""
         self.listed = listed
 
     @cached_property
@@ -84,28 +86,28 @@ class GitClient:
         )
 
     async def ask(self, provider: str, method: str, url: str, **request: Any) -> Reply:
-        """A provider's answer, whatever its status.
+        """Send a request, and return the provider's response, with any status.
 
         Args:
-            provider: how it is called in errors.
+            provider: its name in errors.
             method: of the request.
             url: without a query.
             request: `headers`, `params` or `json`, as httpx has them.
 
         Raises:
-            Forbidden: the host is not one that is asked.
-            TooSlow: there is no answer in time.
-            Unreached: there is none, or it is no JSON.
+            Forbidden: the host is not allowed.
+            TooSlow: the response takes too long.
+            Unreached: there is no response, or it is too large or not JSON.
         """
         try:
             async with asyncio.timeout(SECONDS), self._client.stream(method, url, **request) as response:
                 document = await _read(provider, response)
                 return Reply(provider, response.status_code, response.headers, document, "next" in response.links)
         except (TimeoutError, httpx.TimeoutException):
-            raise TooSlow(f"{provider} did not answer in time") from None
+            raise TooSlow(f"{provider} did not respond in time") from None
         except (httpx.HTTPError, httpx.InvalidURL):
-            # Their texts may name a header, and a header may be the token.
-            raise Unreached(f"{provider} can't be reached at the host that is stored for it") from None
+            # The errors' texts may quote a header, and the token is in one.
+            raise Unreached(f"{provider} can't be reached at its stored host") from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -118,13 +120,13 @@ def _is_success(status: int) -> bool:
 
 
 async def _read(provider: str, response: httpx.Response) -> Any:
-    """The document of a success; nothing is made of other answers."""
+    # Only a success is parsed.
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > MAX_BYTES:
-            raise Unreached(f"the answer of {provider} is larger than {MAX_BYTES} bytes")
+            raise Unreached(f"the response of {provider} is larger than {MAX_BYTES} bytes")
     try:
         return await parse(bytes(content)) if _is_success(response.status_code) else None
     except (ValueError, RecursionError):
-        raise Unreached(f"the answer of {provider} is no JSON") from None
+        raise Unreached(f"the response of {provider} is not JSON") from None

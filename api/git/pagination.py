@@ -1,4 +1,4 @@
-"""Page ids of lists that a provider keeps: its own place in the list, and the size of the pages it is counted in."""
+"""Page ids of providers' lists: the kind of list, the page size, and the provider's own position in the list."""
 
 import base64
 import binascii
@@ -8,19 +8,19 @@ from typing import Any
 from api.git.provider import FOREIGN_PAGE, Window
 from shared.errors import Invalid
 
-OTHER_SIZE = "page_id was given out for another limit: pages of this list all have one"
+OTHER_SIZE = "page_id belongs to another limit: use the same limit for all pages"
 
 
 def open_window(kind: str, page_id: str | None, limit: int) -> Window:
-    """The part of a list that is asked for.
+    """Return the window of a list that a page id selects.
 
     Args:
-        kind: which list; a page of another one is refused.
-        page_id: as it was given out; None: the first page.
-        limit: the size of pages.
+        kind: the list; a page id of another one is refused.
+        page_id: from the page before; None: the first page.
+        limit: the page size.
 
     Raises:
-        Invalid: the page id is not one of this list's, or of another size.
+        Invalid: the page id belongs to another list, or to another page size.
     """
     if page_id is None:
         return Window(limit)
@@ -36,7 +36,7 @@ def open_window(kind: str, page_id: str | None, limit: int) -> Window:
 
 
 def page_id_of(kind: str, limit: int, following: Any) -> str | None:
-    """The id of the page that begins there."""
+    """Return the id of the page that begins at `following`; None if there is none."""
     if following is None:
         return None
     text = json.dumps([kind, limit, following], separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What every git provider is asked. Each has its own words for it: see the modules beside this one."""
+"""The interface to a git provider. Each provider has a module beside this one."""
 
 from abc import ABC, abstractmethod
 from base64 import b64encode
@@ -19,29 +19,29 @@ from shared.users.secrets import ProviderCredential
 
 Item = TypeVar("Item")
 
-FOREIGN_PAGE = "page_id is not one that this list gave out"
-FURTHEST = 100_000
+FOREIGN_PAGE = "page_id does not belong to this list"
+MAX_START = 100_000
 
 
 @dataclass(frozen=True)
 class Window:
-    """Which part of a list: where it begins, in the provider's own words, and how long it is at most."""
+    """A part of a list: a position in the provider's own form, and a maximum size."""
 
     size: int
-    # None: at the beginning.
+    # None: the beginning of the list.
     start: Any = None
 
     @property
     def number(self) -> int:
-        """The number of the page, from 1."""
+        """The page number, from 1."""
         return self.count(1)
 
     @property
-    def text(self) -> str | None:
-        """Where it begins, as a text of the provider's.
+    def cursor(self) -> str | None:
+        """The provider's cursor, a text; None at the beginning.
 
         Raises:
-            Invalid: it is none.
+            Invalid: the position is not a text.
         """
         if self.start is None:
             return None
@@ -50,39 +50,39 @@ class Window:
         return self.start
 
     def count(self, first: int) -> int:
-        """Where it begins, as a number.
+        """Return the position as a number; `first` at the beginning.
 
         Raises:
-            Invalid: it is none.
+            Invalid: the position is not a number, or out of range.
         """
         if self.start is None:
             return first
-        if type(self.start) is not int or not first <= self.start <= FURTHEST:
+        if type(self.start) is not int or not first <= self.start <= MAX_START:
             raise Invalid(FOREIGN_PAGE)
         return self.start
 
 
 @dataclass(frozen=True)
 class Found(Generic[Item]):
-    """Some items, and where the next ones begin (None: that was all)."""
+    """Items of a list, and the position of the next ones (None: there are no more)."""
 
     items: list[Item]
     following: Any = None
 
 
 class GitProvider(ABC):
-    """One provider, for one user."""
+    """A client of one provider, for one user."""
 
     name: ClassVar[str]
-    # Where it is unless the user says otherwise; empty: they must.
+    # The host unless the user stores one; empty: the user must store one.
     default_host: ClassVar[str] = ""
     has_tasks: ClassVar[bool] = False
 
     def __init__(self, client: GitClient, credential: ProviderCredential) -> None:
-        """Ask with this token, at its host.
+        """Use a user's token at its host.
 
         Raises:
-            Forbidden: there is no token, or the host can't be asked.
+            Forbidden: there is no token, or the host is not allowed.
         """
         if not credential.token:
             raise Forbidden(f"no token is stored for {self.name}")
@@ -97,39 +97,39 @@ class GitProvider(ABC):
         self.is_default = address.netloc.lower() == self.default_host
 
     async def installations(self, window: Window) -> Found[str]:
-        """Where the user's repositories are kept together."""
+        """List the groups of the user's repositories: installations, workspaces or projects."""
         raise Invalid(f"{self.name} has no installations")
 
     @abstractmethod
     async def repositories(self, window: Window, installation: str | None) -> Found[Repository]:
-        """The user's repositories, those that changed last first; `installation`: of one of `installations`."""
+        """List the user's repositories, newest changes first; `installation` selects a group."""
 
     @abstractmethod
     async def search(self, window: Window, query: str, order: SortOrder) -> Found[Repository]:
-        """Repositories whose names hold a text."""
+        """Search repositories whose names contain a text."""
 
     @abstractmethod
     async def branches(self, window: Window, repository: str, query: str) -> Found[Branch]:
-        """A repository's branches; `query`: those whose names hold it."""
+        """List a repository's branches; `query` selects those whose names contain it."""
 
     async def tasks(self) -> list[SuggestedTask]:
-        """What the user might want an agent to do there."""
+        """List tasks that an agent could do for the user."""
         return []
 
-    # --- for those that implement it ---------------------------------------------------------------------------------
+    # --- for subclasses ----------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def root(self) -> str:
-        """Where its interface is."""
+        """The URL of the provider's API."""
 
     @property
     def authorization(self) -> str:
-        """How it wants to see the token."""
+        """The value of the Authorization header."""
         return f"Bearer {self._token}"
 
     async def get(self, path: str, **params: Any) -> Reply:
-        """The answer of a GET; a parameter that is None is left out."""
+        """Send a GET request; parameters that are None are omitted."""
         known = {name: value for name, value in params.items() if value is not None}
         return await self._ask("GET", f"{self.root}{path}", params=known)
 
@@ -138,38 +138,38 @@ class GitProvider(ABC):
         return await self._client.ask(self.name, method, url, headers=headers, **request)
 
     def basic(self, credentials: str) -> str:
-        """A user and a password, as a header."""
+        """Return a header of basic authentication; `credentials` is `user:password`."""
         return f"Basic {b64encode(credentials.encode()).decode()}"
 
     def read(self, items: Any, make: Callable[[Any], Item]) -> list[Item]:
-        """What a provider lists, in our shape.
+        """Convert the items of a provider's list.
 
         Raises:
-            Unreached: it is in another shape than the provider's.
+            Unreached: the list does not have the provider's documented shape.
         """
         if not isinstance(items, list):
-            raise self._misread()
+            raise self._unexpected_shape()
         try:
             return [make(item) for item in items]
         except (KeyError, TypeError, AttributeError, IndexError, ValidationError):
-            raise self._misread() from None
+            raise self._unexpected_shape() from None
 
     def read_object(self, reply: Reply) -> dict[str, Any]:
-        """The document of a success, which is an object.
+        """Return the document of a success, which must be an object.
 
         Raises:
-            Unreached: it is not.
+            Unreached: it is not an object.
         """
-        document = reply.need()
+        document = reply.require_document()
         if not isinstance(document, dict):
-            raise self._misread()
+            raise self._unexpected_shape()
         return document
 
-    def _misread(self) -> Unreached:
-        return Unreached(f"the answer of {self.name} is not in the form that is known")
+    def _unexpected_shape(self) -> Unreached:
+        return Unreached(f"the response of {self.name} has an unexpected shape")
 
     def task(self, kind: TaskType, repository: str, number: int, title: str) -> SuggestedTask | None:
-        """A suggestion; None where the start of a conversation would not take it."""
+        """Return a suggested task; None if the start of a conversation would refuse it."""
         known = {"git_provider": self.name, "task_type": kind, "repo": repository, "issue_number": number}
         try:
             return SuggestedTask.model_validate(known | {"title": title[:1000]})
@@ -178,16 +178,16 @@ class GitProvider(ABC):
 
 
 def segments(path: str) -> str:
-    """A path from outside, safe in a URL.
+    """Quote a user's path for a URL.
 
     Raises:
-        Invalid: it leads elsewhere.
+        Invalid: a segment is empty, `.` or `..`, which would lead to another path.
     """
     if any(part in ("", ".", "..") for part in path.split("/")):
-        raise Invalid("a name is needed between slashes")
+        raise Invalid("each part between slashes must be a name")
     return "/".join(quote(part, safe="") for part in path.split("/"))
 
 
-def present(tasks: Iterable[SuggestedTask | None]) -> list[SuggestedTask]:
-    """Those that there are."""
+def drop_none(tasks: Iterable[SuggestedTask | None]) -> list[SuggestedTask]:
+    """Return the tasks that are not None."""
     return [task for task in tasks if task is not None]

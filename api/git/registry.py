@@ -1,4 +1,4 @@
-"""The providers that are asked, by their names."""
+"""The supported git providers, by name."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,24 +25,24 @@ KINDS: Mapping[str, type[GitProvider]] = {
 
 
 def open_provider(client: GitClient, name: str, credentials: Mapping[str, ProviderCredential]) -> GitProvider:
-    """A provider, to be asked with the user's token.
+    """Return a client of a provider, with the user's token.
 
     Raises:
-        Forbidden: no token is stored for it, or its host can't be asked.
-        Invalid: it is not one that can be asked.
+        Forbidden: no token is stored for the provider, or its host is not allowed.
+        Invalid: the provider is not supported.
     """
     if name not in KINDS:
-        raise Invalid(f"{name} has no interface that is known here")
+        raise Invalid(f"{name} is not a supported git provider")
     if name not in credentials:
         raise Forbidden(f"no token is stored for {name}")
     return KINDS[name](client, credentials[name])
 
 
 async def find_tasks(client: GitClient, credentials: Mapping[str, ProviderCredential]) -> list[SuggestedTask]:
-    """What there is to do at all providers that the user has tokens for; one that fails is passed over for the others.
+    """List suggested tasks at all providers that the user has tokens for. Failing providers are skipped.
 
     Raises:
-        WorkspaceError: what the first one said, where all have failed.
+        WorkspaceError: all providers fail; this is the first one's error.
     """
     names = [name for name, known in credentials.items() if name in KINDS and KINDS[name].has_tasks and known.token]
     found = await asyncio.gather(*(_tasks_at(client, name, credentials) for name in names), return_exceptions=True)
@@ -50,7 +50,7 @@ async def find_tasks(client: GitClient, credentials: Mapping[str, ProviderCreden
     for error in failures:
         if not isinstance(error, WorkspaceError) or len(failures) == len(found):
             raise error
-        log.info("provider_passed_over", error=type(error).__name__)
+        log.info("git_provider_skipped", error=type(error).__name__)
     return [task for tasks in found if not isinstance(tasks, BaseException) for task in tasks]
 
 

@@ -1,4 +1,4 @@
-"""A service that may ask the git host, and searches there."""
+"""A service that may connect to the git host, and helpers that search there."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,19 +14,19 @@ from tests.services.http import NO_CERTIFICATES
 
 @pytest.fixture(autouse=True)
 def _no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The git host speaks no TLS: to read the system's certificates would take 20 ms of each test."""
+    """Skip reading the system's certificates, 20 ms of each test: the git host speaks no TLS."""
     monkeypatch.setattr("ssl.create_default_context", lambda: NO_CERTIFICATES)
 
 
 @pytest.fixture
 def settings(settings: Settings, git_url: str) -> Settings:
-    """The administrator has listed the git host."""
+    """Settings that list the git host."""
     return with_git_host(settings, git_url)
 
 
 @pytest.fixture
 def ask(client: TestClient) -> Callable[..., Any]:
-    """The answer to a search."""
+    """Send a search; return the response."""
 
     def ask(person: Person, what: str, **params: Any) -> Any:
         return client.get(f"/api/v1/git/{what}/search", params=params, headers=person.headers)
@@ -36,7 +36,7 @@ def ask(client: TestClient) -> Callable[..., Any]:
 
 @pytest.fixture
 def walk(ask: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """All items of a search, page by page."""
+    """Read all items of a search, page by page."""
 
     def walk(person: Person, what: str, **params: Any) -> list[Any]:
         items: list[Any] = []

@@ -1,4 +1,4 @@
-"""What goes wrong at a provider, or on the way there: a status of its own, and no token in an error or a log."""
+"""Failures of a provider or of the connection: each has its status, and no error or log contains the token."""
 
 import socket
 from collections.abc import Callable
@@ -19,19 +19,19 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def search(ask: Ask, connect: Ask, user: Person) -> Ask:
-    """The user's repositories at GitHub."""
+    """Search the user's repositories at GitHub."""
     connect(user, "github")
     return lambda: ask(user, "repositories", provider="github")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_token_that_is_not_good_is_a_403(
+def test_rejected_token_is_a_403(
     connect: Ask, ask: Ask, user: Person, provider: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     connect(user, provider, token="other-in-clear")
     for what, params in (("repositories", {}), ("branches", {"repository": "acme/app", "query": ""})):
         answer = ask(user, what, provider=provider, **params)
-        # A 401 would tell the client that its own key is not good.
+        # A 401 would mean that the client's own key is wrong.
         assert (answer.status_code, f"{provider} does not accept" in answer.json()["detail"]) == (403, True)
         assert "in-clear" not in answer.text
     assert "in-clear" not in "".join(capfd.readouterr())
@@ -59,7 +59,9 @@ def test_a_token_that_is_not_good_is_a_403(
     ],
     ids=str,
 )
-def test_provider_s_status_decides_ours(search: Ask, git_host: FakeGitHost, instead: Any, status: int) -> None:
+def test_provider_status_decides_the_response_status(
+    search: Ask, git_host: FakeGitHost, instead: Any, status: int
+) -> None:
     git_host.instead = instead
     answer = search()
     assert answer.status_code == status
@@ -70,29 +72,29 @@ def test_provider_s_status_decides_ours(search: Ask, git_host: FakeGitHost, inst
         assert answer.headers["Retry-After"] == instead[1].get("Retry-After", "60")
 
 
-def test_a_token_that_no_header_can_hold_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
+def test_token_that_no_header_can_carry_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
     for provider in PROVIDERS:
         connect(user, provider, token="schlüssel")
         assert ask(user, "repositories", provider=provider).status_code == 403
 
 
-def test_too_slow_is_a_504(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_response_is_a_504(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git_client, "SECONDS", 0.2)
     git_host.delay_seconds = 2.0
     assert search().status_code == 504
 
 
-def test_too_large_is_a_502(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_response_is_a_502(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git_client, "MAX_BYTES", 1000)
     git_host.instead = (200, {}, [{"id": "x" * 2000}])
     assert search().status_code == 502
 
 
-def test_nobody_there_is_a_502(connect: Ask, ask: Ask, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_name_is_a_502(connect: Ask, ask: Ask, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise socket.gaierror("no such name")
 
-    # One is listed by the administrator, one is not.
+    # The administrator lists the first one only.
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     for host in ("other.example.com", "none.example.com"):
         connect(user, "github", host=f"https://{host}")
@@ -100,7 +102,7 @@ def test_nobody_there_is_a_502(connect: Ask, ask: Ask, user: Person, monkeypatch
         assert (answer.status_code, "can't be reached" in answer.json()["detail"]) == (502, True)
 
 
-def test_user_without_a_token_is_a_403(ask: Ask, connect: Ask, user: Person, other_user: Person) -> None:
+def test_user_without_a_token_gets_a_403(ask: Ask, connect: Ask, user: Person, other_user: Person) -> None:
     connect(other_user, "github")
     for what, params in (
         ("installations", {"provider": "github"}),
@@ -136,12 +138,12 @@ PRIVATE = [
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_addresses_that_are_not_public_are_refused(address: str) -> None:
+def test_private_addresses_are_refused(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["140.82.121.4", "2606:4700::1111"])
-def test_addresses_that_are_public_are_accepted(address: str) -> None:
+def test_public_addresses_are_accepted(address: str) -> None:
     assert is_public(address)
 
 
@@ -156,7 +158,7 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_hosts_on_this_machine_and_its_networks_are_not_asked(
+def test_hosts_on_the_machine_and_its_networks_get_no_request(
     connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
 ) -> None:
     for host in INSIDE:
@@ -170,7 +172,7 @@ SHAPES: list[Any] = [{}, 3, "x", None, [[]], [3], {"values": 3}, {"values": [3]}
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_answer_in_another_shape_is_a_502(
+def test_response_of_another_shape_is_a_502(
     connect: Ask, ask: Ask, user: Person, git_host: FakeGitHost, provider: str
 ) -> None:
     connect(user, provider)
@@ -183,13 +185,13 @@ def test_answer_in_another_shape_is_a_502(
             ("branches", {"repository": "acme/app", "query": "x"}),
         ):
             answer = ask(user, what, provider=provider, **params)
-            # In GraphQL, which searches GitHub's branches, that is the answer about an unknown repository.
+            # In GraphQL, which searches GitHub's branches, this response means an unknown repository.
             unknown = (provider, params.get("query"), shape) == ("github", "x", {"data": {}})
             assert answer.status_code == (404 if unknown else 502), (what, params, shape, answer.text)
 
 
 @pytest.mark.parametrize("addresses", [("127.0.0.1",), ("140.82.121.4", "10.0.0.1"), ("::1",)])
-def test_a_name_that_leads_inside_is_not_asked(
+def test_name_that_resolves_to_a_private_address_gets_no_request(
     connect: Ask,
     ask: Ask,
     user: Person,
@@ -204,19 +206,19 @@ def test_a_name_that_leads_inside_is_not_asked(
     assert git_host.got == []
 
 
-def test_listed_host_s_other_ports_are_not_asked(connect: Ask, ask: Ask, user: Person) -> None:
+def test_other_ports_of_a_listed_host_get_no_request(connect: Ask, ask: Ask, user: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         connect(user, "github", host=f"http://127.0.0.1:{other.getsockname()[1]}")
         assert ask(user, "repositories", provider="github").status_code == 403
 
 
-def test_connections_are_used_again(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_reused(search: Ask, git_host: FakeGitHost, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
-    connect_really = GuardedBackend.connect_tcp
+    real_connect = GuardedBackend.connect_tcp
 
     async def connect_tcp(self: Any, *args: Any, **options: Any) -> Any:
         opened.append(args)
-        return await connect_really(self, *args, **options)
+        return await real_connect(self, *args, **options)
 
     monkeypatch.setattr(GuardedBackend, "connect_tcp", connect_tcp)
     assert [search().status_code for _ in range(3)] == [200] * 3

@@ -1,4 +1,4 @@
-"""Searches at git providers: what they list is what is there, in our shape, page by page."""
+"""Searches at git providers: they list all items in V1's shape, page by page."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Ask = Callable[..., Any]
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_defect_39_pages_lose_nothing_and_repeat_nothing(
+def test_defect_39_pages_have_each_item_exactly_one_time(
     connect: Ask, walk: Ask, user: Person, provider: str, limit: int
 ) -> None:
     connect(user, provider)
@@ -26,14 +26,14 @@ def test_defect_39_pages_lose_nothing_and_repeat_nothing(
     repository = "acme/app"
     for query, names in (("", BRANCHES), ("feature", BRANCHES[1:3])):
         if query and provider == "forgejo" and limit < len(names):
-            continue  # it can't search: the first ones that fit are all
+            continue  # its API can't search branches: a search has one page
         listed = walk(user, "branches", provider=provider, repository=repository, query=query, limit=limit)
         assert [item["name"] for item in listed] == names
         assert [item["commit_sha"] for item in listed] == [f"sha-{name}" for name in names]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_repository_is_in_v1s_shape(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_repository_has_v1_s_shape(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
     connect(user, provider)
     found = ask(user, "repositories", provider=provider, limit=2).json()["items"][1]
     assert found.keys() == {
@@ -64,7 +64,7 @@ def test_repositories_are_searched(connect: Ask, walk: Ask, user: Person, provid
 
 @pytest.mark.parametrize("query", ["API version", "two\nlines", "%25N%09", 'a "quoted" word', "acme/", "\U000bcb2c"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_any_text_is_searched_for(connect: Ask, ask: Ask, user: Person, provider: str, query: str) -> None:
+def test_any_text_is_a_valid_query(connect: Ask, ask: Ask, user: Person, provider: str, query: str) -> None:
     connect(user, provider)
     for path, more in (("repositories", {}), ("branches", {"repository": "acme/app"})):
         assert ask(user, path, provider=provider, query=query, **more).status_code == 200
@@ -73,9 +73,9 @@ def test_any_text_is_searched_for(connect: Ask, ask: Ask, user: Person, provider
 @pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"gitlab", "forgejo"}))
 def test_installations_are_listed(connect: Ask, walk: Ask, user: Person, provider: str) -> None:
     connect(user, provider)
-    places = ["0", "1", "2"] if provider == "github" else PLACES
+    installations = ["0", "1", "2"] if provider == "github" else PLACES
     for limit in (1, 2, 100):
-        assert walk(user, "installations", provider=provider, limit=limit) == places
+        assert walk(user, "installations", provider=provider, limit=limit) == installations
     chosen = {"github": "1", "azure_devops": "beta"}.get(provider, "acme")
     found = walk(user, "repositories", provider=provider, installation_id=chosen, limit=2)
     assert len(found) == (5 if provider == "bitbucket" else 3)
@@ -88,7 +88,7 @@ def test_providers_without_installations_list_none(connect: Ask, ask: Ask, user:
     assert (answer.status_code, provider in answer.json()["detail"]) == (400, True)
 
 
-def test_tasks_are_of_all_providers(
+def test_suggested_tasks_come_from_all_providers(
     connect: Ask, ask: Ask, walk: Ask, user: Person, git_host: FakeGitHost, other_user: Person
 ) -> None:
     for provider in PROVIDERS:
@@ -100,21 +100,21 @@ def test_tasks_are_of_all_providers(
         for name in PROVIDERS
     }
     issue = ("OPEN_ISSUE", 5)
-    several = [*((kind, number) for number, kind in enumerate(kinds, 1)), issue]
+    all_tasks = [*((kind, number) for number, kind in enumerate(kinds, 1)), issue]
     nothing: Any = {"bitbucket": [], "bitbucket_data_center": [], "azure_devops": []}
-    assert known == nothing | {"github": several, "gitlab": several, "forgejo": [issue]}
+    assert known == nothing | {"github": all_tasks, "gitlab": all_tasks, "forgejo": [issue]}
     assert {task["repo"] for task in found} == {"acme/app", "acme/group/app"}
-    # One provider that fails does not hide the others.
-    connect(user, "gitlab", token="no longer good")
+    # A failing provider does not hide the others.
+    connect(user, "gitlab", token="expired")
     assert {task["git_provider"] for task in walk(user, "suggested-tasks", limit=100)} == {"github", "forgejo"}
-    connect(other_user, "gitlab", token="no longer good")
+    connect(other_user, "gitlab", token="expired")
     assert ask(other_user, "suggested-tasks").status_code == 403
     git_host.instead = (500, {}, {})
     assert ask(user, "suggested-tasks").status_code == 502
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_page_id_is_of_one_list_and_one_size(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
+def test_page_id_belongs_to_one_list_and_one_limit(connect: Ask, ask: Ask, user: Person, provider: str) -> None:
     connect(user, provider)
     page_id = ask(user, "repositories", provider=provider, limit=2).json()["next_page_id"]
     known = {"provider": provider, "page_id": page_id}
@@ -145,14 +145,14 @@ def test_foreign_page_ids_are_refused(connect: Ask, ask: Ask, user: Person, prov
 
 
 def status_at(provider: str, what: str, start: str, *, searched: bool) -> int:
-    """The answer to a page that begins there; for most starts there is none."""
+    """The status of the response to a page id with this position; 400 for nearly all."""
     is_branches = what == "branches"
     if provider == "forgejo" and is_branches and searched:
-        return 200  # one page holds all that its search finds
+        return 200  # a search has one page
     if start == "0" and (provider == "bitbucket_data_center" or (provider == "azure_devops" and not is_branches)):
-        return 200  # these count rows, from zero
+        return 200  # positions are row numbers, from zero
     if start == '"x"' and is_branches and (provider == "azure_devops" or (provider == "github" and searched)):
-        return 502  # a place in the provider's own words, which it refuses
+        return 502  # the provider's own cursor, which it refuses
     return 400
 
 
