@@ -1,1 +1,1 @@
-"""The sandbox path, `/sandbox/{sandbox_id}/…`: traffic to a sandbox's agent server, which wakes it (decision 26)."""
+"""The sandbox path, `/sandbox/{sandbox_id}/…`: a proxy to agent servers that wakes paused sandboxes (decision 26)."""

@@ -1,4 +1,4 @@
-"""Who may send traffic to a sandbox. That is found out before anything is woken, with one query."""
+"""Access checks of proxied requests: one query, before any sandbox is woken."""
 
 from starlette.concurrency import run_in_threadpool
 
@@ -10,31 +10,30 @@ from shared.sandboxes import access as sandbox_access
 from shared.sandboxes.access import SandboxAccess
 from shared.users import api_keys
 
-KEY_NEEDED = "a key is needed: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"
+KEY_REQUIRED = "a key is required: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"
 
 
 class AccessCheck:
-    """Looks at a sandbox with the eyes of whoever calls."""
+    """Reads a sandbox with the caller's key."""
 
     def __init__(self, context: Context) -> None:
-        """Look into this process's store."""
         self._context = context
 
-    async def look(self, proxied: ProxyRequest) -> SandboxAccess:
-        """The sandbox as it is now.
+    async def check(self, proxied: ProxyRequest) -> SandboxAccess:
+        """Return the sandbox in its current state, if the caller's key gives access to it.
 
         Raises:
-            Unauthenticated: no key, or a wrong one; whether there is such a sandbox is not said.
-            NotFound: it is deleted; or to a user: there is none, or it is somebody else's.
+            Unauthenticated: the key is missing or wrong. The error does not reveal whether the sandbox exists.
+            NotFound: the sandbox is deleted; or, for a user's key, it does not exist or has another owner.
         """
         if not proxied.has_key:
-            raise Unauthenticated(KEY_NEEDED)
-        seen, key = await run_in_threadpool(self._look, proxied)
+            raise Unauthenticated(KEY_REQUIRED)
+        sandbox, key = await run_in_threadpool(self._read, proxied)
         if key is not None and api_keys.is_use_stale(key):
             await self._context.key_uses.note(key.id)
-        return seen
+        return sandbox
 
-    def _look(self, proxied: ProxyRequest) -> tuple[SandboxAccess, ApiKey | None]:
+    def _read(self, proxied: ProxyRequest) -> tuple[SandboxAccess, ApiKey | None]:
         vault = self._context.vault
         with self._context.database.reading() as session:
             if proxied.session_key:

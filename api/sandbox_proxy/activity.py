@@ -1,4 +1,4 @@
-"""Traffic is use: it puts a sandbox's deadlines off, by no more writes than its events would cost."""
+"""Traffic counts as activity: it postpones a sandbox's deadlines, with no more writes than reported events cause."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -14,35 +14,34 @@ from shared.sandboxes.access import SandboxAccess
 
 log = structlog.get_logger()
 
-# However soon a sandbox is to be frozen.
-LEAST_SECONDS = 0.1
+# The least time between two writes, however short a sandbox's deadline is.
+MIN_SECONDS = 0.1
 
 
 class ActivityRecorder:
-    """The uses that this process has seen, on its event loop."""
+    """Records the activity of sandboxes that this process serves, on its event loop."""
 
     def __init__(self, database: Database) -> None:
-        """Write them down in this store."""
         self._database = database
-        # Written down a moment ago, or being written.
+        # Sandboxes whose activity was just written, or is being written.
         self._recent: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def during(self, seen: SandboxAccess) -> Iterator[None]:
-        """What is served in this block uses the sandbox, from its beginning to its end."""
-        self.note(seen)
-        seconds = _resolution(seen)
-        pulse = _Pulse(seconds, lambda: self._write(seen.id, seconds))
+    def during(self, sandbox: SandboxAccess) -> Iterator[None]:
+        """Record activity from the beginning of the block to its end."""
+        self.record(sandbox)
+        seconds = _resolution(sandbox)
+        timer = _Interval(seconds, lambda: self._write(sandbox.id, seconds))
         try:
             yield
         finally:
-            pulse.stop()
+            timer.stop()
 
-    def note(self, seen: SandboxAccess) -> None:
-        """Something has used the sandbox just now; that is written down unless it was lately."""
-        if deadlines.is_use_stale(seen):
-            self._write(seen.id, _resolution(seen))
+    def record(self, sandbox: SandboxAccess) -> None:
+        """Record that the sandbox is active now, unless the last recorded activity is recent enough."""
+        if deadlines.is_use_stale(sandbox):
+            self._write(sandbox.id, _resolution(sandbox))
 
     def _write(self, sandbox_id: str, seconds: float) -> None:
         if sandbox_id in self._recent:
@@ -57,30 +56,30 @@ class ActivityRecorder:
         try:
             await run_in_threadpool(self._commit, sandbox_id)
         except SQLAlchemyError as error:
-            log.warning("use_not_recorded", sandbox=sandbox_id, error=type(error).__name__)
+            log.warning("activity_not_recorded", sandbox=sandbox_id, error=type(error).__name__)
 
     def _commit(self, sandbox_id: str) -> None:
         with self._database.transaction() as session:
             deadlines.record_use(session, sandbox_id)
 
 
-class _Pulse:
-    """Does something again and again, and costs next to nothing if it is stopped before the first time."""
+class _Interval:
+    """Calls a function at an interval. Costs next to nothing if it is stopped before the first call."""
 
     def __init__(self, seconds: float, act: Callable[[], None]) -> None:
         self._seconds, self._act = seconds, act
-        self._arm()
+        self._schedule()
 
     def stop(self) -> None:
         self._timer.cancel()
 
-    def _arm(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._beat)
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._run)
 
-    def _beat(self) -> None:
-        self._arm()
+    def _run(self) -> None:
+        self._schedule()
         self._act()
 
 
-def _resolution(seen: SandboxAccess) -> float:
-    return max(deadlines.use_resolution(seen).total_seconds(), LEAST_SECONDS)
+def _resolution(sandbox: SandboxAccess) -> float:
+    return max(deadlines.use_resolution(sandbox).total_seconds(), MIN_SECONDS)

@@ -15,35 +15,34 @@ from shared.observability import failpoints
 
 
 class SandboxProxy:
-    """Finds out who calls, wakes the sandbox if it sleeps, and lets the two talk."""
+    """Checks the caller's access, wakes a paused sandbox, and passes traffic in both directions."""
 
     def __init__(self, context: Context) -> None:
-        """Serve the sandboxes of this process's store."""
-        access, waker, uses = AccessCheck(context), Waker(context), ActivityRecorder(context.database)
-        self._http = HttpProxy(context, access, waker, uses)
-        self._sockets = WebSocketProxy(context, access, waker, uses)
+        access, waker, activity = AccessCheck(context), Waker(context), ActivityRecorder(context.database)
+        self._http = HttpProxy(context, access, waker, activity)
+        self._websockets = WebSocketProxy(context, access, waker, activity)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or one websocket.
 
         Raises:
-            WorkspaceError: a request can't be served, and nothing of an answer was sent.
+            WorkspaceError: the request can't be served, and no part of a response was sent.
         """
         proxied = read_proxy_request(scope)
         failpoints.begin(f"{proxied.method} {SANDBOX_PATH_PREFIX}/{{sandbox_id}}")
         if scope["type"] == "websocket":
-            await self._sockets.serve(proxied, receive, send, find_allowance(scope))
+            await self._websockets.serve(proxied, receive, send, find_allowance(scope))
         else:
             await self._http.serve(proxied, receive, send)
 
     async def forward(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
-        """Serve one request that came in another way.
+        """Serve one request that came by another route.
 
         Raises:
-            WorkspaceError: it can't be served, and nothing of an answer was sent.
+            WorkspaceError: the request can't be served, and no part of a response was sent.
         """
         await self._http.serve(proxied, receive, send)
 
     async def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the pooled connections."""
         await self._http.close()

@@ -1,9 +1,10 @@
-"""The events that an agent server keeps back from whoever comes in the midst of a step.
+"""Replay of events that an agent server holds back from a websocket during an action (decision 39).
 
-A websocket begins there with the conversation's state, for which it waits until the agent's step is over; only then are
-the events sent again that were asked for (agent server 1.58.2). A step may be a command of an hour, and a page that was
-opened meanwhile would show nothing of it. The events can be read all that time: so they are, and are sent in its place.
-Whoever asks for events again knows them by their ids, and takes no harm from getting them twice.
+The agent server first sends a websocket the conversation's state, for which it waits until the agent's action is over;
+only then does it resend the requested events (agent server 1.58.2). An action may be a command that runs for an hour,
+and a web client that connects meanwhile would show none of it. The events can be read over HTTP all that time: this
+module reads them, and sends them in the agent server's place. A client that requests a resend identifies events by
+their ids, and ignores duplicates.
 """
 
 import asyncio
@@ -21,12 +22,12 @@ from api.agent_server.client import Answer
 from api.sandbox_proxy.request import ProxyRequest
 from shared.errors import WorkspaceError
 
-# The state comes within milliseconds, or when the step is over.
-PATIENCE_SECONDS = 1.0
-# What the agent server says meanwhile waits for a page as long, and no longer.
+# The state comes within milliseconds, or when the action is over.
+STATE_TIMEOUT_SECONDS = 1.0
+# The timeout of one page of events. The agent server's own frames wait for the page.
 PAGE_SECONDS = 5.0
 EVENTS_A_PAGE = 100
-# Beyond that the step's end will have to do.
+# The client gets later events when the action is over.
 MAX_PAGES = 20
 PATH = re.compile(r"/sockets/events/([0-9a-fA-F-]{32,36})")
 
@@ -34,38 +35,38 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[Answer]]
 
 
 class Resend(NamedTuple):
-    """Which events somebody wants to have again."""
+    """The events that a websocket requests."""
 
     conversation_id: str
-    # The time of the first of them; None: all.
+    # The time of the first event; None: all events.
     since: str | None
 
 
 def read_resend(proxied: ProxyRequest) -> Resend | None:
-    """What a websocket asks for (wire contract 3.5); None: nothing."""
+    """Read which events a websocket requests (wire contract 3.5); None: no events."""
     path, _, query = proxied.target.decode("latin-1").partition("?")
     matched = PATH.fullmatch(path)
-    asked = dict(parse_qsl(query))
-    mode = asked.get("resend_mode", "all" if asked.get("resend_all") == "true" else None)
-    since = asked.get("after_timestamp") if mode == "since" else None
+    params = dict(parse_qsl(query))
+    mode = params.get("resend_mode", "all" if params.get("resend_all") == "true" else None)
+    since = params.get("after_timestamp") if mode == "since" else None
     if matched is None or mode not in ("all", "since") or (mode == "since" and since is None):
         return None
     return Resend(matched[1], since)
 
 
 async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIterator[str | bytes]:
-    """What the agent server says, and first the events, if it says nothing.
+    """Yield the agent server's frames; before them the requested events, if the agent server is silent.
 
     Args:
-        server: where frames come from.
-        resend: what was asked for.
+        server: the connection to the agent server.
+        resend: the requested events.
         ask: reads a path of the agent server, with parameters.
 
     Raises:
-        ConnectionClosed: it says no more.
+        ConnectionClosed: the agent server closed the connection.
     """
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(STATE_TIMEOUT_SECONDS):
             first = await server.recv()
     except TimeoutError:
         async for event in _read(resend, ask):
@@ -80,7 +81,7 @@ async def _read(resend: Resend, ask: Ask) -> AsyncIterator[str]:
     path = f"/api/conversations/{resend.conversation_id}/events/search"
     params: dict[str, Any] = {"limit": EVENTS_A_PAGE, "sort_order": "TIMESTAMP"}
     params |= {"timestamp__gte": resend.since} if resend.since else {}
-    # Where it does not tell, they come when the step is over.
+    # If reading fails, the agent server sends the events when the action is over.
     with suppress(WorkspaceError, TimeoutError, KeyError, TypeError):
         for _ in range(MAX_PAGES):
             page = await (await asyncio.wait_for(ask(path, params), PAGE_SECONDS)).read_json()

@@ -1,12 +1,12 @@
-"""Headers on their way through: what is one connection's own stays behind, and so do keys."""
+"""Headers of proxied requests and responses, without hop-by-hop headers and without keys."""
 
 import re
 from urllib.parse import urljoin
 
 from api.sandbox_proxy.request import Headers, ProxyRequest
 
-# RFC 9110, section 7.6.1, and those that older proxies know.
-OF_ONE_CONNECTION = frozenset(
+# RFC 9110, section 7.6.1, and those of older proxies.
+HOP_BY_HOP = frozenset(
     (
         b"connection",
         b"keep-alive",
@@ -19,8 +19,8 @@ OF_ONE_CONNECTION = frozenset(
         b"upgrade",
     )
 )
-# What the agent server does not get: keys, cookies, which all sandboxes would share, and what we say ourselves.
-KEPT_FROM_SERVER = OF_ONE_CONNECTION | {
+# Not passed to the agent server: keys, cookies, which all sandboxes would share, and what this service sets itself.
+DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
     b"authorization",
     b"cookie",
     b"expect",
@@ -28,10 +28,10 @@ KEPT_FROM_SERVER = OF_ONE_CONNECTION | {
     b"host",
     b"x-session-api-key",
 }
-OURS = b"x-forwarded-"
-# What the client does not get: this server says its own date, and one sandbox's cookies would go to all others. No
-# sandbox speaks for this address: what a browser is to forget, to keep to, to report, to fetch or to ask its user for.
-KEPT_FROM_CLIENT = OF_ONE_CONNECTION | {
+FORWARDED = b"x-forwarded-"
+# Not passed to the client: this server sets its own date, and a sandbox's cookies would go to all others. No sandbox
+# decides for this origin what a browser clears, enforces, reports, fetches, or asks its user for.
+DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
     b"accept-ch",
     b"alt-svc",
     b"attribution-reporting-register-source",
@@ -63,53 +63,53 @@ KEPT_FROM_CLIENT = OF_ONE_CONNECTION | {
     b"x-content-type-options",
     b"x-sourcemap",
 }
-# What a sandbox sends is nobody's page: on this address it must run no script with the caller's rights.
-HARMLESS = [(b"content-security-policy", b"sandbox"), (b"x-content-type-options", b"nosniff")]
+# A sandbox's response is not a page of this service: on this origin, it must not run scripts with the caller's rights.
+ADDED_TO_RESPONSES = [(b"content-security-policy", b"sandbox"), (b"x-content-type-options", b"nosniff")]
 
-# A reference without a scheme and a host (RFC 3986, section 4.2), and without what browsers take for a slash or leave
-# out.
+# A reference without a scheme and a host (RFC 3986, section 4.2), and without characters that browsers treat as a slash
+# or ignore.
 RELATIVE = re.compile(rb"(?!//)(?![^/?#]*:)[!-\[\]-~]+")
 
 
 def for_server(proxied: ProxyRequest, host: bytes, session_key: str) -> Headers:
-    """A request's headers as the agent server at that host gets them."""
-    kept = _without(proxied.headers, KEPT_FROM_SERVER)
-    passed = [(name, value) for name, value in kept if not name.startswith(OURS)]
+    """Return the headers of a request to the agent server at `host`."""
+    passed = _without(proxied.headers, DROPPED_FROM_REQUESTS)
+    passed = [(name, value) for name, value in passed if not name.startswith(FORWARDED)]
     return [(b"host", host), (b"x-session-api-key", session_key.encode()), *forwarded(proxied), *passed]
 
 
 def forwarded(proxied: ProxyRequest) -> Headers:
-    """Where the request comes from. What the client says of it itself is not believed."""
-    said = [
+    """Return the `X-Forwarded-*` headers. Those of the client are not trusted."""
+    known = [
         (b"x-forwarded-for", (proxied.client or "unknown").encode()),
         (b"x-forwarded-proto", proxied.scheme.encode()),
         (b"x-forwarded-prefix", proxied.path.encode()),
     ]
     host = proxied.header(b"host")
-    return [*said, (b"x-forwarded-host", host)] if host else said
+    return [*known, (b"x-forwarded-host", host)] if host else known
 
 
 def for_client(proxied: ProxyRequest, headers: Headers, origin: bytes) -> Headers:
-    """An answer's headers as the client gets them; `origin` is the agent server's, which clients may not reach."""
+    """Return the headers of a response to the client; `origin` is the agent server's, which clients may not reach."""
     lower = [(name.lower(), value) for name, value in headers]
     passed = []
-    for name, value in _without(lower, KEPT_FROM_CLIENT):
+    for name, value in _without(lower, DROPPED_FROM_RESPONSES):
         shown = relocate(proxied, value, origin) if name == b"location" else value
         if shown is not None:
             passed.append((name, shown))
-    return passed + HARMLESS
+    return passed + ADDED_TO_RESPONSES
 
 
 def relocate(proxied: ProxyRequest, location: bytes, origin: bytes) -> bytes | None:
-    """Where on the sandbox's path an answer's `Location` leads; None if it leads away from it.
+    """Map a response's `Location` to the sandbox's path; None if it leads elsewhere.
 
-    A page of ours that follows it, with its cookie, must not ask anything but this sandbox: the agent server would have
-    chosen what.
+    The web UI follows it with its cookie. It must reach only this sandbox: otherwise, the agent server would choose the
+    request.
     """
     path = location.removeprefix(origin) if location.startswith(origin + b"/") else location
     if not RELATIVE.fullmatch(path):
         return None
-    # A dot may be written so, and browsers take the two for one (the URL standard).
+    # Browsers treat this encoding as a dot (the URL standard).
     plain = re.sub("%2e", ".", path.decode(), flags=re.IGNORECASE)
     joined = urljoin(proxied.target.decode("latin-1"), plain)
     joined = joined if joined.startswith("/") else f"/{joined}"

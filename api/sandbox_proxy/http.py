@@ -1,4 +1,4 @@
-"""Requests to agent servers and their answers, passed on as they come: nothing is kept in between."""
+"""The HTTP proxy: it streams requests to agent servers and their responses, and stores nothing."""
 
 import asyncio
 import ssl
@@ -24,96 +24,95 @@ from shared.sandboxes.availability import agent_server
 
 log = structlog.get_logger()
 
-# httpcore asks for it four times a request; where it isn't installed, Python looks through all its path each time.
+# httpcore imports sniffio four times a request. If it is not installed, Python searches all its path each time.
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 CONNECT_SECONDS = 5.0
-# The agent server drops a connection that was idle for 5 s: a request must not meet it doing so.
+# The agent server closes a connection that was idle for 5 s. The pool closes it before, so that no request meets that.
 KEEPALIVE_SECONDS = 4.0
-MAX_STORED = 1000
-# What is beyond can't be sent on (RFC 9110, section 15).
-LAST_STATUS = 599
-# An answer may take as long as the caller has patience: a command, say, takes what it takes.
+MAX_IDLE_CONNECTIONS = 1000
+# A higher status can't be sent (RFC 9110, section 15).
+MAX_STATUS = 599
+# A response has no timeout: the caller decides how long to wait for a command.
 TIMEOUT = {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}
 
 
 class HttpProxy:
-    """The requests of one process. One set of connections is for all of them, and kept for reuse."""
+    """Serves the HTTP requests of one process, with one pool of connections."""
 
-    def __init__(self, context: Context, access: AccessCheck, waker: Waker, uses: ActivityRecorder) -> None:
-        """Serve with these parts."""
+    def __init__(self, context: Context, access: AccessCheck, waker: Waker, activity: ActivityRecorder) -> None:
         self._vault = context.vault
-        self._access, self._waker, self._uses = access, waker, uses
-        # The transport alone: a client's cookies would go from one sandbox to the next.
+        self._access, self._waker, self._activity = access, waker, activity
+        # Only the transport: an httpx client would send one sandbox's cookies to the next.
         self._transport = httpx.AsyncHTTPTransport(
             trust_env=False,
-            # They speak no TLS: this one trusts nobody, and costs no reading of certificates.
+            # Agent servers speak no TLS. This context trusts no authority, and reads no certificates.
             verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            limits=httpx.Limits(max_keepalive_connections=MAX_STORED, keepalive_expiry=KEEPALIVE_SECONDS),
+            limits=httpx.Limits(max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=KEEPALIVE_SECONDS),
         )
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
-        """Serve one request, until its caller leaves."""
-        seen = await self._access.look(proxied)
-        inbox = RequestBody(proxied, receive)
-        await inbox.unless_left(self._serve(proxied, seen, inbox, send))
+        """Serve one request, or cancel it when its caller leaves."""
+        sandbox = await self._access.check(proxied)
+        body = RequestBody(proxied, receive)
+        await body.until_disconnect(self._serve(proxied, sandbox, body, send))
 
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.aclose()
 
-    async def _serve(self, proxied: ProxyRequest, seen: SandboxAccess, inbox: "RequestBody", send: Send) -> None:
-        seen = await self._ensure_running(proxied, seen)
-        with self._uses.during(seen):
-            response, origin = await self._ask(proxied, seen, inbox)
+    async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody", send: Send) -> None:
+        sandbox = await self._ensure_running(proxied, sandbox)
+        with self._activity.during(sandbox):
+            response, origin = await self._ask(proxied, sandbox, body)
             try:
-                if response.status_code > LAST_STATUS:
-                    raise BadGateway(f"sandbox {seen.id}: its agent server answers with a status that there is not")
+                if response.status_code > MAX_STATUS:
+                    raise BadGateway(f"sandbox {sandbox.id}: its agent server responds with an invalid status")
                 await _pass_on(proxied, response, origin, send)
             except httpx.TransportError as error:
-                # The answer has begun: all that can be said is its end, which comes too early.
-                log.warning("answer_broken", sandbox=seen.id, error=type(error).__name__)
+                # The response has begun: the proxy can only end it early.
+                log.warning("response_interrupted", sandbox=sandbox.id, error=type(error).__name__)
             finally:
                 await response.aclose()
 
-    async def _ensure_running(self, proxied: ProxyRequest, seen: SandboxAccess) -> SandboxAccess:
-        return await self._waker.ensure_running(seen, lambda: self._access.look(proxied))
+    async def _ensure_running(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> SandboxAccess:
+        return await self._waker.ensure_running(sandbox, lambda: self._access.check(proxied))
 
     async def _ask(
-        self, proxied: ProxyRequest, seen: SandboxAccess, inbox: "RequestBody"
+        self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
-        """The answer, as soon as it begins, and the agent server's origin.
+        """Return the response, as soon as it begins, and the agent server's origin.
 
         Raises:
-            Unanswered: there is none.
+            BadGateway: there is no response.
         """
         try:
-            return await self._send(proxied, seen, inbox)
+            return await self._send(proxied, sandbox, body)
         except httpx.TransportError as error:
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             if not (unsent or proxied.is_repeatable):
-                raise BadGateway(f"sandbox {seen.id}: its agent server has hung up") from None
-        # It may have been paused, or have moved, at this moment.
-        seen = await self._ensure_running(proxied, await self._access.look(proxied))
+                raise BadGateway(f"sandbox {sandbox.id}: its agent server closed the connection") from None
+        # The sandbox may just have been paused, or have a new address: read it and retry.
+        sandbox = await self._ensure_running(proxied, await self._access.check(proxied))
         try:
-            return await self._send(proxied, seen, inbox)
+            return await self._send(proxied, sandbox, body)
         except httpx.TransportError:
-            raise BadGateway(f"sandbox {seen.id}: its agent server does not answer") from None
+            raise BadGateway(f"sandbox {sandbox.id}: its agent server does not respond") from None
 
     async def _send(
-        self, proxied: ProxyRequest, seen: SandboxAccess, inbox: "RequestBody"
+        self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
-        origin = agent_server(seen.exposed_urls)
+        origin = agent_server(sandbox.exposed_urls)
         if origin is None:
-            raise BadGateway(f"sandbox {seen.id} has no agent server")
+            raise BadGateway(f"sandbox {sandbox.id} has no agent server")
         url = httpx.URL(origin)
-        key = proxied.session_key or self._vault.decrypt(seen.session_key)
+        key = proxied.session_key or self._vault.decrypt(sandbox.session_key)
         request = httpx.Request(
             proxied.method,
             url,
             headers=headers.for_server(proxied, url.netloc, key),
-            content=inbox.body() if proxied.has_body else None,
-            # Byte for byte as it came.
+            content=body.chunks() if proxied.has_body else None,
+            # The target, byte for byte as the client sent it.
             extensions={"target": proxied.target, "timeout": TIMEOUT},
         )
         with nullcontext() if proxied.is_safe else failpoints.around("agent_server.forward"):
@@ -121,40 +120,39 @@ class HttpProxy:
 
 
 class RequestBody:
-    """What comes from the caller: a body, then nothing until it leaves."""
+    """A caller's messages: the body, then its disconnect."""
 
     def __init__(self, proxied: ProxyRequest, receive: Receive) -> None:
-        """Nothing is read before somebody asks for it."""
         self._receive = receive
-        self._taken = asyncio.Event()
+        self._consumed = asyncio.Event()
         if not proxied.has_body:
-            self._taken.set()
+            self._consumed.set()
 
-    async def body(self) -> AsyncIterator[bytes]:
-        """The body, piece by piece."""
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body, chunk by chunk."""
         more = True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise httpx.WriteError("the caller has left")
+                raise httpx.WriteError("the caller has disconnected")
             if chunk := message.get("body", b""):
                 yield chunk
             more = message.get("more_body", False)
-        self._taken.set()
+        self._consumed.set()
 
-    async def unless_left(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this until it is done, or the caller has left."""
+    async def until_disconnect(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` until it is done; cancel it if the caller disconnects before."""
         working, leaving = asyncio.create_task(work), asyncio.create_task(self._watch())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            working.cancel()  # changes nothing where it is done
+            working.cancel()  # no effect if it is done
         with suppress(asyncio.CancelledError):
             await working
 
     async def _watch(self) -> None:
-        await self._taken.wait()
+        await self._consumed.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -163,7 +161,7 @@ async def _pass_on(proxied: ProxyRequest, response: httpx.Response, origin: str,
     passed = headers.for_client(proxied, response.headers.raw, origin.encode())
     await send({"type": "http.response.start", "status": response.status_code, "headers": passed})
     stream = response.stream
-    assert isinstance(stream, AsyncIterable)  # noqa: S101 - an async transport gives no other
+    assert isinstance(stream, AsyncIterable)  # noqa: S101 - an async transport returns no other
     async for chunk in stream:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,4 +1,4 @@
-"""A request to a sandbox, as it came: where to, and with which key."""
+"""A request on the sandbox path: its target and its keys."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from starlette.types import Scope
 from api.paths import SANDBOX_PATH_PREFIX
 from api.request.bearer import read_bearer
 
-# Whatever else is asked for does not exist, and no store is asked.
+# Other ids do not exist: they cost no query.
 SANDBOX_ID = re.compile(r"[0-9a-f]{32}")
 SESSION_KEY = "session_api_key"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -25,53 +25,53 @@ class ProxyRequest:
 
     sandbox_id: str
     method: str
-    # Path and query as the agent server is to see them: as they came, without the prefix and without a key.
+    # Path and query for the agent server: as the client sent them, without the prefix and without session keys.
     target: bytes
     headers: Headers
     scheme: str
     client: str | None
-    # The sandbox's own key, from the header or else the query.
+    # The sandbox's session key, from the header or else the query.
     session_key: str | None
-    # A user's.
+    # A user's API key.
     api_key: str | None
 
     @property
     def path(self) -> str:
-        """Where this sandbox's path begins, as the client sees it."""
+        """The beginning of this sandbox's path in the client's URLs."""
         return f"{SANDBOX_PATH_PREFIX}/{self.sandbox_id}"
 
     @property
     def has_body(self) -> bool:
-        """Whether a body follows."""
+        """Whether the request has a body."""
         length = self.header(b"content-length")
         return self.header(b"transfer-encoding") is not None or (length is not None and length != b"0")
 
     @property
     def has_key(self) -> bool:
-        """Whether a key came with it; it may still be wrong."""
+        """Whether the request has a key, right or wrong."""
         return bool(self.session_key or self.api_key)
 
     @property
     def is_safe(self) -> bool:
-        """Whether it is to change nothing (RFC 9110, section 9.2.1)."""
+        """Whether the method is safe (RFC 9110, section 9.2.1)."""
         return self.method in SAFE_METHODS
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it may be sent twice without being carried out twice."""
+        """Whether the proxy may send the request twice without executing a command twice."""
         return self.is_safe and not self.has_body
 
     def header(self, name: bytes) -> bytes | None:
-        """The first header of that name, which is in lower case."""
+        """Return the first header with a name, which is in lower case."""
         return next((value for key, value in self.headers if key == name), None)
 
     def with_session_key(self, key: str) -> "ProxyRequest":
-        """The same, with the key that came later."""
+        """Return a copy with a session key that came later."""
         return replace(self, session_key=key)
 
 
 def read_proxy_request(scope: Scope) -> ProxyRequest:
-    """What an ASGI scope below the prefix says."""
+    """Read a request from an ASGI scope below the prefix."""
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     sandbox_id, _, rest = raw_path.removeprefix(SANDBOX_PATH_PREFIX.encode() + b"/").partition(b"/")
     query, key = _take_key(scope["query_string"])
@@ -91,7 +91,7 @@ def read_proxy_request(scope: Scope) -> ProxyRequest:
 
 
 def _take_key(query: bytes) -> tuple[bytes, str | None]:
-    """The query without its session keys, and the first of these."""
+    # The query without its session keys, and the first of these.
     if SESSION_KEY.encode() not in query:
         return query, None
     parts = [(part, *_split(part)) for part in query.split(b"&")]

@@ -1,6 +1,6 @@
-"""Something that is to be done for each frame, but costs too much for that: it is done at most once in a second.
+"""A throttle for an act that each frame needs, but that costs too much for each: it runs at most once a second.
 
-What comes in that second is not forgotten: it is done once more when the second is over.
+Frames that come within that second cause one more run when the second is over.
 """
 
 import asyncio
@@ -14,17 +14,16 @@ from shared.errors import WorkspaceError
 SECONDS = 1.0
 
 
-class Pace:
-    """One caller's."""
+class Throttle:
+    """Limits how often one caller's act runs."""
 
     def __init__(self, act: Callable[[], Awaitable[object]]) -> None:
-        """Do this, as often as is right."""
         self._act = act
         self._next_at = 0.0
         self._late: asyncio.Task[None] | None = None
 
-    async def step(self) -> None:
-        """Do it now, or see to it that it is done soon."""
+    async def call(self) -> None:
+        """Run the act now, or schedule it for the end of the current second."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._next_at:
             self._next_at = loop.time() + SECONDS
@@ -33,7 +32,7 @@ class Pace:
             self._late = loop.create_task(self._act_late())
 
     async def aclose(self) -> None:
-        """Do it no more."""
+        """Cancel a scheduled run."""
         if self._late is not None:
             self._late.cancel()
             await asyncio.gather(self._late, return_exceptions=True)

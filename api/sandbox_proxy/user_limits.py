@@ -1,4 +1,4 @@
-"""What one user may hold at a time in a process, so that there is something left for the others."""
+"""Limits on what one user may hold at a time in a process, so that other users get their part."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from api.errors.upstream import TemporarilyUnavailable
 
 
-class Shares:
-    """The users' shares of one kind of thing."""
+class UserLimit:
+    """A limit for each user on one kind of thing."""
 
-    def __init__(self, most: int, things: str) -> None:
-        """Let each user hold so many; `things` is what they are called in errors."""
-        self._most, self._things = most, things
+    def __init__(self, max_held: int, things: str) -> None:
+        """Let each user hold `max_held`; `things` is their name in errors."""
+        self._max_held, self._things = max_held, things
         self._held = Counter[str]()
 
     @contextmanager
-    def taking(self, owner_id: str) -> Iterator[None]:
-        """Hold one more, for the length of the block.
+    def hold(self, owner_id: str) -> Iterator[None]:
+        """Hold one more for the duration of the block.
 
         Raises:
-            NotNow: the user holds as many as one may.
+            TemporarilyUnavailable: the user holds the maximum already.
         """
-        if self._held[owner_id] >= self._most:
+        if self._held[owner_id] >= self._max_held:
             raise TemporarilyUnavailable(
-                f"{self._most} {self._things} of yours are open already; close one, and try again"
+                f"you have reached the limit of {self._max_held} {self._things}; close one, then retry"
             )
         self._held[owner_id] += 1
         try:

@@ -1,7 +1,7 @@
-"""Requests that wait until their sandbox runs, and the one wish that wakes it, however many they are.
+"""Requests that wait until their sandbox runs, and the one resume that wakes it, for any number of requests.
 
-In one process the wish of the first request is everybody's. Of several processes, the one that locks the row first
-writes it, and the others find it written.
+Within a process, requests for the same sandbox share the resume of the first one. Of several processes, the first to
+lock the row writes the desired state, and the others find it written.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from api.errors.upstream import TemporarilyUnavailable, WakeTimeout
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.context import Context
-from api.sandbox_proxy.user_limits import Shares
+from api.sandbox_proxy.user_limits import UserLimit
 from shared.clock import after
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
@@ -24,113 +24,110 @@ from shared.sandboxes.availability import Availability, availability_of
 
 log = structlog.get_logger()
 
-# For one whose wish was answered and that boots again all the same: no wish tells when that is over.
-LOOK_AGAIN_SECONDS = 1.0
-# Of all that may wait, so many may be one user's.
-MAX_HELD_OF_ONE = 250
+# Poll interval for a sandbox that reached its desired state and boots all the same: no generation ends that wait.
+POLL_SECONDS = 1.0
+# One user's max among all requests that wait in a process.
+MAX_WAITING_OF_USER = 250
 
-Look = Callable[[], Awaitable[SandboxAccess]]
+Refresh = Callable[[], Awaitable[SandboxAccess]]
 
 
 class Waker:
-    """The waking of one process, on its event loop."""
+    """Wakes the sandboxes of one process's requests, on its event loop."""
 
     def __init__(self, context: Context) -> None:
-        """Wake the sandboxes of this process's store."""
         self._context = context
-        self._held = 0
-        self._wishing: dict[str, asyncio.Task[int]] = {}
+        self._waiting = 0
+        self._resuming: dict[str, asyncio.Task[int]] = {}
         self._publishing: set[asyncio.Task[None]] = set()
-        self._shares = Shares(MAX_HELD_OF_ONE, "requests that wait for sandboxes")
+        self._limit = UserLimit(MAX_WAITING_OF_USER, "requests that wait for sandboxes")
 
-    async def ensure_running(self, seen: SandboxAccess, look: Look) -> SandboxAccess:
-        """The sandbox once it runs; the wish is written if nobody has wished that yet.
+    async def ensure_running(self, sandbox: SandboxAccess, refresh: Refresh) -> SandboxAccess:
+        """Wait until the sandbox runs, and resume it if no other request has.
 
         Args:
-            seen: the sandbox as it was a moment ago.
-            look: how it is now.
+            sandbox: the sandbox as it was just read.
+            refresh: reads its current state.
 
         Raises:
-            Conflict: it is paused and its spec says not to wake it, or it is in ERROR.
-            NotFound: it was deleted.
-            QuotaExceeded: its owner may have no more sandboxes running.
-            StillAsleep: it took too long.
-            NotNow: too many requests wait, it was paused again, or this process is to end.
+            Conflict: the sandbox is paused and its spec disables waking, or it is in ERROR.
+            NotFound: the sandbox was deleted.
+            QuotaExceeded: the quota of running sandboxes of its owner is used up.
+            WakeTimeout: the sandbox did not run in time.
+            TemporarilyUnavailable: too many requests wait, the sandbox was paused again, or this process is stopping.
         """
-        if availability_of(seen) == Availability.RUNS:
-            return seen
-        if self._held >= self._context.settings.wake_max_waiting:
-            raise TemporarilyUnavailable("too many requests wait for their sandboxes already; try again")
-        self._held += 1
+        if availability_of(sandbox) == Availability.RUNS:
+            return sandbox
+        if self._waiting >= self._context.settings.wake_max_waiting:
+            raise TemporarilyUnavailable("too many requests are waiting for their sandboxes; retry later")
+        self._waiting += 1
         try:
-            with self._shares.taking(seen.owner_id):
-                return await self._ensure_running(seen, look)
+            with self._limit.hold(sandbox.owner_id):
+                return await self._ensure_running(sandbox, refresh)
         finally:
-            self._held -= 1
+            self._waiting -= 1
 
-    async def _ensure_running(self, seen: SandboxAccess, look: Look) -> SandboxAccess:
+    async def _ensure_running(self, sandbox: SandboxAccess, refresh: Refresh) -> SandboxAccess:
         clock = asyncio.get_running_loop().time
         ends_at = clock() + self._context.settings.wake_seconds
         woken = False
-        while (standing := availability_of(seen)) != Availability.RUNS:
-            generation, most = seen.generation, ends_at - clock()
-            if standing == Availability.SLEEPS:
+        while (availability := availability_of(sandbox)) != Availability.RUNS:
+            generation, max_seconds = sandbox.generation, ends_at - clock()
+            if availability == Availability.SLEEPS:
                 if woken:
-                    raise TemporarilyUnavailable(
-                        "the sandbox was paused again while this request waited for it; try again"
-                    )
-                generation, woken = await self._wish(seen), True
-            elif standing == Availability.SETTLES:
-                if generation == seen.observed_generation:
-                    generation, most = generation + 1, min(most, LOOK_AGAIN_SECONDS)
+                    raise TemporarilyUnavailable("the sandbox was paused while this request waited for it; retry")
+                generation, woken = await self._resume(sandbox), True
+            elif availability == Availability.SETTLES:
+                if generation == sandbox.observed_generation:
+                    generation, max_seconds = generation + 1, min(max_seconds, POLL_SECONDS)
             else:
-                raise _refusal(seen, standing)
-            settled = await self._context.waiter.settle(AwaitedRow(Sandbox, seen.id, generation), most)
-            if not settled and self._context.waiter.is_closed:
-                raise TemporarilyUnavailable("the service is being restarted; try again")
+                raise _error_for(sandbox, availability)
+            observed = await self._context.waiter.settle(AwaitedRow(Sandbox, sandbox.id, generation), max_seconds)
+            if not observed and self._context.waiter.is_closed:
+                raise TemporarilyUnavailable("the service is restarting; retry")
             if clock() >= ends_at:
-                raise WakeTimeout("the sandbox did not run in time; it still may: try again")
-            seen = await look()
-        return seen
+                raise WakeTimeout("the sandbox did not run in time; it may still start: retry")
+            sandbox = await refresh()
+        return sandbox
 
-    async def _wish(self, seen: SandboxAccess) -> int:
-        """Wish that it runs, together with whoever wishes that at the moment; which wish to wait for."""
-        if not seen.wake_on_traffic:
-            path = f"POST /api/v1/sandboxes/{seen.id}/resume"
-            raise Conflict(f"the sandbox is paused, and its spec says not to wake it: resume it first, with {path}")
-        task = self._wishing.get(seen.id)
+    async def _resume(self, sandbox: SandboxAccess) -> int:
+        # Returns the generation to wait for. Concurrent requests share one task.
+        if not sandbox.wake_on_traffic:
+            path = f"POST /api/v1/sandboxes/{sandbox.id}/resume"
+            raise Conflict(f"the sandbox is paused, and its spec disables waking: resume it with {path}")
+        task = self._resuming.get(sandbox.id)
         if task is None:
-            task = self._wishing[seen.id] = asyncio.create_task(self._write_wish(seen))
-            task.add_done_callback(lambda done: self._forget(seen.id, done))
-        # Whoever leaves does not take the others' wish along.
+            task = self._resuming[sandbox.id] = asyncio.create_task(self._commit_and_publish(sandbox))
+            task.add_done_callback(lambda done: self._remove(sandbox.id, done))
+        # A caller that leaves must not cancel the others' resume.
         return await asyncio.shield(task)
 
-    async def _write_wish(self, seen: SandboxAccess) -> int:
-        sandbox, jobs = await run_in_threadpool(self._commit_wish, seen)
+    async def _commit_and_publish(self, sandbox: SandboxAccess) -> int:
+        row, jobs = await run_in_threadpool(self._commit, sandbox)
         if jobs:
-            log.info("waking", sandbox=sandbox.id, generation=sandbox.generation)
+            log.info("waking", sandbox=row.id, generation=row.generation)
             publishing = asyncio.create_task(self._context.publishing.publish(*jobs))
             self._publishing.add(publishing)
             publishing.add_done_callback(self._publishing.discard)
-        return sandbox.generation
+        return row.generation
 
-    def _commit_wish(self, seen: SandboxAccess) -> tuple[Sandbox, list[Job]]:
+    def _commit(self, sandbox: SandboxAccess) -> tuple[Sandbox, list[Job]]:
         settings = self._context.settings
         due_at = after(settings.republish_seconds)
         with self._context.database.transaction() as session:
-            sandbox, paused, wished = sandbox_access.resume(
-                session, seen.id, seen.owner_id, settings.quotas, due_at=due_at, only_asleep=True
+            row, paused, changed = sandbox_access.resume(
+                session, sandbox.id, sandbox.owner_id, settings.quotas, due_at=due_at, only_asleep=True
             )
-        pauses = [PauseSandbox(row.id, row.node_id) for row in paused]
-        return sandbox, [*pauses, ResumeSandbox(sandbox.id, sandbox.node_id)] if wished else []
+        pauses = [PauseSandbox(other.id, other.node_id) for other in paused]
+        return row, [*pauses, ResumeSandbox(row.id, row.node_id)] if changed else []
 
-    def _forget(self, sandbox_id: str, done: asyncio.Task[int]) -> None:
-        self._wishing.pop(sandbox_id, None)
+    def _remove(self, sandbox_id: str, done: asyncio.Task[int]) -> None:
+        self._resuming.pop(sandbox_id, None)
         if not done.cancelled():
-            done.exception()  # seen, even if everybody has left
+            done.exception()  # retrieved even if all callers have left
 
 
-def _refusal(seen: SandboxAccess, standing: Availability) -> Exception:
-    if standing == Availability.FAILED:
-        return Conflict(f"sandbox {seen.id} is in ERROR ({seen.reason}): resume or replace it first")
-    return NotFound("sandbox", seen.id)
+def _error_for(sandbox: SandboxAccess, availability: Availability) -> Exception:
+    if availability == Availability.FAILED:
+        return Conflict(f"sandbox {sandbox.id} is in ERROR ({sandbox.reason}): resume or replace it first")
+    return NotFound("sandbox", sandbox.id)

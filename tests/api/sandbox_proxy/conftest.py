@@ -1,4 +1,4 @@
-"""An API process and an agent server, both behind real sockets, and a worker that resumes at once."""
+"""API processes and an agent server with real sockets, and a worker that resumes immediately."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,19 +14,19 @@ from api.request.context import Context
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
-from tests.api.sandbox_proxy.parts import Agent, Serve, Worker
+from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker
 from tests.factories import Person, make_sandbox, session_key_of
 from tests.fakes.traffic import TrafficServer
 from tests.fakes.worker import settle
 from tests.services import http
 from tests.services.asgi import serving
 
-OFTEN = PollIntervals(hearing=0.02, blind=0.02)
+SHORT_INTERVALS = PollIntervals(hearing=0.02, blind=0.02)
 
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    """An agent server."""
+    """An agent server with a socket."""
     server = TrafficServer()
     with serving(server) as url:
         yield Agent(server, url)
@@ -34,19 +34,19 @@ def agent() -> Iterator[Agent]:
 
 @pytest.fixture
 def worker(database: Database, agent: Agent) -> Worker:
-    """What resumes."""
+    """A worker that resumes immediately."""
     return Worker(lambda sandbox_id: settle(database, sandbox_id, agent.running))
 
 
 @pytest.fixture
 def waiters() -> list[CompletionWaiter]:
-    """Those of the API processes that were started."""
+    """The waiters of the started API processes."""
     return []
 
 
 @pytest.fixture
 def serve(context: Context, database_url: str, worker: Worker, waiters: list[CompletionWaiter]) -> Iterator[Serve]:
-    """API processes, each with connections to the store of its own; settings that differ are named."""
+    """Start API processes, each with its own connections to the store, and with these settings changed."""
     with ExitStack() as stack:
 
         @contextmanager
@@ -58,11 +58,11 @@ def serve(context: Context, database_url: str, worker: Worker, waiters: list[Com
                 settings=context.settings.model_copy(update=settings),
                 database=database,
                 publisher=worker,
-                waiter=CompletionWaiter(database, OFTEN),
+                waiter=CompletionWaiter(database, SHORT_INTERVALS),
             )
             waiters.append(own.waiter)
             with serving(create_app(own)) as url, http.open_client(url, timeout=30) as client:
-                # Routes are made when they are first looked for, in a way that two threads must not do at once.
+                # The first request builds the routes, which two threads must not do concurrently.
                 assert client.get("/nowhere").status_code == 404
                 yield client
 
@@ -79,16 +79,16 @@ def api(serve: Serve) -> Iterator[httpx.Client]:
 @pytest.fixture
 def running(database: Database, user: Person, agent: Agent) -> Sandbox:
     """A running sandbox."""
-    return _made(database, user, agent, status=Status.RUNNING, exposed_urls=agent.urls)
+    return _make(database, user, agent, status=Status.RUNNING, exposed_urls=agent.urls)
 
 
 @pytest.fixture
 def asleep(database: Database, user: Person, agent: Agent) -> Sandbox:
-    """A frozen sandbox."""
-    return _made(database, user, agent, status=Status.PAUSED)
+    """A paused sandbox."""
+    return _make(database, user, agent, status=Status.PAUSED)
 
 
-def _made(database: Database, user: Person, agent: Agent, **columns: Any) -> Sandbox:
+def _make(database: Database, user: Person, agent: Agent, **columns: Any) -> Sandbox:
     sandbox = make_sandbox(database, user, **columns)
     agent.server.key = session_key_of(sandbox)
     return sandbox

@@ -1,4 +1,4 @@
-"""A browser that is signed in is led to sandboxes on our own address; its login stays here."""
+"""Signed-in browsers: URLs of sandboxes are on this service's origin, and the login is not passed on."""
 
 import json
 from typing import Any
@@ -11,14 +11,14 @@ from api.request.session_cookie import COOKIE
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
-from tests.api.sandbox_proxy.parts import Agent, Serve, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Serve, key_of
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
 
 LIST = "/api/v1/app-conversations/search"
 
 
 def sign_in(api: httpx.Client, user: Person) -> str:
-    """Our own origin, for the browser that this client is from now on."""
+    """Sign the client in as a browser; return this service's origin."""
     origin = str(api.base_url).rstrip("/")
     api.headers["Origin"] = origin
     assert api.post("/login", data={"api_key": user.key}).status_code == 303
@@ -31,7 +31,7 @@ def conversation(database: Database, user: Person, running: Sandbox) -> Conversa
 
 
 def urls(api: httpx.Client, conversation: Conversation, headers: dict[str, str] | None = None) -> set[str]:
-    """What leads to the conversation's agent server, as all answers have it."""
+    """The URLs of the conversation's agent server in all responses."""
 
     def get(path: str) -> Any:
         answer = api.get(path, headers=headers)
@@ -51,11 +51,11 @@ def urls(api: httpx.Client, conversation: Conversation, headers: dict[str, str] 
     return found | {task["agent_server_url"] for task in tasks}
 
 
-def test_a_browser_is_led_here_and_others_to_the_agent_server(
+def test_browser_gets_the_service_s_url_and_other_clients_the_agent_server_s(
     api: httpx.Client, database: Database, user: Person, agent: Agent, running: Sandbox, conversation: Conversation
 ) -> None:
     make_start_task(database, user, running, stage=Stage.READY)
-    for _ in range(2):  # the second time, lists are given again
+    for _ in range(2):  # the second time, lists are cached
         assert urls(api, conversation, user.headers) == {agent.url}
     origin = sign_in(api, user)
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_browser_is_led_here_and_others_to_the_agent_server(
         assert urls(api, conversation, user.headers) == {agent.url}
 
 
-def test_its_other_ports_are_shown_at_a_host_that_gets_no_login(
+def test_other_ports_are_shown_at_a_host_that_gets_no_login(
     serve: Serve, database: Database, user: Person, agent: Agent
 ) -> None:
     others = {
@@ -88,7 +88,7 @@ def test_its_other_ports_are_shown_at_a_host_that_gets_no_login(
                     assert [url["url"] for url in found["exposed_urls"]][1:] == expected
 
 
-def test_the_address_is_the_configured_one(serve: Serve, user: Person, conversation: Conversation) -> None:
+def test_origin_is_the_configured_one(serve: Serve, user: Person, conversation: Conversation) -> None:
     with serve(web_url="https://agents.example/") as api:
         api.headers["Origin"] = "https://agents.example"
         answer = api.post("/login", data={"api_key": user.key})
@@ -100,7 +100,7 @@ def test_the_address_is_the_configured_one(serve: Serve, user: Person, conversat
 
 
 @pytest.mark.parametrize("host", ["a b", "a/b", "a,b", '"><script>', "user@elsewhere.example", "[::1"])
-def test_address_is_not_made_of_a_malformed_host(
+def test_malformed_host_is_not_part_of_the_origin(
     api: httpx.Client, user: Person, conversation: Conversation, host: str
 ) -> None:
     sign_in(api, user)
@@ -108,7 +108,9 @@ def test_address_is_not_made_of_a_malformed_host(
     assert shown.json()["conversation_url"].startswith("http://127.0.0.1:3000/sandbox/")
 
 
-def test_requests_reach_it_without_the_login(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_agent_server_gets_requests_without_the_login(
+    api: httpx.Client, user: Person, agent: Agent, running: Sandbox
+) -> None:
     origin = sign_in(api, user)
     answer = api.get(f"{origin}/sandbox/{running.id}/api/conversations", headers=key_of(running))
     assert answer.status_code == 200
@@ -120,13 +122,15 @@ def test_requests_reach_it_without_the_login(api: httpx.Client, user: Person, ag
     assert not {"Set-Cookie", "Clear-Site-Data"} & set(answer.headers)
 
 
-def test_the_login_is_no_key_of_a_sandbox(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_login_is_not_a_key_of_a_sandbox(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
     sign_in(api, user)
     assert api.get(f"/sandbox/{running.id}/api/conversations").status_code == 401
     assert agent.server.got == []
 
 
-def test_websockets_reach_it_with_the_key_in_the_first_frame(api: httpx.Client, user: Person, running: Sandbox) -> None:
+def test_websocket_reaches_the_agent_server_with_the_key_in_the_first_frame(
+    api: httpx.Client, user: Person, running: Sandbox
+) -> None:
     origin = sign_in(api, user)
     url = f"{origin.replace('http', 'ws', 1)}/sandbox/{running.id}/sockets/events/1?resend_mode=all"
     cookie = {"Cookie": f"{COOKIE}={api.cookies[COOKIE]}", "Origin": origin}

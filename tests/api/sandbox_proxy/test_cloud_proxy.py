@@ -1,4 +1,4 @@
-"""/api/cloud-proxy: a page asks its caller's own sandboxes through us, and nothing else."""
+"""/api/cloud-proxy: it reaches the caller's own sandboxes, and no other host."""
 
 import hashlib
 from typing import Any
@@ -9,18 +9,18 @@ import pytest
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
-from tests.api.sandbox_proxy.parts import Agent, Worker, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Worker, key_of
 from tests.factories import Person, make_sandbox
 
 HOST = "http://any.example:1/sandbox/{}"
 
 
-def ask(api: httpx.Client, person: Person, sandbox: Sandbox, **wanted: Any) -> httpx.Response:
+def ask(api: httpx.Client, person: Person, sandbox: Sandbox, **fields: Any) -> httpx.Response:
     envelope = {"host": HOST.format(sandbox.id), "method": "GET", "path": "/api/x", "headers": key_of(sandbox)}
-    return api.post("/api/cloud-proxy", json=envelope | {"body": None} | wanted, headers=person.headers)
+    return api.post("/api/cloud-proxy", json=envelope | {"body": None} | fields, headers=person.headers)
 
 
-def test_an_answer_is_the_agent_servers(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_response_is_the_agent_server_s(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
     answer = ask(api, user, running, path="/api/git/commits?path=%2Fworkspace&limit=5")
     assert (answer.status_code, answer.json()["target"]) == (200, "/api/git/commits?path=%2Fworkspace&limit=5")
     assert answer.headers["X-Own"] == "kept"
@@ -38,7 +38,7 @@ def test_an_answer_is_the_agent_servers(api: httpx.Client, user: Person, agent: 
         ("as it is", {"content-type": "text/plain"}, b"as it is", "text/plain"),
     ],
 )
-def test_a_body_goes_along(
+def test_body_is_passed_on(
     api: httpx.Client,
     user: Person,
     agent: Agent,
@@ -58,13 +58,15 @@ def test_agent_server_s_refusal_is_passed_on(api: httpx.Client, user: Person, ru
     assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
 
 
-def test_the_agent_servers_own_address_will_do(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:
+def test_agent_server_s_own_address_is_accepted(
+    api: httpx.Client, user: Person, agent: Agent, running: Sandbox
+) -> None:
     for host in (agent.url, f"{agent.url}/"):
         assert ask(api, user, running, host=host).status_code == 200
     assert ask(api, user, running, host="http://127.0.0.1:1").status_code == 404
 
 
-def test_a_paused_one_is_woken(api: httpx.Client, user: Person, asleep: Sandbox, worker: Worker) -> None:
+def test_paused_sandbox_is_woken(api: httpx.Client, user: Person, asleep: Sandbox, worker: Worker) -> None:
     assert ask(api, user, asleep).status_code == 200
     assert worker.resumed == [asleep.id]
 
@@ -124,12 +126,12 @@ def test_malformed_envelope_is_refused(
     assert agent.server.got == []
 
 
-def test_agent_server_that_is_away_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+def test_unreachable_agent_server_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
     nowhere = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:1", "port": 8000}]
     assert ask(api, user, make_sandbox(database, user, exposed_urls=nowhere)).status_code == 502
 
 
-def test_a_page_of_ours_may(api: httpx.Client, user: Person, running: Sandbox) -> None:
+def test_page_of_this_service_is_allowed(api: httpx.Client, user: Person, running: Sandbox) -> None:
     origin = str(api.base_url).rstrip("/")
     api.post("/login", data={"api_key": user.key}, headers={"Origin": origin})
     envelope = {"host": f"{origin}/sandbox/{running.id}", "path": "/api/x", "headers": key_of(running)}
@@ -147,7 +149,7 @@ def test_a_page_of_ours_may(api: httpx.Client, user: Person, running: Sandbox) -
         ("POST", f"/api/conversations/{'0' * 32}/condense", {}),
     ],
 )
-def test_defect_51_what_canvas_asks_by_way_of_its_server_is_passed_on(
+def test_defect_51_requests_of_canvas_by_way_of_its_server_are_passed_on(
     api: httpx.Client, user: Person, agent: Agent, running: Sandbox, method: str, path: str, body: Any
 ) -> None:
     assert ask(api, user, running, method=method, path=path, body=body).status_code == 200

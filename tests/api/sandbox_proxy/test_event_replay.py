@@ -1,4 +1,4 @@
-"""Websockets that are opened while the agent is in the midst of a step, in which its server says nothing."""
+"""Websockets that connect during an action of the agent, while the agent server sends nothing."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from api.sandbox_proxy import event_replay
 from shared.models import Sandbox
-from tests.api.sandbox_proxy.parts import Agent, key_of
+from tests.api.sandbox_proxy.doubles import Agent, key_of
 from tests.api.sandbox_proxy.test_websocket import close_of, socket
 from tests.factories import Person
 from tests.waiting import eventually
@@ -20,12 +20,12 @@ EVENTS: list[dict[str, Any]] = [{"id": "one", "text": "\u00e9"}, {"id": "two"}, 
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_replay, "PATIENCE_SECONDS", 0.2)
+def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_replay, "STATE_TIMEOUT_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("path", [ALL, SINCE, f"{PATH}?resend_all=true"])
-def test_socket_that_asks_for_events_gets_them_resent_in_place(
+def test_socket_that_requests_events_gets_them_replayed(
     api: httpx.Client, running: Sandbox, agent: Agent, path: str
 ) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
@@ -33,15 +33,15 @@ def test_socket_that_asks_for_events_gets_them_resent_in_place(
         assert [json.loads(connection.recv(timeout=20)) for _ in EVENTS] == EVENTS
         agent.server.steps = False
         assert connection.recv(timeout=20) == f"/{path}"
-        connection.send("and then all is as ever")
-        assert connection.recv(timeout=20) == "and then all is as ever"
-    asked = [got.target for got in agent.server.got if "/events/search" in got.target]
-    assert len(asked) == len(EVENTS)
-    assert all(target.startswith(f"/api/conversations/{CONVERSATION}/events/search") for target in asked)
-    assert ["timestamp__gte=2026-01-02T03%3A04%3A05" in target for target in asked] == [path == SINCE] * len(EVENTS)
+        connection.send("and then frames pass as usual")
+        assert connection.recv(timeout=20) == "and then frames pass as usual"
+    searches = [got.target for got in agent.server.got if "/events/search" in got.target]
+    assert len(searches) == len(EVENTS)
+    assert all(target.startswith(f"/api/conversations/{CONVERSATION}/events/search") for target in searches)
+    assert ["timestamp__gte=2026-01-02T03%3A04%3A05" in target for target in searches] == [path == SINCE] * len(EVENTS)
 
 
-def test_resending_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, agent: Agent, user: Person) -> None:
+def test_replay_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, agent: Agent, user: Person) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, ALL, **user.headers) as connection:
         assert json.loads(connection.recv(timeout=20)) == EVENTS[0]
@@ -50,17 +50,19 @@ def test_resending_works_with_a_user_s_key(api: httpx.Client, running: Sandbox, 
 @pytest.mark.parametrize(
     "path", [PATH, f"{PATH}?resend_mode=since", f"{PATH}?resend_mode=none", "sockets/bash-events?resend_mode=all"]
 )
-def test_nobody_is_sent_what_was_not_asked_for(api: httpx.Client, running: Sandbox, agent: Agent, path: str) -> None:
+def test_socket_without_a_request_for_events_gets_none(
+    api: httpx.Client, running: Sandbox, agent: Agent, path: str
+) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, path, **key_of(running)) as connection:
         with pytest.raises(TimeoutError):
-            connection.recv(timeout=0.4)  # twice its patience
+            connection.recv(timeout=0.4)  # twice the timeout
         agent.server.steps = False
         assert connection.recv(timeout=20) == f"/{path}" + ("" if "?" in path else "?")
     assert [got for got in agent.server.got if "/events/search" in got.target] == []
 
 
-def test_a_server_that_speaks_is_not_asked(api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+def test_server_that_sends_frames_gets_no_search(api: httpx.Client, running: Sandbox, agent: Agent) -> None:
     agent.server.events = EVENTS
     with socket(api, running, ALL, **key_of(running)) as connection:
         assert connection.recv(timeout=20) == f"/{ALL}"
@@ -70,7 +72,7 @@ def test_a_server_that_speaks_is_not_asked(api: httpx.Client, running: Sandbox, 
 
 
 @pytest.mark.parametrize("events", [[], [{"not": "an event"}]])
-def test_a_server_without_events(
+def test_server_without_events_causes_no_error(
     api: httpx.Client, running: Sandbox, agent: Agent, events: list[dict[str, Any]]
 ) -> None:
     agent.server.steps, agent.server.events = True, events
@@ -81,7 +83,9 @@ def test_a_server_without_events(
         assert connection.recv(timeout=20) == f"/{ALL}"
 
 
-def test_a_client_that_leaves_meanwhile(api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+def test_client_that_disconnects_during_the_replay_causes_no_error(
+    api: httpx.Client, running: Sandbox, agent: Agent
+) -> None:
     agent.server.steps, agent.server.events = True, EVENTS
     with socket(api, running, ALL, **key_of(running)) as connection:
         connection.recv(timeout=20)
@@ -89,7 +93,7 @@ def test_a_client_that_leaves_meanwhile(api: httpx.Client, running: Sandbox, age
     assert api.get("/health").status_code == 200
 
 
-def test_a_search_that_hangs_keeps_nothing_back(
+def test_search_that_hangs_delays_no_frames(
     api: httpx.Client, running: Sandbox, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_replay, "PAGE_SECONDS", 0.2)

@@ -1,4 +1,4 @@
-"""An agent server in the hands of an attacker: what it answers is on our own address, and may do nothing there."""
+"""An agent server under an attacker's control: its responses are on this service's origin, and may do nothing there."""
 
 import json
 import socket
@@ -13,11 +13,11 @@ from websockets.sync.client import connect
 
 from shared.db.database import Database
 from shared.models import Sandbox
-from tests.api.sandbox_proxy.parts import key_of
+from tests.api.sandbox_proxy.doubles import key_of
 from tests.factories import Person, make_sandbox
 
-# What of an answer speaks to a browser for the whole address, or has it ask others.
-SPEAKS_FOR_US = {
+# Headers of a response that affect the whole origin in a browser, or make it send requests elsewhere.
+ORIGIN_HEADERS = {
     "Alt-Svc": 'h3=":443"',
     "Clear-Site-Data": '"*"',
     "Content-Security-Policy": "default-src *",
@@ -43,7 +43,7 @@ SPEAKS_FOR_US = {
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that says this to everybody, and hangs up; its address, and what it was asked."""
+    """A server that sends this to each client, and disconnects; its URL, and the requests."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -68,7 +68,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 @contextmanager
 def hostile(database: Database, user: Person, answer: bytes) -> Iterator[Sandbox]:
-    """A sandbox of the user, whose agent server says this to everybody."""
+    """A sandbox of the user, whose agent server sends this to each client."""
     with answering(answer) as (url, _):
         yield make_sandbox(database, user, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
 
@@ -77,7 +77,7 @@ def moved(location: str, status: int = 307) -> bytes:
     return f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-def test_a_websocket_is_led_nowhere_else(api: httpx.Client, database: Database, user: Person) -> None:
+def test_websocket_follows_no_redirect(api: httpx.Client, database: Database, user: Person) -> None:
     with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as (inside, got):
         location = inside.replace("http", "ws", 1) + "/of/another"
         for status in (300, 301, 302, 303, 307, 308):
@@ -98,7 +98,7 @@ REDIRECTS = {
     "/a/../b": "/b",
     "/a;b/%20": "/a;b/%20",
     "b?c=../../d": "/api/b?c=../../d",
-    # Below the root there is nothing: they stay with it.
+    # Paths above the root stay at the root.
     "/../../logout": "/logout",
     "../../../logout": "/logout",
     "/%2e%2E/%2e./logout": "/logout",
@@ -120,33 +120,35 @@ REDIRECTS = {
 
 
 @pytest.mark.parametrize("status", [201, 307])
-def test_a_redirect_stays_with_its_sandbox(api: httpx.Client, database: Database, user: Person, status: int) -> None:
+def test_redirect_stays_on_the_path_of_its_sandbox(
+    api: httpx.Client, database: Database, user: Person, status: int
+) -> None:
     base = str(api.base_url).rstrip("/")
-    for location, led in REDIRECTS.items():
-        said = location.replace("{api}", base).replace("{host}", base.partition("//")[2])
-        with hostile(database, user, moved(said, status)) as sandbox:
+    for location, expected in REDIRECTS.items():
+        sent = location.replace("{api}", base).replace("{host}", base.partition("//")[2])
+        with hostile(database, user, moved(sent, status)) as sandbox:
             direct = api.get(f"/sandbox/{sandbox.id}/api/x?y=z", headers=key_of(sandbox))
             envelope = {"host": f"{base}/sandbox/{sandbox.id}", "path": "/api/x?y=z", "headers": key_of(sandbox)}
             enclosed = api.post("/api/cloud-proxy", json=envelope, headers=user.headers)
             for answer in (direct, enclosed):
                 assert answer.status_code == status, location
-                assert answer.headers.get("Location") == (led and f"/sandbox/{sandbox.id}{led}"), location
+                assert answer.headers.get("Location") == (expected and f"/sandbox/{sandbox.id}{expected}"), location
 
 
 def test_server_s_headers_for_the_whole_origin_are_dropped(api: httpx.Client, database: Database, user: Person) -> None:
-    headers = "".join(f"{name}: {value}\r\n" for name, value in SPEAKS_FOR_US.items())
+    headers = "".join(f"{name}: {value}\r\n" for name, value in ORIGIN_HEADERS.items())
     page = b"<script>alert(1)</script>"
-    said = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n{headers}\r\n"
-    with hostile(database, user, said.encode() + page) as sandbox:
+    sent = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\n{headers}\r\n"
+    with hostile(database, user, sent.encode() + page) as sandbox:
         answer = api.get(f"/sandbox/{sandbox.id}/x.html", headers=key_of(sandbox))
     assert (answer.status_code, answer.content) == (200, page)
     own = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
-    assert {name: answer.headers[name] for name in SPEAKS_FOR_US if name in answer.headers} == {
-        name: own[name.lower()] for name in SPEAKS_FOR_US if name.lower() in own
+    assert {name: answer.headers[name] for name in ORIGIN_HEADERS if name in answer.headers} == {
+        name: own[name.lower()] for name in ORIGIN_HEADERS if name.lower() in own
     }
 
 
-NO_ANSWERS = [
+INVALID_RESPONSES = [
     b"",
     b"\x00" * 100,
     b"HTTP/1.1 99 Odd\r\n\r\n",
@@ -160,8 +162,8 @@ NO_ANSWERS = [
 ]
 
 
-def test_server_that_answers_no_http_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
-    for answer in NO_ANSWERS:
+def test_server_that_sends_no_valid_http_is_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+    for answer in INVALID_RESPONSES:
         with hostile(database, user, answer) as sandbox:
             got = api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox))
             envelope = {"host": f"http://a/sandbox/{sandbox.id}", "path": "/x", "headers": key_of(sandbox)}

@@ -1,4 +1,4 @@
-"""What is done for frames, but not for each."""
+"""The throttle of acts for frames."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from api.sandbox_proxy import throttle
-from api.sandbox_proxy.throttle import Pace
+from api.sandbox_proxy.throttle import Throttle
 from shared.errors import NotFound
 
 
-def acts(steps: Callable[[Pace], Awaitable[None]], *, fails: bool = False) -> int:
-    """How often something was done."""
+def count_acts(calls: Callable[[Throttle], Awaitable[None]], *, fails: bool = False) -> int:
+    """The number of times the act ran."""
     done = 0
 
     async def act() -> None:
@@ -21,35 +21,35 @@ def acts(steps: Callable[[Pace], Awaitable[None]], *, fails: bool = False) -> in
             raise NotFound("sandbox", "x")
 
     async def run() -> None:
-        paced = Pace(act)
-        await steps(paced)
-        await paced.aclose()
+        throttled = Throttle(act)
+        await calls(throttled)
+        await throttled.aclose()
 
     asyncio.run(run())
     return done
 
 
-async def enqueue(paced: Pace) -> None:
+async def call_often(throttled: Throttle) -> None:
     for _ in range(100):
-        await paced.step()
+        await throttled.call()
 
 
-async def hurry_and_wait(paced: Pace) -> None:
-    await enqueue(paced)
-    assert paced._late is not None
-    await paced._late
+async def call_often_and_wait(throttled: Throttle) -> None:
+    await call_often(throttled)
+    assert throttled._late is not None
+    await throttled._late
 
 
-def test_many_frames_at_once_cost_one_act() -> None:
-    assert acts(enqueue) == 1
+def test_frames_in_one_second_cause_one_act() -> None:
+    assert count_acts(call_often) == 1
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_frames_that_came_too_soon_are_followed_by_one_more_act(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_late_frames_cause_one_more_act(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     monkeypatch.setattr(throttle, "SECONDS", 0.05)
-    assert acts(hurry_and_wait, fails=fails) == 2
+    assert count_acts(call_often_and_wait, fails=fails) == 2
 
 
-def test_each_frame_acts_where_they_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_frames_cause_an_act_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "SECONDS", 0.0)
-    assert acts(enqueue) == 100
+    assert count_acts(call_often) == 100

@@ -1,4 +1,4 @@
-"""What one user may hold at a time: others get theirs all the same."""
+"""Limits for each user, which do not affect other users."""
 
 import json
 
@@ -9,27 +9,27 @@ from websockets.exceptions import ConnectionClosed
 
 from api.errors.upstream import TemporarilyUnavailable
 from api.realtime import change_streams
-from api.sandbox_proxy.user_limits import Shares
+from api.sandbox_proxy.user_limits import UserLimit
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.test_websocket import EVENTS, socket
 from tests.factories import Person, session_key_of
 
 
-def test_a_user_holds_so_many_and_others_theirs() -> None:
-    shares = Shares(1, "things")
-    with shares.taking("alice"):
-        with pytest.raises(TemporarilyUnavailable, match="1 things of yours"), shares.taking("alice"):
+def test_limit_applies_to_each_user_separately() -> None:
+    limit = UserLimit(1, "things")
+    with limit.hold("alice"):
+        with pytest.raises(TemporarilyUnavailable, match="limit of 1 things"), limit.hold("alice"):
             pass
-        with shares.taking("bob"):
+        with limit.hold("bob"):
             pass
-    with shares.taking("alice"):
+    with limit.hold("alice"):
         pass
 
 
-def test_one_websocket_too_many_is_closed(
+def test_websocket_over_the_limit_is_closed(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, running: Sandbox
 ) -> None:
-    monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_OF_ONE", 1)
+    monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_OF_USER", 1)
     api: httpx.Client = request.getfixturevalue("api")
     auth = json.dumps({"type": "auth", "session_api_key": session_key_of(running)})
     with socket(api, running, EVENTS) as first:
@@ -42,7 +42,7 @@ def test_one_websocket_too_many_is_closed(
             assert second.close_code == 1013
 
 
-def test_one_stream_too_many_is_refused(client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_over_the_limit_is_refused(client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_streams, "MAX_OF_ONE", 0)
     answer = client.get("/api/v1/changes", headers=user.headers)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")

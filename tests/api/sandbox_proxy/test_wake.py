@@ -1,4 +1,4 @@
-"""Requests to sandboxes that do not run: held, woken once, served; or told why not."""
+"""Requests to sandboxes that do not run: they wait for one resume, and are served or get the reason."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Reason, Status
-from tests.api.sandbox_proxy.parts import Agent, Serve, Worker, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
 from tests.fakes.worker import settle
 from tests.rows import as_stored
@@ -26,15 +26,15 @@ from tests.waiting import eventually
 
 # More than the threads that a process has for requests.
 MANY = 50
-FROZEN = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
+PAUSED = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
 
-Held = Callable[[int], None]
+WaitFor = Callable[[int], None]
 Ask = Callable[..., Future[httpx.Response]]
 
 
 @pytest.fixture
 def ask() -> Iterator[Ask]:
-    """Sends requests in threads."""
+    """Send requests in threads."""
     with ThreadPoolExecutor(2 * MANY) as pool:
 
         def ask(api: httpx.Client, sandbox: Sandbox, **options: Any) -> Future[httpx.Response]:
@@ -45,30 +45,30 @@ def ask() -> Iterator[Ask]:
 
 
 @pytest.fixture
-def held(waiters: list[CompletionWaiter]) -> Held:
-    """Returns when so many requests wait."""
+def wait_for(waiters: list[CompletionWaiter]) -> WaitFor:
+    """Return when this number of requests wait."""
 
-    def held(count: int) -> None:
+    def wait_for(count: int) -> None:
         eventually(lambda: sum(len(one) for waiter in waiters for one in list(waiter._waiting.values())) == count)
 
-    return held
+    return wait_for
 
 
 @pytest.fixture
 def idle(worker: Worker) -> Worker:
-    """A worker that a test carries out the resumes of."""
+    """A worker that does not resume."""
     worker.resume = lambda _: None
     return worker
 
 
-def wish(database: Database, sandbox: Sandbox, desired: Desired) -> None:
+def set_desired(database: Database, sandbox: Sandbox, desired: Desired) -> None:
     with database.transaction() as session:
         desired_state.set_desired(session, session.get_one(Sandbox, sandbox.id), desired, due_at=now())
 
 
-def moves(database: Database, sandbox: Sandbox) -> list[str]:
+def transitions_of(database: Database, sandbox: Sandbox) -> list[str]:
     with database.reading() as session:
-        return [move.to_status for move in sandbox_queries.transitions(session, sandbox.id)]
+        return [row.to_status for row in sandbox_queries.transitions(session, sandbox.id)]
 
 
 class TestSandboxThatWakes:
@@ -78,15 +78,15 @@ class TestSandboxThatWakes:
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.PAUSED, pause_kind=kind)
         agent.server.key = session_key_of(sandbox)
-        answer = api.post(f"/sandbox/{sandbox.id}/api/x?a=1", headers=key_of(sandbox), content=b"held")
+        answer = api.post(f"/sandbox/{sandbox.id}/api/x?a=1", headers=key_of(sandbox), content=b"body")
         assert (answer.status_code, answer.json()["target"]) == (200, "/api/x?a=1")
         [got] = agent.server.got
-        assert got.body_bytes == len(b"held")
+        assert got.body_bytes == len(b"body")
         row = as_stored(database, sandbox)
         assert (row.desired, row.status, row.generation) == (Desired.RUNNING, Status.RUNNING, 2)
         assert worker.resumed == [sandbox.id]
 
-    def test_many_requests_to_two_processes_resume_once(
+    def test_many_requests_to_two_processes_cause_one_resume(
         self,
         serve: Serve,
         database: Database,
@@ -95,13 +95,13 @@ class TestSandboxThatWakes:
         idle: Worker,
         agent: Agent,
         ask: Ask,
-        held: Held,
+        wait_for: WaitFor,
     ) -> None:
         with serve() as first, serve() as second:
             keys = [key_of(asleep), user.headers]
             asked = [ask(api, asleep, headers=keys[number % 2]) for number in range(MANY) for api in (first, second)]
-            held(2 * MANY)
-            # They hold neither threads nor connections.
+            wait_for(2 * MANY)
+            # Waiting requests hold neither threads nor connections.
             assert [
                 api.get("/api/v1/sandboxes/search", headers=user.headers).status_code for api in (first, second)
             ] == [
@@ -112,28 +112,35 @@ class TestSandboxThatWakes:
             settle(database, asleep.id, agent.running)
             assert {one.result().status_code for one in asked} == {200}
         assert len(agent.server.got) == 2 * MANY
-        assert (moves(database, asleep), as_stored(database, asleep).generation) == (["RUNNING"], 2)
+        assert (transitions_of(database, asleep), as_stored(database, asleep).generation) == (["RUNNING"], 2)
 
-    def test_sandbox_that_is_about_to_be_paused_is_served(
+    def test_sandbox_whose_pause_is_pending_is_resumed(
         self, api: httpx.Client, database: Database, running: Sandbox, worker: Worker
     ) -> None:
-        wish(database, running, Desired.PAUSED)
+        set_desired(database, running, Desired.PAUSED)
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
         assert (worker.resumed, as_stored(database, running).desired) == ([running.id], Desired.RUNNING)
 
-    def test_sandbox_that_boots_is_waited_for(
-        self, api: httpx.Client, database: Database, user: Person, agent: Agent, worker: Worker, ask: Ask, held: Held
+    def test_request_waits_for_a_booting_sandbox(
+        self,
+        api: httpx.Client,
+        database: Database,
+        user: Person,
+        agent: Agent,
+        worker: Worker,
+        ask: Ask,
+        wait_for: WaitFor,
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.STARTING)
         agent.server.key = session_key_of(sandbox)
         asked = ask(api, sandbox)
-        held(1)
+        wait_for(1)
         settle(database, sandbox.id, agent.running)
         assert asked.result().status_code == 200
         assert (worker.jobs, as_stored(database, sandbox).generation) == ([], 1)
 
-    def test_whoever_leaves_makes_room_and_takes_nobody_along(
-        self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker, agent: Agent, ask: Ask, held: Held
+    def test_caller_that_disconnects_frees_a_place_and_cancels_no_other_request(
+        self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker, agent: Agent, ask: Ask, wait_for: WaitFor
     ) -> None:
         with serve(wake_max_waiting=2) as api:
             with socket.create_connection((api.base_url.host, api.base_url.port or 0)) as first:
@@ -141,17 +148,17 @@ class TestSandboxThatWakes:
                 first.sendall(
                     f"GET /sandbox/{asleep.id}/x HTTP/1.1\r\nHost: a\r\nX-Session-API-Key: {key}\r\n\r\n".encode()
                 )
-                held(1)
+                wait_for(1)
                 second = ask(api, asleep)
-                held(2)
-            held(1)
+                wait_for(2)
+            wait_for(1)
             third = ask(api, asleep)
-            held(2)
+            wait_for(2)
             settle(database, asleep.id, agent.running)
             assert [one.result().status_code for one in (second, third)] == [200, 200]
         assert idle.resumed == [asleep.id]
 
-    def test_room_is_made_by_pausing_the_oldest(
+    def test_oldest_sandbox_is_paused_to_make_room(
         self, serve: Serve, database: Database, running: Sandbox, user: Person, worker: Worker, agent: Agent
     ) -> None:
         sandbox = make_sandbox(database, user, status=Status.PAUSED)
@@ -163,7 +170,7 @@ class TestSandboxThatWakes:
 
 
 class TestSandboxThatDoesNotWake:
-    def test_wake_that_is_off_is_refused(
+    def test_spec_that_disables_waking_is_a_409(
         self, api: httpx.Client, database: Database, asleep: Sandbox, running: Sandbox, worker: Worker, agent: Agent
     ) -> None:
         with database.transaction() as session:
@@ -182,7 +189,7 @@ class TestSandboxThatDoesNotWake:
         assert (answer.status_code, worker.jobs) == (409, [])
         assert Reason.EXIT_CODE in answer.json()["detail"]
 
-    def test_wake_over_the_quota_is_refused(
+    def test_wake_over_the_quota_is_a_429(
         self, serve: Serve, database: Database, running: Sandbox, asleep: Sandbox, worker: Worker
     ) -> None:
         with serve(quota_running=1) as api:
@@ -190,14 +197,12 @@ class TestSandboxThatDoesNotWake:
         assert (answer.status_code, answer.headers["Retry-After"]) == (429, "10")
         assert (worker.jobs, as_stored(database, asleep), as_stored(database, running)) == ([], asleep, running)
 
-    def test_wake_that_takes_too_long_is_refused(
-        self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker
-    ) -> None:
+    def test_slow_wake_is_a_504(self, serve: Serve, database: Database, asleep: Sandbox, idle: Worker) -> None:
         with serve(wake_seconds=0.1) as api:
             assert api.get(f"/sandbox/{asleep.id}/api/x", headers=key_of(asleep)).status_code == 504
         assert as_stored(database, asleep).desired == Desired.RUNNING
 
-    def test_wake_with_too_many_waiting_is_refused(
+    def test_request_over_the_max_of_waiting_ones_is_a_503(
         self,
         serve: Serve,
         database: Database,
@@ -206,11 +211,11 @@ class TestSandboxThatDoesNotWake:
         idle: Worker,
         agent: Agent,
         ask: Ask,
-        held: Held,
+        wait_for: WaitFor,
     ) -> None:
         with serve(wake_max_waiting=1) as api:
             first = ask(api, asleep)
-            held(1)
+            wait_for(1)
             other = make_sandbox(database, user, status=Status.PAUSED)
             refused = api.get(f"/sandbox/{other.id}/api/x", headers=key_of(other))
             assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
@@ -219,38 +224,44 @@ class TestSandboxThatDoesNotWake:
             assert first.result().status_code == 200
 
     @pytest.mark.parametrize(
-        ("desired", "facts", "status"),
+        ("desired", "observed", "status"),
         [
-            (Desired.PAUSED, [FROZEN], 503),
+            (Desired.PAUSED, [PAUSED], 503),
             (Desired.DELETED, [ObservedState(Status.DELETING), ObservedState(Status.DELETED)], 404),
             (Desired.RUNNING, [ObservedState(Status.ERROR, Reason.START_FAILED)], 409),
         ],
     )
-    def test_wake_that_ends_otherwise_says_what_came_of_it(
+    def test_wake_that_fails_has_the_status_of_the_outcome(
         self,
         api: httpx.Client,
         database: Database,
         asleep: Sandbox,
         idle: Worker,
         ask: Ask,
-        held: Held,
+        wait_for: WaitFor,
         desired: Desired,
-        facts: list[ObservedState],
+        observed: list[ObservedState],
         status: int,
     ) -> None:
         asked = ask(api, asleep)
-        held(1)
+        wait_for(1)
         if desired != Desired.RUNNING:
-            wish(database, asleep, desired)
-        settle(database, asleep.id, *facts)
+            set_desired(database, asleep, desired)
+        settle(database, asleep.id, *observed)
         assert asked.result().status_code == status
         assert idle.resumed == [asleep.id]
 
-    def test_the_process_is_to_end(
-        self, api: httpx.Client, asleep: Sandbox, idle: Worker, waiters: list[CompletionWaiter], ask: Ask, held: Held
+    def test_process_that_stops_ends_the_wait(
+        self,
+        api: httpx.Client,
+        asleep: Sandbox,
+        idle: Worker,
+        waiters: list[CompletionWaiter],
+        ask: Ask,
+        wait_for: WaitFor,
     ) -> None:
         asked = ask(api, asleep)
-        held(1)
+        wait_for(1)
         waiters[0].close()
         answer = asked.result()
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")

@@ -1,4 +1,4 @@
-"""Websockets through the sandbox path: the key, the waking, both directions, and how they close."""
+"""Websockets on the sandbox path: keys, waking, both directions, and close codes."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Status
-from tests.api.sandbox_proxy.parts import Agent, Serve, Worker, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of
 from tests.fakes.worker import settle
 from tests.rows import as_stored
@@ -66,12 +66,12 @@ class TestKeys:
         sandbox, other = make_sandbox(database, user, status=status), make_sandbox(database, other_user)
         frames: list[Any] = ["", "{", "[" * 10_000, "null", '{"type": "auth"}', b"\xff", auth(other)]
         closes = set()
-        for asked in (sandbox.id, "f" * 32):
+        for sandbox_id in (sandbox.id, "f" * 32):
             for frame in frames:
-                with socket(api, asked) as connection:
+                with socket(api, sandbox_id) as connection:
                     connection.send(frame)
                     closes.add(close_of(connection)[0])
-            with socket(api, asked, **key_of(other)) as connection:
+            with socket(api, sandbox_id, **key_of(other)) as connection:
                 closes.add(close_of(connection)[0])
         assert (closes, worker.jobs, as_stored(database, sandbox)) == ({4001}, [], sandbox)
         with socket(api, sandbox, **other_user.headers) as connection:
@@ -92,9 +92,11 @@ class TestKeys:
             connection.recv(timeout=20)
         api.get(f"/sandbox/{asleep.id}/api/x?session_api_key={session_key_of(asleep)}", headers=user.headers)
         api.get(f"/sandbox/{running.id}/api/x?session_api_key={key}x", headers=user.headers)
-        said = [record.getMessage() for record in caplog.records]
-        assert [line for line in said if any(text in line for text in (key, user.key, session_key_of(asleep)))] == []
-        assert [line for line in said if "waking" in line] != []
+        messages = [record.getMessage() for record in caplog.records]
+        assert [
+            line for line in messages if any(text in line for text in (key, user.key, session_key_of(asleep)))
+        ] == []
+        assert [line for line in messages if "waking" in line] != []
 
 
 class TestFrames:
@@ -105,26 +107,26 @@ class TestFrames:
                 connection.send(frame)
                 assert connection.recv(timeout=20) == frame
 
-    def test_the_servers_close_reaches_the_client(self, api: httpx.Client, running: Sandbox) -> None:
+    def test_server_s_close_reaches_the_client(self, api: httpx.Client, running: Sandbox) -> None:
         with socket(api, running, **key_of(running)) as connection:
             connection.recv(timeout=20)
             connection.send("close")
             assert close_of(connection) == (4004, "told to")
 
-    def test_the_clients_close_reaches_the_server(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+    def test_client_s_close_reaches_the_server(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         with socket(api, running, **key_of(running)) as connection:
             connection.recv(timeout=20)
             connection.close(3001, "enough")
         with socket(api, running, **key_of(running)) as connection:
             connection.recv(timeout=20)
-            connection.socket.close()  # without a word
+            connection.socket.close()  # without a close frame
         assert eventually(lambda: len(agent.server.closed_with) == 2)
         assert agent.server.closed_with[0] == (3001, "enough")
 
 
 class TestWaking:
     @pytest.mark.parametrize("by_frame", [True, False])
-    def test_a_sandbox_that_sleeps_is_woken(
+    def test_paused_sandbox_is_woken(
         self, api: httpx.Client, database: Database, asleep: Sandbox, worker: Worker, by_frame: bool
     ) -> None:
         with socket(api, asleep, **({} if by_frame else key_of(asleep))) as connection:
@@ -136,7 +138,7 @@ class TestWaking:
             assert connection.recv(timeout=20) == "said before it woke"
         assert (worker.resumed, as_stored(database, asleep).generation) == ([asleep.id], 2)
 
-    def test_a_frame_wakes_it_too(
+    def test_frame_wakes_a_sandbox_that_was_paused_meanwhile(
         self, api: httpx.Client, database: Database, running: Sandbox, worker: Worker
     ) -> None:
         with socket(api, running, **key_of(running)) as connection:
@@ -161,16 +163,16 @@ class TestWaking:
             other = make_sandbox(database, user, status=Status.PAUSED)
             with socket(api, other, **key_of(other)) as connection:
                 code, reason = close_of(connection)
-            assert (code, "says not to wake it" in reason) == (1013, True)
+            assert (code, "disables waking" in reason) == (1013, True)
 
     @pytest.mark.parametrize("urls", [[], [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9", "port": 8000}]])
-    def test_socket_to_a_server_that_is_away_is_closed(
+    def test_socket_to_an_unreachable_server_is_closed(
         self, api: httpx.Client, database: Database, user: Person, urls: list[dict[str, Any]]
     ) -> None:
         sandbox = make_sandbox(database, user, exposed_urls=urls)
         with socket(api, sandbox, **key_of(sandbox)) as connection:
             assert close_of(connection)[0] == 1014
 
-    def test_a_server_that_does_not_let_it_in(self, api: httpx.Client, running: Sandbox) -> None:
+    def test_socket_that_the_server_refuses_is_closed(self, api: httpx.Client, running: Sandbox) -> None:
         with socket(api, running, "refused", **key_of(running)) as connection:
             assert close_of(connection)[0] == 1014

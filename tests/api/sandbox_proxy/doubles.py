@@ -1,4 +1,4 @@
-"""What tests of traffic are made of: an agent server behind a socket, a worker that resumes at once, and keys."""
+"""Test doubles for the proxy: an agent server with a socket, and a worker that resumes immediately."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,24 +21,24 @@ Serve = Callable[..., AbstractContextManager[httpx.Client]]
 
 @dataclass
 class Agent:
-    """A sandbox's agent server, and where it is."""
+    """A sandbox's agent server and its URL."""
 
     server: TrafficServer
     url: str
 
     @property
     def urls(self) -> list[dict[str, Any]]:
-        """As a sandbox's row has them."""
+        """The exposed URLs of a sandbox's row."""
         return [{"name": "AGENT_SERVER", "url": self.url, "port": 8000}]
 
     @property
     def running(self) -> ObservedState:
-        """What a worker writes when it runs."""
+        """The observed state of its sandbox while that runs."""
         return ObservedState(Status.RUNNING, exposed_urls=self.urls)
 
 
 class Worker(RecordingPublisher):
-    """Carries resumes out as they are published, unless a test says otherwise."""
+    """Executes resumes as they are published; a test may replace `resume`."""
 
     def __init__(self, resume: Resume) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Worker(RecordingPublisher):
 
     @property
     def resumed(self) -> list[str]:
-        """The sandboxes of the resumes, in order."""
+        """Ids of the resumed sandboxes, in order."""
         return [job.subject for job in self.jobs if isinstance(job, ResumeSandbox)]
 
     def publish(self, *jobs: Job) -> None:
@@ -57,5 +57,5 @@ class Worker(RecordingPublisher):
 
 
 def key_of(sandbox: Sandbox) -> dict[str, str]:
-    """What a client of the sandbox sends."""
+    """The headers of a client with the sandbox's session key."""
     return {"X-Session-API-Key": session_key_of(sandbox)}

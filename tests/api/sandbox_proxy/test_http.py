@@ -1,4 +1,4 @@
-"""What passes the sandbox path: who may send it, what arrives, and what comes back."""
+"""HTTP on the sandbox path: keys, requests, responses and activity."""
 
 import hashlib
 import socket
@@ -17,12 +17,12 @@ from shared.db.database import Database
 from shared.models import ApiKey, Sandbox
 from shared.states import Desired, Status
 from shared.users import api_keys
-from tests.api.sandbox_proxy.parts import Agent, Serve, Worker, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import VAULT, Person, make_sandbox, session_key_of
 from tests.rows import as_stored
 from tests.waiting import eventually
 
-NOBODY = "f" * 32
+UNKNOWN_ID = "f" * 32
 MEGABYTE = b"0123456789abcdef" * 65_536
 
 
@@ -33,7 +33,7 @@ class TestKeys:
         assert api.get(f"/sandbox/{running.id}/api/x?a=1&session_api_key={key}&b=%20").status_code == 200
         assert [got.target for got in agent.server.got] == ["/api/x", "/api/x?a=1&b=%20"]
 
-    def test_its_owners_key_is_not_passed_on(
+    def test_owner_s_key_is_not_passed_on(
         self, api: httpx.Client, running: Sandbox, agent: Agent, user: Person
     ) -> None:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
@@ -58,23 +58,27 @@ class TestKeys:
             (other_user.headers, 404),
         ]
         for headers, expected in strangers:
-            answers = [api.get(f"/sandbox/{one}/api/x", headers=headers) for one in (sandbox.id, NOBODY, "a%00b", "")]
-            texts = {answer.text.replace(sandbox.id, "").replace(NOBODY, "") for answer in answers}
+            answers = [
+                api.get(f"/sandbox/{one}/api/x", headers=headers) for one in (sandbox.id, UNKNOWN_ID, "a%00b", "")
+            ]
+            texts = {answer.text.replace(sandbox.id, "").replace(UNKNOWN_ID, "") for answer in answers}
             assert ({answer.status_code for answer in answers}, len(texts)) == ({expected}, 1), headers
         assert (worker.jobs, as_stored(database, sandbox)) == ([], sandbox)
 
-    def test_members_of_the_pool_are_nobodys(self, api: httpx.Client, database: Database, running: Sandbox) -> None:
+    def test_warm_sandbox_has_no_valid_key(self, api: httpx.Client, database: Database, running: Sandbox) -> None:
         with database.transaction() as session:
             session.get_one(Sandbox, running.id).owner_id = None
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 401
 
-    def test_deleted_ones_are_gone(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
+    def test_deleted_sandbox_is_a_404(
+        self, api: httpx.Client, database: Database, user: Person, running: Sandbox
+    ) -> None:
         with database.transaction() as session:
             session.get_one(Sandbox, running.id).desired = Desired.DELETED
         for headers in (key_of(running), user.headers):
             assert api.get(f"/sandbox/{running.id}/api/x", headers=headers).status_code == 404
 
-    def test_a_users_key_ends(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
+    def test_expired_key_is_a_401(self, api: httpx.Client, database: Database, user: Person, running: Sandbox) -> None:
         assert api.get(f"/sandbox/{running.id}/api/x", headers=user.headers).status_code == 200
         with database.transaction() as session:
             key = session.exec(select(ApiKey).where(api_keys.in_force(VAULT, user.key))).one()
@@ -95,7 +99,7 @@ class TestRequest:
         sent = {
             "X-Own": "kept",
             "Connection": "keep-alive, X-Hop",
-            "X-Hop": "not kept",
+            "X-Hop": "dropped",
             "TE": "trailers",
             "Cookie": "a=b",
             "X-Forwarded-For": "1.2.3.4",
@@ -116,8 +120,8 @@ class TestRequest:
         assert {"set-cookie", "keep-alive"} & set(answer.headers) == set()
         assert answer.headers["content-security-policy"] == "sandbox"
 
-    def test_large_bodies_pass_piece_by_piece(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
-        pieces = 12  # more than the API takes of a body of its own
+    def test_large_bodies_are_streamed(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+        pieces = 12  # more than the API's own limit on bodies
         begun = threading.Event()
 
         def body() -> Iterator[bytes]:
@@ -132,7 +136,7 @@ class TestRequest:
         assert sized.json()["sha"] == hashlib.sha256(MEGABYTE * 5).hexdigest()
         assert agent.server.got[-1].header("content-length") == str(len(MEGABYTE) * 5)
 
-    def test_connections_are_used_again(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+    def test_connections_are_reused(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         for _ in range(5):
             assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 200
         assert len(agent.server.peers) == 1
@@ -146,7 +150,7 @@ class TestRequest:
         statements: Callable[[], AbstractContextManager[list[str]]],
     ) -> None:
         for headers in (key_of(running), user.headers):
-            api.get(f"/sandbox/{running.id}/api/x", headers=headers)  # the key's last use is written down
+            api.get(f"/sandbox/{running.id}/api/x", headers=headers)  # records the key's last use
             with statements() as made:
                 api.get(f"/sandbox/{running.id}/api/x", headers=headers)
             assert [statement.split()[0] for statement in made] == ["SELECT"]
@@ -154,33 +158,33 @@ class TestRequest:
 
 @pytest.fixture
 def statements() -> Callable[[], AbstractContextManager[list[str]]]:
-    """Collects what any engine of this process sends to its store within a block, without BEGIN."""
+    """Collect the SQL statements of all engines in this process within a block, without BEGIN."""
 
     @contextmanager
     def collecting() -> Iterator[list[str]]:
         made: list[str] = []
 
-        def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        def append(_connection: object, _cursor: object, statement: str, *_: object) -> None:
             if not statement.startswith("BEGIN"):
                 made.append(statement)
 
-        event.listen(Engine, "before_cursor_execute", note)
+        event.listen(Engine, "before_cursor_execute", append)
         try:
             yield made
         finally:
-            event.remove(Engine, "before_cursor_execute", note)
+            event.remove(Engine, "before_cursor_execute", append)
 
     return collecting
 
 
 class TestAnswer:
-    def test_a_stream_comes_as_it_is_written(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+    def test_stream_arrives_as_it_is_written(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         with api.stream("GET", f"/sandbox/{running.id}/stream", headers=key_of(running)) as answer:
             pieces = answer.iter_text()
             for number in range(1, 4):
                 agent.server.pieces = number
                 assert next(pieces) == f"data: {number}\n\n"
-        # Who leaves is not read for any more.
+        # The proxy stops reading when the caller disconnects.
         assert eventually(lambda: agent.server.left == 1)
 
     @pytest.mark.parametrize("form", ["absolute", "relative"])
@@ -192,23 +196,23 @@ class TestAnswer:
         agent.server.key = "another"
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 401
 
-    def test_an_answer_that_breaks_off_breaks_off(self, api: httpx.Client, running: Sandbox) -> None:
+    def test_incomplete_response_is_passed_on_as_incomplete(self, api: httpx.Client, running: Sandbox) -> None:
         with pytest.raises(httpx.RemoteProtocolError):
             api.get(f"/sandbox/{running.id}/broken", headers=key_of(running))
 
-    def test_a_hang_up_is_tried_again_where_that_does_no_harm(
+    def test_safe_request_is_retried_after_a_closed_connection(
         self, api: httpx.Client, database: Database, user: Person
     ) -> None:
-        statuses, asked = [], []
-        for method, hang_ups in (("GET", 1), ("GET", 2), ("POST", 1), ("DELETE", 1)):
-            with hanging_up(hang_ups) as (url, got):
+        statuses, requests = [], []
+        for method, disconnects in (("GET", 1), ("GET", 2), ("POST", 1), ("DELETE", 1)):
+            with disconnecting(disconnects) as (url, got):
                 urls = [{"name": "AGENT_SERVER", "url": url, "port": 8000}]
                 sandbox = make_sandbox(database, user, exposed_urls=urls)
                 statuses.append(api.request(method, f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox)).status_code)
-                asked.append(len(got))
-        assert (statuses, asked) == ([204, 502, 502, 502], [2, 2, 1, 1])
+                requests.append(len(got))
+        assert (statuses, requests) == ([204, 502, 502, 502], [2, 2, 1, 1])
 
-    def test_server_that_is_away_is_a_502(self, api: httpx.Client, database: Database, user: Person) -> None:
+    def test_unreachable_server_is_a_502(self, api: httpx.Client, database: Database, user: Person) -> None:
         urls = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9", "port": 8000}]
         for exposed in (urls, []):
             sandbox = make_sandbox(database, user, exposed_urls=exposed)
@@ -217,8 +221,8 @@ class TestAnswer:
 
 
 @contextmanager
-def hanging_up(times: int) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that hangs up on so many requests before it answers one; its address, and what it got."""
+def disconnecting(times: int) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that disconnects without a response `times` times; its URL, and the requests."""
     got: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -238,8 +242,8 @@ def hanging_up(times: int) -> Iterator[tuple[str, list[bytes]]]:
         thread.join(10)
 
 
-class TestUse:
-    def test_traffic_is_use_but_not_each_request_a_write(
+class TestActivity:
+    def test_traffic_is_activity_but_not_each_request_is_a_write(
         self, api: httpx.Client, database: Database, user: Person, agent: Agent
     ) -> None:
         long_ago = now() - timedelta(hours=1)
@@ -249,14 +253,14 @@ class TestUse:
         agent.server.key = session_key_of(sandbox)
         path = f"/sandbox/{sandbox.id}/api/x"
         assert api.get(path, headers=key_of(sandbox)).status_code == 200
-        noted = eventually(lambda: _use_after(database, sandbox, long_ago))
-        assert noted is not None
-        assert as_stored(database, sandbox).deadline_at == noted + timedelta(seconds=7200)
+        recorded = eventually(lambda: _activity_after(database, sandbox, long_ago))
+        assert recorded is not None
+        assert as_stored(database, sandbox).deadline_at == recorded + timedelta(seconds=7200)
         for _ in range(3):
             api.get(path, headers=key_of(sandbox))
-        assert as_stored(database, sandbox).last_active_at == noted
+        assert as_stored(database, sandbox).last_active_at == recorded
 
-    def test_long_exchange_counts_as_use_all_the_time(
+    def test_long_request_is_activity_until_it_ends(
         self, api: httpx.Client, database: Database, user: Person, agent: Agent
     ) -> None:
         sandbox = make_sandbox(
@@ -271,11 +275,11 @@ class TestUse:
         with api.stream("GET", f"/sandbox/{sandbox.id}/stream", headers=key_of(sandbox)) as answer:
             pieces = answer.iter_text()
             next(pieces)
-            first = eventually(lambda: _use_after(database, sandbox, sandbox.last_active_at))
+            first = eventually(lambda: _activity_after(database, sandbox, sandbox.last_active_at))
             assert first is not None
-            assert eventually(lambda: _use_after(database, sandbox, first))
+            assert eventually(lambda: _activity_after(database, sandbox, first))
 
 
-def _use_after(database: Database, sandbox: Sandbox, since: datetime) -> datetime | None:
-    used = as_stored(database, sandbox).last_active_at
-    return used if used != since else None
+def _activity_after(database: Database, sandbox: Sandbox, since: datetime) -> datetime | None:
+    active = as_stored(database, sandbox).last_active_at
+    return active if active != since else None
