@@ -72,7 +72,7 @@ def test_provider_status_decides_the_response_status(
         assert answer.headers["Retry-After"] == instead[1].get("Retry-After", "60")
 
 
-def test_token_that_no_header_can_carry_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
+def test_non_ascii_token_is_a_403(connect: Ask, ask: Ask, user: Person) -> None:
     for provider in PROVIDERS:
         connect(user, provider, token="schlüssel")
         assert ask(user, "repositories", provider=provider).status_code == 403

@@ -53,7 +53,7 @@ def test_body_is_passed_on(
     assert agent.server.got[0].header("content-type") == content_type
 
 
-def test_agent_server_s_refusal_is_passed_on(api: httpx.Client, user: Person, running: Sandbox) -> None:
+def test_agent_server_s_redirect_stays_on_the_sandbox_path(api: httpx.Client, user: Person, running: Sandbox) -> None:
     answer = ask(api, user, running, path="/moved")
     assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
 

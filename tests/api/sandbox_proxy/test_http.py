@@ -192,7 +192,7 @@ class TestAnswer:
         answer = api.get(f"/sandbox/{running.id}/moved?{form}", headers=key_of(running))
         assert (answer.status_code, answer.headers["location"]) == (307, f"/sandbox/{running.id}/moved/")
 
-    def test_server_s_refusal_is_passed_on(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
+    def test_server_s_401_is_passed_on(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         agent.server.key = "another"
         assert api.get(f"/sandbox/{running.id}/api/x", headers=key_of(running)).status_code == 401
 
