@@ -12,7 +12,14 @@ from tests.services import processes
 from tests.services.directories import REPOSITORY
 
 VERSIONS = "deploy/migrations/versions"
-COMMAND_LINE = "from shared.cli import main; main()"
+# Where the command line is, and where it was in an earlier layout.
+COMMAND_LINE = """
+try:
+    from shared.cli.app import main
+except ImportError:
+    from shared.cli import main
+main()
+"""
 
 
 def find_earlier_commit() -> str:

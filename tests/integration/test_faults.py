@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
+from shared.models import UnknownContainer
 from shared.sandboxes import quarantine
 from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST, store_settings
@@ -246,9 +247,14 @@ class TestBehindOurBack:
         engine.docker("run", "--detach", "--name", "aw-nobody", *labels, "--entrypoint", "sleep", TINY_IMAGE, "600")
         engine.docker("create", "--name", "aw-somebody-else", TINY_IMAGE)
         eventually(lambda: engine.docker("inspect", "--format", "{{.State.Status}}", "aw-nobody").strip() == "paused")
-        with started.database.reading() as session:
-            [unknown] = quarantine.find(session)
+        # It is registered after it is paused.
+        [unknown] = eventually(lambda: read_unknown(started))
         assert unknown.name == "aw-nobody"
         with started.database.transaction() as session:
             quarantine.approve(session, unknown.node_id, [unknown.name])
         eventually(lambda: engine.containers() == ["aw-somebody-else"])
+
+
+def read_unknown(started: Deployment) -> list[UnknownContainer]:
+    with started.database.reading() as session:
+        return list(quarantine.find(session))
