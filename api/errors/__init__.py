@@ -1,1 +1,1 @@
-"""Errors as responses, and their description in OpenAPI."""
+"""Error responses and their OpenAPI descriptions."""

@@ -1,4 +1,4 @@
-"""Errors → HTTP: the one table, and bodies that say what is wrong without repeating what was sent."""
+"""Errors as HTTP responses: the table of statuses, and bodies that never repeat the request's values."""
 
 from typing import Any
 
@@ -35,11 +35,11 @@ from shared.sql.write_slots import waited_in_vain
 
 log = structlog.get_logger()
 
-# Of a `NotNow`, and of an agent server's 429: what is in the way is over soon.
+# For `TemporarilyUnavailable`, and for an agent server's 429: the cause passes soon.
 RETRY_SECONDS = 1
 
 RETRY = {"Retry-After": str(RETRY_SECONDS)}
-LOCKED = "somebody else is changing what this request would change, and does not finish; try again"
+LOCKED = "another request holds a lock on what this request changes; retry"
 
 STATUS: dict[type[WorkspaceError], int] = {
     Unauthenticated: 401,
@@ -59,9 +59,9 @@ STATUS: dict[type[WorkspaceError], int] = {
     TooSlow: 504,
 }
 
-# Those of our routes.
+# The methods of this service's routes.
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
-# Why a body can't be read; a UnicodeDecodeError is a ValueError.
+# Why a body can't be parsed. A UnicodeDecodeError is a ValueError.
 UNREADABLE: dict[type[Exception], str] = {
     UnicodeDecodeError: "the body is not UTF-8",
     RecursionError: "the body is nested too deep",
@@ -70,29 +70,32 @@ UNREADABLE: dict[type[Exception], str] = {
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Answer every error in one of two bodies: `{"detail": text}`, or a 422 with a list (wire contract, section 0)."""
+    """Install handlers for all errors.
+
+    A body is `{"detail": text}`, or for a 422 `{"detail": list}` (wire contract, section 0).
+    """
     app.add_exception_handler(WorkspaceError, answer_workspace_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     for kind in UNAVAILABLE:
         app.add_exception_handler(kind, _answer_store_error)
-    # FastAPI's own: nothing of ours raises an HTTPException.
+    # FastAPI raises these.
     app.add_exception_handler(400, _answer_unreadable_body)
     app.add_exception_handler(405, _answer_wrong_method)
-    app.add_exception_handler(Exception, _answer_defect)
+    app.add_exception_handler(Exception, _answer_internal_error)
 
 
 def validation_entry(location: tuple[str, ...], message: str, kind: str = "value_error") -> dict[str, Any]:
-    """One entry of a 422's `detail` (wire contract, section 0)."""
+    """Return an entry of a 422's `detail` (wire contract, section 0)."""
     return {"loc": list(location), "msg": message, "type": kind}
 
 
 async def answer_workspace_error(
     request: Request, error: Exception, names: tuple[str, ...] = ("detail",)
 ) -> JSONResponse:
-    """The answer that an error of ours is; `names` are those under which its text is in the body."""
+    """Return the response for a WorkspaceError; the body has its text under each of `names`."""
     status = _status_of(error)
     if status is None:
-        return await _answer_defect(request, error)
+        return await _answer_internal_error(request, error)
     return JSONResponse(dict.fromkeys(names, str(error)), status, _headers(error))
 
 
@@ -111,35 +114,35 @@ def _headers(error: Exception) -> dict[str, str] | None:
 
 
 async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
-    # Pydantic's `input` and `ctx` repeat what was sent, secrets included: they are left out.
+    # Pydantic's `input` and `ctx` are omitted: they repeat values of the request, including secrets.
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [validation_entry(tuple(map(str, entry["loc"])), entry["msg"], entry["type"]) for entry in entries]
-    if [entry["loc"] for entry in detail] == [["body"]] and not _says_json(request):
-        # What is not said to be JSON was not read, and so is no object.
-        detail = [validation_entry(("header", "Content-Type"), "application/json is needed", "content_type")]
+    if [entry["loc"] for entry in detail] == [["body"]] and not _is_json(request):
+        # FastAPI does not parse a body with another content type, so that the body is not an object.
+        detail = [validation_entry(("header", "Content-Type"), "must be application/json", "content_type")]
     return JSONResponse({"detail": detail}, 422)
 
 
 async def _answer_unreadable_body(_request: Request, error: Exception) -> JSONResponse:
-    # What is wrong with JSON itself is a 422 already; this is what Python's reader gives up on.
+    # Malformed JSON is a 422 already; these are the errors of Python's parser itself.
     cause = error.__cause__
-    why = next((text for kind, text in UNREADABLE.items() if isinstance(cause, kind)), "the body can't be read")
+    why = next((text for kind, text in UNREADABLE.items() if isinstance(cause, kind)), "the body can't be parsed")
     return JSONResponse({"detail": [validation_entry(("body",), why, "json_invalid")]}, 422)
 
 
 async def _answer_wrong_method(request: Request, _error: Exception) -> JSONResponse:
-    # A route knows its own method alone.
-    allowed = [method for method in METHODS if _is_known(request, method)]
+    # Each route knows only its own method.
+    allowed = [method for method in METHODS if _has_route(request, method)]
     heads = ["HEAD"] if "GET" in allowed else []
     return JSONResponse({"detail": "Method Not Allowed"}, 405, {"Allow": ", ".join(sorted(allowed + heads))})
 
 
-def _is_known(request: Request, method: str) -> bool:
+def _has_route(request: Request, method: str) -> bool:
     scope = {**request.scope, "method": method}
     return any(route.matches(scope)[0] == Match.FULL for route in request.app.routes)
 
 
-def _says_json(request: Request) -> bool:
+def _is_json(request: Request) -> bool:
     kind = request.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
@@ -149,13 +152,13 @@ async def _answer_store_error(request: Request, error: Exception) -> JSONRespons
         log.warning("row_locked", path=request.url.path)
         return JSONResponse({"detail": LOCKED}, 503, RETRY)
     log.error("store_unavailable", path=request.url.path, error=type(error).__name__)
-    return JSONResponse({"detail": "the store does not answer; try again"}, 503, RETRY)
+    return JSONResponse({"detail": "the store does not respond; retry"}, 503, RETRY)
 
 
-async def _answer_defect(request: Request, error: Exception) -> JSONResponse:
-    # The type alone: an exception's text may quote a value, and a value may be a secret.
-    log.error("defect", path=request.url.path, error=type(error).__name__, where=_where(error))
-    # It is answered outside of what adds this header to all others.
+async def _answer_internal_error(request: Request, error: Exception) -> JSONResponse:
+    # Only the type is logged: an exception's text may contain a secret.
+    log.error("internal_error", path=request.url.path, error=type(error).__name__, where=_where(error))
+    # This response bypasses the middleware that adds the header.
     return JSONResponse({"detail": "internal error"}, 500, {"Cache-Control": "no-store"})
 
 

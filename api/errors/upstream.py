@@ -1,27 +1,33 @@
-"""What may come between a request and its sandbox; `api.errors.handlers` gives each a status.
+"""Errors between a request and its sandbox, or its git provider; `api.errors.handlers` maps each to a status.
 
 WorkspaceError
-├── Unanswered    the agent server can't be reached, or hangs up
-│   └── BrokenOff     it hangs up in the midst of its answer
-├── Refused       the agent server says what is wrong with a client's request
-├── Overdue       the agent server answers, and what it waits for does not
-├── StillAsleep   the sandbox did not run in time
-└── NotNow        too many wait already, the sandbox was paused again, or this process is to end
+├── BadGateway              the agent server is unreachable, or closes the connection
+│   └── BrokenOff               it closes the connection during its response
+├── UpstreamRefused         the agent server rejects a client's request
+├── GatewayTimeout          the agent server responds, but what it waits for does not
+├── WakeTimeout             the sandbox was not running in time
+├── TemporarilyUnavailable  too many requests wait, the sandbox was paused meanwhile, or this process is shutting down
+├── Unreached               the git provider is unreachable, or its response is invalid
+├── TooSlow                 the git provider does not respond in time
+├── Unavailable
+│   └── Busy                    the git provider's rate limit is reached
+└── NotFound
+    └── NotThere                the git provider has no such resource
 """
 
 from shared.errors import NotFound, Unavailable, WorkspaceError
 
 
 class BadGateway(WorkspaceError):
-    """Nothing answers where the sandbox's agent server should be, or it hangs up before it answers."""
+    """The sandbox's agent server is unreachable, closes the connection or sends an invalid response."""
 
 
 class BrokenOff(BadGateway):
-    """The agent server's answer began, and did not come to its end."""
+    """The agent server's response began, but is incomplete."""
 
 
 class UpstreamRefused(WorkspaceError):
-    """The agent server refuses what a client has asked it for; `status` is the agent server's own, a 4xx."""
+    """The agent server rejects a client's request; `status` is the 4xx for the client."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -29,35 +35,35 @@ class UpstreamRefused(WorkspaceError):
 
 
 class GatewayTimeout(WorkspaceError):
-    """The agent server has waited in vain for the agent's own program."""
+    """The agent server timed out while it waited for the agent's own program."""
 
 
 class WakeTimeout(WorkspaceError):
-    """The sandbox did not run within `AW_WAKE_SECONDS`. What was wished for it holds."""
+    """The sandbox was not running within `AW_WAKE_SECONDS`. Its desired state stays RUNNING."""
 
 
 class TemporarilyUnavailable(WorkspaceError):
-    """The request can't be held until its sandbox runs; another try may fare better."""
+    """The request can't wait until its sandbox runs; a retry may succeed."""
 
 
 class Unreached(WorkspaceError):
-    """The provider can't be reached, or what it says is no answer of its interface."""
+    """The git provider is unreachable, or its response does not match its interface."""
 
 
 class TooSlow(WorkspaceError):
-    """The provider did not answer in time."""
+    """The git provider did not respond in time."""
 
 
 class Busy(Unavailable):
-    """The provider wants to be asked later; `retry_seconds` is when."""
+    """The git provider's rate limit is reached; retry after `retry_seconds`."""
 
     def __init__(self, provider: str, retry_seconds: int) -> None:
-        super().__init__(f"{provider} answers no more questions with this token for now")
+        super().__init__(f"{provider} accepts no more requests with this token for now")
         self.retry_seconds = retry_seconds
 
 
 class NotThere(NotFound):
-    """The provider has no such thing, or does not show it."""
+    """The git provider has no such resource, or hides it from the stored token."""
 
     def __init__(self, provider: str) -> None:
-        WorkspaceError.__init__(self, f"{provider} has nothing there, or does not show it with the stored token")
+        WorkspaceError.__init__(self, f"{provider} has no such resource, or hides it from the stored token")

@@ -1,1 +1,1 @@
-"""Lists, and the cache of their responses."""
+"""List routes and the cache of their responses."""

@@ -1,8 +1,8 @@
-"""Lists: the routes that are asked most often, and so take the shortest way.
+"""List routes. Clients request lists more often than anything else, so these routes do the least work.
 
-Who asks is found out together with the version of what their lists show. An answer that was made from this version is
-given again, before anything else is looked at (decision 25). Else the list's route says what the query means, as a
-`Listing`: that is the same for everybody, and is remembered.
+One query authenticates the caller and reads the version of their lists. If a response of that version is cached, it is
+served before anything else runs (decision 25). Otherwise the route's endpoint parses the query into a `ListResponse`,
+which does not depend on the caller and is cached too.
 """
 
 import asyncio
@@ -15,23 +15,24 @@ from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.errors.openapi import DocumentedRoute
-from api.request.authentication import Caller, Handler, find_holder, to_caller
+from api.request.authentication import Caller, Handler, authenticate, to_caller
 from api.request.context import Context, get_context
 from shared.errors import WorkspaceError
 from shared.observability import failpoints
 from shared.users.api_keys import AuthenticatedKey
 
-# A path and a query.
-Asked = tuple[str, bytes]
-# Queries that are remembered, of each route; and how long they may be, in bytes: anybody can send long ones.
-REMEMBERED = 1024
-LONGEST = 1000
-# A list is mostly work, not waiting: more threads than this get in each other's way, and each list costs twice as much.
-_LANES = ThreadPoolExecutor(4, "lists")
+# A path and a query string.
+Url = tuple[str, bytes]
+# Parsed queries cached for each route.
+MAX_PARSED_QUERIES = 1024
+# Any client can send long queries: longer ones are not cached.
+MAX_QUERY_BYTES = 1000
+# Rendering a list is mostly CPU time. More threads than this contend, and each list costs twice as much.
+_THREADS = ThreadPoolExecutor(4, "lists")
 
 
 class ListResponse(Response):
-    """What is asked for; `answer` reads it for a caller."""
+    """A parsed query; `answer` renders its list for a caller."""
 
     def __init__(self, answer: Callable[[Context, Caller], Response]) -> None:
         super().__init__()
@@ -39,67 +40,67 @@ class ListResponse(Response):
 
 
 class ListRoute(DocumentedRoute):
-    """A route for users whose function makes a `Listing` of its query alone, without waiting for anything.
+    """A route for users whose endpoint makes a `ListResponse` from the query alone, without waiting for anything.
 
-    Its answers are JSON that depends on nothing but the query and what `ListVersion` watches.
+    Its responses are JSON that depends only on the query and on what `ListVersion` covers.
     """
 
     def get_route_handler(self) -> Handler:
-        """Understand the query, then find out who asks, then answer."""
-        understand, known = super().get_route_handler(), dict[Asked, ListResponse]()
+        """Parse the query, then authenticate the caller, then render the list."""
+        parse, parsed = super().get_route_handler(), dict[Url, ListResponse]()
 
         async def handle(request: Request) -> Response:
             failpoints.begin(f"{request.method} {request.scope['route'].path}")
-            asked = (request.scope["path"], request.scope["query_string"])
-            if (listing := known.get(asked)) is None:
-                listing = await _understand(understand, request)
-                _remember(known, asked, listing)
-            return await _answer(request, listing)
+            url = (request.scope["path"], request.scope["query_string"])
+            if (listing := parsed.get(url)) is None:
+                listing = await _parse(parse, request)
+                _cache_parsed(parsed, url, listing)
+            return await _respond(request, listing)
 
         return handle
 
 
-async def answer_from_cache(request: Request, route: ListRoute) -> Response | None:
-    """The answer as it was; None if there is none that is true still, or if something is wrong with the request."""
+async def response_from_cache(request: Request, route: ListRoute) -> Response | None:
+    """Return the cached response; None if there is no current one, or if the request is not valid."""
     failpoints.begin(f"{request.method} {route.path}")
     try:
-        holder = request.state.holder = await find_holder(request)
+        user = request.state.user = await authenticate(request)
     except (WorkspaceError, SQLAlchemyError):
-        return None  # it will be found again, by those who say what it is
-    kept, version = _place(request, to_caller(request, holder)), holder.lists_version
-    body = None if version is None else get_context(request).answers.find(kept, version)
+        return None  # the route meets the same error and reports it
+    key, version = _cache_key(request, to_caller(request, user)), user.lists_version
+    body = None if version is None else get_context(request).list_cache.find(key, version)
     return None if body is None else Response(body, media_type="application/json")
 
 
-async def _understand(understand: Handler, request: Request) -> Any:
+async def _parse(parse: Handler, request: Request) -> Any:
     try:
-        return await understand(request)
+        return await parse(request)
     except (RequestValidationError, WorkspaceError):
-        await _holder(request)  # a stranger is not told what is wrong
+        await _authenticated(request)  # only authenticated callers learn what is wrong
         raise
 
 
-def _remember(known: dict[Asked, ListResponse], asked: Asked, listing: ListResponse) -> None:
-    if len(asked[1]) <= LONGEST:
-        if len(known) >= REMEMBERED:
-            known.clear()
-        known[asked] = listing
+def _cache_parsed(parsed: dict[Url, ListResponse], url: Url, listing: ListResponse) -> None:
+    if len(url[1]) <= MAX_QUERY_BYTES:
+        if len(parsed) >= MAX_PARSED_QUERIES:
+            parsed.clear()
+        parsed[url] = listing
 
 
-async def _answer(request: Request, listing: ListResponse) -> Response:
-    context, holder = get_context(request), await _holder(request)
-    caller, version = to_caller(request, holder), holder.lists_version
-    answer = await asyncio.get_running_loop().run_in_executor(_LANES, listing.answer, context, caller)
-    if version is not None and len(request.scope["query_string"]) <= LONGEST:
-        context.answers.keep(_place(request, caller), version, bytes(answer.body))
-    return answer
+async def _respond(request: Request, listing: ListResponse) -> Response:
+    context, user = get_context(request), await _authenticated(request)
+    caller, version = to_caller(request, user), user.lists_version
+    response = await asyncio.get_running_loop().run_in_executor(_THREADS, listing.answer, context, caller)
+    if version is not None and len(request.scope["query_string"]) <= MAX_QUERY_BYTES:
+        context.list_cache.store(_cache_key(request, caller), version, bytes(response.body))
+    return response
 
 
-async def _holder(request: Request) -> AuthenticatedKey:
-    found: AuthenticatedKey | None = getattr(request.state, "holder", None)
-    return found or await find_holder(request)
+async def _authenticated(request: Request) -> AuthenticatedKey:
+    user: AuthenticatedKey | None = getattr(request.state, "user", None)
+    return user or await authenticate(request)
 
 
-def _place(request: Request, caller: Caller) -> Hashable:
-    """Where an answer is kept: what it depends on, beside the version."""
+def _cache_key(request: Request, caller: Caller) -> Hashable:
+    """Return all that a response depends on besides the version."""
     return (caller.id, caller.origin, request.scope["path"], request.scope["query_string"])

@@ -1,1 +1,1 @@
-"""What a route needs to know of a request: the caller, the key, the body, the wait."""
+"""Dependencies of routes: the context, the caller, the idempotency key, bodies and waits."""

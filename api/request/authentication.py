@@ -1,6 +1,7 @@
-"""Who is calling. That is found out before any of a body is read: a stranger learns nothing from what is wrong with it.
+"""Authentication of callers, before any byte of a body is read.
 
-A router for users is made with `route_class=ForUsers`, one for agent servers with `route_class=ForAgentServers`.
+A caller without a valid key does not learn what is wrong with a body. Routers for users have `route_class=ForUsers`;
+routers for agent servers have `route_class=ForAgentServers`.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -27,43 +28,44 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True)
 class Caller:
-    """The user whose key, or whose browser's cookie, came with the request."""
+    """The user that the request's API key or session cookie belongs to."""
 
     id: str
     name: str
-    # The key's id and prefix, for `/api/keys/current` and the audit; never the key. A cookie's is what it was got with.
+    # Id and prefix of the key, for `/api/keys/current` and the audit log; never the key itself. With a cookie, they are
+    # those of the key that the user signed in with.
     key_id: str
     key_prefix: str
-    # Of who came by a cookie: this service's address, as their browser sees it.
+    # For a cookie: the origin of this service as the browser sees it.
     origin: str | None = None
 
 
 class ForUsers(DocumentedRoute):
-    """A route that wants a user's key, or the cookie of their browser."""
+    """A route that requires a user's API key or session cookie."""
 
-    by_cookie = True
+    accepts_cookie = True
 
     def get_route_handler(self) -> Handler:
-        """Identify the caller, check the body, then handle."""
-        return _identified(_checked(super().get_route_handler()), _find_caller)
+        """Authenticate the caller, check the body, then call the endpoint."""
+        return _authenticated(_checked(super().get_route_handler()), _find_caller)
 
 
 class ForAgentServers(DocumentedRoute):
-    """A route that wants a sandbox's session key. A body is read by what the route depends on."""
+    """A route that requires a sandbox's session key. Its dependencies read the body."""
 
     def get_route_handler(self) -> Handler:
-        """Identify the sandbox, then handle."""
-        return _identified(super().get_route_handler(), _find_sandbox)
+        """Authenticate the sandbox, then call the endpoint."""
+        return _authenticated(super().get_route_handler(), _find_sandbox)
 
 
 async def get_caller(request: Request) -> Caller:
-    """The user whom `ForUsers` found."""
+    """Return the user that `ForUsers` authenticated."""
     caller: Caller = request.state.caller
     return caller
 
 
 async def get_sandbox(request: Request) -> Sandbox:
-    """The sandbox that `ForAgentServers` found."""
+    """Return the sandbox that `ForAgentServers` authenticated."""
     sandbox: Sandbox = request.state.caller
     return sandbox
 
@@ -72,14 +74,14 @@ CurrentCaller = Annotated[Caller, Depends(get_caller)]
 FromSandbox = Annotated[Sandbox, Depends(get_sandbox)]
 
 
-def _identified(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Handler:
-    async def identify_and_handle(request: Request) -> Response:
+def _authenticated(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Handler:
+    async def authenticate_and_handle(request: Request) -> Response:
         failpoints.begin(f"{request.method} {request.scope['route'].path}")
         request.state.caller = found = await find(request)
         caller.set((isinstance(found, Sandbox) and found.owner_id) or found.id)
         return await handle(request)
 
-    return identify_and_handle
+    return authenticate_and_handle
 
 
 def _checked(handle: Handler) -> Handler:
@@ -91,28 +93,28 @@ def _checked(handle: Handler) -> Handler:
     return check_and_handle
 
 
-async def find_holder(request: Request) -> AuthenticatedKey:
-    """Who asks: by `Authorization: Bearer <key>`; where that is absent, `X-Session-API-Key: <key>`; or by a cookie.
+async def authenticate(request: Request) -> AuthenticatedKey:
+    """Authenticate a request by `Authorization: Bearer <key>`, else `X-Session-API-Key: <key>`, else its cookie.
 
     Raises:
-        Unauthenticated: no key, or a wrong one, or nobody is signed in.
-        Forbidden: a cookie came with what another origin's page sent.
+        Unauthenticated: there is no key and no cookie, or it is not valid.
+        Forbidden: a page of another origin sent the request with a cookie.
     """
     context = get_context(request)
     if key := _read_key(request):
-        holder = await context.callers.find(key)
+        found = await context.callers.find(key)
     elif token := read_token(request):
         check_origin(request)
-        holder = await context.signed_in.find(token)
+        found = await context.signed_in.find(token)
     else:
         raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-Session-API-Key: <key>")
-    if holder.use_is_stale:
-        await context.key_uses.note(holder.key_id)
-    return holder
+    if found.use_is_stale:
+        await context.key_uses.note(found.key_id)
+    return found
 
 
 async def find_signed_in(request: Request) -> AuthenticatedKey | None:
-    """Whose browser this is, if anybody is signed in there; no key is looked at."""
+    """Return the user signed in to the browser, or None. API keys are ignored."""
     token = read_token(request)
     if token is None:
         return None
@@ -122,14 +124,14 @@ async def find_signed_in(request: Request) -> AuthenticatedKey | None:
         return None
 
 
-def to_caller(request: Request, holder: AuthenticatedKey) -> Caller:
-    """What routes know of the one who asks."""
+def to_caller(request: Request, user: AuthenticatedKey) -> Caller:
+    """Return an authenticated user as routes see them."""
     origin = None if _read_key(request) else own_origin(request)
-    return Caller(holder.id, holder.name, holder.key_id, holder.key_prefix, origin)
+    return Caller(user.id, user.name, user.key_id, user.key_prefix, origin)
 
 
 async def _find_caller(request: Request) -> Caller:
-    return to_caller(request, await find_holder(request))
+    return to_caller(request, await authenticate(request))
 
 
 def _read_key(request: Request) -> str | None:
@@ -137,15 +139,15 @@ def _read_key(request: Request) -> str | None:
 
 
 async def _find_sandbox(request: Request) -> Sandbox:
-    """The sandbox whose session key came with a webhook.
+    """Return the sandbox that a webhook's session key belongs to.
 
     Raises:
-        Unauthenticated: no key, or no sandbox's.
+        Unauthenticated: there is no key, or no sandbox has it.
     """
     key = request.headers.get("X-Session-API-Key") or ""
     sandbox = await run_in_threadpool(_read_sandbox, get_context(request), key)
     if sandbox is None:
-        raise Unauthenticated("a webhook carries its sandbox's session key in X-Session-API-Key")
+        raise Unauthenticated("a webhook needs its sandbox's session key: X-Session-API-Key: <key>")
     return sandbox
 
 

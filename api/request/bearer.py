@@ -1,7 +1,7 @@
-"""Keys as they come in headers."""
+"""API keys in headers."""
 
 
 def read_bearer(authorization: str | None) -> str | None:
-    """The key of `Authorization: Bearer <key>`; None if there is none."""
+    """Return the key of `Authorization: Bearer <key>`, or None without one."""
     scheme, _, key = (authorization or "").partition(" ")
     return key.strip() or None if scheme.lower() == "bearer" else None

@@ -1,4 +1,4 @@
-"""What a route has at hand: the store, the vault, the publisher."""
+"""The objects that the routes of one process share: the store, the vault, the publisher and the caches."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from shared.users import api_keys, web_sessions
 
 @dataclass(frozen=True)
 class Context:
-    """The process's parts, made once in `api.app`."""
+    """The shared objects of one process, made in `api.app`."""
 
     settings: Settings
     database: Database
@@ -35,60 +35,60 @@ class Context:
 
     @cached_property
     def callers(self) -> BatchedKeyLookup:
-        """Who asks with an API key."""
+        """Looks up users by API key."""
         find = partial(api_keys.authenticate, self.database, self.vault)
         return BatchedKeyLookup(find, "unknown, revoked or expired API key")
 
     @cached_property
     def signed_in(self) -> BatchedKeyLookup:
-        """Who asks with a browser's cookie."""
+        """Looks up users by session cookie."""
         find = partial(web_sessions.authenticate, self.database, self.vault)
         return BatchedKeyLookup(find, "signed out: sign in at /login")
 
     @cached_property
     def publishing(self) -> Publishing:
-        """Who sends jobs without holding up requests."""
+        """Publishes jobs without delaying requests."""
         return Publishing(self.publisher)
 
     @cached_property
     def key_uses(self) -> KeyUseRecorder:
-        """Who writes down that a key was used."""
+        """Records the last use of API keys."""
         return KeyUseRecorder(self.database)
 
     @cached_property
-    def answers(self) -> ResponseCache:
-        """Lists as they were shown last."""
+    def list_cache(self) -> ResponseCache:
+        """Caches responses of list routes."""
         return ResponseCache(self.settings.list_cache_mb * 1024 * 1024)
 
     @cached_property
     def readiness(self) -> Readiness:
-        """Who finds out whether the store answers."""
+        """Checks whether the store responds."""
         return Readiness(self.database)
 
     @cached_property
     def agent_servers(self) -> AgentServers:
-        """Who knows about sandboxes from within."""
+        """Sends requests to agent servers."""
         return AgentServers(self.vault)
 
     @cached_property
     def git(self) -> GitClient:
-        """Who knows about repositories."""
+        """Sends requests to git providers."""
         return GitClient(self.settings.git_host_list)
 
     def leave(self) -> None:
-        """Let all requests come to an end that wait for something: this process is to end."""
+        """End all waits and streams: the process is shutting down."""
         self.waiter.close()
         self.streams.close()
 
 
 def get_context(request: HTTPConnection) -> Context:
-    """The context of this application."""
+    """Return the context of the application."""
     context: Context = request.app.state.context
     return context
 
 
 async def _depend(request: Request) -> Context:
-    # A dependency that is no coroutine is sent to the thread pool and back.
+    # FastAPI runs a dependency that is not a coroutine in the thread pool.
     return get_context(request)
 
 

@@ -1,6 +1,6 @@
-"""`Idempotency-Key`: a POST that is sent again under the same key gets the same answer, and makes nothing new.
+"""`Idempotency-Key`: a POST repeated under the same key gets the stored response and changes nothing.
 
-A route asks for `OnlyOnce`, and in the transaction of its wish calls `find` first and `keep` last.
+A route depends on `IdempotencyOption`. In the transaction of its request it calls `find` first and `keep` last.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from shared.models import IdempotencyKey
 from shared.users import idempotency
 
 HEADER = "Idempotency-Key"
-REUSED = "this key came with another request before: send that one again, or take a new key for this one"
+REUSED = "another request has used this key: repeat that request, or use a new key"
 
 Key = Annotated[
     str | None,
@@ -33,29 +33,37 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern="^[ -~]+$",
-        description="Sent again under the same key within 24 hours, a request gets the first one's answer",
+        description="A request repeated under the same key within 24 hours gets the first response",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """What was answered before."""
+    """The response to an earlier request under the same key."""
 
     document: dict[str, Any]
     status: int
 
     @property
     def answer(self) -> JSONResponse:
-        """The same answer once more."""
+        """The stored response, to send."""
         return JSONResponse(self.document, self.status)
 
 
 class IdempotentRequest:
-    """One request, and the key it came with, if any. Keys are the user's own, and each operation's."""
+    """A request and its idempotency key, if it has one. Keys are scoped to one user and one operation."""
 
     def __init__(self, context: Context, caller: Caller, operation: str, key: str | None, fingerprint: str) -> None:
-        """Take what identifies the request; `fingerprint` is that of all it says."""
+        """Take what identifies the request.
+
+        Args:
+            context: has the vault.
+            caller: owns the key.
+            operation: method and path.
+            key: the header's value; None: the request has none.
+            fingerprint: of the operation, the query and the body.
+        """
         self._vault = context.vault
         self._owner_id = caller.id
         self._operation = operation
@@ -64,14 +72,14 @@ class IdempotentRequest:
 
     @property
     def has_key(self) -> bool:
-        """Whether it may be sent again."""
+        """Whether the request has a key, so that it may be repeated."""
         return self._key is not None
 
     def find(self, session: Session) -> StoredResponse | None:
-        """The answer that this request got before.
+        """Return the stored response to this request, or None.
 
         Raises:
-            RequestValidationError: its key came with another request.
+            RequestValidationError: another request has used the key.
         """
         if self._key is None:
             return None
@@ -83,7 +91,7 @@ class IdempotentRequest:
         return StoredResponse(row.answer, row.status)
 
     def keep(self, session: Session, answer: BaseModel, status: int = 200) -> None:
-        """Keep the answer of a success; it must hold no secret in clear."""
+        """Store the response of a success. It must contain no secret in clear."""
         if self._key is None:
             return
         row = IdempotencyKey(
@@ -99,7 +107,7 @@ class IdempotentRequest:
 
 
 async def read_key(request: Request, context: ContextDep, caller: CurrentCaller, key: Key = None) -> IdempotentRequest:
-    """This request, to be carried out once."""
+    """Return the request with its idempotency key."""
     operation = f"{request.method} {request.url.path}"
     if not key:
         return IdempotentRequest(context, caller, operation, None, "")
@@ -112,15 +120,15 @@ IdempotencyOption = Annotated[IdempotentRequest, Depends(read_key)]
 
 
 def _fingerprint(request: Request, operation: str, body: bytes) -> str:
-    asked = sorted(parse_qsl(request.url.query, keep_blank_values=True))
-    # For how long to wait is no part of what is wished.
-    query = urlencode([(name, value) for name, value in asked if name != "wait"])
+    params = sorted(parse_qsl(request.url.query, keep_blank_values=True))
+    # How long to wait is not part of the desired state.
+    query = urlencode([(name, value) for name, value in params if name != "wait"])
     said = b"\n".join([operation.encode(), query.encode(), _canonical(body)])
     return hashlib.sha256(said).hexdigest()
 
 
 def _canonical(body: bytes) -> bytes:
-    """The same bytes for the same JSON, however it is spaced and ordered."""
+    """Return the same bytes for equal JSON, regardless of whitespace and order of names."""
     try:
         return json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")).encode()
     except (ValueError, RecursionError):

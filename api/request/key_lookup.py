@@ -1,7 +1,7 @@
-"""Who asks: found out for all requests that wait for it at a time, with one query.
+"""Lookup of API keys, batched: one query serves all requests that wait for it.
 
-Each key is looked up for each request: a revoked one is of no use from the next request on. But while one query is
-under way others come in, and they go together with the next one. So many clients cost hardly more than one.
+Each key is looked up for each request: a revoked key fails from the next request on. Keys that arrive during a query
+are looked up together by the next query. So the number of concurrent clients hardly affects the cost.
 """
 
 import asyncio
@@ -19,77 +19,78 @@ from shared.users.api_keys import AuthenticatedKey
 
 LookUp = Callable[[list[str]], list[AuthenticatedKey | None]]
 
-# Keys that one query looks up.
-MOST = 64
+# Keys in one query.
+MAX_BATCH = 64
 
 
 @dataclass(eq=False)
 class _Batch:
-    """The keys that one query is to look up, and what it finds."""
+    """Keys for one query, and the task that runs it."""
 
     keys: list[str] = field(default_factory=list)
-    holders: asyncio.Task[list[AuthenticatedKey | None]] | None = None
+    users: asyncio.Task[list[AuthenticatedKey | None]] | None = None
 
 
 @dataclass(eq=False)
 class _LoopState:
-    """What one event loop has: its next batch, and the turn of the one that is looked up."""
+    """The batches of one event loop."""
 
     open: _Batch = field(default_factory=_Batch)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Held by the batch whose query runs.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class BatchedKeyLookup:
-    """The users behind the keys that come with requests."""
+    """Finds the users of keys, with one query for many requests."""
 
     def __init__(self, look_up: LookUp, unknown: str) -> None:
-        """Look keys up so; `unknown` is said of one that is nobody's."""
-        self._find_holders, self._unknown = look_up, unknown
-        self._desks = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState]()
-        # A thread of its own, so that it waits for nobody's request.
+        """Look up keys with `look_up`; `unknown` is the error message for a key without a user."""
+        self._look_up, self._unknown = look_up, unknown
+        self._states = WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState]()
+        # A dedicated thread: a lookup does not wait for other requests' threads.
         self._thread = ThreadPoolExecutor(1, "callers")
 
     async def find(self, key: str) -> AuthenticatedKey:
-        """Whose key this is.
+        """Return the user that the key belongs to.
 
         Raises:
-            Unauthenticated: nobody's, or it was revoked or has expired.
+            Unauthenticated: the key is unknown, revoked or expired.
         """
         loop = asyncio.get_running_loop()
-        desk = self._desks.setdefault(loop, _LoopState())
-        batch, place = desk.open, len(desk.open.keys)
+        state = self._states.setdefault(loop, _LoopState())
+        batch, index = state.open, len(state.open.keys)
         batch.keys.append(key)
-        if batch.holders is None:
-            batch.holders = loop.create_task(self._look_up(desk, batch))
-        if len(batch.keys) == MOST:
-            desk.open = _Batch()
-        # The others wait for it too: whoever goes must not end it.
-        holder = (await asyncio.shield(batch.holders))[place]
-        if holder is None:
+        if batch.users is None:
+            batch.users = loop.create_task(self._run_batch(state, batch))
+        if len(batch.keys) == MAX_BATCH:
+            state.open = _Batch()
+        # A cancelled request must not cancel the query: other requests wait for it.
+        user = (await asyncio.shield(batch.users))[index]
+        if user is None:
             raise Unauthenticated(self._unknown)
-        return holder
+        return user
 
-    async def _look_up(self, desk: _LoopState, batch: _Batch) -> list[AuthenticatedKey | None]:
-        async with desk.turn:
-            if desk.open is batch:
-                desk.open = _Batch()
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._find_holders, batch.keys)
+    async def _run_batch(self, state: _LoopState, batch: _Batch) -> list[AuthenticatedKey | None]:
+        async with state.lock:
+            if state.open is batch:
+                state.open = _Batch()
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._look_up, batch.keys)
 
 
 class KeyUseRecorder:
-    """The uses of keys that this process writes down, on its event loop."""
+    """Records the last use of keys, for one process on its event loop."""
 
     def __init__(self, database: Database) -> None:
-        """Write them down in this store."""
+        """Record uses in this store."""
         self._database = database
-        # What is being written. The others need not wait for it, nor for each other: it is one row.
+        # Ids of keys whose write is under way. Other requests wait neither for it nor for each other: it is one row.
         self._writing: set[str] = set()
 
     async def note(self, key_id: str) -> None:
-        """The key is used now, and that is worth writing down.
+        """Record that the key is used now.
 
         Raises:
-            SQLAlchemyError: it could not be written; only who writes is told.
+            SQLAlchemyError: the write failed. Only the request that writes gets the error.
         """
         if key_id in self._writing:
             return

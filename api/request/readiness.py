@@ -1,4 +1,4 @@
-"""Whether the store answers: found out within seconds, however it is."""
+"""Readiness check of the store, with a result within seconds for any state of the store."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,44 +10,44 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shared.db.database import Database
 
-# Those who watch over a service ask with timeouts of 5 s or more.
+# Monitors check with timeouts of 5 s or more.
 MAX_SECONDS = 3.0
 
 
 class Readiness:
-    """Asks the store one question at a time, for all who want to know, in a thread that no request can take."""
+    """Checks the store with one query at a time, shared by all callers, in a thread that no request uses."""
 
     def __init__(self, database: Database) -> None:
-        """Ask nothing yet."""
-        self._ask = partial(_ask, database)
-        self._asked: asyncio.Task[None] | None = None
+        """Check this store; no query is sent yet."""
+        self._ping = partial(_ping, database)
+        self._check: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
-        """Return once the store has answered.
+        """Return when the store has responded.
 
         Raises:
-            OperationalError: SQLAlchemy's; the store is away.
-            TimeoutError: SQLAlchemy's; it has not answered in time.
+            OperationalError: SQLAlchemy's; the store is unreachable.
+            TimeoutError: SQLAlchemy's; the store has not responded in time.
         """
-        if self._asked is None or self._asked.done():
-            self._asked = asyncio.create_task(_in_thread(self._ask))
-            self._asked.add_done_callback(_take_note)
-        done, _ = await asyncio.wait({self._asked}, timeout=MAX_SECONDS)
+        if self._check is None or self._check.done():
+            self._check = asyncio.create_task(_in_thread(self._ping))
+            self._check.add_done_callback(_consume_error)
+        done, _ = await asyncio.wait({self._check}, timeout=MAX_SECONDS)
         if not done:
-            raise PoolTimeout("the store has not answered in time")
-        await self._asked
+            raise PoolTimeout("the store has not responded in time")
+        await self._check
 
 
-async def _in_thread(ask: Callable[[], None]) -> None:
-    await to_thread.run_sync(ask, limiter=CapacityLimiter(1))
+async def _in_thread(ping: Callable[[], None]) -> None:
+    await to_thread.run_sync(ping, limiter=CapacityLimiter(1))
 
 
-def _ask(database: Database) -> None:
+def _ping(database: Database) -> None:
     with database.reading() as session:
         session.connection().execute(text("SELECT 1"))
 
 
-def _take_note(asked: asyncio.Task[None]) -> None:
-    """The error of a question that nobody waits for any more is nobody's."""
-    if not asked.cancelled():
-        asked.exception()
+def _consume_error(check: asyncio.Task[None]) -> None:
+    """Retrieve the error of a check that no caller awaits, so that asyncio does not log it."""
+    if not check.cancelled():
+        check.exception()

@@ -1,4 +1,4 @@
-"""The bodies of webhooks: they may be large, so they are parsed in a thread, and event by event."""
+"""Bodies of webhooks. They may be large, so a thread parses them, one event at a time."""
 
 import json
 from collections.abc import Callable
@@ -13,21 +13,21 @@ from api.json_cuts import reduce_object
 from api.json_text import TooManyValues, in_thread_if_large, load, split_list
 from shared.conversations.webhook_reports import ConversationReport, EventReport, read_conversation, read_event
 
-# More than an agent server keeps in its queue.
+# More events than an agent server queues.
 MAX_EVENTS = 20_000
-# Of one document as it is parsed. An event is cut to less afterwards, and not refused: it would be sent for ever.
+# Of one parsed document. A larger event is cut and not rejected: its agent server would send it forever.
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 OBJECT = {"type": "object", "additionalProperties": True}
-WRONG = {"$ref": "#/components/schemas/HTTPValidationError"}
+INVALID = {"$ref": "#/components/schemas/HTTPValidationError"}
 
 Report = TypeVar("Report")
 
 
 def describe(schema: dict[str, Any]) -> dict[str, Any]:
-    """The `openapi_extra` of a route that reads such a body."""
-    wrong = {"description": "Validation Error", "content": {"application/json": {"schema": WRONG}}}
+    """Return the `openapi_extra` of a route whose body has this schema."""
+    invalid = {"description": "Validation Error", "content": {"application/json": {"schema": INVALID}}}
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return {"requestBody": body, "responses": {"422": wrong}}
+    return {"requestBody": body, "responses": {"422": invalid}}
 
 
 CONVERSATION = describe(OBJECT)
@@ -61,15 +61,15 @@ def _read_events(body: bytes) -> list[EventReport]:
 
 
 def _read(read: Callable[[Any], Report], text: bytes, *place: str) -> Report:
-    """What a document reports.
+    """Return the report in a document.
 
     Raises:
-        RequestValidationError: it reports nothing, or can't be kept.
+        RequestValidationError: the document is not a report, or can't be stored.
     """
     try:
         return read(_load(text))
     except json.JSONDecodeError as error:
-        raise _invalid(f"this is no JSON: {error.msg}", *place) from None
+        raise _invalid(f"not JSON: {error.msg}", *place) from None
     except RecursionError:
         raise _invalid("nested too deep", *place) from None
     except ValueError as error:
@@ -77,7 +77,7 @@ def _read(read: Callable[[Any], Report], text: bytes, *place: str) -> Report:
 
 
 def _load(text: bytes) -> Any:
-    """The document; one that is too large to be parsed is reduced before."""
+    """Parse a document; reduce it first if it is too large to parse."""
     if len(text) <= MAX_DOCUMENT_BYTES:
         with suppress(TooManyValues):
             return load(text)

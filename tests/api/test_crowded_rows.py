@@ -1,4 +1,4 @@
-"""More requests for a locked row than there are threads: all others go on, whoever shares the row."""
+"""More requests for a locked row than there are threads: all other requests succeed promptly."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from tests.services.foreign_locks import locked_row
 pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 
 LOCK_SECONDS = 4.0
-# Far less than anybody waits for a lock; a loaded machine has 200 refusals to write meanwhile.
+# Far less than the wait for a lock, although a loaded machine writes 200 errors meanwhile.
 PROMPT_SECONDS = 2.5
 REQUESTS = 200
 
@@ -34,15 +34,15 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def third_user(database: Database) -> Person:
-    """Somebody who wants nothing of what is locked."""
+    """A user without an interest in the locked row."""
     return make_person(database, "carol")
 
 
-def ask_all(asked: Callable[[int], Any], lock: AbstractContextManager[None], other: Any) -> Any:
-    """What all requests for the locked row are answered, and how long the other person waited at most for theirs."""
+def request_all(request: Callable[[int], Any], lock: AbstractContextManager[None], other: Any) -> Any:
+    """Return the responses to all requests for the locked row, and the maximum wait of the other user."""
     slowest: list[float] = []
     with ThreadPoolExecutor(REQUESTS) as pool, lock:
-        waiting = [pool.submit(asked, number) for number in range(REQUESTS)]
+        waiting = [pool.submit(request, number) for number in range(REQUESTS)]
         while not all(one.done() for one in waiting):
             for url, method in other:
                 began = time.monotonic()
@@ -62,31 +62,31 @@ def others_requests(client: TestClient, other: Person, theirs: Sandbox) -> Any:
     path = "/api/v1/sandboxes"
     found = [("/ready", get), ("/alive", get), (f"{path}/search", get), (f"{path}/{theirs.id}/pause", post)]
     for url, method in found:
-        assert method(url).status_code == 200  # what is made at the first use is there
+        assert method(url).status_code == 200  # warm up
     return found
 
 
-def assert_refused(answers: list[Any]) -> None:
+def assert_locked(answers: list[Any]) -> None:
     assert {(answer.status_code, answer.headers.get("Retry-After")) for answer in answers} == {(503, "1")}
-    assert all("somebody else is changing" in answer.json()["detail"] for answer in answers)
+    assert all("another request holds a lock" in answer.json()["detail"] for answer in answers)
 
 
-def test_one_users_requests_take_no_threads_from_others(
+def test_requests_of_one_user_leave_threads_for_others(
     client: TestClient, database: Database, user: Person, other_user: Person
 ) -> None:
-    mine, theirs = make_sandbox(database, user), make_sandbox(database, other_user)
+    own, theirs = make_sandbox(database, user), make_sandbox(database, other_user)
     others = others_requests(client, other_user, theirs)
 
     def pause(_number: int) -> Any:
-        return client.post(f"/api/v1/sandboxes/{mine.id}/pause", headers=user.headers)
+        return client.post(f"/api/v1/sandboxes/{own.id}/pause", headers=user.headers)
 
-    answers, slowest = ask_all(pause, locked_row(database, "sandbox", mine.id), others)
-    assert_refused(answers)
+    answers, slowest = request_all(pause, locked_row(database, "sandbox", own.id), others)
+    assert_locked(answers)
     assert slowest < PROMPT_SECONDS
 
 
 @pytest.mark.parametrize(("table", "row_id"), [("node", NODE_ID), ("sandbox_spec", SPEC_ID)])
-def test_creates_take_no_slots_from_those_who_need_no_place(
+def test_creates_leave_write_slots_for_other_requests(
     client: TestClient,
     database: Database,
     user: Person,
@@ -102,12 +102,12 @@ def test_creates_take_no_slots_from_those_who_need_no_place(
     def create(number: int) -> Any:
         return client.post("/api/v1/sandboxes", headers=users[number % 2].headers)
 
-    answers, slowest = ask_all(create, locked_row(database, table, row_id), others)
-    assert_refused(answers)
+    answers, slowest = request_all(create, locked_row(database, table, row_id), others)
+    assert_locked(answers)
     assert slowest < PROMPT_SECONDS
 
 
-def test_many_writes_of_one_user_are_all_done_while_nothing_is_locked(client: TestClient, user: Person) -> None:
+def test_many_writes_of_one_user_succeed_without_a_lock(client: TestClient, user: Person) -> None:
     def change(_number: int) -> int:
         answer = client.post("/api/settings", json={"language": "en"}, headers=user.headers)
         return int(answer.status_code)

@@ -1,4 +1,4 @@
-"""A page id is good for the list that gave it out, and a 400 for every other."""
+"""Page ids: valid for the list that issued them, a 400 for every other list."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -25,16 +25,16 @@ OTHERS = (
 
 @pytest.fixture
 def lists(client: TestClient, database: Database, user: Person, sandbox: Sandbox) -> list[tuple[str, ...]]:
-    """The lists, each with two items; those of a group are the same list at several paths."""
+    """The lists, each with two items; a group is one list at all its paths."""
     make_sandbox(database, user)
     make_spec(database, "another", position=1)
-    talks = [make_conversation(database, user, sandbox) for _ in range(2)]
+    conversations = [make_conversation(database, user, sandbox) for _ in range(2)]
     for number in range(2):
         make_start_task(database, user)
         client.post(f"{V1}/secrets", json={"name": f"NAME_{number}", "value": "x"}, headers=user.headers)
-        for talk in talks:
-            make_event(database, talk)
-    events = [f"{V1}/conversation/{talk.id}/events/search" for talk in talks]
+        for conversation in conversations:
+            make_event(database, conversation)
+    events = [f"{V1}/conversation/{conversation.id}/events/search" for conversation in conversations]
     return [CONVERSATIONS, *((path,) for path in (*OTHERS, *events))]
 
 
@@ -55,7 +55,7 @@ def test_foreign_page_id_is_a_400(client: TestClient, user: Person, lists: list[
     assert wrong == []
 
 
-def test_these_are_all_lists_but_those_of_git_providers(client: TestClient, lists: list[tuple[str, ...]]) -> None:
+def test_lists_are_all_but_those_of_git_providers(client: TestClient, lists: list[tuple[str, ...]]) -> None:
     known = {path.partition("?")[0] for group in lists for path in group}
     paged = {one.path for one in all_operations(client) if "page_id" in one.parameters and "/git/" not in one.path}
     assert {path.replace("{conversation_id}", _id_in(known)) for path in paged} <= known

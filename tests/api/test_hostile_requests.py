@@ -1,4 +1,4 @@
-"""Cookies and requests of an attacker's making: refused, never a 500, and without effect."""
+"""Hostile cookies and requests: rejected, never a 500, and without effect."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -11,7 +11,7 @@ from tests.api.routes.account.test_login import LIST, ME, sign_in
 from tests.factories import Person, make_sandbox
 from tests.rows import all_rows
 
-ODD = [
+HOSTILE_COOKIES = [
     f"{COOKIE}=" + "a" * 60_000,
     f"{COOKIE}=\x00",
     f"{COOKIE}=a\xff\xfe",
@@ -26,8 +26,8 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("cookie", ODD)
-def test_an_odd_cookie_is_nobodys(client: TestClient, cookie: str) -> None:
+@pytest.mark.parametrize("cookie", HOSTILE_COOKIES)
+def test_hostile_cookie_is_not_authenticated(client: TestClient, cookie: str) -> None:
     headers = [(b"Cookie", cookie.encode("latin-1")), (b"Origin", b"http://testserver")]
     for path in (ME, LIST):
         assert client.get(path, headers=headers).status_code == 401
@@ -43,7 +43,7 @@ def test_an_odd_cookie_is_nobodys(client: TestClient, cookie: str) -> None:
         assert client.request(method, path, headers=headers, follow_redirects=False).status_code == expected, path
 
 
-def test_a_cookie_that_was_there_before_is_not_the_login(client: TestClient, user: Person) -> None:
+def test_planted_cookie_is_not_the_login(client: TestClient, user: Person) -> None:
     planted = "a" * 43
     client.cookies.set(COOKIE, planted)
     sign_in(client, user.key)
@@ -72,7 +72,7 @@ def test_reads_write_nothing(client: TestClient, database: Database, user: Perso
     sandbox = make_sandbox(database, user)
     sign_in(client, user.key)
     reading = [one for one in all_operations(client) if one.method == "GET" and one.path != "/api/v1/changes"]
-    client.get(ME)  # the key's use is written down
+    client.get(ME)  # records the use of the key
     before = all_rows(database)
     for one in reading:
         client.get(one.url(any=sandbox.id), headers={"Origin": "https://elsewhere.example"}, follow_redirects=False)

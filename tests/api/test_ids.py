@@ -1,4 +1,4 @@
-"""Ids in paths and queries: each may be written in several ways, and a malformed one is refused in one way."""
+"""Ids in paths and queries: equivalent spellings are accepted, and a malformed id is a 400."""
 
 from uuid import UUID
 
@@ -48,7 +48,7 @@ NAMED = [
     ("GET", "/app-conversations/{}/file?file_path=x"),
     ("GET", "/app-conversations/{}/files"),
 ]
-# Of no version, or of V0.
+# Paths without a version, or of V0.
 OTHERS = [
     ("DELETE", "/keys/{}"),
     ("GET", "/conversations/{}"),
@@ -65,11 +65,11 @@ OTHERS = [
     ("GET", "/conversations/{}/select-file?file=x"),
 ]
 PATHS = [*((method, API + path) for method, path in NAMED), *((method, f"/api{path}") for method, path in OTHERS)]
-SAID: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": "x"}]}
-# By the last word of the path, what an operation can't do without.
+MESSAGE: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": "x"}]}
+# Required bodies by the last segment of the path.
 BODIES: dict[str, dict[str, object]] = {
-    "pending-messages": SAID,
-    "send-message": SAID,
+    "pending-messages": MESSAGE,
+    "send-message": MESSAGE,
     "message": {"message": "x"},
     "switch_profile": {"profile_name": "x"},
     "switch_acp_model": {"model": "x"},
@@ -77,11 +77,11 @@ BODIES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_a_malformed_id_is_a_400_that_names_it(client: TestClient, user: Person, method: str, path: str) -> None:
+def test_malformed_id_is_a_400_with_the_id(client: TestClient, user: Person, method: str, path: str) -> None:
     body = BODIES.get(path.rpartition("/")[2], {})
     answer = client.request(method, path.format("nonsense"), json=body, headers=user.headers)
     assert (answer.status_code, "nonsense" in answer.json()["detail"]) == (400, True), answer.text
-    # A stranger is not told what is wrong with it.
+    # An unauthenticated caller does not learn what is wrong.
     assert client.request(method, path.format("nonsense"), json=body).status_code == 401
 
 
@@ -96,7 +96,7 @@ def test_ids_may_have_dashes_and_capitals(
         [found] = client.get(f"{API}/sandboxes", params={"id": box}, headers=user.headers).json()
         assert found["id"] == sandbox.id
         for name, path in (("sandbox_id__eq", f"{API}/app-conversations"), ("conversation_id__eq", STARTS)):
-            given = {name: box if name == "sandbox_id__eq" else own}
-            assert client.get(f"{path}/count", params=given, headers=user.headers).json() == 1
+            params = {name: box if name == "sandbox_id__eq" else own}
+            assert client.get(f"{path}/count", params=params, headers=user.headers).json() == 1
         key = {"X-Session-API-Key": session_key_of(sandbox)}
         assert client.get(f"{API}/sandboxes/{box}/settings/secrets", headers=key).status_code == 200

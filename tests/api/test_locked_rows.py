@@ -1,4 +1,4 @@
-"""A row that somebody else keeps locked: a few requests wait for it for some seconds, and nobody else waits at all."""
+"""A row locked by another transaction: requests for it wait some seconds, and other requests do not wait."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=Tr
 
 LOCK_SECONDS = 2.0
 REQUESTS = 60
-# What may be asked of the row's owner's sandbox, and changes it.
+# Requests that change the sandbox.
 WRITES: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/pause", None),
     ("POST", "/resume", None),
@@ -30,21 +30,21 @@ WRITES: tuple[tuple[str, str, Any], ...] = (
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """One that waits less long for a lock."""
+    """A store with a short lock timeout."""
     database = Database(database_url, lock_seconds=LOCK_SECONDS)
     yield database
     database.close()
 
 
-def ask_for_row(client: TestClient, owner: Person, sandbox: Sandbox, number: int) -> Any:
+def request_row(client: TestClient, owner: Person, sandbox: Sandbox, number: int) -> Any:
     method, path, body = WRITES[number % len(WRITES)]
     url = f"/api/v1/sandboxes/{sandbox.id}{path}"
     return client.request(method, url, json=body, headers=owner.headers)
 
 
-def ask_for_others(client: TestClient, owner: Person, other: Person, theirs: Sandbox) -> dict[str, int]:
-    """What is asked meanwhile by others, and by the owner of what is only shown."""
-    asked = {
+def request_others(client: TestClient, owner: Person, other: Person, theirs: Sandbox) -> dict[str, int]:
+    """Send requests of another user, and reads of the owner; return their statuses."""
+    responses = {
         "ready": client.get("/ready"),
         "list": client.get("/api/v1/sandboxes/search", headers=other.headers),
         "owner's list": client.get("/api/v1/sandboxes/search", headers=owner.headers),
@@ -52,49 +52,49 @@ def ask_for_others(client: TestClient, owner: Person, other: Person, theirs: San
         "settings": client.post("/api/settings", json={"language": "en"}, headers=other.headers),
         "pause": client.post(f"/api/v1/sandboxes/{theirs.id}/pause", headers=other.headers),
     }
-    return {name: answer.status_code for name, answer in asked.items()}
+    return {name: answer.status_code for name, answer in responses.items()}
 
 
-def test_locked_row_holds_up_nobody_but_those_who_want_it(
+def test_locked_row_delays_only_requests_for_it(
     client: TestClient, database: Database, user: Person, other_user: Person
 ) -> None:
-    mine, theirs = make_sandbox(database, user), make_sandbox(database, other_user)
-    ask_for_others(client, user, other_user, theirs)  # what is made at the first use is there
+    own, theirs = make_sandbox(database, user), make_sandbox(database, other_user)
+    request_others(client, user, other_user, theirs)  # warm up
     slowest: list[float] = []
     with ThreadPoolExecutor(REQUESTS) as pool:
-        with locked_row(database, "sandbox", mine.id):
-            waiting = [pool.submit(ask_for_row, client, user, mine, number) for number in range(REQUESTS)]
+        with locked_row(database, "sandbox", own.id):
+            waiting = [pool.submit(request_row, client, user, own, number) for number in range(REQUESTS)]
             while not are_done(waiting):
                 began = time.monotonic()
-                assert set(ask_for_others(client, user, other_user, theirs).values()) == {200}
+                assert set(request_others(client, user, other_user, theirs).values()) == {200}
                 slowest.append(time.monotonic() - began)
-            answers = [asked.result() for asked in waiting]
+            answers = [future.result() for future in waiting]
         assert {answer.status_code for answer in answers} == {503}
         assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
-        assert all("somebody else is changing" in answer.json()["detail"] for answer in answers)
-        assert slowest, "nothing was asked meanwhile"
+        assert all("another request holds a lock" in answer.json()["detail"] for answer in answers)
+        assert slowest, "no other request was sent"
         assert max(slowest) < LOCK_SECONDS
-    assert as_stored(database, mine).generation == mine.generation
+    assert as_stored(database, own).generation == own.generation
 
 
 def are_done(waiting: list[Future[Any]]) -> bool:
-    return all(asked.done() for asked in waiting)
+    return all(future.done() for future in waiting)
 
 
-def test_request_succeeds_as_soon_as_the_row_is_free(client: TestClient, database: Database, user: Person) -> None:
+def test_request_succeeds_after_the_lock_is_released(client: TestClient, database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     with locked_row(database, "sandbox", sandbox.id):
-        refused = ask_for_row(client, user, sandbox, 0)
-    assert refused.status_code == 503
-    assert "somebody else is changing" in refused.json()["detail"]
-    time.sleep(float(refused.headers["Retry-After"]))
-    assert ask_for_row(client, user, sandbox, 0).status_code == 200
+        rejected = request_row(client, user, sandbox, 0)
+    assert rejected.status_code == 503
+    assert "another request holds a lock" in rejected.json()["detail"]
+    time.sleep(float(rejected.headers["Retry-After"]))
+    assert request_row(client, user, sandbox, 0).status_code == 200
 
 
-def test_locked_user_holds_up_nobody_else(
+def test_locked_user_delays_no_other_user(
     client: TestClient, database: Database, user: Person, other_user: Person
 ) -> None:
     with locked_row(database, "user", user.id):
-        refused = client.post("/api/settings", json={"language": "en"}, headers=user.headers)
+        rejected = client.post("/api/settings", json={"language": "en"}, headers=user.headers)
         assert client.post("/api/settings", json={"language": "en"}, headers=other_user.headers).status_code == 200
-    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert (rejected.status_code, rejected.headers["Retry-After"]) == (503, "1")

@@ -1,4 +1,4 @@
-"""A PostgreSQL that stands still: every request ends with a 503, and who asks whether the service is ready hears it."""
+"""A stalled PostgreSQL server: every request is a 503, and so is the readiness check."""
 
 import time
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from tests.services.stores import PostgresStores
 STATEMENT_SECONDS, GRACE_SECONDS, QUEUE_SECONDS = 1.0, 0.5, 1.0
 # More than there are threads.
 REQUESTS = 150
-# Those who wait for a thread wait for others' answers first; a loaded machine adds to it.
+# A request that waits for a thread waits for others' timeouts first; a loaded machine adds to it.
 LIMIT_SECONDS = 3 * (STATEMENT_SECONDS + GRACE_SECONDS + QUEUE_SECONDS) + 10
 
 
 @pytest.fixture(scope="module")
 def stores() -> Iterator[tuple[Postgres, PostgresStores]]:
-    """A server of these tests' own: others' must not stand still."""
+    """A dedicated server: those of other tests must not stall."""
     with running_postgres() as server:
         stores = PostgresStores(server)
         yield server, stores
@@ -36,13 +36,13 @@ def stores() -> Iterator[tuple[Postgres, PostgresStores]]:
 
 @pytest.fixture
 def server(stores: tuple[Postgres, PostgresStores]) -> Postgres:
-    """The server that comes to a standstill."""
+    """The server that stalls."""
     return stores[0]
 
 
 @pytest.fixture
 def database_url(stores: tuple[Postgres, PostgresStores], tmp_path: Any) -> Iterator[str]:
-    """A database of it."""
+    """A database of this server."""
     with stores[1].fresh(tmp_path) as url:
         yield url
 
@@ -59,17 +59,17 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
 
 
 def ask(client: TestClient, owner: Person, sandbox: Sandbox, number: int) -> Any:
-    asked = (
+    requests = (
         ("GET", "/api/v1/sandboxes/search", None),
         ("GET", f"/api/v1/sandboxes/{sandbox.id}", None),
         ("POST", f"/api/v1/sandboxes/{sandbox.id}/pause", None),
         ("POST", "/api/settings", {"language": "en"}),
     )
-    method, path, body = asked[number % len(asked)]
+    method, path, body = requests[number % len(requests)]
     return client.request(method, path, json=body, headers=owner.headers)
 
 
-def test_requests_end_with_a_503_and_succeed_once_it_goes_on(
+def test_requests_are_a_503_and_succeed_after_the_stall(
     client: TestClient, server: Postgres, database: Database, user: Person
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -91,11 +91,11 @@ def assert_not_ready(client: TestClient) -> None:
     answer = client.get("/ready")
     assert time.monotonic() - began < MAX_SECONDS + 2
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert "the store does not answer" in answer.json()["detail"]
+    assert "the store does not respond" in answer.json()["detail"]
     assert client.get("/alive").status_code == 200
 
 
-def test_readiness_does_not_wait_for_its_answer(
+def test_readiness_check_has_its_own_timeout(
     client: TestClient, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.request.readiness.MAX_SECONDS", 0.2)

@@ -1,4 +1,4 @@
-"""Lists as texts: what they show is, to the byte, what is shown of each row by itself, and it is never out of date."""
+"""Lists as JSON text: each item equals the response for the row byte for byte, and no list is stale."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
 
-from api.lists.route import LONGEST
+from api.lists.route import MAX_QUERY_BYTES
 from api.middleware.request_body import BodyLimitMiddleware
 from shared.conversations import lists as conversation_lists
 from shared.db.database import Database
@@ -20,7 +20,7 @@ from tests.factories import Person, make_conversation, make_sandbox, make_spec
 
 CONVERSATIONS, SANDBOXES = "/api/v1/app-conversations", "/api/v1/sandboxes"
 TIME = datetime(2026, 2, 3, 4, 5, 6, 70, tzinfo=UTC)
-ROUND = datetime(2026, 2, 3, tzinfo=UTC)
+MIDNIGHT = datetime(2026, 2, 3, tzinfo=UTC)
 TEXT = 'Ä "q" \\ \n\r\t\x01\x7f \u2028 </script> 🦩 \''
 PROFILE = {"agentprofileid": "0b9ac3b1-9a5f-4a3c-bb59-0b3c5e5f6a11", "agentprofilerevision": "3"}
 TOKENS = {"prompt_tokens": 12, "unknown": True, "model": TEXT}
@@ -41,7 +41,7 @@ CONVERSATION_CHANGES: list[dict[str, Any]] = [
     {"max_budget": 1e300, "metrics": {"accumulated_cost": 1e-300}},
     {"tags": PROFILE | {"acpserver": TEXT, TEXT: TEXT}},
     {"tags": PROFILE | {"agentprofileid": "none"}},
-    {"created_at": TIME, "updated_at": ROUND},
+    {"created_at": TIME, "updated_at": MIDNIGHT},
 ]
 SANDBOX_CHANGES: list[dict[str, Any]] = [
     {"status": Status.PAUSED, "desired": Desired.PAUSED, "pause_kind": PauseKind.STOPPED, "exposed_urls": None},
@@ -51,8 +51,8 @@ SANDBOX_CHANGES: list[dict[str, Any]] = [
     {"exposed_urls": [{"name": "AGENT_SERVER", "url": "http://[::1]:1/", "port": 8000}]},
     {"exposed_urls": [{"name": TEXT, "url": TEXT, "port": 1}]},
     {"freeze_after_seconds": 5, "stop_after_seconds": 0, "max_age_seconds": 7},
-    {"last_active_at": TIME, "expires_at": ROUND, "deadline_at": TIME, "deadline_does": DeadlineAction.FREEZE},
-    {"created_at": TIME, "updated_at": ROUND},
+    {"last_active_at": TIME, "expires_at": MIDNIGHT, "deadline_at": TIME, "deadline_does": DeadlineAction.FREEZE},
+    {"created_at": TIME, "updated_at": MIDNIGHT},
 ]
 
 
@@ -75,7 +75,7 @@ def change(database: Database, row: Conversation | Sandbox, columns: dict[str, A
 
 
 @pytest.mark.parametrize("columns", CONVERSATION_CHANGES, ids="-".join)
-def test_a_conversation_that_changed_is_shown_as_by_itself(
+def test_changed_conversation_equals_its_list_item(
     client: TestClient, user: Person, database: Database, sandbox: Sandbox, columns: dict[str, Any]
 ) -> None:
     row = make_conversation(database, user, sandbox)
@@ -88,7 +88,7 @@ def test_a_conversation_that_changed_is_shown_as_by_itself(
 
 
 @pytest.mark.parametrize("columns", SANDBOX_CHANGES, ids="-".join)
-def test_a_sandbox_that_changed_is_shown_as_by_itself(
+def test_changed_sandbox_equals_its_list_item(
     client: TestClient, user: Person, database: Database, columns: dict[str, Any]
 ) -> None:
     make_spec(database, freeze_after_seconds=60, delete_after_seconds=3600)
@@ -105,7 +105,7 @@ def test_a_sandbox_that_changed_is_shown_as_by_itself(
 
 
 @pytest.mark.parametrize("path", [f"{CONVERSATIONS}/search", f"{CONVERSATIONS}/count", f"{SANDBOXES}/search"])
-def test_list_that_has_not_changed_is_not_read_again(
+def test_unchanged_list_is_not_queried(
     client: TestClient,
     user: Person,
     database: Database,
@@ -116,66 +116,66 @@ def test_list_that_has_not_changed_is_not_read_again(
     first = read(client, user, path)
     with count_queries() as queries:
         assert read(client, user, path) == first
-    assert len(queries) == 1  # whose the key is, and whether anything has changed
+    assert len(queries) == 1  # the key lookup with the version of the lists
     make_conversation(database, user, sandbox)
     with count_queries() as queries:
         read(client, user, path)
     assert len(queries) == 2
 
 
-@pytest.mark.usefixtures("sandbox")  # who has never had anything has no version
-def test_list_that_has_not_changed_is_answered_first(
+@pytest.mark.usefixtures("sandbox")  # a user who never had a sandbox has no list version
+def test_unchanged_list_is_served_before_other_middleware(
     client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"{SANDBOXES}/search"
     first = read(client, user, path)
 
     async def fail(*_: Any) -> None:
-        raise AssertionError("it went on")
+        raise AssertionError("the request was passed on")
 
     monkeypatch.setattr(BodyLimitMiddleware, "__call__", fail)
     assert read(client, user, path) == first
     assert client.get(f"{path}?limit=1", headers=user.headers).status_code == 500
 
 
-def test_a_very_long_query_is_not_remembered(
+def test_very_long_query_is_not_cached(
     client: TestClient,
     user: Person,
     count_queries: Callable[[], AbstractContextManager[list[str]]],
 ) -> None:
-    path = f"{SANDBOXES}/search?more={'x' * LONGEST}"
+    path = f"{SANDBOXES}/search?more={'x' * MAX_QUERY_BYTES}"
     for _ in range(2):
         with count_queries() as queries:
             assert read(client, user, path) == page()
     assert len(queries) == 2
 
 
-def test_a_change_between_the_version_and_the_page_is_seen(
+def test_change_between_version_and_page_is_shown(
     client: TestClient, user: Person, database: Database, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = make_conversation(database, user, sandbox)
     search = conversation_lists.search
 
-    def change_before_and_after(*given: Any, **named: Any) -> Any:
-        change(database, row, {"title": "seen"})
-        page = search(*given, **named)
-        change(database, row, {"title": "not seen"})
+    def change_before_and_after(*args: Any, **kwargs: Any) -> Any:
+        change(database, row, {"title": "before"})
+        page = search(*args, **kwargs)
+        change(database, row, {"title": "after"})
         return page
 
     with monkeypatch.context() as patch:
         patch.setattr(conversation_lists, "search", change_before_and_after)
-        assert b'"seen"' in read(client, user, f"{CONVERSATIONS}/search")
-    assert b'"not seen"' in read(client, user, f"{CONVERSATIONS}/search")
+        assert b'"before"' in read(client, user, f"{CONVERSATIONS}/search")
+    assert b'"after"' in read(client, user, f"{CONVERSATIONS}/search")
 
 
-def test_a_slow_answer_does_not_hide_a_newer_one(
+def test_slow_response_does_not_replace_a_newer_one(
     client: TestClient, user: Person, database: Database, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = make_conversation(database, user, sandbox)
     search = conversation_lists.search
 
-    def overtaken(*given: Any, **named: Any) -> Any:
-        page = search(*given, **named)
+    def overtaken(*args: Any, **kwargs: Any) -> Any:
+        page = search(*args, **kwargs)
         monkeypatch.setattr(conversation_lists, "search", search)
         change(database, row, {"title": "newer"})
         assert b'"newer"' in read(client, user, f"{CONVERSATIONS}/search")
@@ -186,7 +186,7 @@ def test_a_slow_answer_does_not_hide_a_newer_one(
     assert b'"newer"' in read(client, user, f"{CONVERSATIONS}/search")
 
 
-def test_children_that_come_and_go_are_seen(client: TestClient, user: Person, database: Database) -> None:
+def test_added_and_removed_children_are_shown(client: TestClient, user: Person, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     parent = make_conversation(database, user, sandbox)
     children = [make_conversation(database, user, sandbox, parent_id=parent.id) for _ in range(3)]
@@ -197,16 +197,16 @@ def test_children_that_come_and_go_are_seen(client: TestClient, user: Person, da
     assert read(client, user, f"{CONVERSATIONS}/search") == page(shown)
 
 
-def test_the_same_query_shows_each_user_their_own(
+def test_same_query_shows_each_user_their_own_rows(
     client: TestClient, user: Person, other_user: Person, database: Database, sandbox: Sandbox
 ) -> None:
-    mine = make_conversation(database, user, sandbox)
+    own = make_conversation(database, user, sandbox)
     for _ in range(2):
-        assert json.loads(read(client, user, f"{CONVERSATIONS}/search"))["items"][0]["id"] == mine.id
+        assert json.loads(read(client, user, f"{CONVERSATIONS}/search"))["items"][0]["id"] == own.id
         assert read(client, other_user, f"{CONVERSATIONS}/search") == page()
 
 
-def test_a_page_says_where_the_next_one_is(
+def test_page_has_the_id_of_the_next_page(
     client: TestClient, user: Person, database: Database, sandbox: Sandbox
 ) -> None:
     rows = [make_conversation(database, user, sandbox, title=TEXT) for _ in range(3)]
@@ -225,13 +225,13 @@ def test_a_page_says_where_the_next_one_is(
     ("method", "options", "status"),
     [
         ("GET", {"headers": {"Authorization": ""}}, 401),
-        ("GET", {"headers": {"Authorization": "Bearer aw_nobodys"}}, 401),
+        ("GET", {"headers": {"Authorization": "Bearer aw_unknown"}}, 401),
         ("GET", {"params": {"limit": "0"}}, 422),
         ("POST", {}, 405),
     ],
     ids=["no key", "wrong key", "wrong query", "POST"],
 )
-def test_wrong_parameters_are_refused_all_the_same(
+def test_invalid_requests_are_rejected_with_a_cached_list(
     client: TestClient, user: Person, method: str, options: dict[str, Any], status: int
 ) -> None:
     path = f"{SANDBOXES}/search"
@@ -241,7 +241,7 @@ def test_wrong_parameters_are_refused_all_the_same(
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_a_store_that_is_away_is_not_hidden(
+def test_unreachable_store_is_a_503_with_a_cached_list(
     client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"{SANDBOXES}/search"

@@ -1,4 +1,4 @@
-"""Who may call what: every operation wants a user's key, and nobody sees what is another's."""
+"""Authentication: every operation requires a user's key, and users can't access each other's resources."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ from tests.factories import (
     session_key_of,
 )
 
-ME = "/api/v1/sandboxes/search"
+LIST = "/api/v1/sandboxes/search"
 
 
 def _bearer(key: str) -> dict[str, str]:
@@ -33,10 +33,10 @@ def test_operations_without_a_users_key_are_the_documented_ones(client: TestClie
     assert {str(one) for one in operations if one.is_webhook} == FOR_SANDBOXES
 
 
-def test_every_operation_wants_a_users_key(client: TestClient, user: Person, database: Database) -> None:
+def test_every_operation_requires_a_users_key(client: TestClient, user: Person, database: Database) -> None:
     sandbox = make_sandbox(database, user)
     key = session_key_of(sandbox)
-    strangers = {
+    invalid = {
         "no key": {},
         "an empty key": {"X-Session-API-Key": ""},
         "a wrong key": _bearer("aw_wrong"),
@@ -48,25 +48,25 @@ def test_every_operation_wants_a_users_key(client: TestClient, user: Person, dat
     }
     closed = [one for one in all_operations(client) if not one.is_open and not one.is_webhook]
     assert {str(one) for one in closed} == FOR_USERS
-    let_in = []
+    accepted = []
     for operation in closed:
-        for who, headers in strangers.items():
+        for name, headers in invalid.items():
             body: dict[str, str] | None = {} if operation.has_body else None
             answer = client.request(operation.method, operation.url(any=sandbox.id), json=body, headers=headers)
             if answer.status_code != 401 or not answer.json()["detail"]:
-                let_in.append(f"{operation} with {who}: {answer.status_code}")
-    assert let_in == []
+                accepted.append(f"{operation} with {name}: {answer.status_code}")
+    assert accepted == []
 
 
-def test_a_stranger_does_not_learn_what_is_wrong_with_a_body(client: TestClient) -> None:
+def test_unauthenticated_request_with_an_invalid_body_is_a_401(client: TestClient) -> None:
     for operation in operations_with_a_body(client):
         for body in (b"{broken", b'{"secrets": 3}', b"[" * 10_000):
             answer = client.request(operation.method, operation.url(any="0" * 32), content=body)
             assert answer.status_code == 401, operation
 
 
-def test_a_stranger_does_not_learn_what_is_wrong_with_a_query(client: TestClient, user: Person) -> None:
-    for path in (ME, "/api/v1/app-conversations/search", "/api/v1/app-conversations/count"):
+def test_unauthenticated_request_with_an_invalid_query_is_a_401(client: TestClient, user: Person) -> None:
+    for path in (LIST, "/api/v1/app-conversations/search", "/api/v1/app-conversations/count"):
         wrong = f"{path}?limit=0&created_at__gte=never"
         assert client.get(wrong).status_code == 401
         assert client.get(wrong, headers=user.headers).status_code == 422
@@ -80,11 +80,11 @@ def test_health_is_open(client: TestClient) -> None:
 
 def test_key_is_accepted_in_either_header(client: TestClient, user: Person) -> None:
     for headers in (_bearer(user.key), {"Authorization": f"bearer  {user.key} "}, {"X-Session-API-Key": user.key}):
-        assert client.get(ME, headers=headers).status_code == 200
+        assert client.get(LIST, headers=headers).status_code == 200
 
 
-def test_a_401_says_how_to_do_better(client: TestClient) -> None:
-    answer = client.get(ME)
+def test_401_describes_how_to_authenticate(client: TestClient) -> None:
+    answer = client.get(LIST)
     assert answer.headers["WWW-Authenticate"] == "Bearer"
     assert "Authorization: Bearer" in answer.json()["detail"]
 
@@ -93,22 +93,22 @@ def test_a_401_says_how_to_do_better(client: TestClient) -> None:
 def test_key_that_is_revoked_or_expired_is_a_401(
     client: TestClient, user: Person, database: Database, column: str
 ) -> None:
-    assert client.get(ME, headers=user.headers).status_code == 200
+    assert client.get(LIST, headers=user.headers).status_code == 200
     with database.transaction() as session:
         setattr(session.exec(select(ApiKey)).one(), column, now() - timedelta(seconds=1))
-    assert client.get(ME, headers=user.headers).status_code == 401
+    assert client.get(LIST, headers=user.headers).status_code == 401
 
 
-def test_the_last_use_is_kept(client: TestClient, user: Person, database: Database) -> None:
+def test_last_use_of_a_key_is_recorded(client: TestClient, user: Person, database: Database) -> None:
     before = now()
-    assert client.get(ME, headers=user.headers).status_code == 200
+    assert client.get(LIST, headers=user.headers).status_code == 200
     with database.reading() as session:
         key = session.exec(select(ApiKey)).one()
     assert key.last_used_at is not None
     assert key.last_used_at >= before
 
 
-def test_anothers_things_are_not_there(
+def test_resources_of_other_users_are_a_404(
     client: TestClient, user: Person, other_user: Person, database: Database
 ) -> None:
     sandbox = make_sandbox(database, other_user)
@@ -125,10 +125,10 @@ def test_anothers_things_are_not_there(
         ("GET", f"{api}/app-conversations/{conversation.id}"),
     ):
         theirs = client.request(method, path, headers=user.headers)
-        nobodys = client.request(method, path.replace(sandbox.id, "f" * 32), headers=user.headers)
+        unknown = client.request(method, path.replace(sandbox.id, "f" * 32), headers=user.headers)
         if theirs.status_code != 404:
             missing.append(f"{method} {path}: {theirs.status_code}")
-        assert nobodys.status_code == 404
+        assert unknown.status_code == 404
     assert missing == []
     for path, nothing in (
         (f"{api}/sandboxes?id={sandbox.id}", [None]),

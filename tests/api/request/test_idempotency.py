@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the same request under the same key is answered alike, and carried out once."""
+"""`Idempotency-Key`: a repeated request gets the same response, and is executed one time."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,7 +41,7 @@ def _count(database: Database, table: type[SQLModel]) -> int:
 
 class TestRepeats:
     @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
-    def test_same_answer_and_nothing_new(
+    def test_repeat_gets_the_same_response_and_creates_nothing(
         self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, path: str
     ) -> None:
         request: dict[str, Any] = {"json": {"title": "A title", "secrets": {"TOKEN": "s3cr3t"}}}
@@ -52,7 +52,7 @@ class TestRepeats:
         assert second.json() == first.json()
         assert (_count(database, Sandbox), publisher.jobs) == (1, jobs)
 
-    def test_answer_stays_whatever_has_happened_since(
+    def test_response_is_unchanged_after_later_changes(
         self, client: TestClient, user: Person, database: Database
     ) -> None:
         first = _post(client, user, SANDBOXES).json()
@@ -60,19 +60,19 @@ class TestRepeats:
         assert _post(client, user, SANDBOXES).json() == first
         assert _count(database, Sandbox) == 1
 
-    def test_json_is_compared_not_bytes(self, client: TestClient, user: Person) -> None:
+    def test_bodies_are_compared_as_json(self, client: TestClient, user: Person) -> None:
         bodies = ('{"title": "a", "public": true}', ' {"public":true,\n"title":"\\u0061"}')
         answers = [_post(client, user, CONVERSATIONS, content=body).json() for body in bodies]
         assert answers[0] == answers[1]
 
     @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
-    def test_request_without_a_key_is_done_again(
+    def test_request_without_a_key_is_executed_each_time(
         self, client: TestClient, user: Person, database: Database, path: str
     ) -> None:
         ids = {_post(client, user, path, key=None, json={}).json()["id"] for _ in range(2)}
         assert (len(ids), _count(database, IdempotencyKey)) == (2, 0)
 
-    def test_keys_are_the_users_own_and_the_operations(
+    def test_keys_are_scoped_to_user_and_operation(
         self, client: TestClient, user: Person, other_user: Person, database: Database
     ) -> None:
         ids = {
@@ -89,29 +89,29 @@ class TestRepeats:
         assert _post(client, user, "/api/settings", json={"language": "en"}).status_code == 200
 
 
-class TestRefusals:
-    def test_key_with_another_body_is_refused(self, client: TestClient, user: Person, database: Database) -> None:
+class TestRejections:
+    def test_key_with_another_body_is_rejected(self, client: TestClient, user: Person, database: Database) -> None:
         assert _post(client, user, CONVERSATIONS, json={"title": "one"}).status_code == 200
-        refused = _post(client, user, CONVERSATIONS, json={"title": "two"})
-        assert refused.status_code == 422
-        [entry] = refused.json()["detail"]
+        rejected = _post(client, user, CONVERSATIONS, json={"title": "two"})
+        assert rejected.status_code == 422
+        [entry] = rejected.json()["detail"]
         assert entry["loc"] == ["header", "Idempotency-Key"]
         assert (entry["type"], "another request" in entry["msg"]) == ("idempotency_key_reused", True)
         assert _count(database, StartTask) == 1
 
-    def test_key_with_another_query_is_refused(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_key_with_another_query_is_rejected(self, client: TestClient, user: Person, database: Database) -> None:
         other = make_spec(database, "other:1", position=1)
         assert _post(client, user, SANDBOXES).status_code == 200
         assert _post(client, user, SANDBOXES, params={"sandbox_spec_id": other.id}).status_code == 422
 
-    @pytest.mark.parametrize("key", ["", "k" * 201, "tab\there", "\xe9"])
-    def test_unusable_keys(self, client: TestClient, user: Person, database: Database, key: str) -> None:
+    @pytest.mark.parametrize("key", ["", "k" * 201, "tab\tkey", "\xe9"])
+    def test_invalid_keys_are_rejected(self, client: TestClient, user: Person, database: Database, key: str) -> None:
         headers = [(name.encode(), value.encode()) for name, value in user.headers.items()]
         headers.append((b"Idempotency-Key", key.encode("latin-1")))
         assert client.post(SANDBOXES, headers=headers).status_code == 422
         assert _count(database, Sandbox) == 0
 
-    def test_a_failure_is_not_kept(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_failed_request_is_not_stored(self, client: TestClient, user: Person, database: Database) -> None:
         named = {"sandbox_spec_id": "later:1"}
         assert _post(client, user, SANDBOXES, params=named).status_code == 404
         make_spec(database, "later:1", position=1)
@@ -120,7 +120,7 @@ class TestRefusals:
 
 class TestRetention:
     @pytest.mark.parametrize(("hours", "made"), [(23.9, 1), (24.1, 2)])
-    def test_a_key_is_kept_for_a_day(
+    def test_key_is_stored_for_a_day(
         self, client: TestClient, user: Person, database: Database, hours: float, made: int
     ) -> None:
         _post(client, user, SANDBOXES)
@@ -129,7 +129,7 @@ class TestRetention:
         assert answers[0] == answers[1]
         assert (_count(database, Sandbox), _count(database, IdempotencyKey)) == (made, 1)
 
-    def test_expired_ones_are_forgotten(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_expired_keys_are_deleted(self, client: TestClient, user: Person, database: Database) -> None:
         _post(client, user, SANDBOXES, key="old")
         with time_machine.travel(after(23 * 3600)):
             _post(client, user, SANDBOXES, key="young")
@@ -142,21 +142,23 @@ class TestRetention:
 
 
 class TestSecrets:
-    def test_kept_answer_holds_no_secret_in_clear(self, client: TestClient, user: Person, database: Database) -> None:
-        asked = {"secrets": {"TOKEN": "s3cr3t"}}
+    def test_stored_response_contains_no_secret_in_clear(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
+        body = {"secrets": {"TOKEN": "s3cr3t"}}
         _post(client, user, SANDBOXES)
-        _post(client, user, CONVERSATIONS, json=asked)
+        _post(client, user, CONVERSATIONS, json=body)
         with database.reading() as session:
             rows = session.exec(select(IdempotencyKey)).all()
             keys = [VAULT.decrypt(row.session_key) for row in session.exec(select(Sandbox)).all()]
-        kept = str([row.model_dump() for row in rows])
+        stored = str([row.model_dump() for row in rows])
         assert len(rows) == len(keys) == 2
-        assert [secret for secret in ("s3cr3t", *keys) if secret in kept] == []
+        assert [secret for secret in ("s3cr3t", *keys) if secret in stored] == []
 
 
 class TestConcurrency:
     @pytest.mark.parametrize(("path", "table"), [(SANDBOXES, Sandbox), (CONVERSATIONS, StartTask)])
-    def test_many_at_once_are_one(
+    def test_concurrent_repeats_are_executed_one_time(
         self, client: TestClient, user: Person, database: Database, path: str, table: type[SQLModel]
     ) -> None:
         with ThreadPoolExecutor(6) as pool:
@@ -165,23 +167,23 @@ class TestConcurrency:
         assert len({answer.text for answer in answers}) == 1
         assert _count(database, table) == _count(database, IdempotencyKey) == 1
 
-    def test_the_second_waits_for_the_first_ones_commit(
+    def test_concurrent_repeat_waits_for_the_commit_of_the_first(
         self, context: Context, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
         def start(session: Session) -> bytes | None:
             idempotent = IdempotentRequest(context, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")
-            answered = idempotent.find(session)
-            if answered is None:
+            stored = idempotent.find(session)
+            if stored is None:
                 sandbox = sandbox_creation.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now())
                 idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT))
-            return None if answered is None else bytes(answered.answer.body)
+            return None if stored is None else bytes(stored.answer.body)
 
         first, second = overlap(database, start, start)
         assert first is None
         assert second is not None
         assert _count(database, Sandbox) == 1
 
-    def test_answer_of_a_rolled_back_request_is_not_kept(
+    def test_response_of_a_rolled_back_request_is_not_stored(
         self, context: Context, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
         idempotent = IdempotentRequest(context, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")

@@ -1,4 +1,4 @@
-"""Who asks: many at a time are found with few queries, each is told apart, and none depends on another."""
+"""Batched key lookup: few queries find many users, and no request depends on another."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.request.key_lookup import MOST, BatchedKeyLookup
+from api.request.key_lookup import MAX_BATCH, BatchedKeyLookup
 from shared.db.database import Database
 from shared.errors import Unauthenticated
 from shared.users import api_keys
@@ -17,7 +17,7 @@ from tests.factories import VAULT, Person
 
 
 class Fetches:
-    """Stands before the store: counts the queries, and lets each wait until `go`, which is set at first."""
+    """Wraps the store: counts the queries, and blocks each until `go`, which is set initially."""
 
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.go, self.begun = 0, Event(), Event()
@@ -43,48 +43,50 @@ def fetches(database: Database, monkeypatch: pytest.MonkeyPatch) -> Fetches:
 
 @pytest.fixture
 def callers(database: Database) -> BatchedKeyLookup:
-    return BatchedKeyLookup(partial(api_keys.authenticate, database, VAULT), "nobody's")
+    return BatchedKeyLookup(partial(api_keys.authenticate, database, VAULT), "unknown key")
 
 
 async def ask(callers: BatchedKeyLookup, *keys: str) -> list[Any]:
     return await asyncio.gather(*map(callers.find, keys), return_exceptions=True)
 
 
-async def while_one_is_asked(fetches: Fetches, first: Awaitable[Any], then: Callable[[], Awaitable[Any]]) -> Any:
-    """Do the second while the first one's query is under way."""
+async def during_first_query(fetches: Fetches, first: Awaitable[Any], then: Callable[[], Awaitable[Any]]) -> Any:
+    """Run `then` during the query of `first`."""
     fetches.go.clear()
-    asking = asyncio.ensure_future(first)
+    first_task = asyncio.ensure_future(first)
     await asyncio.to_thread(fetches.begun.wait, 30)
-    doing = asyncio.ensure_future(then())
+    second_task = asyncio.ensure_future(then())
     await asyncio.sleep(0)
     fetches.go.set()
-    return await asyncio.gather(asking, doing, return_exceptions=True)
+    return await asyncio.gather(first_task, second_task, return_exceptions=True)
 
 
 def names(found: list[Any]) -> list[str | None]:
     return [one.name if isinstance(one, AuthenticatedKey) else None for one in found]
 
 
-def test_each_is_told_apart_by_few_queries(
+def test_few_queries_find_the_user_of_each_key(
     callers: BatchedKeyLookup, fetches: Fetches, user: Person, other_user: Person
 ) -> None:
     keys = [user.key, "aw_wrong", other_user.key, ""] * 20
     found = asyncio.run(ask(callers, *keys))
     assert names(found) == [user.name, None, other_user.name, None] * 20
     assert all(isinstance(one, AuthenticatedKey | Unauthenticated) for one in found)
-    assert fetches.count <= len(keys) // MOST + 1
+    assert fetches.count <= len(keys) // MAX_BATCH + 1
 
 
-def test_caller_who_comes_during_a_query_is_in_the_next_one(
+def test_key_that_arrives_during_a_query_is_in_the_next_query(
     callers: BatchedKeyLookup, fetches: Fetches, user: Person, other_user: Person
 ) -> None:
     later = [user.key, other_user.key]
-    found = asyncio.run(while_one_is_asked(fetches, callers.find(user.key), lambda: ask(callers, *later)))
+    found = asyncio.run(during_first_query(fetches, callers.find(user.key), lambda: ask(callers, *later)))
     assert names([found[0], *found[1]]) == [user.name, user.name, other_user.name]
     assert fetches.count == 2
 
 
-def test_a_store_that_fails_is_everybodys_and_passes(callers: BatchedKeyLookup, fetches: Fetches, user: Person) -> None:
+def test_failed_query_fails_its_requests_and_no_later_ones(
+    callers: BatchedKeyLookup, fetches: Fetches, user: Person
+) -> None:
     async def fail_and_recover() -> tuple[list[Any], list[Any]]:
         fetches.error = OSError("gone")
         failed = await ask(callers, user.key, user.key)
@@ -96,21 +98,21 @@ def test_a_store_that_fails_is_everybodys_and_passes(callers: BatchedKeyLookup, 
     assert names(found) == [user.name]
 
 
-def test_caller_who_goes_ends_no_other_s_query(
+def test_cancelled_request_does_not_cancel_the_query_of_others(
     callers: BatchedKeyLookup, fetches: Fetches, user: Person, other_user: Person
 ) -> None:
-    async def go_away() -> Any:
-        going = asyncio.ensure_future(callers.find(user.key))
-        staying = asyncio.ensure_future(callers.find(other_user.key))
+    async def cancel_one() -> Any:
+        cancelled = asyncio.ensure_future(callers.find(user.key))
+        other = asyncio.ensure_future(callers.find(other_user.key))
         await asyncio.sleep(0)
-        going.cancel()
-        return await asyncio.gather(going, staying, return_exceptions=True)
+        cancelled.cancel()
+        return await asyncio.gather(cancelled, other, return_exceptions=True)
 
-    _, (gone, stayed) = asyncio.run(while_one_is_asked(fetches, callers.find(user.key), go_away))
-    assert isinstance(gone, asyncio.CancelledError)
-    assert names([stayed]) == [other_user.name]
+    _, (first, second) = asyncio.run(during_first_query(fetches, callers.find(user.key), cancel_one))
+    assert isinstance(first, asyncio.CancelledError)
+    assert names([second]) == [other_user.name]
 
 
-def test_every_event_loop_has_its_own(callers: BatchedKeyLookup, user: Person) -> None:
+def test_lookup_works_on_each_event_loop(callers: BatchedKeyLookup, user: Person) -> None:
     for _ in range(2):
         assert names(asyncio.run(ask(callers, user.key))) == [user.name]

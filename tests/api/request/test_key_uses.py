@@ -1,4 +1,4 @@
-"""Keys' last uses: a rush of requests with one key waits for no row, and writes one."""
+"""Last use of keys: concurrent requests with one key write one row, and wait for none."""
 
 import asyncio
 from threading import Event
@@ -12,11 +12,11 @@ from shared.models import ApiKey
 from shared.users import api_keys
 from tests.factories import Person
 
-RUSH = 100
+CONCURRENT = 100
 
 
 class Writes:
-    """Stands before the store: counts what is written, and lets each wait until `go`."""
+    """Wraps the store: records the writes, and blocks each until `go`."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -45,42 +45,42 @@ def key_of(database: Database, user: Person) -> ApiKey:
         return session.exec(select(ApiKey).where(ApiKey.user_id == user.id)).one()
 
 
-async def rush(uses: KeyUseRecorder, writes: Writes, key_id: str) -> None:
-    """Many ask while the first one's use is being written."""
-    first = asyncio.ensure_future(uses.note(key_id))
+async def use_concurrently(recorder: KeyUseRecorder, writes: Writes, key_id: str) -> None:
+    """Make concurrent requests while the first write is under way."""
+    first = asyncio.ensure_future(recorder.note(key_id))
     await asyncio.to_thread(writes.begun.wait, 30)
     async with asyncio.timeout(30):
-        await asyncio.gather(*(uses.note(key_id) for _ in range(RUSH)))
+        await asyncio.gather(*(recorder.note(key_id) for _ in range(CONCURRENT)))
     assert not first.done()
     writes.go.set()
     await first
 
 
-def test_key_use_is_written_once_for_concurrent_requests(database: Database, user: Person, writes: Writes) -> None:
+def test_concurrent_requests_write_the_use_of_a_key_one_time(database: Database, user: Person, writes: Writes) -> None:
     key = key_of(database, user)
-    asyncio.run(rush(KeyUseRecorder(database), writes, key.id))
+    asyncio.run(use_concurrently(KeyUseRecorder(database), writes, key.id))
     assert writes.keys == [key.id]
     assert key_of(database, user).last_used_at is not None
 
 
-def test_each_key_is_written(database: Database, user: Person, other_user: Person, writes: Writes) -> None:
+def test_use_of_each_key_is_written(database: Database, user: Person, other_user: Person, writes: Writes) -> None:
     async def both() -> None:
-        await rush(uses, writes, ids[0])
-        await uses.note(ids[1])
+        await use_concurrently(recorder, writes, ids[0])
+        await recorder.note(ids[1])
 
-    uses, ids = KeyUseRecorder(database), [key_of(database, one).id for one in (user, other_user)]
+    recorder, ids = KeyUseRecorder(database), [key_of(database, one).id for one in (user, other_user)]
     asyncio.run(both())
     assert writes.keys == ids
 
 
-def test_the_next_one_writes_what_could_not_be_written(database: Database, user: Person, writes: Writes) -> None:
+def test_failed_write_is_repeated_by_the_next_request(database: Database, user: Person, writes: Writes) -> None:
     async def fail_and_repeat() -> None:
         with pytest.raises(BrokenPipeError):
-            await rush(uses, writes, key.id)
+            await use_concurrently(recorder, writes, key.id)
         writes.error = None
-        await uses.note(key.id)
+        await recorder.note(key.id)
 
-    uses, key = KeyUseRecorder(database), key_of(database, user)
+    recorder, key = KeyUseRecorder(database), key_of(database, user)
     writes.error = BrokenPipeError()
     asyncio.run(fail_and_repeat())
     assert writes.keys == [key.id] * 2
