@@ -1,1 +1,1 @@
-"""What is done to every request before routing."""
+"""ASGI middleware, applied to every request before routing."""

@@ -1,24 +1,27 @@
-"""What caches may keep: nothing, unless a route says so. Answers hold keys, and what users see changes at any time."""
+"""`Cache-Control`: no cache may store a response unless its route allows it.
+
+Responses contain keys, and what they show changes at any time.
+"""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.paths import DOCS_ASSETS, SANDBOX_PATH_PREFIX
 
-# Answers of agent servers, and files that are everybody's.
-LEFT_ALONE = (f"{SANDBOX_PATH_PREFIX}/", f"{DOCS_ASSETS}/")
+# Responses of agent servers, and public files.
+EXEMPT = (f"{SANDBOX_PATH_PREFIX}/", f"{DOCS_ASSETS}/")
 
 
 class NoStore:
-    """Adds `Cache-Control: no-store` to each answer that says nothing of caches."""
+    """Adds `Cache-Control: no-store` to each response without a `Cache-Control` header."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Add it to the answers of `app`."""
+        """Wrap `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and its answer back."""
-        if scope["type"] != "http" or scope["path"].startswith(LEFT_ALONE):
+        """Pass the request on; add the header to its response."""
+        if scope["type"] != "http" or scope["path"].startswith(EXEMPT):
             await self._app(scope, receive, send)
             return
 

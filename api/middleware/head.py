@@ -1,4 +1,4 @@
-"""HEAD: what GET would answer, without a body (RFC 9110, 9.3.2). No route has to know of it."""
+"""HEAD: the response to a GET without its body (RFC 9110, 9.3.2). Routes need no code for it."""
 
 import asyncio
 
@@ -6,33 +6,33 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.paths import SANDBOX_PATH_PREFIX
 
-# An agent server answers for itself.
-PASSED_ON = f"{SANDBOX_PATH_PREFIX}/"
+# Agent servers respond to HEAD themselves.
+EXEMPT = f"{SANDBOX_PATH_PREFIX}/"
 
 
 class HeadAsGet:
-    """Passes each HEAD on as a GET, and drops the body of the answer."""
+    """Passes each HEAD on as a GET and drops the body of the response."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Stand before `app`."""
+        """Wrap `app`."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; of a HEAD's answer, send the beginning."""
-        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"].startswith(PASSED_ON):
+        """Pass the request on; send only the start of the response to a HEAD."""
+        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"].startswith(EXEMPT):
             await self._app(scope, receive, send)
             return
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
-        async def leave() -> Message:
-            # What streams ends as soon as its client is gone.
-            await begun.wait()
+        async def disconnect() -> Message:
+            # A streaming response ends when its client disconnects.
+            await started.wait()
             return {"type": "http.disconnect"}
 
-        async def send_beginning(message: Message) -> None:
+        async def send_start(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await send(message)
                 await send({"type": "http.response.body", "body": b""})
-                begun.set()
+                started.set()
 
-        await self._app({**scope, "method": "GET"}, leave, send_beginning)
+        await self._app({**scope, "method": "GET"}, disconnect, send_start)

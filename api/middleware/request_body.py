@@ -1,6 +1,6 @@
-"""Bodies of requests: read once the caller is known, within a limit and a deadline, and checked before they are parsed.
+"""Request bodies: read after authentication, limited in size and time, and checked before they are parsed.
 
-A NUL is refused here, which no text column of PostgreSQL holds.
+A body with a NUL is rejected, because PostgreSQL's text columns can't store one.
 """
 
 import asyncio
@@ -17,34 +17,34 @@ from api.json_text import TooCostly, check_size, in_thread_if_large
 from api.paths import SANDBOX_PATH_PREFIX
 
 WEBHOOKS = "/api/v1/webhooks/"
-# Operations that want a key. What is outside, strangers may ask for.
+# Operations that require a key. All others are open to unauthenticated callers.
 WITH_KEY = "/api/"
-# Bodies that we don't keep, but pass on as they come.
-PASSED_ON = f"{SANDBOX_PATH_PREFIX}/"
+# Bodies for sandboxes are streamed, not stored.
+EXEMPT = f"{SANDBOX_PATH_PREFIX}/"
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
-# Of what strangers may send: more than any form of ours has, bytes.
+# For unauthenticated callers: more than any form of this service has, bytes.
 MAX_OPEN_BYTES = 16_384
-# From the moment at which a body is first asked for until its end.
+# From the first read of a body to its end.
 BODY_SECONDS = 120.0
-# In a request: each is validated on the event loop.
+# In one request: the event loop validates each.
 MAX_VALUES = 20_000
 NUL_MESSAGE = "NUL characters can't be stored"
-# The escape of NUL; behind an odd number of backslashes it is text.
+# The escape of NUL; after an odd number of backslashes it is text.
 NUL_ESCAPE = rb"\u0000"
 
 
 class BodyLimitMiddleware:
-    """Limits what is read of each body; those for sandboxes are not ours to read."""
+    """Limits the size and the time of each body, except those for sandboxes."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, max_webhook_bytes: int) -> None:
-        """Guard `app`; limits in bytes."""
+        """Wrap `app`; limits in bytes."""
         self._app = app
         self._max_bytes = max_bytes
         self._max_webhook_bytes = max_webhook_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a NUL in path or query with a 422, or pass on."""
-        if scope["type"] != "http" or scope["path"].startswith(PASSED_ON):
+        """Reject a NUL in the path or the query with a 422, or pass the request on."""
+        if scope["type"] != "http" or scope["path"].startswith(EXEMPT):
             await self._app(scope, receive, send)
         elif (location := _nul_location(scope)) is not None:
             await JSONResponse({"detail": [_nul(location)]}, 422)(scope, receive, send)
@@ -59,7 +59,7 @@ class BodyLimitMiddleware:
 
 
 class _Body:
-    """What comes of one body, as long as it keeps to its limits."""
+    """The messages of one body, within its limits."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive, self._limit = receive, limit
@@ -68,7 +68,7 @@ class _Body:
         self._is_read = False
 
     async def receive(self) -> Message:
-        """The next message.
+        """Return the next message.
 
         Raises:
             HTTPException: the body is too large, or takes too long.
@@ -87,18 +87,18 @@ class _Body:
             async with asyncio.timeout_at(self._ends_at):
                 return await self._receive()
         except TimeoutError:
-            raise HTTPException(408, f"the body has not come within {BODY_SECONDS:.0f} s") from None
+            raise HTTPException(408, f"the body was not received within {BODY_SECONDS:.0f} s") from None
 
 
 class CheckedRequest(Request):
-    """A request whose body is checked before anything is made of it; a large one is parsed in a thread."""
+    """A request whose body is checked before it is parsed; a thread parses a large one."""
 
     async def check_body(self) -> None:
-        """Read the body, if there is one.
+        """Read and check the body, if there is one.
 
         Raises:
-            HTTPException: it is too large, or takes too long.
-            RequestValidationError: it holds a NUL, too many values or a number of too many digits.
+            HTTPException: the body is too large, or takes too long.
+            RequestValidationError: the body contains a NUL, too many values or a number with too many digits.
         """
         if has_body(self.scope):
             body = await self.body()
@@ -106,10 +106,10 @@ class CheckedRequest(Request):
                 raise RequestValidationError([error])
 
     async def json(self) -> Any:
-        """The body's document.
+        """Return the parsed body.
 
         Raises:
-            JSONDecodeError: it has none.
+            JSONDecodeError: the body is not JSON.
         """
         if not hasattr(self, "_json"):
             body = await self.body()
@@ -118,9 +118,9 @@ class CheckedRequest(Request):
 
 
 def find_error(body: bytes) -> dict[str, Any] | None:
-    """What is wrong with a body, before it is parsed, as an entry of a 422."""
+    """Check a body before it is parsed; return the entry of a 422, or None."""
     if b"\0" in body:
-        return _nul(("body",), "NUL bytes are no text in UTF-8, which the body has to be")
+        return _nul(("body",), "the body must be UTF-8 text without NUL bytes")
     if _has_nul_escape(body):
         return _nul(("body",))
     try:
@@ -131,7 +131,7 @@ def find_error(body: bytes) -> dict[str, Any] | None:
 
 
 def has_body(scope: Scope) -> bool:
-    """Whether there may be one: what says neither its length nor that it comes in parts has none (RFC 9112, 6.3)."""
+    """Whether a request may have a body: without a length and a transfer encoding it has none (RFC 9112, 6.3)."""
     return any(name in BODY_HEADERS for name, _ in scope["headers"])
 
 
@@ -146,7 +146,7 @@ def _nul(location: tuple[str, ...], message: str = NUL_MESSAGE) -> dict[str, Any
 
 
 def _has_nul_escape(body: bytes) -> bool:
-    """Whether there is one; each backslash is read once, however they are arranged."""
+    """Whether the body contains an escaped NUL; linear in the size, however its backslashes are arranged."""
     begin = 0
     while (position := body.find(NUL_ESCAPE, begin)) >= 0:
         before = body[begin:position]

@@ -1,6 +1,6 @@
-"""Paths with a slash too many at their end: they lead to the operation without it, on whatever host was asked.
+"""Redirects of paths with trailing slashes to the path without them, on the same host.
 
-Starlette's own redirect names the host that the request names, and a scheme that a proxy may have changed.
+Starlette's own redirect contains the `Host` of the request, and a scheme that a proxy may have changed.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class SlashRedirect:
-    """An ASGI application for what no route takes."""
+    """An ASGI application for paths that no route matches."""
 
     def __init__(self, routes: Sequence[BaseRoute], otherwise: ASGIApp) -> None:
-        """Lead to these routes; `otherwise` answers what is none of theirs even so."""
+        """Redirect to these routes; `otherwise` responds if the shorter path matches none either."""
         self._routes = routes
         self._otherwise = otherwise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Redirect one request, or pass it on."""
         path = str(scope["path"])
         shorter = path.rstrip("/")
-        # Two slashes at the beginning of a Location would be followed by a host.
-        is_ours = scope["type"] == "http" and shorter != path and not path.startswith("//")
-        if is_ours and any(route.matches({**scope, "path": shorter})[0] != Match.NONE for route in self._routes):
+        # In a Location, text after two leading slashes is a host.
+        is_candidate = scope["type"] == "http" and shorter != path and not path.startswith("//")
+        if is_candidate and any(route.matches({**scope, "path": shorter})[0] != Match.NONE for route in self._routes):
             await _redirect(shorter, scope)(scope, receive, send)
         else:
             await self._otherwise(scope, receive, send)

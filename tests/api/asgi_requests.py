@@ -1,4 +1,4 @@
-"""Requests to an application without a server or a client between: what it reads, and when, is seen."""
+"""Direct requests to an ASGI application, without server or client, to observe what it reads and when."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,8 +9,8 @@ TICK_SECONDS = 0.005
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
-class Exchange:
-    """One request, and what came of it."""
+class AsgiRequest:
+    """A request and its response."""
 
     def __init__(self, method: str, path: str, headers: dict[str, str]) -> None:
         self._scope = {
@@ -30,13 +30,13 @@ class Exchange:
         }
         self.status = 0
         self.body = b""
-        # How often the body was asked for.
+        # Number of reads of the body.
         self.reads = 0
 
     async def run(self, app: Any, receive: Receive) -> None:
-        """Have it answered."""
+        """Run the application with the request."""
 
-        async def counting() -> dict[str, Any]:
+        async def count_and_receive() -> dict[str, Any]:
             self.reads += 1
             return await receive()
 
@@ -44,11 +44,11 @@ class Exchange:
             self.status = message.get("status", self.status)
             self.body += message.get("body", b"")
 
-        await app(self._scope, counting, send)
+        await app(self._scope, count_and_receive, send)
 
 
 def body_of(content: bytes) -> Receive:
-    """A body that is there at once; then the caller waits."""
+    """Return a body that is available immediately; the client stays connected after it."""
     messages = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def receive() -> dict[str, Any]:
@@ -61,21 +61,21 @@ def body_of(content: bytes) -> Receive:
 
 
 async def never() -> dict[str, Any]:
-    """A body of which nothing comes."""
+    """A body that never arrives."""
     await asyncio.Event().wait()
-    raise AssertionError("it has come")
+    raise AssertionError("the body arrived")
 
 
-def longest_stall(work: Awaitable[None]) -> float:
-    """Do this on an event loop, and say for how many seconds at most nothing else had its turn."""
+def measure_max_stall(work: Awaitable[None]) -> float:
+    """Run `work` on an event loop; return the maximum time without progress of another task, in seconds."""
 
     async def measure() -> float:
         loop = asyncio.get_running_loop()
-        longest, working, before = 0.0, asyncio.ensure_future(work), loop.time()
+        max_stall, working, before = 0.0, asyncio.ensure_future(work), loop.time()
         while not working.done():
             await asyncio.sleep(TICK_SECONDS)
-            longest, before = max(longest, loop.time() - before), loop.time()
+            max_stall, before = max(max_stall, loop.time() - before), loop.time()
         await working
-        return longest
+        return max_stall
 
     return asyncio.run(measure())

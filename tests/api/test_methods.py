@@ -1,4 +1,4 @@
-"""Methods: HEAD is answered wherever GET is, and a 405 names all methods of its path."""
+"""Methods: HEAD works wherever GET does, and a 405 lists all methods of its path."""
 
 from collections.abc import Iterator
 
@@ -19,12 +19,12 @@ SECONDS = 30.0
 
 @pytest.fixture
 def listening(context: Context) -> Iterator[httpx.Client]:
-    """A client of the application behind a real server: it holds one connection."""
+    """A client with one connection to the application behind a real server."""
     with serving(create_app(context), lifespan="off") as url, httpx.Client(base_url=url, timeout=SECONDS) as client:
         yield client
 
 
-def test_head_says_what_get_would(
+def test_head_equals_get_without_a_body(
     client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     operations = [one for one in all_operations(client) if one.method == "GET" and one.path != CHANGES]
@@ -35,18 +35,18 @@ def test_head_says_what_get_would(
             answers = [
                 client.request(method, url, headers=headers, follow_redirects=False) for method in ("GET", "HEAD")
             ]
-            read, headed = [(one.status_code, one.headers.get("Content-Type")) for one in answers]
-            assert (headed, answers[1].content) == (read, b""), operation
+            get, head = [(one.status_code, one.headers.get("Content-Type")) for one in answers]
+            assert (head, answers[1].content) == (get, b""), operation
 
 
-def test_head_leaves_its_connection_as_it_was(listening: httpx.Client, user: Person) -> None:
+def test_head_leaves_its_connection_usable(listening: httpx.Client, user: Person) -> None:
     for path in ("/alive", CHANGES, "/api/v1/app-conversations/search", "/nothing", "/alive"):
-        headed = listening.head(path, headers=user.headers)
-        assert (headed.status_code, headed.content) == (404 if path == "/nothing" else 200, b""), path
+        head = listening.head(path, headers=user.headers)
+        assert (head.status_code, head.content) == (404 if path == "/nothing" else 200, b""), path
     assert listening.get("/alive").status_code == 200
 
 
-def test_head_with_a_body_is_answered(listening: httpx.Client, user: Person) -> None:
+def test_head_with_a_body_succeeds(listening: httpx.Client, user: Person) -> None:
     assert listening.request("HEAD", "/api/v1/sandboxes/search", json={}, headers=user.headers).status_code == 200
 
 
@@ -61,7 +61,7 @@ def test_head_with_a_body_is_answered(listening: httpx.Client, user: Person) -> 
         ("PUT", "/api/conversations/x", "DELETE, GET, HEAD, PATCH"),
     ],
 )
-def test_405_names_all_methods_of_its_path(
+def test_405_lists_all_methods_of_its_path(
     client: TestClient, user: Person, method: str, path: str, allowed: str
 ) -> None:
     answer = client.request(method, path, headers=user.headers)

@@ -1,4 +1,4 @@
-"""No cache keeps an answer: what a user sees changes at any time, and there are keys in it."""
+"""`Cache-Control: no-store` on every response: its content changes at any time, and it may contain keys."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.factories import Person
 CHANGES = "/api/v1/changes"
 
 
-def test_no_answer_may_be_stored(
+def test_response_of_every_operation_is_not_cacheable(
     client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation
 ) -> None:
     for operation in all_operations(client):
@@ -28,18 +28,18 @@ def test_no_answer_may_be_stored(
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/api/nothing"), ("PUT", "/api/keys"), ("HEAD", "/alive")])
-def test_neither_may_errors(client: TestClient, method: str, path: str) -> None:
+def test_error_response_is_not_cacheable(client: TestClient, method: str, path: str) -> None:
     assert client.request(method, path).headers["Cache-Control"] == "no-store"
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_neither_may_a_list_that_is_given_again(client: TestClient, user: Person) -> None:
+def test_response_from_the_list_cache_is_not_cacheable(client: TestClient, user: Person) -> None:
     for _ in range(2):
         answer = client.get("/api/v1/sandboxes/search", headers=user.headers)
         assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
 
 
-def test_neither_may_the_answer_of_a_defect(
+def test_internal_error_is_not_cacheable(
     client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "transaction", None)
@@ -47,6 +47,6 @@ def test_neither_may_the_answer_of_a_defect(
     assert (answer.status_code, answer.headers["Cache-Control"]) == (500, "no-store")
 
 
-def test_files_of_the_description_may_be_kept(client: TestClient) -> None:
+def test_docs_assets_are_cacheable(client: TestClient) -> None:
     answer = client.get(f"{DOCS_ASSETS}/swagger-ui.css")
     assert (answer.status_code, "Cache-Control" in answer.headers, "ETag" in answer.headers) == (200, False, True)

@@ -1,4 +1,4 @@
-"""A slash too many at the end of a path: where it leads depends on the path alone."""
+"""Redirects of paths with trailing slashes depend only on the path."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,19 +16,19 @@ from tests.factories import Person
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
-def test_redirect_names_no_host(client: TestClient, method: str, path: str, location: str) -> None:
+def test_redirect_has_no_host(client: TestClient, method: str, path: str, location: str) -> None:
     headers = {"Host": "evil.example", "X-Forwarded-Host": "evil.example"}
     answer = client.request(method, path, headers=headers, follow_redirects=False)
     assert (answer.status_code, answer.headers["Location"]) == (307, location)
 
 
-def test_redirect_is_followed_with_its_method_and_body(client: TestClient, user: Person) -> None:
+def test_redirect_preserves_method_and_body(client: TestClient, user: Person) -> None:
     answer = client.post("/api/settings/", json={"language": "de"}, headers=user.headers)
     assert answer.status_code == 200
     assert client.get("/api/settings", headers=user.headers).json()["language"] == "de"
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "//alive/", "/nothing/", "/api/nothing/", "/"])
-def test_path_that_is_none_without_its_slash_either_is_a_404(client: TestClient, path: str) -> None:
+def test_unknown_path_with_a_slash_is_a_404(client: TestClient, path: str) -> None:
     answer = client.get(f"http://testserver{path}", follow_redirects=False)
     assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
