@@ -1,1 +1,1 @@
-"""The HTTP side: thin routes over the store. Never touches an engine (law 9)."""
+"""The HTTP API: thin routes over the store. It never calls an engine (law 9)."""

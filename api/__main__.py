@@ -1,4 +1,4 @@
-"""`python -m api`: one API process. Start as many as wanted: they share the port."""
+"""`python -m api`: one API process. Processes share the port, so any number may run."""
 
 import gc
 
@@ -16,12 +16,12 @@ from shared.settings import Settings
 
 log = structlog.get_logger()
 
-# Longer than clients keep idle connections: they close them, since they know what they are about to send.
+# Longer than clients keep idle connections: the client must close them, because only it knows whether it will send.
 KEEPALIVE_SECONDS = 75
 
 
 def main() -> None:
-    """Listen on the configured address and on the one that sandboxes reach, until told to stop."""
+    """Listen on the configured address and on the one that sandboxes reach, until a signal stops the process."""
     settings = Settings()
     configure_logs(settings, "web")
     configure_instruments(settings, "web")
@@ -34,7 +34,7 @@ def main() -> None:
         backlog=BACKLOG,
         http=LimitedHttp,
         ws=LimitedWebSocket,
-        # To compress a large message takes the event loop's time from everybody else.
+        # Compressing a large message would block the event loop.
         ws_per_message_deflate=False,
         limit_concurrency=settings.max_connections,
         timeout_keep_alive=KEEPALIVE_SECONDS,
@@ -44,7 +44,7 @@ def main() -> None:
     sockets = get_sockets(settings)
     addresses = ["http://{}:{}".format(*listener.getsockname()[:2]) for listener in sockets]
     log.info("listening", addresses=addresses)
-    gc.freeze()  # or each full collection would look through all that a process begins with: 85 ms
+    gc.freeze()  # else each full collection scans all startup objects: 85 ms
     DrainingServer(config, context.leave).run(sockets=sockets)
 
 

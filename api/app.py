@@ -1,4 +1,4 @@
-"""The FastAPI application, put together."""
+"""The FastAPI application: its routes, middleware, error handlers and background tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -65,21 +65,23 @@ from shared.settings import Settings
 log = structlog.get_logger()
 
 RESTART_SECONDS = 1.0
-# Requests that are in threads at a time. Many more than there are connections to the database: those who wait for a
-# slot to write, as one caller's requests for a locked row do, must leave threads to the others.
+# Requests that run in threads at a time. Many more than there are connections to the database: requests that wait for a
+# write slot, such as one caller's requests for a locked row, must leave threads for others.
 THREADS = 120
 # Of the ten connections for sessions.
-KEPT_FOR_READING = 2
+RESERVED_FOR_READING = 2
 V1 = "/api/v1"
 LISTS = (conversations.lists, sandboxes.lists)
 
 
 def create_app(context: Context) -> FastAPI:
-    """The application over the given parts; all applications of a process share their routes."""
+    """Create an application with this context. All applications of a process share their routes."""
     sandbox_path = SandboxProxy(context)
-    # Traffic first: no other route begins so, and this one is matched once for each of its requests.
+    # Sandbox traffic first: nearly all requests match this route, and no other route has its prefix.
     routes = [Mount(SANDBOX_PATH_PREFIX, sandbox_path), *ROUTES, Mount(paths.DOCS_ASSETS, docs_page.parts)]
-    app = FastAPI(title="Agent Workspace", version="1", docs_url=None, redoc_url=None, routes=routes, lifespan=_live)
+    app = FastAPI(
+        title="Agent Workspace", version="1", docs_url=None, redoc_url=None, routes=routes, lifespan=_lifespan
+    )
     app.state.context = context
     app.state.sandbox_path = sandbox_path
     _add_canvas(app, context.settings)
@@ -87,33 +89,33 @@ def create_app(context: Context) -> FastAPI:
     app.router.default = SlashRedirect(app.router.routes, app.router.default)
     install_error_handlers(app)
     limits = context.settings
-    # The first one stands closest to the routes.
+    # The first middleware is the innermost.
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimitMiddleware, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
     app.add_middleware(ListCacheMiddleware, lists=_list_routes())
     app.add_middleware(NoStore)
     if limits.cors_origin_list:
-        # Outermost: a browser's first question has no key.
+        # The outermost: a preflight request has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))
     return app
 
 
 def _list_routes() -> dict[str, ListRoute]:
-    routes = [route for first in LISTS for route in first.routes]
+    routes = [route for router in LISTS for route in router.routes]
     return {f"{V1}{route.path}": route for route in routes if isinstance(route, ListRoute)}
 
 
 def _add_canvas(app: FastAPI, settings: Settings) -> None:
-    """The web page, if it was unpacked, takes what no route does."""
+    """Serve the web UI, if installed, at paths that no route matches."""
     with suppress(FileNotFoundError):
         app.router.default = Canvas(settings.canvas, app.router.default)
 
 
 def _make_routes() -> list[BaseRoute]:
-    """The routes of every application. Fixed names come before `/{id}` ones: their order is the order of the match."""
+    """Make the routes of all applications. Fixed paths precede `/{id}` paths: the first match wins."""
     api = APIRouter()
-    for first in LISTS:
-        api.include_router(first, prefix=V1)
+    for router in LISTS:
+        api.include_router(router, prefix=V1)
     _add_v1(api)
     for module in (account, api_keys, organizations, cloud_proxy):
         api.include_router(module.router, prefix="/api")
@@ -122,8 +124,8 @@ def _make_routes() -> list[BaseRoute]:
     for module in (login, device_login, health, metrics, docs_page):
         api.include_router(module.router)
     for route in api.routes:
-        # FastAPI finds out what functions want when it is first asked for a path: a tenth of a second, which the first
-        # client would wait.
+        # FastAPI analyzes the endpoints at the first match, which takes a tenth of a second. The first request must not
+        # wait for it.
         route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
     return api.routes
 
@@ -145,7 +147,8 @@ def _add_v1(api: APIRouter) -> None:
     for module in (v1_settings, secrets, users, catalog, web_client_config, sandbox_secrets, webhooks, git):
         api.include_router(module.router, prefix=V1)
     api.include_router(llm_profiles.router, prefix=f"{V1}/settings/profiles")
-    # Where a page looks for them once an organization is chosen; the same operations, so they are described once.
+    # The web UI requests this path when an organization is chosen. The operations are the same, so they are documented
+    # under one path.
     api.include_router(
         llm_profiles.router,
         prefix="/api/organizations/{organization_id}/profiles",
@@ -155,9 +158,9 @@ def _add_v1(api: APIRouter) -> None:
 
 
 def make_context(settings: Settings) -> Context:
-    """The parts a process of this configuration has."""
+    """Make the context of a process with these settings."""
     announce = ChangeNotifier(settings.broker).announce
-    database = Database(settings.database, announce=announce, kept_for_reading=KEPT_FOR_READING)
+    database = Database(settings.database, announce=announce, kept_for_reading=RESERVED_FOR_READING)
     return Context(
         settings=settings,
         database=database,
@@ -169,15 +172,17 @@ def make_context(settings: Settings) -> Context:
 
 
 @asynccontextmanager
-async def _live(app: FastAPI) -> AsyncIterator[None]:
-    """What goes on beside the requests."""
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Run the background tasks while the application runs, and close its connections afterwards."""
     context: Context = app.state.context
     to_thread.current_default_thread_limiter().total_tokens = THREADS
-    async with asyncio.TaskGroup() as beside:
+    async with asyncio.TaskGroup() as background:
         tasks = [
-            beside.create_task(_keep_up(context.waiter.run)),
-            beside.create_task(_keep_up(context.streams.run)),
-            beside.create_task(_keep_up(partial(subscribe, context.settings.broker, context.waiter, context.streams))),
+            background.create_task(_run_forever(context.waiter.run)),
+            background.create_task(_run_forever(context.streams.run)),
+            background.create_task(
+                _run_forever(partial(subscribe, context.settings.broker, context.waiter, context.streams))
+            ),
         ]
         yield
         for task in tasks:
@@ -187,13 +192,13 @@ async def _live(app: FastAPI) -> AsyncIterator[None]:
         await context.git.close()
 
 
-async def _keep_up(run: Callable[[], Awaitable[None]]) -> None:
-    """A defect in what goes on beside the requests must not end them."""
+async def _run_forever(run: Callable[[], Awaitable[None]]) -> None:
+    """Run a background task; restart it after an unexpected error, which must not end the requests."""
     while True:
         try:
             await run()
         except Exception as error:
-            log.exception("beside_failed", error=type(error).__name__)
+            log.exception("background_task_failed", error=type(error).__name__)
         await asyncio.sleep(RESTART_SECONDS)
 
 

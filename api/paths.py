@@ -1,4 +1,4 @@
-"""Paths that more than one room of the API needs."""
+"""Paths that packages of the API share."""
 
 SANDBOX_PATH_PREFIX = "/sandbox"
 

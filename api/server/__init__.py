@@ -1,1 +1,1 @@
-"""The HTTP server: its sockets, its connections and an orderly shutdown."""
+"""The HTTP server: its sockets, its connection limits and its graceful shutdown."""

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, which takes its leave of each client before it goes."""
+"""The HTTP server: uvicorn with a graceful shutdown."""
 
 import asyncio
 import socket
@@ -6,43 +6,44 @@ from collections.abc import Callable
 
 import uvicorn
 
-# Longer than clients usually keep an idle connection (httpx: 5 s): who is left after that has nothing to say.
-LEAVE_SECONDS = 6.0
-# For the requests of those who came meanwhile: they are on their way.
-LAST_SECONDS = 6.0
-LOOK_SECONDS = 0.05
+# Longer than clients usually keep an idle connection (httpx: 5 s): a connection left after that sends no request.
+DRAIN_SECONDS = 6.0
+# For the first requests of connections accepted during the drain.
+LATE_REQUEST_SECONDS = 6.0
+POLL_SECONDS = 0.05
 
 
 class DrainingServer(uvicorn.Server):
-    """Closes no connection on which a request may be on its way.
+    """A server that closes no connection on which a request may be in flight.
 
-    uvicorn closes idle connections at once when it is told to stop; a client that sends on one at that moment gets no
-    answer, and does not know whether its request was carried out. So each answer says `Connection: close` for a while
-    first: clients leave by themselves. Requests that wait for something else are told to come to an end.
+    On shutdown uvicorn closes idle connections immediately. A client that sends a request at that moment gets no
+    response, and does not know whether the request was executed. So each response first has `Connection: close` for
+    some seconds, and clients close their connections. Requests that wait for something are ended.
     """
 
-    def __init__(self, config: uvicorn.Config, leave: Callable[[], None]) -> None:
-        """Serve; `leave` ends what waits."""
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+        """Serve; `drain` ends the requests that wait."""
         super().__init__(config)
-        self._leave = leave
+        self._drain = drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ask every client to leave, and accept others until they have or some seconds have passed.
+        """Drain the connections, then stop.
 
-        Who was accepted last may not have said a word yet: it has, until it was answered or some seconds have passed.
+        New connections are accepted until the old ones are closed or `DRAIN_SECONDS` have passed. A connection accepted
+        last may not have sent its request yet: it has `LATE_REQUEST_SECONDS` for that.
         """
-        self._leave()
+        self._drain()
         self.server_state.default_headers = [*self.server_state.default_headers, (b"connection", b"close")]
         old = set(self.server_state.connections)
-        await self._wait_until(lambda: self.server_state.connections.isdisjoint(old), LEAVE_SECONDS)
+        await self._wait_until(lambda: self.server_state.connections.isdisjoint(old), DRAIN_SECONDS)
         for server in self.servers:
             server.close()
-        await asyncio.sleep(LOOK_SECONDS)  # what was accepted before becomes a connection
-        await self._wait_until(lambda: self.server_state.connections <= old, LAST_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)  # accepted sockets become connections
+        await self._wait_until(lambda: self.server_state.connections <= old, LATE_REQUEST_SECONDS)
         await super().shutdown(sockets)
 
     async def _wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
-        for _ in range(round(seconds / LOOK_SECONDS)):
+        for _ in range(round(seconds / POLL_SECONDS)):
             if self.force_exit or holds():
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)

@@ -1,7 +1,7 @@
-"""The sockets of the API: our own, or those that whoever started us has opened and keeps open.
+"""The listening sockets of the API: opened by the process, or inherited from the parent process.
 
-A listening socket that outlives the processes behind it loses no connection when one of them is restarted: what arrives
-meanwhile waits in its queue for the next one. So `make run` opens them itself, and names them in `API_LISTEN_FDS`.
+A listening socket that outlives its processes loses no connection when a process is restarted: connections wait in its
+queue for the next process. So `make run` opens the sockets, and passes their descriptors in `API_LISTEN_FDS`.
 """
 
 import fcntl
@@ -16,28 +16,28 @@ BACKLOG = 2048
 IP_FREEBIND = 15
 SIOCGIFADDR = 0x8915
 DOCKER_BRIDGE = "docker0"
-# Docker's own default for that bridge, for when the engine has not made it yet.
+# Docker's default address of the bridge, until the engine has created the bridge.
 DEFAULT_GATEWAY = "172.17.0.1"
 
 
 def get_sockets(settings: Settings) -> list[socket.socket]:
-    """The sockets that we were given, or else new ones, on ports that several processes may share.
+    """Return the inherited sockets, or new ones on ports that processes share.
 
     Raises:
-        OSError: an address is taken, or we were given what is no socket.
+        OSError: an address is taken, or an inherited descriptor is not a socket.
     """
-    given = os.environ.get(VARIABLE)
-    if given:
-        return [socket.socket(fileno=int(number)) for number in given.split(",")]
+    inherited = os.environ.get(VARIABLE)
+    if inherited:
+        return [socket.socket(fileno=int(number)) for number in inherited.split(",")]
     return open_sockets(settings, shared=True)
 
 
 def open_sockets(settings: Settings, *, shared: bool) -> list[socket.socket]:
-    """Sockets on the configured address and on the one that sandboxes reach.
+    """Open sockets on the configured address and on the one that sandboxes reach.
 
     Args:
-        settings: names the addresses and the port.
-        shared: let other processes bind them too, and the kernel spread the connections.
+        settings: has the addresses and the port.
+        shared: allow other processes to bind the same port; the kernel distributes the connections.
     """
     hosts = dict.fromkeys(host for host in (settings.host, gateway_address(settings)) if host)
     return [_bind(host, settings.port, shared=shared) for host in hosts]
@@ -49,7 +49,7 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     if shared:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if listener.family == socket.AF_INET:
-        # The bridge may appear after us: an engine may be down when we start.
+        # The bridge may not exist yet: the engine may be down when the API starts.
         listener.setsockopt(socket.SOL_IP, IP_FREEBIND, 1)
     listener.bind((host, port))
     listener.listen(BACKLOG)
@@ -57,7 +57,7 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
 
 
 def gateway_address(settings: Settings) -> str:
-    """The address that sandboxes reach; empty: they reach all that there are, or none."""
+    """Return the address that sandboxes reach. Empty: no separate address is needed, or none is configured."""
     if settings.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return ""
     return _bridge_address() or DEFAULT_GATEWAY if settings.gateway_host == "auto" else settings.gateway_host

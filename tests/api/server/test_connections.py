@@ -1,4 +1,4 @@
-"""Connections of strangers: how long, and how much, until it is known what they want."""
+"""Limits of connections: time and size of a request's head, and size of a websocket's first message."""
 
 import json
 import socket
@@ -15,11 +15,11 @@ from api.server.connections import MAX_AUTH_BYTES, LimitedHttp, LimitedWebSocket
 from tests.services.asgi import serving
 
 LIMITED = {"http": LimitedHttp, "ws": LimitedWebSocket, "ws_per_message_deflate": False}
-REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Says yes; it tells the length of each message of a websocket."""
+    """Respond to each request with a 200, and to each websocket message with its length."""
     if scope["type"] == "websocket":
         await receive()
         if scope["query_string"]:
@@ -39,31 +39,31 @@ def address() -> Iterator[tuple[str, int]]:
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """Return all that is received until the other side closes."""
     answer = b""
     while chunk := connection.recv(65_536):
         answer += chunk
     return answer
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost:", REQUEST + b"GET /again HTTP/1.1\r\n"])
-def test_head_that_does_not_come_ends_the_connection(
-    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, said: bytes
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", REQUEST + b"GET /next HTTP/1.1\r\n"])
+def test_head_that_times_out_closes_the_connection(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
     with socket.create_connection(address, timeout=30) as connection:
-        connection.sendall(said)
-        assert answer_of(connection).count(b"200 OK") == said.count(b"\r\n\r\n")
+        connection.sendall(sent)
+        assert answer_of(connection).count(b"200 OK") == sent.count(b"\r\n\r\n")
 
 
-def test_head_without_an_end_is_refused(address: tuple[str, int]) -> None:
+def test_head_without_an_end_is_rejected(address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=30) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n")
         with pytest.raises(OSError, match=r"reset|pipe"):
             connection.sendall((b"X-Padding: " + b"x" * 10_000 + b"\r\n") * 5_000)
 
 
-def test_request_in_pieces_is_answered_and_so_is_the_next(address: tuple[str, int]) -> None:
+def test_request_in_pieces_gets_a_response_and_so_does_the_next(address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=30) as connection:
         for _ in range(2):
             for piece in (REQUEST[:10], REQUEST[10:]):
@@ -71,7 +71,7 @@ def test_request_in_pieces_is_answered_and_so_is_the_next(address: tuple[str, in
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_first_message_of_a_websocket_is_short_and_later_ones_may_be_long(address: tuple[str, int]) -> None:
+def test_websocket_first_message_has_a_size_limit_and_later_ones_do_not(address: tuple[str, int]) -> None:
     url = "ws://{}:{}/".format(*address)
     with connect(url, proxy=None) as websocket:
         websocket.send(json.dumps({"type": "auth", "session_api_key": "k" * 1000}))

@@ -1,4 +1,4 @@
-"""An API process that is told to stop: who is cut off, and who is not."""
+"""Graceful shutdown of an API process: which connections it serves to their end."""
 
 import asyncio
 import socket
@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import uvicorn
 
-from api.server import graceful as polite
+from api.server import graceful
 from api.server.graceful import DrainingServer
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(autouse=True)
-def enqueue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polite, "LEAVE_SECONDS", 0.5)
+def _short_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graceful, "DRAIN_SECONDS", 0.5)
 
 
-def test_connection_made_during_shutdown_is_answered_however_late() -> None:
+def test_connection_made_during_shutdown_gets_a_response() -> None:
     async def scenario() -> tuple[bytes, bytes]:
         async with listening() as (server, address), connected(address) as idle:
             first = await ask(idle)
@@ -37,7 +37,7 @@ def test_connection_made_during_shutdown_is_answered_however_late() -> None:
 
 
 def test_idle_connection_delays_shutdown_only_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polite, "LAST_SECONDS", 3600.0)
+    monkeypatch.setattr(graceful, "LATE_REQUEST_SECONDS", 3600.0)
 
     async def scenario() -> bytes:
         async with listening() as (server, address), connected(address) as idle:
@@ -49,7 +49,7 @@ def test_idle_connection_delays_shutdown_only_briefly(monkeypatch: pytest.Monkey
 
 
 def test_connection_without_a_request_is_closed_at_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polite, "LAST_SECONDS", 0.5)
+    monkeypatch.setattr(graceful, "LATE_REQUEST_SECONDS", 0.5)
 
     async def scenario() -> bytes:
         async with listening() as (server, address), connected(address) as idle:
@@ -68,7 +68,7 @@ async def application(_scope: Any, _receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[DrainingServer, tuple[str, int]]]:
-    """A server on a socket that outlives it, as the supervisor's do."""
+    """Serve on a socket that outlives the server, as the supervisor's sockets do."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         server = DrainingServer(uvicorn.Config(application, lifespan="off", log_config=None), lambda: None)
         serving = asyncio.create_task(server.serve(sockets=[held.dup()]))
@@ -88,7 +88,7 @@ async def connected(address: tuple[str, int]) -> AsyncIterator[tuple[asyncio.Str
 
 
 async def ask(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
-    """The answer's head."""
+    """Send a request; return the head of its response."""
     reader, writer = connection
     writer.write(REQUEST)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -98,5 +98,5 @@ async def ask(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> 
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - it tells nobody
+        while not condition():  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0.005)
