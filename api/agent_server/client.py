@@ -1,6 +1,6 @@
-"""Short questions to the agent servers of running sandboxes. Nothing is woken for them, and no engine is asked.
+"""Short requests of the API to the agent servers of running sandboxes. They resume no sandbox and call no engine.
 
-Traffic that clients send themselves goes through `api.sandbox_proxy`.
+Clients' own traffic goes through `api.sandbox_proxy`.
 """
 
 import asyncio
@@ -22,122 +22,124 @@ from shared.observability import failpoints
 from shared.states import Status
 
 CONNECT_SECONDS = 5.0
-# The agent server drops a connection that was idle for 5 s.
+# Less than the 5 s after which the agent server closes an idle connection.
 KEEPALIVE_SECONDS = 4.0
-# For a request and its whole answer: a hostile server sends a byte now and then.
+# For a request and its whole response: a hostile server may send one byte at a time.
 SECONDS = 30.0
-# All of an answer is held.
+# A response is read into memory.
 MAX_BYTES = 8 * 1024 * 1024
-# Of a file's text each comma counts, too.
+# Each comma in a file's text counts as a value, too.
 MAX_VALUES = 1_000_000
 MAX_DETAIL = 500
-# Refusals of what a client has asked for. A 401 or a 403 is none: the key that was shown is the service's.
-REFUSALS = (400, 404, 409, 413, 422, 429)
+# Errors of a client's request. A 401 or a 403 is not one: the key is this service's.
+CLIENT_ERRORS = (400, 404, 409, 413, 422, 429)
 
 
 class Answer(NamedTuple):
-    """What an agent server said."""
+    """The response of an agent server."""
 
     status: int
     content: bytes
 
     def need(self) -> bytes:
-        """The content of a success.
+        """Return the content of a success.
 
         Raises:
-            Unanswered: it is none.
+            BadGateway: the response is not a success.
         """
         if not 200 <= self.status < 300:
             raise BadGateway(f"the agent server answered {self.status}")
         return self.content
 
     async def check_refusal(self) -> None:
-        """Pass a refusal on, where the request is in a client's words.
+        """Pass on an error of a request that contains a client's values.
 
         Raises:
-            Refused: it is one. A 422 counts as a 400: its entries are about a request that the client has not made.
+            UpstreamRefused: the status is one of `CLIENT_ERRORS`. A 422 becomes a 400: its entries describe the request
+                of this service, not the client's.
         """
-        if self.status in REFUSALS:
+        if self.status in CLIENT_ERRORS:
             status = 400 if self.status == 422 else self.status
             raise UpstreamRefused(status, await self.read_detail() or f"the agent server answered {self.status}")
 
     async def read_detail(self) -> str:
-        """What an error says of itself, to people."""
+        """Return the error message for people, or an empty text."""
         try:
-            said = (await in_thread_if_large(self.content, _load, self.content))["detail"]
+            detail = (await in_thread_if_large(self.content, _load, self.content))["detail"]
         except (ValueError, KeyError, TypeError):
             return ""
-        return clean_text(" ".join(said.split()), MAX_DETAIL) or "" if isinstance(said, str) else ""
+        return clean_text(" ".join(detail.split()), MAX_DETAIL) or "" if isinstance(detail, str) else ""
 
     async def read_json(self) -> Any:
-        """The document of a success.
+        """Return the JSON document of a success.
 
         Raises:
-            Unanswered: it is none, or no JSON, or has too many values.
+            BadGateway: the response is not a success, is not JSON or has too many values.
         """
         try:
             return await in_thread_if_large(self.content, _load, self.need())
         except ValueError:
-            raise BadGateway("the agent server's answer is no JSON") from None
+            raise BadGateway("the agent server's response is not JSON") from None
 
     async def read_shown(self) -> Any:
-        """The same, of what is given to a client as it is.
+        """Return a document for a client, unchanged.
 
         Raises:
-            Unanswered: as above; or no answer of ours could hold it.
+            BadGateway: as for `read_json`, or a JSON response can't contain it.
         """
         document = await self.read_json()
         try:
             await in_thread_if_large(self.content, check_texts, document)
         except ValueError as error:
-            raise BadGateway(f"the agent server's answer is no JSON: {error}") from None
+            raise BadGateway(f"the agent server's response is not JSON: {error}") from None
         return document
 
 
 class AgentServers:
-    """The connections of one process, on one event loop."""
+    """Connections to agent servers, for one process on one event loop."""
 
     def __init__(self, vault: Vault) -> None:
-        """Show each its own key."""
+        """Send each agent server its own key, which `vault` decrypts."""
         self._vault = vault
         self._client = httpx.AsyncClient(
             trust_env=False,
-            # They speak no TLS: this one trusts nobody, and costs no reading of certificates.
+            # Agent servers have no TLS: this context trusts no certificate, and reads none from disk.
             verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
             limits=httpx.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
-            # A small part of what is encoded may inflate to any size.
+            # A small encoded response may inflate to any size.
             headers={"Accept-Encoding": "identity"},
-            # Those of one sandbox would be sent to all others: ports of one host share them.
+            # No cookies: ports of one host share them, so one sandbox's cookies would be sent to all others.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
 
     async def ask(self, sandbox: Sandbox, method: str, path: str, **request: Any) -> Answer:
-        """Its answer, whatever its status.
+        """Send a request to a sandbox's agent server; return the response of any status.
 
         Args:
-            sandbox: whose agent server.
+            sandbox: has the agent server.
             method: of the request.
             path: below the server's address.
-            request: `params` or `json`, as httpx has them.
+            request: `params` or `json`, as for httpx.
 
         Raises:
             NotFound: the sandbox is deleted.
-            Conflict: it does not run; the text says what to do.
-            TooLarge: the answer is.
-            Unanswered: its agent server does not answer in time, or encodes its answer; BrokenOff: not to the end.
+            Conflict: the sandbox is not running; the text says what to do.
+            TooLarge: the response is too large.
+            BadGateway: the agent server does not respond in time, or encodes its response. BrokenOff: the response is
+                incomplete.
         """
         key = self._vault.decrypt(sandbox.session_key)
         return await self.ask_at(_address(sandbox), key, method, path, **request)
 
     async def ask_at(self, origin: str, key: str, method: str, path: str, **request: Any) -> Answer:
-        """The same, of who has found out already where it is and that it runs.
+        """Send a request to a running agent server at a known address; return the response of any status.
 
-        A request is sent once: nothing here sends it again, so that what it changes is changed at most once.
+        The request is never retried, so its effect happens at most once.
 
         Raises:
-            TooLarge: the answer is.
-            Unanswered: nobody answers there in time, or the answer is encoded; BrokenOff: not to the end.
+            TooLarge: the response is too large.
+            BadGateway: no response in time, or an encoded one. BrokenOff: the response is incomplete.
         """
         try:
             headers = {"X-Session-API-Key": key}
@@ -148,7 +150,7 @@ class AgentServers:
                 ):
                     return Answer(response.status_code, await _read(response))
         except (httpx.HTTPError, TimeoutError):
-            raise BadGateway("the sandbox's agent server does not answer") from None
+            raise BadGateway("the sandbox's agent server does not respond") from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -156,7 +158,7 @@ class AgentServers:
 
 
 def _points(method: str, path: str) -> AbstractContextManager[None]:
-    """A failpoint before and after what may change something there, under the last word of its path."""
+    """Return failpoints before and after a request that may change something, named by the end of its path."""
     return nullcontext() if method == "GET" else failpoints.around(f"agent_server.{path.rpartition('/')[2]}")
 
 
@@ -167,15 +169,15 @@ def _load(content: bytes) -> Any:
 
 async def _read(response: httpx.Response) -> bytes:
     if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-        raise BadGateway("the agent server's answer is encoded, which nobody asked for")
+        raise BadGateway("the agent server's response is encoded, contrary to the request")
     content = bytearray()
     try:
         async for chunk in response.aiter_bytes():
             content += chunk
             if len(content) > MAX_BYTES:
-                raise TooLarge(f"the agent server's answer is larger than {MAX_BYTES} bytes")
+                raise TooLarge(f"the agent server's response is larger than {MAX_BYTES} bytes")
     except httpx.HTTPError:
-        raise BrokenOff("the agent server's answer broke off") from None
+        raise BrokenOff("the agent server's response is incomplete") from None
     return bytes(content)
 
 
@@ -184,7 +186,7 @@ def _address(sandbox: Sandbox) -> str:
     if status == "MISSING":
         raise NotFound("sandbox", sandbox.id)
     if status == Status.PAUSED:
-        raise Conflict(f"the sandbox is paused: POST /api/v1/sandboxes/{sandbox.id}/resume, and ask again")
+        raise Conflict(f"the sandbox is paused: POST /api/v1/sandboxes/{sandbox.id}/resume, then retry")
     if status != Status.RUNNING or url is None:
-        raise Conflict(f"the sandbox does not run: it is {status}")
+        raise Conflict(f"the sandbox is not running: it is {status}")
     return url

@@ -1,4 +1,4 @@
-"""Tests here are about the sandbox with the scripted agent server."""
+"""Fixtures: a sandbox with a scripted agent server and its conversation."""
 
 import pytest
 
@@ -13,5 +13,5 @@ def sandbox(agent_sandbox: Sandbox) -> Sandbox:
 
 @pytest.fixture
 def conversation(agent_conversation: Conversation) -> Conversation:
-    """A conversation in it."""
+    """A conversation in this sandbox."""
     return agent_conversation

@@ -13,5 +13,5 @@ PATH = "/api/v1/app-conversations"
 def ask(
     client: TestClient, person: Person, conversation: Conversation, method: str, path: str, body: Any = None
 ) -> Any:
-    """The answer to a person's request about a conversation."""
+    """Send a user's request about a conversation; return the response."""
     return client.request(method, f"{PATH}/{conversation.id}/{path}", json=body, headers=person.headers)

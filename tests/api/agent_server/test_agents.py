@@ -1,4 +1,4 @@
-"""Skills, hooks and the LLM of a conversation that runs."""
+"""Skills, hooks and the LLM of a running conversation."""
 
 import json
 from typing import Any
@@ -18,15 +18,15 @@ from tests.rows import as_stored
 FAST = {"model": "openai/o3", "api_key": "fast-plain", "temperature": 0.5}
 
 
-def say(agent: ScriptedAgent, path: str, document: Any, status: int = 200) -> None:
+def script(agent: ScriptedAgent, path: str, document: Any, status: int = 200) -> None:
     agent.answers[f"POST {path}"] = (status, json.dumps(document).encode())
 
 
-def test_skills_are_those_of_the_project(
+def test_skills_of_the_project_are_listed(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     skill = {"name": "s", "type": "knowledge", "content": "text", "triggers": ["t"], "source": None}
-    say(agent, "/api/skills", {"skills": [skill], "sources": {"project": 1}})
+    script(agent, "/api/skills", {"skills": [skill], "sources": {"project": 1}})
     answer = ask(client, user, conversation, "GET", "skills")
     del skill["source"]
     assert (answer.status_code, answer.json()) == (200, {"skills": [skill]})
@@ -40,28 +40,28 @@ def test_disabled_skills_are_not_listed(
     skills: list[dict[str, Any]] = [
         {"name": name, "type": "knowledge", "content": "text", "triggers": []} for name in ("docker", "house")
     ]
-    say(agent, "/api/skills", {"skills": skills})
+    script(agent, "/api/skills", {"skills": skills})
     client.post("/api/v1/settings", json={"disabled_skills": ["docker", "unknown"]}, headers=user.headers)
     assert ask(client, user, conversation, "GET", "skills").json() == {"skills": skills[1:]}
 
 
-def test_hooks_are_those_of_the_project(
+def test_hooks_of_the_project_are_listed(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     matcher = {"matcher": "terminal", "hooks": [{"type": "command", "command": "lint", "async": True}]}
-    say(agent, "/api/hooks", {"hook_config": {"pre_tool_use": [matcher], "stop": []}})
+    script(agent, "/api/hooks", {"hook_config": {"pre_tool_use": [matcher], "stop": []}})
     answer = ask(client, user, conversation, "GET", "hooks")
     full = {"type": "command", "command": "lint", "timeout": 60, "async": True}
     assert answer.json() == {
         "hooks": [{"event_type": "pre_tool_use", "matchers": [{"matcher": "terminal", "hooks": [full]}]}]
     }
     assert agent.got[0][4] == {"project_dir": conversation.working_dir}
-    say(agent, "/api/hooks", {"hook_config": None})
+    script(agent, "/api/hooks", {"hook_config": None})
     assert ask(client, user, conversation, "GET", "hooks").json() == {"hooks": []}
 
 
 @pytest.mark.parametrize("what", ["skills", "hooks"])
-def test_a_paused_sandbox_shows_none_and_another_is_not_asked(
+def test_paused_sandbox_has_an_empty_list_and_others_an_error(
     client: TestClient, database: Database, user: Person, what: str
 ) -> None:
     for status, expected in ((Status.PAUSED, 200), (Status.STARTING, 409), (Status.DELETED, 404)):
@@ -72,11 +72,13 @@ def test_a_paused_sandbox_shows_none_and_another_is_not_asked(
 
 
 @pytest.mark.parametrize("what", ["skills", "hooks"])
-@pytest.mark.parametrize("said", [None, [], {}, {"skills": 1, "hook_config": 1}, {"skills": [1], "hook_config": [1]}])
-def test_strange_answers_are_a_502(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, what: str, said: Any
+@pytest.mark.parametrize(
+    "response", [None, [], {}, {"skills": 1, "hook_config": 1}, {"skills": [1], "hook_config": [1]}]
+)
+def test_invalid_response_is_a_502(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, what: str, response: Any
 ) -> None:
-    say(agent, f"/api/{what}", said)
+    script(agent, f"/api/{what}", response)
     assert ask(client, user, conversation, "GET", what).status_code == 502
 
 
@@ -93,18 +95,18 @@ def switch(client: TestClient, user: Person, conversation: Conversation, name: s
 
 
 @pytest.mark.usefixtures("saved")
-def test_an_agent_goes_on_with_a_profile(
+def test_profile_switch_sends_its_llm(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, database: Database
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/switch_llm"
-    say(agent, path, {"success": True})
+    script(agent, path, {"success": True})
     answer = switch(client, user, conversation, "fast")
     assert (answer.status_code, answer.json()) == (200, {"success": True})
     sent = agent.got[0][4]["llm"]
     assert sent == FAST | {"usage_id": sent["usage_id"]}
     assert sent["usage_id"].startswith("profile:fast:")
     assert as_stored(database, conversation).llm_model == FAST["model"]
-    # The same once more is known to the agent server; changed, it must not be taken for the same.
+    # A changed profile needs a new usage id, or the agent server reuses the old LLM.
     switch(client, user, conversation, "fast")
     body = {"llm": FAST | {"api_key": "other-plain"}}
     client.post("/api/v1/settings/profiles/fast", json=body, headers=user.headers)
@@ -114,17 +116,17 @@ def test_an_agent_goes_on_with_a_profile(
 
 
 @pytest.mark.usefixtures("saved")
-def test_a_profile_without_a_key_gets_the_one_in_force(
+def test_profile_without_a_key_uses_the_users_current_key(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     client.post("/api/v1/settings", json={"llm_api_key": "own-plain"}, headers=user.headers)
-    say(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
+    script(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {})
     assert switch(client, user, conversation, "keyless").status_code == 200
     assert agent.got[0][4]["llm"]["api_key"] == "own-plain"
 
 
 @pytest.mark.usefixtures("saved")
-def test_a_switch_that_can_not_be(
+def test_impossible_switch_is_rejected(
     client: TestClient,
     database: Database,
     user: Person,
@@ -132,9 +134,9 @@ def test_a_switch_that_can_not_be(
     conversation: Conversation,
     agent: ScriptedAgent,
 ) -> None:
-    say(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {"detail": "fast-plain"}, 500)
-    refused = switch(client, user, conversation, "fast")
-    assert (refused.status_code, "plain" in refused.text) == (502, False)
+    script(agent, f"/api/conversations/{UUID(conversation.id)}/switch_llm", {"detail": "fast-plain"}, 500)
+    rejected = switch(client, user, conversation, "fast")
+    assert (rejected.status_code, "plain" in rejected.text) == (502, False)
     assert as_stored(database, conversation).llm_model is None
     assert switch(client, user, conversation, "unknown").status_code == 404
     assert switch(client, other_user, conversation, "fast").status_code == 404
@@ -145,7 +147,7 @@ def test_a_switch_that_can_not_be(
 
 
 @pytest.mark.parametrize(
-    ("theirs", "said", "ours", "words"),
+    ("upstream_status", "response", "status", "words"),
     [
         (200, {"success": True}, 200, ""),
         (400, {"detail": "Agent is not\nACP"}, 400, "Agent is not ACP"),
@@ -157,27 +159,27 @@ def test_a_switch_that_can_not_be(
         (500, {"detail": "internal"}, 502, "500"),
     ],
 )
-def test_an_agent_of_another_maker_goes_on_with_another_model(
+def test_acp_agent_switches_its_model(
     client: TestClient,
     user: Person,
     conversation: Conversation,
     agent: ScriptedAgent,
     database: Database,
-    theirs: int,
-    said: object,
-    ours: int,
+    upstream_status: int,
+    response: object,
+    status: int,
     words: str,
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
-    say(agent, path, said, theirs)
+    script(agent, path, response, upstream_status)
     answer = ask(client, user, conversation, "POST", "switch_acp_model", {"model": "opus"})
-    assert answer.status_code == ours
+    assert answer.status_code == status
     assert words in answer.text
     assert agent.got[0][4] == {"model": "opus"}
-    assert as_stored(database, conversation).llm_model == ("opus" if ours == 200 else None)
+    assert as_stored(database, conversation).llm_model == ("opus" if status == 200 else None)
 
 
-def test_a_model_can_t_be_switched_where_nobody_is(
+def test_model_switch_without_a_running_agent_is_rejected(
     client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
 ) -> None:
     body = {"model": "opus"}

@@ -1,4 +1,4 @@
-"""An agent server in the hands of an attacker, asked by the API itself: its owner gets no answer, all others do."""
+"""Hostile agent servers: the API's requests to them fail for their owner only."""
 
 import time
 import tracemalloc
@@ -25,8 +25,8 @@ from tests.services.hostile_server import (
 MAX_GROWTH = 64 * 1024 * 1024
 
 
-def taken_over(database: Database, user: Person, server: HostileServer) -> Conversation:
-    """A conversation in a sandbox whose agent server is that one."""
+def make_hostile(database: Database, user: Person, server: HostileServer) -> Conversation:
+    """Make a conversation in a sandbox with this agent server."""
     urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
     return make_conversation(database, user, make_sandbox(database, user, exposed_urls=urls))
 
@@ -37,23 +37,23 @@ def ask(client: TestClient, user: Person, conversation: Conversation) -> int:
 
 
 @pytest.mark.parametrize("mode", [never_answering, dripping, dripping_head])
-def test_the_timeout_is_for_the_whole_answer(
+def test_timeout_covers_the_whole_response(
     client: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
     monkeypatch.setattr(agent_server_client, "SECONDS", 0.3)
     with hostile(mode) as server:
-        conversation = taken_over(database, user, server)
+        conversation = make_hostile(database, user, server)
         began = time.monotonic()
         assert ask(client, user, conversation) == 502
         assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(("mode", "status"), [(flooding, 413), (inflating, 502)])
-def test_an_answer_takes_no_more_memory_than_its_max_size(
+def test_response_needs_no_more_memory_than_its_max_size(
     client: TestClient, database: Database, user: Person, mode: Mode, status: int
 ) -> None:
     with hostile(mode) as server:
-        conversation = taken_over(database, user, server)
+        conversation = make_hostile(database, user, server)
         tracemalloc.start()
         try:
             assert ask(client, user, conversation) == status
@@ -63,32 +63,32 @@ def test_an_answer_takes_no_more_memory_than_its_max_size(
 
 
 @pytest.mark.parametrize("content", [b"[" * 1_000_000, b"[" + b"[]," * 1_000_000 + b"[]]", b'"\\ud800"', b"NaN"])
-def test_what_is_no_document_is_no_answer(client: TestClient, database: Database, user: Person, content: bytes) -> None:
+def test_response_that_is_not_json_is_a_502(
+    client: TestClient, database: Database, user: Person, content: bytes
+) -> None:
     with hostile(answering(content)) as server:
-        assert ask(client, user, taken_over(database, user, server)) == 502
+        assert ask(client, user, make_hostile(database, user, server)) == 502
 
 
-def test_what_one_server_has_kept_is_not_sent_to_another(client: TestClient, database: Database, user: Person) -> None:
-    with hostile(answering([], Set_Cookie="mine=" + "x" * 4000)) as server, hostile(answering([])) as other:
+def test_cookie_of_one_server_is_not_sent_to_another(client: TestClient, database: Database, user: Person) -> None:
+    with hostile(answering([], Set_Cookie="session=" + "x" * 4000)) as server, hostile(answering([])) as other:
         for each in (server, other):
-            assert ask(client, user, taken_over(database, user, each)) == 200
+            assert ask(client, user, make_hostile(database, user, each)) == 200
     assert b"cookie" not in other.asked[0].lower()
 
 
-def test_no_more_files_are_listed_than_were_asked_for(client: TestClient, database: Database, user: Person) -> None:
+def test_file_list_is_cut_to_its_max_length(client: TestClient, database: Database, user: Person) -> None:
     with hostile(answering({"exit_code": 0, "stdout": "./a\n" * 100_000, "stderr": None})) as server:
-        conversation = taken_over(database, user, server)
+        conversation = make_hostile(database, user, server)
         answer = client.get(f"/api/v1/app-conversations/{conversation.id}/files", headers=user.headers)
     assert len(answer.json()) == 2000
 
 
-def test_a_stop_interrupts_no_more_runs_than_were_asked_for(
-    client: TestClient, database: Database, user: Person
-) -> None:
+def test_stop_interrupts_a_limited_number_of_runs(client: TestClient, database: Database, user: Person) -> None:
     one = {"id": "01234567-89ab-cdef-0123-456789abcdef"}
     client.headers["Origin"] = "http://testserver"
     assert client.post("/login", data={"api_key": user.key}, follow_redirects=False).status_code == 303
     with hostile(answering({"items": [one] * 5000})) as server:
-        conversation = taken_over(database, user, server)
+        conversation = make_hostile(database, user, server)
         assert client.post(f"/api/v1/sandboxes/{conversation.sandbox_id}/pause").status_code == 200
         assert len(server.asked) == 101

@@ -1,4 +1,4 @@
-"""A page's "stop" interrupts what runs and leaves the sandbox running; a pause by key is a pause."""
+"""The web UI's "stop" interrupts agents and leaves the sandbox running; a pause with a key is a pause."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def browser(client: TestClient, user: Person) -> TestClient:
     return client
 
 
-def say_running(agent: ScriptedAgent, *ids: str) -> None:
+def script_running(agent: ScriptedAgent, *ids: str) -> None:
     agent.answers[f"GET {SEARCH}"] = (
         200,
         json.dumps({"items": [{"id": one} for one in ids], "next_page_id": None}).encode(),
@@ -46,29 +46,29 @@ def test_stop_interrupts_running_agents_every_time(
     browser: TestClient, database: Database, sandbox: Sandbox, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     dashed = str(UUID(conversation.id))
-    say_running(agent, dashed)
+    script_running(agent, dashed)
     agent.answers[f"POST /api/conversations/{dashed}/interrupt"] = (200, b'{"success": true}')
     for _ in range(2):
         assert stop(browser, sandbox) == 200
-    asked = [(method, path, key) for method, path, _, key, _ in agent.got]
+    requests = [(method, path, key) for method, path, _, key, _ in agent.got]
     key = session_key_of(sandbox)
-    assert asked == [("GET", SEARCH, key), ("POST", f"/api/conversations/{dashed}/interrupt", key)] * 2
+    assert requests == [("GET", SEARCH, key), ("POST", f"/api/conversations/{dashed}/interrupt", key)] * 2
     assert "status=running" in agent.got[0][2]
     assert desired(database, sandbox) == Desired.RUNNING
 
 
-def test_stop_is_a_pause_where_no_agent_runs(
+def test_stop_without_a_running_agent_is_a_pause(
     browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent
 ) -> None:
-    say_running(agent)
+    script_running(agent)
     assert stop(browser, sandbox) == 200
     assert desired(database, sandbox) == Desired.PAUSED
 
 
-def test_stop_by_key_is_a_pause(
+def test_stop_with_a_key_is_a_pause(
     client: TestClient, database: Database, user: Person, sandbox: Sandbox, agent: ScriptedAgent
 ) -> None:
-    say_running(agent, "x")
+    script_running(agent, "x")
     assert stop(client, sandbox, user) == 200
     assert (desired(database, sandbox), agent.got) == (Desired.PAUSED, [])
 
@@ -76,13 +76,13 @@ def test_stop_by_key_is_a_pause(
 def test_stop_of_kind_stopped_stops_the_sandbox(
     browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent
 ) -> None:
-    say_running(agent, "x")
+    script_running(agent, "x")
     assert stop(browser, sandbox, kind="stopped") == 200
     assert (desired(database, sandbox), agent.got) == (Desired.STOPPED, [])
 
 
 @pytest.mark.parametrize(
-    "said",
+    "responses",
     [
         {SEARCH: (500, b"secret")},
         {SEARCH: (200, b"{")},
@@ -92,15 +92,15 @@ def test_stop_of_kind_stopped_stops_the_sandbox(
         {SEARCH: (200, b'{"items": [{"id": "gone"}]}')},  # the interrupt is a 404
     ],
 )
-def test_sandbox_whose_agents_can_not_be_interrupted_is_frozen(
-    browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent, said: dict[str, Any]
+def test_sandbox_with_uninterruptible_agents_is_paused(
+    browser: TestClient, database: Database, sandbox: Sandbox, agent: ScriptedAgent, responses: dict[str, Any]
 ) -> None:
-    agent.answers.update({f"GET {path}": answer for path, answer in said.items()})
+    agent.answers.update({f"GET {path}": answer for path, answer in responses.items()})
     assert stop(browser, sandbox) == 200
     assert desired(database, sandbox) == Desired.PAUSED
 
 
-def test_sandbox_whose_agent_server_is_silent_is_frozen(
+def test_sandbox_with_an_unreachable_agent_server_is_paused(
     browser: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox_interrupt, "SECONDS", 0.2)
@@ -111,14 +111,14 @@ def test_sandbox_whose_agent_server_is_silent_is_frozen(
 
 
 @pytest.mark.parametrize(("status", "answer"), [(Status.STARTING, 200), (Status.PAUSED, 200), (Status.DELETED, 404)])
-def test_sandbox_that_does_not_run_is_not_asked(
+def test_sandbox_that_is_not_running_gets_no_request(
     browser: TestClient, database: Database, user: Person, agent: ScriptedAgent, status: Status, answer: int
 ) -> None:
     assert stop(browser, make_sandbox(database, user, status=status)) == answer
     assert agent.got == []
 
 
-def test_anothers_is_not_there(
+def test_sandbox_of_another_user_is_a_404(
     browser: TestClient, database: Database, other_user: Person, agent: ScriptedAgent
 ) -> None:
     assert stop(browser, make_sandbox(database, other_user)) == 404

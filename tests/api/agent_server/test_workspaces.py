@@ -1,4 +1,4 @@
-"""What is asked of a conversation's agent server: messages, files, changes; and what is said where none answers."""
+"""Requests to a conversation's agent server: messages, files and changes; and the errors without a response."""
 
 import json
 import shlex
@@ -23,7 +23,7 @@ from tests.fakes.scripted_agent import ScriptedAgent
 
 BASH = "/api/bash/execute_bash_command"
 MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
-ASKED = (
+REQUESTS = (
     ("GET", "git/changes?path=/workspace/project", None),
     ("GET", "git/diff?path=/workspace/project/a.py", None),
     ("GET", "file?file_path=/workspace/a.txt", None),
@@ -39,7 +39,7 @@ ASKED = (
         ("diff", "path=/a%20b.py&ref=HEAD~1", {"path": ["/a b.py"], "ref": ["HEAD~1"]}),
     ],
 )
-def test_git_is_passed_through(
+def test_git_response_is_passed_on(
     client: TestClient,
     user: Person,
     sandbox: Sandbox,
@@ -49,16 +49,16 @@ def test_git_is_passed_through(
     query: str,
     passed_on: dict[str, list[str]],
 ) -> None:
-    said = [{"status": "ADDED", "path": "a.py"}]
-    agent.answers[f"GET /api/git/{what}"] = (200, json.dumps(said).encode())
+    changes = [{"status": "ADDED", "path": "a.py"}]
+    agent.answers[f"GET /api/git/{what}"] = (200, json.dumps(changes).encode())
     answer = ask(client, user, conversation, "GET", f"git/{what}?{query}")
-    assert (answer.status_code, answer.json()) == (200, said)
-    [(method, path, asked, key, _)] = agent.got
-    assert (method, path, parse_qs(asked)) == ("GET", f"/api/git/{what}", passed_on)
+    assert (answer.status_code, answer.json()) == (200, changes)
+    [(method, path, params, key, _)] = agent.got
+    assert (method, path, parse_qs(params)) == ("GET", f"/api/git/{what}", passed_on)
     assert key == session_key_of(sandbox)
 
 
-def test_defect_38_a_file_or_what_is_in_its_way(
+def test_defect_38_file_is_returned_or_its_error(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     for content, status in (("héllo\n".encode(), 200), (b"", 200), (b"\xff\xfe", 400)):
@@ -71,7 +71,7 @@ def test_defect_38_a_file_or_what_is_in_its_way(
     assert (answer.status_code, "/workspace/a.txt" in answer.json()["detail"]) == (404, True)
 
 
-def test_large_file_is_sent_in_pieces(
+def test_large_file_is_streamed(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     text = "\x01é🦊\n" * 100_000
@@ -81,7 +81,7 @@ def test_large_file_is_sent_in_pieces(
     assert "Content-Length" not in answer.headers
 
 
-def say_listed(agent: ScriptedAgent, **result: object) -> None:
+def script_listing(agent: ScriptedAgent, **result: object) -> None:
     agent.answers[f"POST {BASH}"] = (200, json.dumps(result).encode())
 
 
@@ -96,7 +96,7 @@ def test_files_are_relative_paths(
     answer = ask(client, user, conversation, "GET", f"files{query}")
     assert (answer.status_code, answer.json()) == (200, [" b", "README.md", "src/a.py"])
     assert agent.got[0][4]["command"].startswith(f"cd -- {folder} && find . ")
-    say_listed(agent, exit_code=0, stdout=None)
+    script_listing(agent, exit_code=0, stdout=None)
     assert ask(client, user, conversation, "GET", f"files{query}").json() == []
     agent.answers[f"POST {BASH}"] = (
         200,
@@ -113,7 +113,7 @@ def test_files_are_relative_paths(
     ("path", "absolute"),
     [("src/a b", "/workspace/project/app/src/a b"), ("-x", "/workspace/project/app/-x"), ("/etc/x", "/etc/x")],
 )
-def test_relative_paths_are_below_the_projects_folder(
+def test_relative_paths_are_resolved_against_the_project_folder(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, path: str, absolute: str
 ) -> None:
     v0 = f"/api/conversations/{conversation.id}"
@@ -126,12 +126,12 @@ def test_relative_paths_are_below_the_projects_folder(
     ):
         client.get(asked, headers=user.headers)
         assert parse_qs(agent.got[-1][2]) == {"path": [absolute]}, asked
-    say_listed(agent, exit_code=0, stdout=None)
+    script_listing(agent, exit_code=0, stdout=None)
     ask(client, user, conversation, "GET", f"files?path={path}")
     assert agent.got[-1][4]["command"].startswith(f"cd -- {shlex.quote(absolute)} && find . ")
 
 
-def test_the_command_lists_what_a_reader_looks_for(tmp_path: Path) -> None:
+def test_list_command_omits_generated_files(tmp_path: Path) -> None:
     for name in ("a b.txt", "src/x.py", ".git/HEAD", "web/node_modules/y.js", ".venv/bin/python", ".hidden"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -142,7 +142,7 @@ def test_the_command_lists_what_a_reader_looks_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("provider", "folder"), [(None, ".agents_tmp"), ("gitlab", "agents-tmp-config")])
-def test_defect_38_the_default_file_is_the_plan(
+def test_defect_38_default_file_is_the_plan(
     client: TestClient,
     database: Database,
     user: Person,
@@ -157,7 +157,7 @@ def test_defect_38_the_default_file_is_the_plan(
     assert parse_qs(agent.got[0][2]) == {"path": [f"/workspace/x/{folder}/PLAN.md"]}
 
 
-def test_a_message_is_handed_on(
+def test_message_is_passed_on(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent
 ) -> None:
     path = f"/api/conversations/{UUID(conversation.id)}/events"
@@ -175,15 +175,15 @@ def test_a_message_is_handed_on(
 
 
 @pytest.mark.parametrize("body", [{}, {"content": []}, {"content": "x"}, MESSAGE | {"role": "system"}, []])
-def test_empty_message_is_refused(
+def test_invalid_message_is_rejected(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, body: Any
 ) -> None:
     assert ask(client, user, conversation, "POST", "send-message", body).status_code == 422
     assert agent.got == []
 
 
-@pytest.mark.parametrize(("method", "path", "body"), ASKED)
-def test_agent_server_that_answers_badly_is_a_502(
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+def test_failing_agent_server_is_a_502(
     client: TestClient,
     database: Database,
     user: Person,
@@ -203,8 +203,8 @@ def test_agent_server_that_answers_badly_is_a_502(
     assert ask(client, user, lost, method, path, body).status_code == 502
 
 
-@pytest.mark.parametrize(("method", "path", "body"), ASKED)
-def test_a_sandbox_that_does_not_run_is_not_asked(
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+def test_sandbox_that_is_not_running_gets_no_request(
     client: TestClient, database: Database, user: Person, method: str, path: str, body: Any
 ) -> None:
     sent = path == "send-message"
@@ -221,7 +221,7 @@ def test_a_sandbox_that_does_not_run_is_not_asked(
             assert f"/api/v1/sandboxes/{sandbox.id}/resume" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), ASKED)
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
 def test_another_user_s_conversation_is_a_404(
     client: TestClient,
     user: Person,
@@ -239,7 +239,7 @@ def test_another_user_s_conversation_is_a_404(
     assert agent.got == []
 
 
-def test_an_answer_without_an_end_is_not_held(
+def test_endless_response_is_a_413(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_server_client, "MAX_BYTES", 10)
@@ -248,7 +248,7 @@ def test_an_answer_without_an_end_is_not_held(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000])
-def test_answer_that_is_no_json_is_a_502(
+def test_response_that_is_not_json_is_a_502(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
     agent.answers["GET /api/git/changes"] = (200, content)

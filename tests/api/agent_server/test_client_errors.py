@@ -1,4 +1,4 @@
-"""An agent server that refuses what a client asks for: the client is told its status and its reason."""
+"""Client errors of an agent server: the client gets their status and reason."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ BASH = "POST /api/bash/execute_bash_command"
 DOWNLOAD = "GET /api/file/download"
 FILE = "file?file_path=/workspace/a.txt"
 MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
-ASKED = (
+REQUESTS = (
     ("GET", "git/changes?path=/workspace/project&ref=nope", None, "GET /api/git/changes"),
     ("GET", "git/diff?path=/workspace/project/nope", None, "GET /api/git/diff"),
     ("GET", FILE, None, DOWNLOAD),
@@ -24,14 +24,14 @@ ASKED = (
 )
 
 
-def say(agent: ScriptedAgent, conversation: Conversation, asked: str, status: int, said: Any) -> None:
-    asked = asked.replace(" events", f" /api/conversations/{UUID(conversation.id)}/events")
-    agent.answers[asked] = (status, json.dumps(said).encode())
+def script(agent: ScriptedAgent, conversation: Conversation, upstream: str, status: int, response: Any) -> None:
+    upstream = upstream.replace(" events", f" /api/conversations/{UUID(conversation.id)}/events")
+    agent.answers[upstream] = (status, json.dumps(response).encode())
 
 
-@pytest.mark.parametrize(("method", "path", "body", "asked"), ASKED)
-@pytest.mark.parametrize(("theirs", "ours"), [(400, 400), (409, 409), (413, 413), (422, 400), (429, 429)])
-def test_refusal_of_the_agent_server_keeps_its_meaning(
+@pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
+@pytest.mark.parametrize(("upstream_status", "status"), [(400, 400), (409, 409), (413, 413), (422, 400), (429, 429)])
+def test_client_error_of_the_agent_server_is_passed_on(
     client: TestClient,
     user: Person,
     conversation: Conversation,
@@ -39,26 +39,26 @@ def test_refusal_of_the_agent_server_keeps_its_meaning(
     method: str,
     path: str,
     body: Any,
-    asked: str,
-    theirs: int,
-    ours: int,
+    upstream: str,
+    upstream_status: int,
+    status: int,
 ) -> None:
-    say(agent, conversation, asked, theirs, {"detail": "this can't\n be done"})
+    script(agent, conversation, upstream, upstream_status, {"detail": "this can't\n be done"})
     answer = ask(client, user, conversation, method, path, body)
-    assert (answer.status_code, answer.json()) == (ours, {"detail": "this can't be done"})
-    assert ("Retry-After" in answer.headers) == (ours == 429)
+    assert (answer.status_code, answer.json()) == (status, {"detail": "this can't be done"})
+    assert ("Retry-After" in answer.headers) == (status == 429)
 
 
-@pytest.mark.parametrize("said", [{"detail": "half \ud800"}, {"detail": 1}, ["detail"], float("nan")])
-def test_refusal_without_a_readable_reason_keeps_its_status(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, said: Any
+@pytest.mark.parametrize("response", [{"detail": "half \ud800"}, {"detail": 1}, ["detail"], float("nan")])
+def test_client_error_without_a_readable_reason_has_its_status(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, response: Any
 ) -> None:
-    say(agent, conversation, DOWNLOAD, 409, said)
+    script(agent, conversation, DOWNLOAD, 409, response)
     answer = ask(client, user, conversation, "GET", FILE)
     assert (answer.status_code, answer.json()) == (409, {"detail": "the agent server answered 409"})
 
 
-@pytest.mark.parametrize(("method", "path", "body", "asked"), ASKED)
+@pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
 def test_404_of_the_agent_server_is_a_404(
     client: TestClient,
     user: Person,
@@ -67,13 +67,13 @@ def test_404_of_the_agent_server_is_a_404(
     method: str,
     path: str,
     body: Any,
-    asked: str,
+    upstream: str,
 ) -> None:
-    say(agent, conversation, asked, 404, {"detail": "not there"})
+    script(agent, conversation, upstream, 404, {"detail": "not there"})
     assert ask(client, user, conversation, method, path, body).status_code == 404
 
 
-@pytest.mark.parametrize(("method", "path", "body", "asked"), ASKED)
+@pytest.mark.parametrize(("method", "path", "body", "upstream"), REQUESTS)
 @pytest.mark.parametrize("status", [401, 403, 418, 500, 503, 302])
 def test_failure_of_the_agent_server_is_a_502(
     client: TestClient,
@@ -83,25 +83,25 @@ def test_failure_of_the_agent_server_is_a_502(
     method: str,
     path: str,
     body: Any,
-    asked: str,
+    upstream: str,
     status: int,
 ) -> None:
-    say(agent, conversation, asked, status, {"detail": "plain secret"})
+    script(agent, conversation, upstream, status, {"detail": "plain secret"})
     answer = ask(client, user, conversation, method, path, body)
     assert (answer.status_code, str(status) in answer.text, "plain" in answer.text) == (502, True, False)
 
 
-@pytest.mark.parametrize("said", [[], {}, {"detail": [{"msg": "x", "input": "plain"}]}, {"detail": ""}, None])
-def test_refusal_without_a_reason_names_its_status(
-    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, said: Any
+@pytest.mark.parametrize("response", [[], {}, {"detail": [{"msg": "x", "input": "plain"}]}, {"detail": ""}, None])
+def test_client_error_without_a_reason_describes_its_status(
+    client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, response: Any
 ) -> None:
-    say(agent, conversation, "GET /api/git/diff", 400, said)
+    script(agent, conversation, "GET /api/git/diff", 400, response)
     answer = ask(client, user, conversation, "GET", "git/diff?path=/a")
     assert (answer.status_code, answer.json()) == (400, {"detail": "the agent server answered 400"})
 
 
 @pytest.mark.parametrize(("exit_code", "status"), [(1, 400), (0, 502), (None, 502)])
-def test_file_that_the_sandboxs_user_may_not_read_is_a_400(
+def test_file_unreadable_for_the_sandbox_user_is_a_400(
     client: TestClient,
     user: Person,
     conversation: Conversation,
@@ -118,7 +118,7 @@ def test_file_that_the_sandboxs_user_may_not_read_is_a_400(
 
 
 @pytest.mark.parametrize("content", [b'[{"a": NaN}]', b'["\\ud800"]', b"[" * 101 + b"]" * 101])
-def test_answer_that_no_answer_of_ours_can_hold_is_a_502(
+def test_response_that_a_json_response_can_not_contain_is_a_502(
     client: TestClient, user: Person, conversation: Conversation, agent: ScriptedAgent, content: bytes
 ) -> None:
     agent.answers["GET /api/git/changes"] = (200, content)
