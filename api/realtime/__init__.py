@@ -1,1 +1,1 @@
-"""Waiting for changes of rows, and streaming them."""
+"""Waits for changes of rows, and streams of changes."""

@@ -1,4 +1,4 @@
-"""Those who follow their changes: each has a bell, and reads the log when it rings. Between that they hold nothing."""
+"""Streams of a user's changes. An event wakes a subscriber to read the change feed; an idle one holds no connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -17,17 +17,17 @@ from shared.models import ChangeEntry
 
 log = structlog.get_logger()
 
-# Proxies cut off what is silent for a minute.
+# Proxies close a connection that is silent for a minute.
 HEARTBEAT_SECONDS = 15.0
-# The key is looked at when a stream begins: one that is revoked must not follow for ever.
+# A stream's key is checked only when the stream begins: a revoked key must not read forever.
 MAX_SECONDS = 900.0
-# Of one user, in each API process.
+# Streams of one user in each API process.
 MAX_OF_ONE = 100
 
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """What has become known: where the reader is by now, and the entries; None: some are gone, or this is the begin."""
+    """The reader's new position, and the entries up to it; None: entries are missing, or this is the first batch."""
 
     number: int
     entries: tuple[ChangeEntry, ...] | None
@@ -35,105 +35,106 @@ class ChangeBatch:
 
 @dataclass(eq=False)
 class _Subscriber:
-    # Where its reader is.
+    # The position of its reader.
     number: int | None
-    bell: asyncio.Event = field(default_factory=asyncio.Event)
+    event: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Streams:
-    """The streams of one process, all on one event loop."""
+    """The change streams of one process, on one event loop."""
 
     def __init__(self, database: Database, intervals: PollIntervals | None = None) -> None:
-        """Follow the logs of this store."""
+        """Read the change feed of this store."""
         self._database = database
         self._intervals = intervals or PollIntervals()
-        self._round_seconds = self._intervals.blind
-        self._ears: dict[str, set[_Subscriber]] = {}
-        # Threads of their own, and no more of the store's connections.
+        self._poll_seconds = self._intervals.blind
+        self._subscribers: dict[str, set[_Subscriber]] = {}
+        # Dedicated threads limit the connections to the store.
         self._threads = CapacityLimiter(4)
         self._closed = False
 
     async def follow(self, owner_id: str, after: int | None) -> AsyncGenerator[ChangeBatch | None]:
-        """What changes for a user after that number, until the process is to end; None: nothing for a while.
+        """Yield the user's changes after a position until the process shuts down; None: no change for a while.
 
         Args:
-            after: where the reader is; None: at the beginning of its reading, wherever the log is by then.
+            owner_id: the user.
+            after: position of the reader; None: the end of the change feed.
         """
         clock = asyncio.get_running_loop().time
         ends_at = clock() + MAX_SECONDS
-        with self._listening(owner_id, after) as subscriber:
+        with self._subscribed(owner_id, after) as subscriber:
             while not self._closed and clock() < ends_at:
-                # Silenced before the look: what comes after it rings again.
-                subscriber.bell.clear()
+                # Cleared before the read: a later change sets the event.
+                subscriber.event.clear()
                 batch = await to_thread.run_sync(self._read, owner_id, subscriber.number, limiter=self._threads)
                 if batch is not None:
                     subscriber.number = batch.number
                     yield batch
-                elif not await self._is_rung(subscriber):
+                elif not await self._is_notified(subscriber):
                     yield None
 
     def check_share(self, owner_id: str) -> None:
-        """Leave something for others.
+        """Check that the user may open another stream.
 
         Raises:
-            NotNow: so many streams of this user are open that one more is too many.
+            TemporarilyUnavailable: the user has `MAX_OF_ONE` open streams.
         """
-        if len(self._ears.get(owner_id, ())) >= MAX_OF_ONE:
-            raise TemporarilyUnavailable(f"{MAX_OF_ONE} streams of yours are open already; close one, and try again")
+        if len(self._subscribers.get(owner_id, ())) >= MAX_OF_ONE:
+            raise TemporarilyUnavailable(f"{MAX_OF_ONE} change streams of this user are open; close one, then retry")
 
     def hear(self, ids: Iterable[str]) -> None:
-        """A notice: wake those whose changes it is about."""
-        for owner_id in self._ears.keys() & set(ids):
-            self._ring(owner_id)
+        """Wake the subscribers of these owners."""
+        for owner_id in self._subscribers.keys() & set(ids):
+            self._notify(owner_id)
 
     def listen(self, *, hears: bool) -> None:
-        """From now on notices come, or don't; what came before may have been missed."""
-        self._round_seconds = self._intervals.hearing if hears else self._intervals.blind
+        """Handle a new or a lost subscription; earlier notifications may have been missed."""
+        self._poll_seconds = self._intervals.hearing if hears else self._intervals.blind
         if hears:
-            self._ring(*self._ears)
+            self._notify(*self._subscribers)
 
     def close(self) -> None:
-        """Let everybody go: this process is to end."""
+        """End all streams: the process is shutting down."""
         self._closed = True
-        self._ring(*self._ears)
+        self._notify(*self._subscribers)
 
     async def run(self) -> None:
-        """Find out in rounds what no notice told, until cancelled."""
+        """Poll for changes without a notification, until cancelled."""
         while True:
-            await asyncio.sleep(self._round_seconds)
-            if not self._ears:
+            await asyncio.sleep(self._poll_seconds)
+            if not self._subscribers:
                 continue
             try:
-                known = await to_thread.run_sync(self._read_last, list(self._ears), limiter=self._threads)
+                known = await to_thread.run_sync(self._read_last, list(self._subscribers), limiter=self._threads)
             except SQLAlchemyError as error:
-                log.warning("not_looked", followed=len(self._ears), error=type(error).__name__)
+                log.warning("poll_failed", followed=len(self._subscribers), error=type(error).__name__)
                 continue
             for owner_id, number in known.items():
-                if any(subscriber.number != number for subscriber in self._ears.get(owner_id, ())):
-                    self._ring(owner_id)
+                if any(subscriber.number != number for subscriber in self._subscribers.get(owner_id, ())):
+                    self._notify(owner_id)
 
-    async def _is_rung(self, subscriber: _Subscriber) -> bool:
+    async def _is_notified(self, subscriber: _Subscriber) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(HEARTBEAT_SECONDS):
-                return await subscriber.bell.wait()
+                return await subscriber.event.wait()
         return False
 
     @contextmanager
-    def _listening(self, owner_id: str, after: int | None) -> Iterator[_Subscriber]:
+    def _subscribed(self, owner_id: str, after: int | None) -> Iterator[_Subscriber]:
         subscriber = _Subscriber(after)
-        ears = self._ears.setdefault(owner_id, set())
-        ears.add(subscriber)
+        subscribers = self._subscribers.setdefault(owner_id, set())
+        subscribers.add(subscriber)
         try:
             yield subscriber
         finally:
-            ears.discard(subscriber)
-            if not ears:
-                self._ears.pop(owner_id, None)
+            subscribers.discard(subscriber)
+            if not subscribers:
+                self._subscribers.pop(owner_id, None)
 
-    def _ring(self, *owner_ids: str) -> None:
+    def _notify(self, *owner_ids: str) -> None:
         for owner_id in owner_ids:
-            for subscriber in self._ears.get(owner_id, ()):
-                subscriber.bell.set()
+            for subscriber in self._subscribers.get(owner_id, ()):
+                subscriber.event.set()
 
     def _read(self, owner_id: str, after: int | None) -> ChangeBatch | None:
         with self._database.reading() as session:

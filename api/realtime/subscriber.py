@@ -1,4 +1,4 @@
-"""The line on which this process hears notices (`shared.changes.notifier`): one for all that wait in it."""
+"""The subscription of a process to change notifications (`shared.changes.notifier`), shared by all its waiters."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -14,31 +14,31 @@ from shared.changes.notifier import CHANNEL, server_url
 log = structlog.get_logger()
 
 TIMEOUT_SECONDS = 2.0
-# A line that is silent for so long is asked for a sign of life, and given up after as long again.
+# A subscription that is silent for this time is pinged, and reconnected after the same time without a reply.
 SILENCE_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
 
 
 class Listener(Protocol):
-    """Who is told."""
+    """A receiver of change notifications."""
 
     def hear(self, ids: Collection[str]) -> None:
-        """These ids were in a notice."""
+        """Handle a notification about these ids."""
 
     def listen(self, *, hears: bool) -> None:
-        """From now on notices come, or don't; what came before may have been missed."""
+        """Handle a new or a lost subscription; earlier notifications may have been missed."""
 
 
 async def subscribe(broker: str, *listeners: Listener) -> None:
-    """Pass on what is told, until cancelled; a line that is lost is made anew."""
+    """Pass notifications on to the listeners until cancelled; reconnect a lost subscription."""
     lost = False
     while True:
         try:
-            async with _client(broker) as client, client.pubsub() as line:
-                await _follow(line, listeners)
+            async with _client(broker) as client, client.pubsub() as subscription:
+                await _receive(subscription, listeners)
         except (RedisError, OSError, TimeoutError) as error:
             if not lost:
-                log.warning("notices_not_heard", error=type(error).__name__)
+                log.warning("subscription_lost", error=type(error).__name__)
             lost = True
         for listener in listeners:
             listener.listen(hears=False)
@@ -51,18 +51,18 @@ def _client(broker: str) -> Redis:
     )
 
 
-async def _follow(line: PubSub, listeners: Sequence[Listener]) -> None:
-    await line.subscribe(CHANNEL)
-    asked = False
+async def _receive(subscription: PubSub, listeners: Sequence[Listener]) -> None:
+    await subscription.subscribe(CHANNEL)
+    pinged = False
     while True:
-        message: dict[str, Any] | None = await line.get_message(timeout=SILENCE_SECONDS)
+        message: dict[str, Any] | None = await subscription.get_message(timeout=SILENCE_SECONDS)
         if message is None:
-            if asked:
+            if pinged:
                 raise TimeoutError
-            await line.ping()
+            await subscription.ping()
         else:
             _pass_on(message, listeners)
-        asked = message is None
+        pinged = message is None
 
 
 def _pass_on(message: dict[str, Any], listeners: Sequence[Listener]) -> None:

@@ -1,4 +1,4 @@
-"""Following one's changes: nothing is missed, whatever becomes of notices, and nothing is held between two looks."""
+"""Change streams: no change is missed when notifications are lost, and an idle stream holds no connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -31,7 +31,7 @@ def append(database: Database, owner: Person, *row_ids: str) -> None:
 
 
 def follow(streams: Streams, owner: Person, after: int | None, act: Callable[["Reader"], Awaitable[Result]]) -> Result:
-    """Do something with a reader, on an event loop on which the streams run."""
+    """Run `act` with a reader, on the event loop of the streams."""
 
     async def run() -> Result:
         intervals = asyncio.create_task(streams.run())
@@ -47,13 +47,13 @@ def follow(streams: Streams, owner: Person, after: int | None, act: Callable[["R
 
 
 class Observed(Streams):
-    """Knows whether a reader has found nothing and waits."""
+    """Records that a reader has found no change and waits."""
 
     waits = False
 
-    async def _is_rung(self, subscriber: object) -> bool:
+    async def _is_notified(self, subscriber: object) -> bool:
         self.waits = True
-        return await super()._is_rung(subscriber)  # type: ignore[arg-type]
+        return await super()._is_notified(subscriber)  # type: ignore[arg-type]
 
 
 class Reader:
@@ -62,7 +62,7 @@ class Reader:
         self._next: asyncio.Future[ChangeBatch | None] | None = None
 
     async def read(self) -> object:
-        """What comes next: where a reading begins, the rows that changed, or that nothing did."""
+        """Return the next item: the start position, the changed rows, or None for no change."""
         batch = await (self._next or anext(self._stream))
         self._next = None
         if batch is None:
@@ -70,13 +70,13 @@ class Reader:
         return batch.number if batch.entries is None else [entry.row_id for entry in batch.entries]
 
     async def wait(self, streams: Observed) -> None:
-        """Begin to read, and return when nothing was there."""
+        """Start to read; return when there was no change."""
         self._next = asyncio.ensure_future(anext(self._stream))
-        while not streams.waits:  # noqa: ASYNC110 - it has no event for that
+        while not streams.waits:  # noqa: ASYNC110 - the stream has no event for it
             await asyncio.sleep(0.001)
 
 
-def test_begins_where_the_log_is(database: Database, user: Person) -> None:
+def test_stream_starts_at_the_end_of_the_feed(database: Database, user: Person) -> None:
     append(database, user, "old")
 
     async def read(reader: Reader) -> list[object]:
@@ -87,7 +87,7 @@ def test_begins_where_the_log_is(database: Database, user: Person) -> None:
     assert follow(Streams(database, NEVER), user, None, read) == [1, ["new"]]
 
 
-def test_goes_on_from_an_id(database: Database, user: Person, other_user: Person) -> None:
+def test_stream_continues_after_an_id(database: Database, user: Person, other_user: Person) -> None:
     append(database, user, "one")
     append(database, other_user, "theirs")
     append(database, user, "two", "three")
@@ -95,7 +95,7 @@ def test_goes_on_from_an_id(database: Database, user: Person, other_user: Person
 
 
 @pytest.mark.parametrize("after", [0, 9])
-def test_begins_anew_where_the_id_is_not_known_any_more(database: Database, user: Person, after: int) -> None:
+def test_stream_resets_after_an_unknown_id(database: Database, user: Person, after: int) -> None:
     append(database, user, "one", "two")
     with database.transaction() as session:
         [first, _] = change_feed.read(session, user.id, 0) or ()
@@ -103,7 +103,7 @@ def test_begins_anew_where_the_id_is_not_known_any_more(database: Database, user
     assert follow(Streams(database, NEVER), user, after, lambda reader: reader.read()) == 2
 
 
-def test_notice_wakes(database: Database, user: Person, other_user: Person) -> None:
+def test_notification_wakes_the_reader(database: Database, user: Person, other_user: Person) -> None:
     followed = Observed(database, NEVER)
 
     async def read(reader: Reader) -> object:
@@ -116,7 +116,7 @@ def test_notice_wakes(database: Database, user: Person, other_user: Person) -> N
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_commit_between_the_look_and_the_wait_is_not_missed(database: Database, user: Person) -> None:
+def test_commit_between_read_and_wait_is_not_missed(database: Database, user: Person) -> None:
     class Racing(Streams):
         raced = False
         loop: asyncio.AbstractEventLoop
@@ -138,7 +138,7 @@ def test_commit_between_the_look_and_the_wait_is_not_missed(database: Database, 
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_lost_notice_only_delays(database: Database, user: Person) -> None:
+def test_lost_notification_only_delays_the_change(database: Database, user: Person) -> None:
     followed = Observed(database, OFTEN)
 
     async def read(reader: Reader) -> object:
@@ -149,7 +149,7 @@ def test_lost_notice_only_delays(database: Database, user: Person) -> None:
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_new_line_is_a_reason_to_look(database: Database, user: Person) -> None:
+def test_new_subscription_wakes_the_reader(database: Database, user: Person) -> None:
     followed = Observed(database, NEVER)
 
     async def read(reader: Reader) -> object:
@@ -161,7 +161,7 @@ def test_new_line_is_a_reason_to_look(database: Database, user: Person) -> None:
     assert follow(followed, user, 0, read) == ["one"]
 
 
-def test_end_of_the_process_ends_it(database: Database, user: Person) -> None:
+def test_shutdown_ends_the_stream(database: Database, user: Person) -> None:
     followed = Observed(database, NEVER)
 
     async def read(reader: Reader) -> bool:
@@ -173,10 +173,10 @@ def test_end_of_the_process_ends_it(database: Database, user: Person) -> None:
         return True
 
     assert follow(followed, user, 0, read)
-    assert followed._ears == {}
+    assert followed._subscribers == {}
 
 
-def test_followers_that_have_gone_are_forgotten(database: Database, user: Person) -> None:
+def test_disconnected_subscriber_is_removed(database: Database, user: Person) -> None:
     followed = Observed(database, NEVER)
 
     async def leave(reader: Reader) -> None:
@@ -187,11 +187,11 @@ def test_followers_that_have_gone_are_forgotten(database: Database, user: Person
             await reader._next
 
     follow(followed, user, 0, leave)
-    assert followed._ears == {}
+    assert followed._subscribers == {}
     assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
 
 
-def test_stream_sends_comments_while_nothing_changes(
+def test_stream_sends_heartbeats_while_nothing_changes(
     database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_streams, "HEARTBEAT_SECONDS", 0.01)
@@ -201,7 +201,7 @@ def test_stream_sends_comments_while_nothing_changes(
 class TestOverHttp:
     @pytest.fixture
     def client(self, context: Context, database: Database, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-        """Every stream ends after its first look: this client reads answers whole."""
+        """A client whose streams end after the first heartbeats: it reads whole responses."""
         monkeypatch.setattr(change_streams, "HEARTBEAT_SECONDS", 0.01)
         monkeypatch.setattr(change_streams, "MAX_SECONDS", 0.2)
         return TestClient(create_app(replace(context, streams=Streams(database, NEVER))))
@@ -228,12 +228,12 @@ class TestOverHttp:
         assert answer.text.startswith(expected + ": nothing new")
 
     @pytest.mark.parametrize("wrong", ["-1", "x", str(2**63), "1.5"])
-    def test_stream_refuses_a_last_event_id_that_is_none(self, client: TestClient, user: Person, wrong: str) -> None:
+    def test_stream_rejects_an_invalid_last_event_id(self, client: TestClient, user: Person, wrong: str) -> None:
         for answer, where in (
             (client.get(CHANGES, headers=user.headers | {"Last-Event-ID": wrong}), ["header", "Last-Event-ID"]),
             (client.get(CHANGES, headers=user.headers, params={"last_event_id": wrong}), ["query", "last_event_id"]),
         ):
             assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, where)
 
-    def test_stream_wants_a_key(self, client: TestClient) -> None:
+    def test_stream_requires_a_key(self, client: TestClient) -> None:
         assert client.get(CHANGES).status_code == 401

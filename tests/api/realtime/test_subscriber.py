@@ -1,4 +1,4 @@
-"""Notices on their way from a commit to those who listen, through a real broker that is stalled, killed and flushed."""
+"""Notifications from a commit to the listeners, through a real broker that is stalled, killed and flushed."""
 
 import asyncio
 import threading
@@ -18,23 +18,23 @@ from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 
-class Ear:
-    """Listens on a loop in a thread of its own."""
+class RecordingListener:
+    """Listens on an event loop in a dedicated thread."""
 
     def __init__(self, broker: str) -> None:
-        self.heard: list[str] = []
-        self.hears = False
-        self.lines = 0
+        self.received: list[str] = []
+        self.connected = False
+        self.subscriptions = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=[self._run(broker)])
         self._thread.start()
 
     def hear(self, ids: Collection[str]) -> None:
-        self.heard += ids
+        self.received += ids
 
     def listen(self, *, hears: bool) -> None:
-        self.lines += hears
-        self.hears = hears
+        self.subscriptions += hears
+        self.connected = hears
 
     def stop(self) -> None:
         self._stopped.set()
@@ -49,10 +49,10 @@ class Ear:
 
 
 @pytest.fixture
-def subscriber(valkey: Valkey) -> Iterator[Ear]:
-    subscriber = Ear(valkey.url)
+def subscriber(valkey: Valkey) -> Iterator[RecordingListener]:
+    subscriber = RecordingListener(valkey.url)
     try:
-        eventually(lambda: subscriber.hears)
+        eventually(lambda: subscriber.connected)
         yield subscriber
     finally:
         valkey.wake()
@@ -60,70 +60,74 @@ def subscriber(valkey: Valkey) -> Iterator[Ear]:
 
 
 @pytest.fixture
-def announcer(valkey: Valkey) -> ChangeNotifier:
+def notifier(valkey: Valkey) -> ChangeNotifier:
     return ChangeNotifier(valkey.url)
 
 
 CHANGE = Change("owner", Kind.SANDBOX, "row", None)
 
 
-def test_owner_and_row_are_told(subscriber: Ear, announcer: ChangeNotifier) -> None:
-    announcer.announce([CHANGE, Change("owner", Kind.SANDBOX, "other", None)])
-    eventually(lambda: {"owner", "row", "other"} <= set(subscriber.heard))
-    assert set(subscriber.heard) == {"owner", "row", "other"}
+def test_notification_has_owner_and_row(subscriber: RecordingListener, notifier: ChangeNotifier) -> None:
+    notifier.announce([CHANGE, Change("owner", Kind.SANDBOX, "other", None)])
+    eventually(lambda: {"owner", "row", "other"} <= set(subscriber.received))
+    assert set(subscriber.received) == {"owner", "row", "other"}
 
 
-def test_commit_tells_and_rollback_does_not(database_url: str, user: Person, database: Database) -> None:
+def test_commit_publishes_and_rollback_does_not(database_url: str, user: Person, database: Database) -> None:
     sandbox = make_sandbox(database, user)
-    told: list[Change] = []
-    store = Database(database_url, announce=told.extend)
+    published: list[Change] = []
+    store = Database(database_url, announce=published.extend)
     with suppress(ZeroDivisionError), store.transaction() as session:
         change_recorder.record_change(session, session.get_one(Sandbox, sandbox.id))
         raise ZeroDivisionError
-    assert told == []
+    assert published == []
     with store.transaction() as session, suppress(ZeroDivisionError), change_recorder.savepoint(session):
         change_recorder.record_change(session, session.get_one(Sandbox, sandbox.id))
         raise ZeroDivisionError
-    assert told == []
+    assert published == []
     with store.transaction() as session:
         for _ in range(2):
             change_recorder.record_change(session, session.get_one(Sandbox, sandbox.id))
-        assert told == []
-    assert told == [Change(user.id, Kind.SANDBOX, sandbox.id, "RUNNING")]
+        assert published == []
+    assert published == [Change(user.id, Kind.SANDBOX, sandbox.id, "RUNNING")]
     store.close()
 
 
-def test_broker_that_died_is_subscribed_to_again(subscriber: Ear, valkey: Valkey, announcer: ChangeNotifier) -> None:
-    announcer.announce([CHANGE])
-    eventually(lambda: subscriber.heard)
+def test_restarted_broker_is_resubscribed(
+    subscriber: RecordingListener, valkey: Valkey, notifier: ChangeNotifier
+) -> None:
+    notifier.announce([CHANGE])
+    eventually(lambda: subscriber.received)
     valkey.kill()
-    eventually(lambda: not subscriber.hears)
-    announcer.announce([Change("owner", Kind.SANDBOX, "lost", None)])
+    eventually(lambda: not subscriber.connected)
+    notifier.announce([Change("owner", Kind.SANDBOX, "lost", None)])
     valkey.start()
-    eventually(lambda: subscriber.hears and subscriber.lines == 2)
-    told_again(announcer, subscriber)
+    eventually(lambda: subscriber.connected and subscriber.subscriptions == 2)
+    receive_notification(notifier, subscriber)
 
 
-def test_broker_that_stalls_is_known_to_be_deaf(subscriber: Ear, valkey: Valkey, announcer: ChangeNotifier) -> None:
+def test_stalled_broker_is_detected(subscriber: RecordingListener, valkey: Valkey, notifier: ChangeNotifier) -> None:
     valkey.stall()
-    eventually(lambda: not subscriber.hears)
+    eventually(lambda: not subscriber.connected)
     valkey.wake()
-    eventually(lambda: subscriber.hears)
-    told_again(announcer, subscriber)
+    eventually(lambda: subscriber.connected)
+    receive_notification(notifier, subscriber)
 
 
-def test_flush_takes_nothing_away(subscriber: Ear, valkey: Valkey, announcer: ChangeNotifier) -> None:
+def test_flush_preserves_the_subscription(
+    subscriber: RecordingListener, valkey: Valkey, notifier: ChangeNotifier
+) -> None:
     valkey.flush()
-    told_again(announcer, subscriber)
-    assert subscriber.lines == 1
+    receive_notification(notifier, subscriber)
+    assert subscriber.subscriptions == 1
 
 
-def test_commits_are_not_delayed_by_a_broker_that_stalls(valkey: Valkey) -> None:
-    announcer = ChangeNotifier(valkey.url)
+def test_stalled_broker_does_not_delay_commits(valkey: Valkey) -> None:
+    notifier = ChangeNotifier(valkey.url)
     valkey.stall()
     for number in range(2 * MAX_WAITING):
-        announcer.announce([Change("owner", Kind.SANDBOX, str(number), None)])
-    assert 0 < announcer._waiting.qsize() <= MAX_WAITING
+        notifier.announce([Change("owner", Kind.SANDBOX, str(number), None)])
+    assert 0 < notifier._waiting.qsize() <= MAX_WAITING
 
 
 @pytest.mark.parametrize(
@@ -134,15 +138,15 @@ def test_commits_are_not_delayed_by_a_broker_that_stalls(valkey: Valkey) -> None
         ("redis://:secret@host:6379/2", "redis://:secret@host:6379/2"),
     ],
 )
-def test_url_of_the_server(broker: str, url: str) -> None:
+def test_server_url_of_a_broker_url(broker: str, url: str) -> None:
     assert server_url(broker) == url
 
 
-def told_again(announcer: ChangeNotifier, subscriber: Ear) -> None:
-    """A notice may still be lost with the line that it is sent on; the next ones are not."""
+def receive_notification(notifier: ChangeNotifier, subscriber: RecordingListener) -> None:
+    """Publish until the subscriber receives a notification: the first ones may be lost with an old connection."""
 
-    def told() -> bool:
-        announcer.announce([Change("owner", Kind.SANDBOX, "again", None)])
-        return "again" in subscriber.heard
+    def is_received() -> bool:
+        notifier.announce([Change("owner", Kind.SANDBOX, "repeated", None)])
+        return "repeated" in subscriber.received
 
-    eventually(told)
+    eventually(is_received)
