@@ -1,66 +1,66 @@
-"""JSON from outside that is too large to be parsed: it is reduced first, in steps between which others work."""
+"""Reduction of untrusted JSON that is too large to parse, in chunks between which the event loop runs."""
 
 import re
 from collections.abc import Iterator
 
 from api.json_text import TooCostly, TooManyValues, check_size, split_object, tokens
 
-# What texts are cut to, step by step, in bytes as they came; what is little longer is left alone.
+# Lengths to which texts are cut, until the document is small enough; unparsed bytes. A text slightly longer is not cut.
 CUTS = (500_000, 100_000, 10_000, 1_000)
-CUT_SPARED = 100
-# Members that are kept where cutting texts does not suffice.
-SMALL_MEMBER_BYTES = 1_000
+CUT_TOLERANCE = 100
+# Properties up to this size are kept when cutting texts is not enough.
+SMALL_PROPERTY_BYTES = 1_000
 QUOTE = b'"'
-# Of the escape of a character by its number.
+# The escape of a character by its code point, and its length.
 NUMBERED, NUMBERED_BYTES = b"\\u", 6
 
 
 class TooLong(TooCostly):
-    """It is too large, though none of its texts is long."""
+    """The document is too large, although all its texts are short."""
 
     code = "too_long"
 
 
 def reduce_object(text: bytes, max_bytes: int) -> bytes:
-    """The object, unparsed, made small enough to be parsed: its longest texts are cut, or its large members left out.
+    """Reduce an unparsed object until it can be parsed: cut its long texts, or remove its large properties.
 
     Raises:
-        ValueError: it is no object, or has very many small members, or a number of too many digits.
+        ValueError: the text is not an object, has very many small properties, or a number with too many digits.
     """
     try:
         text = cut_texts(text, max_bytes)
         check_size(text)
     except (TooManyValues, TooLong):
-        return b"{%b}" % b",".join(member for member in split_object(text) if len(member) <= SMALL_MEMBER_BYTES)
+        return b"{%b}" % b",".join(pair for pair in split_object(text) if len(pair) <= SMALL_PROPERTY_BYTES)
     return text
 
 
 def cut_texts(text: bytes, max_bytes: int) -> bytes:
-    """The document, unparsed, with its longest texts cut until it is no larger than that.
+    """Cut the long texts of an unparsed document until it has at most `max_bytes` bytes.
 
     Raises:
-        TooLong: it is larger still when all its texts are short.
+        TooLong: the document is still larger when all its texts are short.
     """
-    for longest in CUTS:
+    for max_length in CUTS:
         if len(text) <= max_bytes:
             return text
-        text = b"".join(_cut(text, longest))
+        text = b"".join(_cut(text, max_length))
     if len(text) > max_bytes:
-        raise TooLong(f"it has more than {max_bytes} bytes, though its texts were cut")
+        raise TooLong(f"more than {max_bytes} bytes, even with its texts cut")
     return text
 
 
-def _cut(text: bytes, longest: int) -> Iterator[bytes]:
-    """What is left of the document, in order, when no text is longer than that."""
+def _cut(text: bytes, max_length: int) -> Iterator[bytes]:
+    """Yield the document in pieces, with texts cut to `max_length`."""
     begin, first, last = 0, None, None
     for match in tokens(text):
         if first is None:
             first, last = (match.end(), None) if match[0] == QUOTE else (None, None)
         elif match[0] != QUOTE:
-            last = match if match.start() < first + longest else last
+            last = match if match.start() < first + max_length else last
         else:
-            if (end := match.start()) > first + longest + CUT_SPARED:
-                border = _find_border(text, first + longest, last)
+            if (end := match.start()) > first + max_length + CUT_TOLERANCE:
+                border = _find_border(text, first + max_length, last)
                 yield text[begin:border] + f" … ({end - border} bytes were left out)".encode()
                 begin = end
             first = None
@@ -68,10 +68,12 @@ def _cut(text: bytes, longest: int) -> Iterator[bytes]:
 
 
 def _find_border(text: bytes, border: int, last: re.Match[bytes] | None) -> int:
-    """The nearest place before that one which is within no character and no escape.
+    """Return the nearest position at or before `border` that splits no character and no escape.
 
     Args:
-        last: the last token that begins before it in the same text.
+        text: the document.
+        border: where to cut.
+        last: the last token before `border` in the same text.
     """
     if last is not None and last.start() + _length(last[0]) > border:
         return last.start()

@@ -1,4 +1,4 @@
-"""JSON that is too large to be parsed is reduced before."""
+"""Reduction of JSON that is too large to parse."""
 
 import json
 
@@ -12,10 +12,10 @@ from api.json_text import LongNumber
 @pytest.fixture(autouse=True)
 def _small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_cuts, "CUTS", (200, 100, 20))
-    monkeypatch.setattr(json_cuts, "CUT_SPARED", 0)
+    monkeypatch.setattr(json_cuts, "CUT_TOLERANCE", 0)
 
 
-def test_what_is_small_enough_is_left_as_it_is() -> None:
+def test_small_document_is_unchanged() -> None:
     text = json.dumps({"a": "x" * 1000}).encode()
     assert cut_texts(text, len(text)) == text
     assert reduce_object(text, len(text)) == text
@@ -29,37 +29,37 @@ def test_longest_texts_are_cut_first() -> None:
     assert json.loads(cut_texts(text, 500))["b"][0] == "y" * 100 + " … (50 bytes were left out)"
 
 
-@pytest.mark.parametrize("step", [7, 65_536])
+@pytest.mark.parametrize("chunk_bytes", [7, 65_536])
 @pytest.mark.parametrize("offset", range(13))
 @pytest.mark.parametrize("unit", ["é", "🦊", "\\\\", '\\"', "\\\\n", "\\n", "\\u00e9", "\\\\\\u00e9", "[,]"])
 def test_no_character_and_no_escape_is_cut_in_two(
-    unit: str, offset: int, step: int, monkeypatch: pytest.MonkeyPatch
+    unit: str, offset: int, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_text, "STEP_BYTES", step)
+    monkeypatch.setattr(json_text, "CHUNK_BYTES", chunk_bytes)
     written = "x" * offset + unit * 100
     whole = json.loads(f'"{written}"')
     [cut] = json.loads(cut_texts(f'["{written}"]'.encode(), 150))
-    kept, _, note = cut.partition(" … ")
-    assert whole.startswith(kept)
-    assert note.endswith("bytes were left out)")
-    assert offset < len(kept) < 110
+    prefix, _, suffix = cut.partition(" … ")
+    assert whole.startswith(prefix)
+    assert suffix.endswith("bytes were left out)")
+    assert offset < len(prefix) < 110
 
 
-def test_short_texts_can_be_too_large_together() -> None:
+def test_document_of_short_texts_can_be_too_large() -> None:
     with pytest.raises(TooLong, match="more than 300 bytes"):
         cut_texts(json.dumps(["x" * 20] * 20).encode(), 300)
 
 
 @pytest.mark.parametrize("bulk", [["x" * 20] * 200, {"a": [{}] * 150}, [["x" * 500] * 100, 1]])
-def test_large_members_are_left_out_where_cuts_do_not_suffice(bulk: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_properties_are_removed_if_cuts_are_not_enough(bulk: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "MAX_CONTAINERS", 100)
-    monkeypatch.setattr(json_cuts, "SMALL_MEMBER_BYTES", 100)
+    monkeypatch.setattr(json_cuts, "SMALL_PROPERTY_BYTES", 100)
     text = json.dumps({"id": "e", "bulk": bulk, "kind": "K", "tags": {"a": [1, 2]}}).encode()
     assert json.loads(reduce_object(text, 2_000)) == {"id": "e", "kind": "K", "tags": {"a": [1, 2]}}
 
 
-def test_what_is_no_object_and_long_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="an object is needed"):
+def test_other_documents_and_long_numbers_are_rejected() -> None:
+    with pytest.raises(ValueError, match="an object is required"):
         reduce_object(json.dumps(["x" * 20] * 20).encode(), 300)
     with pytest.raises(LongNumber):
         reduce_object(b'{"a": %b}' % (b"1" * 500), 1_000)
