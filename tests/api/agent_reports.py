@@ -1,4 +1,4 @@
-"""What agent server 1.58.2 sends in its webhooks, as far as it matters here."""
+"""Webhook reports of agent server 1.58.2, with the fields that tests need."""
 
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -6,14 +6,14 @@ from typing import Any
 
 from shared.ids import new_id
 
-# How an agent server sends it.
+# The headers of an agent server.
 JSON = {"Content-Type": "application/json"}
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 Seconds = float
 
 
 def told_event(kind: str = "MessageEvent", after: Seconds = 0, **fields: Any) -> dict[str, Any]:
-    # As agent servers write it: a time without a zone.
+    # Agent servers send times without a zone.
     at = (FIRST + timedelta(seconds=after)).replace(tzinfo=None).isoformat()
     return {"id": new_id(), "kind": kind, "timestamp": at, "source": "agent", **fields}
 

@@ -1,4 +1,4 @@
-"""Answers of the API that must be a success."""
+"""Requests to the API that must succeed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.factories import Person
 
 
 def get_json(family: str, client: TestClient, person: Person, path: str = "", **params: Any) -> Any:
-    """The document at a path below that of a family of routes."""
+    """Return the document at a path below the common path of routes."""
     answer = client.get(family + path, params=params, headers=person.headers)
     assert answer.status_code == 200, answer.text
     return answer.json()

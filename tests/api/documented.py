@@ -1,4 +1,4 @@
-"""The operations as docs/reference/api.md lists them: what sweeps over the code's own description are held to."""
+"""The operations that docs/reference/api.md lists. Sweeps over the OpenAPI description must cover all of them."""
 
 import re
 

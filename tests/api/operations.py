@@ -1,4 +1,4 @@
-"""Every operation of the application, for tests that sweep over all of them."""
+"""All operations of the application, for tests that sweep over them."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ OPEN = (
     "/login",
     "/logout",
 )
-# What is sent to these is not read, or is a form, which the description leaves out.
+# Operations that read no body, or a form, which the OpenAPI description omits.
 BODILESS = {
     "POST /api/authenticate",
     "POST /api/conversations/{conversation_id}/start",
@@ -48,19 +48,19 @@ class Operation:
     method: str
     path: str
     parameters: tuple[str, ...]
-    # Query parameters without which it is a 422.
+    # Required query parameters.
     required: tuple[str, ...]
     has_body: bool
     needs_body: bool
 
     @property
     def is_webhook(self) -> bool:
-        """Whether it is for sandboxes, with their own keys."""
+        """Whether the operation requires a sandbox's session key."""
         return "/webhooks/" in self.path or "/settings/secrets" in self.path
 
     @property
     def takes_new_names(self) -> bool:
-        """Whether whatever can be a name in its path is all right."""
+        """Whether the path accepts any valid name, including unknown ones."""
         return self.path.endswith("/profiles/{name}") and self.method in ("POST", "DELETE")
 
     @property
@@ -68,7 +68,7 @@ class Operation:
         return self.path in OPEN
 
     def url(self, **values: str) -> str:
-        """The path with its placeholders filled: all alike unless named."""
+        """Return the path with its placeholders filled by name, or by `any`."""
         return PLACEHOLDER.sub(lambda found: values.get(found[1], values.get("any", "0" * 32)), self.path)
 
     def __str__(self) -> str:
@@ -76,10 +76,10 @@ class Operation:
 
 
 def all_operations(client: TestClient) -> list[Operation]:
-    """Every operation that the application's own description names.
+    """Return all operations of the OpenAPI description.
 
     Raises:
-        AssertionError: docs/reference/api.md lists others. A sweep over a part of them would show nothing of the rest.
+        AssertionError: docs/reference/api.md lists other operations, so that a sweep would not cover all.
     """
     app = client.app
     assert isinstance(app, FastAPI)
@@ -93,10 +93,10 @@ def all_operations(client: TestClient) -> list[Operation]:
 
 
 def operations_with_a_body(client: TestClient) -> list[Operation]:
-    """Every operation that reads a JSON body.
+    """Return all operations that read a JSON body.
 
     Raises:
-        AssertionError: an operation that writes is neither one of them nor listed as bodiless.
+        AssertionError: a writing operation neither reads a JSON body nor is in `BODILESS`.
     """
     found = [one for one in all_operations(client) if one.has_body]
     writing = {one for one in EVERY if one.startswith(("POST ", "PUT ", "PATCH "))}

@@ -1,4 +1,4 @@
-"""Bad input to every operation: a 4xx that says what is wrong, never a 5xx, never a repeated secret."""
+"""Invalid input to every operation: a 4xx with a reason, never a 5xx, never a repeated secret."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ BODIES: dict[str, bytes] = {
     "not JSON": b"s3cr3t-value",
     "invalid UTF-8": b'{"title": "\xff\xfe", "id": "\xff"}',
     "too deep": b"[" * DEEP,
-    # A tenth: 100,000 lists are too many already.
+    # A tenth, because 100,000 lists exceed the limit of lists.
     "too deep, and closed": b"[" * (DEEP // 10) + b"]" * (DEEP // 10),
     "too deep objects": b'{"a":' * DEEP,
     "too deep, with an escaped NUL": b'["\\u0000",' * DEEP,
@@ -62,12 +62,12 @@ def _complaint(answer: Any, sent: str) -> Iterator[str]:
     detail = answer.json().get("detail")
     entries = detail if isinstance(detail, list) else [{"loc": [], "msg": detail, "type": ""}]
     if not entries or not all(entry["msg"] and {"loc", "type"} <= entry.keys() for entry in entries):
-        yield f"{sent}: says nothing: {answer.text[:200]}"
+        yield f"{sent}: has no reason: {answer.text[:200]}"
     if SECRET in answer.text:
         yield f"{sent}: repeats a secret: {answer.text[:200]}"
 
 
-def test_wrong_bodies_are_refused_by_every_operation(
+def test_invalid_bodies_are_rejected_by_every_operation(
     client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str
 ) -> None:
     complaints: list[str] = []
@@ -104,7 +104,7 @@ def test_body_that_can_not_be_read_is_a_422_with_entries(
     assert words in entry["msg"]
 
 
-def test_a_nul_behind_an_escape(client: TestClient, user: Person) -> None:
+def test_escaped_nul_is_a_422(client: TestClient, user: Person) -> None:
     for path in ("/api/v1/app-conversations", "/api/settings"):
         for body in (b'{"title": "a\\u0000b"}', b'{"secrets": {"a\\u0000": ""}}', b'{"x": [[{"y": "\\u0000"}]]}'):
             answer = client.post(path, content=body, headers=user.headers | JSON)
@@ -113,7 +113,7 @@ def test_a_nul_behind_an_escape(client: TestClient, user: Person) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream"])
-def test_a_body_that_is_not_said_to_be_json_is_told_so(client: TestClient, user: Person, kind: str) -> None:
+def test_body_with_another_content_type_is_a_422(client: TestClient, user: Person, kind: str) -> None:
     for path in ("/api/v1/app-conversations", "/api/settings"):
         answer = client.post(path, content=b"{}", headers=user.headers | {"Content-Type": kind})
         [entry] = answer.json()["detail"]
@@ -121,12 +121,12 @@ def test_a_body_that_is_not_said_to_be_json_is_told_so(client: TestClient, user:
         assert "application/json" in entry["msg"]
 
 
-def test_a_body_that_is_not_utf_8_is_told_so(client: TestClient, user: Person) -> None:
+def test_body_that_is_not_utf_8_is_a_422(client: TestClient, user: Person) -> None:
     answer = client.post("/api/settings", content="{}".encode("utf-16-le"), headers=user.headers | JSON)
     assert (answer.status_code, "UTF-8" in answer.json()["detail"][0]["msg"]) == (422, True)
 
 
-WRONG_FIELDS: dict[str, list[Any]] = {
+INVALID_FIELDS: dict[str, list[Any]] = {
     "sandbox_id": [7, [], {}, "nonsense", "x" * 257],
     "conversation_id": ["nonsense", 7, "", "0" * 31],
     "initial_message": [
@@ -154,9 +154,9 @@ WRONG_FIELDS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("field", WRONG_FIELDS)
-def test_wrong_fields_of_a_start(client: TestClient, user: Person, field: str) -> None:
-    for value in WRONG_FIELDS[field]:
+@pytest.mark.parametrize("field", INVALID_FIELDS)
+def test_invalid_fields_of_a_start_are_a_422(client: TestClient, user: Person, field: str) -> None:
+    for value in INVALID_FIELDS[field]:
         content = json.dumps({field: value})
         answer = client.post("/api/v1/app-conversations", content=content, headers=user.headers | JSON)
         assert answer.status_code == 422, f"{field}: {content[:200]}: {answer.text[:300]}"
@@ -172,13 +172,13 @@ def test_plugin_parameters_must_be_json(client: TestClient, user: Person, parame
     assert answer.status_code == 422
 
 
-def _page_id(*parts: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+def _page_id(*values: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
 NEWEST, OLDEST = True, False
 TIMES = ["yesterday", "", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "1e400", "9" * 40, "2026-13-01"]
-WRONG_PARAMETERS: dict[str, list[str]] = {
+INVALID_PARAMETERS: dict[str, list[str]] = {
     "limit": ["0", "101", "-1", "x", "1.5", "9" * 30, "9" * 5000],
     "sort_order": ["RANDOM", ""],
     "kind__eq": ["NoSuchEvent", "x" * 100],
@@ -219,16 +219,16 @@ WRONG_PARAMETERS: dict[str, list[str]] = {
 }
 
 
-def test_wrong_parameters_are_refused_by_every_operation(
+def test_invalid_parameters_are_rejected_by_every_operation(
     client: TestClient, user: Person, sandbox: Sandbox, conversation_id: str
 ) -> None:
     swept: set[str] = set()
     complaints: list[str] = []
     for operation in all_operations(client):
         url, headers = operation.url(any=conversation_id), _headers(operation, user, sandbox)
-        for name in set(operation.parameters) & WRONG_PARAMETERS.keys():
+        for name in set(operation.parameters) & INVALID_PARAMETERS.keys():
             swept.add(name)
-            for value in WRONG_PARAMETERS[name]:
+            for value in INVALID_PARAMETERS[name]:
                 params = {required: new_id() for required in operation.required} | {name: value}
                 answer = client.request(operation.method, url, params=params, headers=headers)
                 complaints += _complaint(answer, f"{operation} with {name}={value[:60]}")
@@ -236,10 +236,10 @@ def test_wrong_parameters_are_refused_by_every_operation(
             answer = client.request(operation.method, f"{url}?{name}=a%00b", headers=headers)
             complaints += _complaint(answer, f"{operation} with a NUL in {name}")
     assert complaints == []
-    assert swept == WRONG_PARAMETERS.keys()
+    assert swept == INVALID_PARAMETERS.keys()
 
 
-def test_batches_of_more_than_100_ids_are_refused(client: TestClient, user: Person, conversation_id: str) -> None:
+def test_batches_of_more_than_100_ids_are_rejected(client: TestClient, user: Person, conversation_id: str) -> None:
     complaints: list[str] = []
     swept: set[str] = set()
     for operation in all_operations(client):
@@ -256,22 +256,24 @@ def test_batches_of_more_than_100_ids_are_refused(client: TestClient, user: Pers
     assert swept == operations_documented_as("by `id") | operations_documented_as("with `ids`")
 
 
-TAKING_NEW_NAMES = {"POST /api/v1/settings/profiles/{name}", "DELETE /api/v1/settings/profiles/{name}"}
-WRONG_IDS = [
+ACCEPTING_NEW_NAMES = {"POST /api/v1/settings/profiles/{name}", "DELETE /api/v1/settings/profiles/{name}"}
+INVALID_IDS = [
     *("nonsense", "x" * 5000, "a%00b", "%ff%fe", "%F0%9F%A6%8A", "0" * 31, "'%20OR%201=1", "%5Cud800", "..%2F.."),
     "%EF%BC%90" * 32,  # full-width digits
 ]
 
 
-def test_wrong_ids_in_paths_are_refused_by_every_operation(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_invalid_ids_in_paths_are_rejected_by_every_operation(
+    client: TestClient, user: Person, sandbox: Sandbox
+) -> None:
     complaints: list[str] = []
     operations = [one for one in all_operations(client) if "{" in one.path and not one.takes_new_names]
-    assert {str(one) for one in operations} == {one for one in EVERY if "{" in one} - TAKING_NEW_NAMES
+    assert {str(one) for one in operations} == {one for one in EVERY if "{" in one} - ACCEPTING_NEW_NAMES
     for operation in operations:
         headers = _headers(operation, user, sandbox)
         params = dict.fromkeys(operation.required, "x")
         body: Any = [] if operation.is_webhook else {} if operation.has_body else None
-        for wrong in WRONG_IDS:
+        for wrong in INVALID_IDS:
             answer = client.request(
                 operation.method, operation.url(any=wrong), params=params, json=body, headers=headers
             )
@@ -279,7 +281,7 @@ def test_wrong_ids_in_paths_are_refused_by_every_operation(client: TestClient, u
     assert complaints == []
 
 
-def test_unknown_paths_and_methods(client: TestClient, user: Person) -> None:
+def test_unknown_paths_and_methods_have_a_reason(client: TestClient, user: Person) -> None:
     for method, path, status in (
         ("GET", "/api/v1/nothing", 404),
         ("PUT", "/api/v1/sandboxes", 405),
@@ -290,7 +292,7 @@ def test_unknown_paths_and_methods(client: TestClient, user: Person) -> None:
         assert answer.json()["detail"]
 
 
-def test_a_body_where_none_is_wanted(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_body_of_an_operation_without_one_is_ignored(client: TestClient, user: Person, sandbox: Sandbox) -> None:
     # The TypeScript client sends `{}` and a content type with every request.
     for content in (b"{}", b"junk", b"\xff"):
         url = f"/api/v1/sandboxes/{sandbox.id}/resume"

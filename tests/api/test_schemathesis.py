@@ -1,7 +1,6 @@
-"""Our own description of the interface, tried by Schemathesis: what it makes up gets no 5xx, and no other answer than
-those that the description names.
+"""Schemathesis against the OpenAPI description: no 5xx, and no response that the description does not contain.
 
-Both kinds of input: what fits the description, about things that are there, and what does not fit.
+It generates both valid requests, for existing resources, and invalid ones.
 """
 
 import json
@@ -36,11 +35,11 @@ from tests.fakes.scripted_agent import ScriptedAgent
 from tests.fixtures.git_host import PROVIDERS, with_git_host
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-# Of each kind, for each operation.
+# Number of examples of each kind for each operation.
 EXAMPLES = effort.choose(quick=2, change=2, thorough=200)
-# Their answers go on for as long as something may happen.
+# Responses that are streams without an end.
 ENDLESS = {"GET /api/v1/changes", "POST /api/v1/app-conversations/stream-start"}
-# A wait is one of real time.
+# Parameters that would cause real waits.
 WAITS = ("wait", "Prefer")
 
 
@@ -60,8 +59,8 @@ def sandbox(agent_sandbox: Sandbox) -> Sandbox:
 def ids(
     database: Database, user: Person, sandbox: Sandbox, agent_conversation: Conversation, agent: ScriptedAgent
 ) -> dict[str, str]:
-    """What the paths' parameters may name, of which all is there; the agent server says what it should."""
-    said: dict[str, Any] = {
+    """Existing values of path parameters; the agent server is scripted with valid responses."""
+    responses: dict[str, Any] = {
         "GET /api/git/changes": [],
         "GET /api/git/diff": {"original": "a", "modified": "b"},
         "GET /api/file/download": "text",
@@ -72,7 +71,7 @@ def ids(
         f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_llm": {},
         f"POST /api/conversations/{UUID(agent_conversation.id)}/switch_acp_model": {},
     }
-    agent.answers |= {asked: (200, json.dumps(answer).encode()) for asked, answer in said.items()}
+    agent.answers |= {request: (200, json.dumps(answer).encode()) for request, answer in responses.items()}
     start = make_start_task(database, user, sandbox)
     return {
         "conversation_id": agent_conversation.id,
@@ -84,22 +83,22 @@ def ids(
 
 @pytest.fixture
 def connected(user: Person, connect: Callable[..., None]) -> None:
-    """Each git provider has a host that answers."""
+    """Connect the user to a working host of each git provider."""
     for provider in PROVIDERS:
         connect(user, provider)
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.usefixtures("connected")
-def test_answers_to_generated_requests_are_those_described(
+def test_responses_to_generated_requests_are_described(
     client: TestClient, user: Person, sandbox: Sandbox, ids: dict[str, str], mode: GenerationMode
 ) -> None:
     complaints: list[str] = []
     untried: set[str] = set()
     for operation in operations(client):
         key = {"X-Session-API-Key": session_key_of(sandbox)} if is_for_sandboxes(operation.path) else user.headers
-        named = {name: value for name, value in ids.items() if f"{{{name}}}" in operation.path}
-        cases = operation.as_strategy(mode, path_parameters=named if mode.is_positive else None)
+        params = {name: value for name, value in ids.items() if f"{{{name}}}" in operation.path}
+        cases = operation.as_strategy(mode, path_parameters=params if mode.is_positive else None)
         try:
             complaints += [f"{operation.label}: {one}" for one in complaints_about(client, cases, key)]
         except Unsatisfiable:
@@ -108,21 +107,21 @@ def test_answers_to_generated_requests_are_those_described(
     assert untried == (set() if mode.is_positive else {one.label for one in operations(client) if takes_anything(one)})
 
 
-def test_refusals_of_other_sites_pages_are_described(client: TestClient) -> None:
+def test_rejections_of_cross_site_requests_are_described(client: TestClient) -> None:
     headers = {"Cookie": f"{COOKIE}=x", "Origin": "https://elsewhere.example"}
-    refused = set()
+    rejected = set()
     for operation in operations(client):
         if operation.method != "get":
             answer = client.request(operation.method, operation.path, headers=headers, follow_redirects=False)
             assert str(answer.status_code) in operation.definition.raw["responses"], operation.label
             if answer.status_code == 403:
-                refused.add(operation.label)
+                rejected.add(operation.label)
     for_programs = {one for one in CHANGING if "/oauth/device/" in one} | FOR_SANDBOXES
-    assert refused == CHANGING - for_programs - ENDLESS
+    assert rejected == CHANGING - for_programs - ENDLESS
 
 
 def operations(client: TestClient) -> Iterator[Any]:
-    """All of them: git providers' first, while the hosts that are stored for them are there; what deletes last."""
+    """Yield all operations: those of git providers first, while their hosts are stored; deletes last."""
     app = client.app
     assert isinstance(app, FastAPI)
     document = app.openapi()
@@ -137,7 +136,7 @@ def _order(operation: Any) -> tuple[bool, bool]:
 
 
 def takes_anything(operation: Any) -> bool:
-    """Whether nothing that fits its path is wrong input: it takes any text there, and nothing else."""
+    """Whether every input with a matching path is valid: the only parameters are any texts in the path."""
     description = operation.definition.raw
     texts = [one for one in description.get("parameters", []) if one["in"] == "path" and is_any_text(one["schema"])]
     return len(texts) == len(description.get("parameters", [])) and "requestBody" not in description
@@ -148,12 +147,12 @@ def is_any_text(schema: dict[str, Any]) -> bool:
 
 
 def is_for_sandboxes(path: str) -> bool:
-    """Whether a sandbox's key opens it."""
+    """Whether the path requires a sandbox's session key."""
     return "/webhooks/" in path or "/settings/secrets" in path
 
 
 def complaints_about(client: TestClient, cases: Any, key: dict[str, str]) -> list[str]:
-    """What is wrong with the answers to these cases; the first of it.
+    """Return the first failed check of the responses to these cases.
 
     Raises:
         Unsatisfiable: there are no such cases.
@@ -167,14 +166,14 @@ def complaints_about(client: TestClient, cases: Any, key: dict[str, str]) -> lis
     try:
         try_it()
     except Unsatisfiable:
-        raise  # not a complaint: there is nothing to try
-    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the other operations are tried all the same
+        raise  # not a complaint: there are no cases
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the other operations are still tried
         return [str(error) if isinstance(error, FailureGroup) else repr(error)]
     return []
 
 
 def send(client: TestClient, case: Case[Any], key: dict[str, str]) -> Any:
-    """The application's answer."""
+    """Send the request of a case; return the response."""
     request = case.as_transport_kwargs(base_url=str(client.base_url), headers=key)
     headers = {name: value.encode("latin-1") for name, value in request.pop("headers").items() if name not in WAITS}
     params = {name: value for name, value in (request.pop("params") or {}).items() if name not in WAITS}
@@ -184,4 +183,4 @@ def send(client: TestClient, case: Case[Any], key: dict[str, str]) -> Any:
     try:
         return client.request(**sent, headers=headers, params=params)
     except httpx.InvalidURL:
-        reject()  # longer than httpx sends
+        reject()  # too long for httpx
