@@ -33,3 +33,10 @@ def test_body_larger_than_the_cache_is_not_cached() -> None:
     cache = ResponseCache(0)
     cache.store("a", "1", b"")
     assert cache.find("a", "1") is None
+
+
+def test_body_larger_than_the_cache_evicts_no_other() -> None:
+    cache = ResponseCache(ENTRY_OVERHEAD_BYTES + 20)
+    cache.store("a", "1", b"one")
+    cache.store("b", "1", b"x" * 21)
+    assert (cache.find("a", "1"), cache.find("b", "1")) == (b"one", None)
