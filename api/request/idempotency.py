@@ -123,8 +123,8 @@ def _fingerprint(request: Request, operation: str, body: bytes) -> str:
     params = sorted(parse_qsl(request.url.query, keep_blank_values=True))
     # How long to wait is not part of the desired state.
     query = urlencode([(name, value) for name, value in params if name != "wait"])
-    said = b"\n".join([operation.encode(), query.encode(), _canonical(body)])
-    return hashlib.sha256(said).hexdigest()
+    content = b"\n".join([operation.encode(), query.encode(), _canonical(body)])
+    return hashlib.sha256(content).hexdigest()
 
 
 def _canonical(body: bytes) -> bytes:

@@ -17,7 +17,7 @@ def _in_utc(time: datetime) -> datetime:
         raise ValueError("this time is out of range in UTC") from None
 
 
-# A limit of more than 100, or of none, is a 422 (wire contract, section 0).
+# A limit above 100, or of zero, is a 422 (wire contract, section 0).
 Limit = Annotated[int, Query(gt=0, le=100, description="Maximum number of items in the page")]
 PageId = Annotated[str | None, Query(max_length=8192, description="`next_page_id` of the previous page")]
 # A malformed id is a 400, in a path and in a query.

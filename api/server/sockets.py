@@ -57,7 +57,7 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
 
 
 def gateway_address(settings: Settings) -> str:
-    """Return the address that sandboxes reach. Empty: no separate address is needed, or none is configured."""
+    """Return the address that sandboxes reach. Empty: the API listens on all addresses, or sandboxes reach none."""
     if settings.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return ""
     return _bridge_address() or DEFAULT_GATEWAY if settings.gateway_host == "auto" else settings.gateway_host
