@@ -70,9 +70,9 @@ def _without_fence_at_the_look(patch: pytest.MonkeyPatch) -> None:
         if row.generation == self._sandbox.generation:
             return False
         self._sandbox.generation, self._sandbox.desired = row.generation, row.desired
-        self._taken = 0
-        self._steps.renew()
-        self._health_wait.renew()
+        self._action_count = 0
+        self._actions.reset()
+        self._health_wait.reset()
         return True
 
     patch.setattr(SandboxReconciler, "_is_overtaken", is_overtaken)

@@ -1,4 +1,4 @@
-"""The steps that bring one sandbox on, and what a turn knows of its container and server from having taken them."""
+"""Execution of the planned actions on one sandbox, and what one run knows of its container and agent server."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,145 +22,147 @@ from worker.sandboxes.status_writer import StatusWriter
 log = structlog.get_logger()
 
 MAX_CREATE_SECONDS = 40
-# Those after which the container is as the wish has it, whatever was wished of it before.
-TELLING = (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
-# Those that would give a sandbox's files to the row's owner, or remove them.
-TAKING = (Action.CREATE, Action.START, Action.REMOVE)
+# Actions that bring the container to the desired state, from any former one.
+APPLYING = (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
+# Actions that would make a sandbox's files the row's owner's, or remove them.
+NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REMOVE)
 
 
 class Overtaken(Exception):
-    """The desired state has changed while a step for the former one was being taken."""
+    """The desired state has changed during an action for the former one."""
 
 
 class SandboxActions:
-    """One worker's steps in one turn on one sandbox."""
+    """Observes and changes the container of one sandbox during one leased run."""
 
-    def __init__(self, context: WorkerContext, sandbox: Sandbox, settlement: StatusWriter) -> None:
-        """Take the row as claimed; it is kept up to date by the settlement."""
+    def __init__(self, context: WorkerContext, sandbox: Sandbox, status_writer: StatusWriter) -> None:
+        """Take the row as claimed; the status writer keeps it up to date."""
         self._context = context
         self._sandbox = sandbox
-        self._settlement = settlement
+        self._status_writer = status_writer
         self._server = SandboxServer(context, sandbox)
         self._name = container_name(sandbox.id)
-        # Whether what the container does may still be an answer to an older wish.
-        self._fresh = sandbox.generation != sandbox.observed_generation
-        self._acted = False
-        # Whether it was told, or asked at least: until then, one that was claimed is taken to be dormant.
-        self._told = False
-        # Whether its agent server has its keys, and has not booted since: from what was done in this turn.
+        # No applying action was executed for the current generation: the container may show a former desired state.
+        self._unapplied = sandbox.generation != sandbox.observed_generation
+        # At least one action was executed for the current generation in this run.
+        self._has_executed = False
+        # This run has sent the init request; before that, a claimed warm sandbox is taken to await it.
+        self._init_requested = False
+        # In this run the agent server took its keys or was unpaused with them, and has not booted since.
         self._keys_confirmed = False
-        # What was seen, while nothing was done to the container since.
-        self._seen: ContainerStatus | None = None
+        # The observed container status, valid until the next action; None: ask the engine.
+        self._cached_status: ContainerStatus | None = None
 
     @property
-    def fresh(self) -> bool:
-        """Whether nothing was done yet that answers the wish."""
-        return self._fresh
+    def unapplied(self) -> bool:
+        """Whether no applying action was executed for the current generation."""
+        return self._unapplied
 
     @property
-    def acted(self) -> bool:
-        """Whether anything was done for the wish."""
-        return self._acted
+    def has_executed(self) -> bool:
+        """Whether any action was executed for the current generation in this run."""
+        return self._has_executed
 
-    def renew(self) -> None:
-        """Begin anew, for a newer wish."""
-        self._fresh, self._acted = True, False
+    def reset(self) -> None:
+        """Reset the flags for a newer generation."""
+        self._unapplied, self._has_executed = True, False
 
     def observe(self) -> ContainerStatus:
-        """What is there."""
-        observed, self._seen = self._seen or self._context.engine.observe(self._name), None
+        """The observed status of the sandbox's container and volume."""
+        observed, self._cached_status = self._cached_status or self._context.engine.observe(self._name), None
         return observed
 
-    def listen(self, observed: ContainerStatus) -> Health:
-        """What its agent server says, if that matters to the wish.
+    def probe(self, observed: ContainerStatus) -> Health:
+        """The health of the sandbox's agent server, if the plan depends on it.
 
         Raises:
-            WrongServer: something else answers there, or one that can't be this sandbox's.
+            WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
         """
-        if not self._server.is_relevant(fresh=self._fresh):
+        if not self._server.is_relevant(unapplied=self._unapplied):
             return Health.SILENT
         url = self._url(observed) if observed.state == ContainerState.RUNNING else None
         if url is None:
             return Health.SILENT
-        if self._server.waits_for_its_owner() and not self._told:
-            return Health.DORMANT
-        return self._server.listen(url, keys_confirmed=self._keys_confirmed)
+        if self._server.awaits_init() and not self._init_requested:
+            return Health.AWAITING_INIT
+        return self._server.probe(url, keys_confirmed=self._keys_confirmed)
 
-    def take(self, step: Action, observed: ContainerStatus) -> None:
-        """Do it.
+    def execute(self, action: Action, observed: ContainerStatus) -> None:
+        """Execute one action.
 
         Raises:
-            ImageMissing: the image is nowhere.
-            EngineRefused: the engine does not do it.
-            EngineUnavailable: the engine can't do it now.
+            ImageMissing: no registry has the image.
+            EngineRefused: the engine refuses the action.
+            EngineUnavailable: the engine can't execute the action now.
             Overtaken: the desired state has changed meanwhile.
-            AgentServerError: the agent server does not.
+            AgentServerError: the agent server refuses its part of the action, or does not answer.
         """
-        if step in TAKING and self._sandbox.status != Status.DELETING and self._settlement.disown(observed):
+        owned = action in NEEDS_OWNERSHIP and self._sandbox.status != Status.DELETING
+        if owned and self._status_writer.disown(observed):
             raise Overtaken
-        log.info("step", sandbox=self._sandbox.id, step=step.value, generation=self._sandbox.generation)
-        self._perform(step, observed)
-        if step in TELLING:
-            self._fresh = False
-            self._keys_confirmed = step == Action.UNFREEZE and self._sandbox.ready_at is not None
-        self._acted = True
+        log.info("action", sandbox=self._sandbox.id, action=action.value, generation=self._sandbox.generation)
+        self._perform(action, observed)
+        if action in APPLYING:
+            self._unapplied = False
+            self._keys_confirmed = action == Action.UNFREEZE and self._sandbox.ready_at is not None
+        self._has_executed = True
 
-    def _perform(self, step: Action, observed: ContainerStatus) -> None:
+    def _perform(self, action: Action, observed: ContainerStatus) -> None:
         engine = self._context.engine
-        match step:
+        match action:
             case Action.CREATE:
-                self._settlement.enter(Status.STARTING)
+                self._status_writer.enter(Status.STARTING)
                 self._create()
             case Action.START:
-                self._settlement.enter(Status.STARTING)
+                self._status_writer.enter(Status.STARTING)
                 engine.put_file(self._name, CONFIG_PATH, self._server.config())
                 engine.start(self._name)
             case Action.INITIALIZE:
                 self._initialize(observed)
             case Action.FREEZE:
-                self._freeze(observed)
+                self._pause(observed)
             case Action.STOP:
                 self._stop(observed)
             case Action.UNFREEZE:
-                self._unfreeze(observed)
-            case Action.DISCARD:
+                self._unpause(observed)
+            case Action.REMOVE_CONTAINER:
                 engine.discard(self._name)
             case Action.REMOVE:
-                self._settlement.enter(Status.DELETING)
-                self._part_well(observed)
+                self._status_writer.enter(Status.DELETING)
+                self._stop_if_used(observed)
                 engine.remove(self._name)
 
     def _initialize(self, observed: ContainerStatus) -> None:
-        said_so, self._told = self._told, True
+        requested_before, self._init_requested = self._init_requested, True
         try:
             self._keys_confirmed = self._server.initialize(self._url(observed) or "")
-            self._seen = observed
+            self._cached_status = observed
         except (AgentServerUnreachable, WrongServer):
-            if said_so:
+            if requested_before:
                 raise
-            # It was taken to be dormant, and not asked. Perhaps it boots once more; or a worker that died told it, and
-            # it has dropped its boot key since.
+            # The server was taken to await its init request without a probe. It may be booting; or a worker that died
+            # has initialized it, and its init key is no longer valid. The next probe shows which.
 
     def _create(self) -> None:
         request = container_request(
             self._sandbox,
-            self._settlement.spec(),
+            self._status_writer.spec(),
             installation=self._context.installation,
             address=self._context.settings.node_address,
         )
-        # An engine that needs longer than the client waits is given twice the time with each attempt. Within the first
-        # wait it may still answer: a container that came after its sandbox's delete would be a leftover.
+        # An engine that exceeds the client's timeout gets twice the time with each attempt. The first wait is not
+        # interrupted: a container created after its sandbox's delete would be a stale container.
         seconds = min(ACT_SECONDS * 2**self._sandbox.attempt, MAX_CREATE_SECONDS)
         create = partial(self._context.engine.create, request, seconds)
         try:
-            run_watched(create, self._require_wanted, patience=ACT_SECONDS)
+            run_watched(create, self._require_current, patience=ACT_SECONDS)
         except ImageMissing:
             log.info("pulling", sandbox=self._sandbox.id, image=request.image)
-            run_watched(partial(self._context.engine.pull, request.image), self._require_wanted)
-            run_watched(create, self._require_wanted, patience=ACT_SECONDS)
+            run_watched(partial(self._context.engine.pull, request.image), self._require_current)
+            run_watched(create, self._require_current, patience=ACT_SECONDS)
 
-    def _require_wanted(self) -> None:
-        """Show that this turn makes progress, and stop it if it is for nothing by now.
+    def _require_current(self) -> None:
+        """Mark progress, and stop the run if the desired state has changed.
 
         Raises:
             Overtaken: the desired state has changed.
@@ -173,33 +175,37 @@ class SandboxActions:
         if newer.generation != self._sandbox.generation:
             raise Overtaken
 
-    def _part_well(self, observed: ContainerStatus) -> None:
-        """Let the agent server send what it still has before its container goes: best effort."""
+    def _stop_if_used(self, observed: ContainerStatus) -> None:
+        """Let the agent server send its buffered events before its container is removed: best effort."""
         if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.FROZEN):
             self._stop(observed)
 
-    def _freeze(self, observed: ContainerStatus) -> None:
-        """Frozen in the midst of their work, agents would go on with it after a resume: who asks for a pause ends it.
+    def _pause(self, observed: ContainerStatus) -> None:
+        """Pause the container, and end its agents' runs first if its owner asked for the pause.
 
-        Deadlines and quotas do not: nobody has asked those agents to stop.
+        Otherwise the agents would continue their work after a resume. Deadlines and quotas don't interrupt them: no
+        user has asked those agents to stop.
         """
-        asked = self._sandbox.wish_reason is None
-        if asked and conversation_queries.are_in(self._context.database, self._sandbox.id):
+        by_owner = self._sandbox.wish_reason is None
+        if by_owner and conversation_queries.are_in(self._context.database, self._sandbox.id):
             self._interrupt_runs(observed)
         self._context.engine.freeze(self._name)
 
-    def _unfreeze(self, observed: ContainerStatus) -> None:
-        """Thaw it. That one runs which was ready before, its server's answer will tell: the engine isn't asked, too."""
+    def _unpause(self, observed: ContainerStatus) -> None:
+        """Unpause the container.
+
+        If the sandbox was ready before, its agent server's answer shows that it runs: the engine isn't asked as well.
+        """
         url = self._url(observed)
         if self._sandbox.ready_at is None or url is None:
             self._context.engine.unfreeze(self._name)
             return
-        self._server.ask_ahead(url)
+        self._server.probe_early(url)
         self._context.engine.unfreeze(self._name)
-        self._seen = replace(observed, state=ContainerState.RUNNING)
+        self._cached_status = replace(observed, state=ContainerState.RUNNING)
 
     def _stop(self, observed: ContainerStatus) -> None:
-        """End it in order: what stands still must wake to hear of it."""
+        """Stop the container in order: a paused one is unpaused first, so that its processes receive the signal."""
         self._context.engine.unfreeze(self._name)
         self._interrupt_runs(observed)
         self._context.engine.stop(self._name, self._context.settings.stop_seconds)
@@ -210,5 +216,4 @@ class SandboxActions:
             self._server.interrupt_runs(url)
 
     def _url(self, observed: ContainerStatus) -> str | None:
-        """Where its agent server listens, if it is published."""
-        return self._settlement.agent_url(observed)
+        return self._status_writer.agent_url(observed)

@@ -1,4 +1,4 @@
-"""A sandbox's agent server, from its boot to its end: what it is told, and what it says of itself."""
+"""A sandbox's agent server from boot to stop: its configuration, its probes, its init request, its interrupts."""
 
 from concurrent.futures import Future
 
@@ -18,65 +18,69 @@ from worker.sandboxes.planner import Health
 
 log = structlog.get_logger()
 
-# For all interruptions of a pause, a stop or a delete, which wait for them.
+# For all interrupts of a pause, a stop or a delete together: these wait for them.
 INTERRUPT_SECONDS = 5.0
 
 
-class NotDormant(WrongServer):
-    """It was booted for the warm pool, and does not wait to be told whose it is."""
+class NotAwaitingInit(WrongServer):
+    """The agent server was booted for the warm pool, and does not await its init request."""
 
     reason = "not_dormant"
 
 
 class SandboxServer:
-    """The server of one sandbox, wherever it listens."""
+    """The agent server of one sandbox, at any of its URLs."""
 
     def __init__(self, context: WorkerContext, sandbox: Sandbox) -> None:
-        """Take the row as claimed by the worker; it is kept up to date there."""
+        """Take the row as claimed by the worker, which keeps it up to date."""
         self._context = context
         self._sandbox = sandbox
-        self._question: Future[bool] | None = None
+        # The answer of the probe that was sent before the container was unpaused; None: no such probe is open.
+        self._early_probe: Future[bool] | None = None
 
     def config(self) -> bytes:
-        """The file that it reads when it boots: for its owner, or, in the warm pool, for nobody yet."""
-        # Pages that may ask the API ask agent servers, too.
+        """The configuration file that the agent server reads at boot.
+
+        It is for the sandbox's owner, or, in the warm pool, for a server that awaits its init request.
+        """
+        # Web pages with access to the API have access to agent servers, too.
         origins = [self._context.shared.public_url, *self._context.shared.cors_origin_list]
         if self._sandbox.owner_id is None and self._sandbox.boot_key is not None:
             return dormant_config(self._context.vault.decrypt(self._sandbox.boot_key), origins=origins)
         return server_config(self._session_key(), webhook_url=self._context.shared.webhook_url, origins=origins)
 
-    def ask_ahead(self, url: str) -> None:
-        """Ask a frozen one, which answers as soon as it is thawed: before the engine has said that it is."""
-        self._question = self._context.probes.submit(self._at(url).answers)
+    def probe_early(self, url: str) -> None:
+        """Probe a paused server in the background: it answers when it is unpaused, before the engine reports that."""
+        self._early_probe = self._context.probes.submit(self._at(url).answers)
 
-    def listen(self, url: str, *, keys_confirmed: bool) -> Health:
-        """What it says.
+    def probe(self, url: str, *, keys_confirmed: bool) -> Health:
+        """The server's health.
 
         Args:
-            vouched: it was told its keys just now, or has not booted since it had them.
+            keys_confirmed: the server took its keys in this run, or has not booted since it had them.
 
         Raises:
-            WrongServer: something else answers there, or one that can't be this sandbox's.
+            WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
         """
         server = self._at(url)
         if keys_confirmed:
-            return Health.READY if self._has_answered() or server.answers() else Health.SILENT
+            return Health.READY if self._has_answered_early() or server.answers() else Health.SILENT
         if self._sandbox.boot_key is not None:
-            dormant = server.is_dormant()
+            awaits_init = server.is_dormant()
             if self._sandbox.owner_id is None:
-                return _as_member(server, dormant)
-            if dormant:
-                return Health.DORMANT
+                return _warm_health(server, awaits_init)
+            if awaits_init:
+                return Health.AWAITING_INIT
         return Health.READY if server.is_ready() else Health.SILENT
 
     def initialize(self, url: str) -> bool:
-        """Tell it whose it is.
+        """Send the init request: the server gets its owner's keys and webhooks.
 
         Returns:
-            Whether it took that now; if not, it may know already.
+            Whether the server took the request. If not, it may be initialized already.
 
         Raises:
-            AgentServerError: it was not taken, or nobody knows.
+            AgentServerError: the server refused the request, or its result is unknown.
         """
         if self._sandbox.boot_key is None:
             return False
@@ -84,11 +88,11 @@ class SandboxServer:
         return self._at(url).initialize(self._context.vault.decrypt(self._sandbox.boot_key), config)
 
     def interrupt_runs(self, url: str) -> None:
-        """End what its agents do, as they would keep it from ending in time: best effort.
+        """Interrupt the server's running agents, which would keep it from stopping in time: best effort.
 
-        Those that a pause ends go on after the resume. That is written before they are interrupted: a worker that
-        dies in between leaves none behind. Of the agent server nothing is raised, and all of it has one timeout: a
-        pause, a stop and a delete follow whatever it answers.
+        Agents that a pause interrupts continue after the resume. That is written before they are interrupted: a
+        worker that dies in between loses none of them. No error of the agent server is raised, and all requests have
+        one timeout together: a pause, a stop and a delete follow after any answer.
 
         Raises:
             LeaseLost: another worker owns the sandbox.
@@ -113,20 +117,23 @@ class SandboxServer:
             with self._context.database.transaction() as session:
                 conversation_queries.continue_later(session, self._sandbox, running)
 
-    def waits_for_its_owner(self) -> bool:
-        """Whether it was claimed from the warm pool, and nobody has heard of it since: no need to ask if it is told."""
+    def awaits_init(self) -> bool:
+        """Whether the sandbox was claimed from the warm pool and was never ready since.
+
+        Its server needs no probe before its init request.
+        """
         claimed = self._sandbox.boot_key is not None and self._sandbox.owner_id is not None
         return claimed and self._sandbox.ready_at is None
 
-    def is_relevant(self, *, fresh: bool) -> bool:
-        """Whether what it says matters to what is wished."""
-        wish = Desired(self._sandbox.desired)
-        return wish == Desired.RUNNING or (wish.is_paused and not fresh)
+    def is_relevant(self, *, unapplied: bool) -> bool:
+        """Whether the plan for the desired state depends on the server's health."""
+        desired = Desired(self._sandbox.desired)
+        return desired == Desired.RUNNING or (desired.is_paused and not unapplied)
 
-    def _has_answered(self) -> bool:
-        """Whether what was asked ahead was answered; that counts once, and only if a thread was free to ask it."""
-        question, self._question = self._question, None
-        return question is not None and not question.cancel() and question.result()
+    def _has_answered_early(self) -> bool:
+        """Whether the early probe was answered; it counts for one call, and only if a thread was free to send it."""
+        probe, self._early_probe = self._early_probe, None
+        return probe is not None and not probe.cancel() and probe.result()
 
     def _at(self, url: str) -> AgentServer:
         server = self._context.agent_server(self._sandbox, url)
@@ -138,10 +145,10 @@ class SandboxServer:
         return self._context.vault.decrypt(self._sandbox.session_key)
 
 
-def _as_member(server: AgentServer, dormant: bool | None) -> Health:
-    if dormant is None:
+def _warm_health(server: AgentServer, awaits_init: bool | None) -> Health:
+    if awaits_init is None:
         return Health.SILENT
-    if not dormant:
-        raise NotDormant("it does not wait to be told whose it is: its agent server knows no deferred init")
+    if not awaits_init:
+        raise NotAwaitingInit("the agent server awaits no init request: it does not support deferred init")
     server.warm_up()
     return Health.READY

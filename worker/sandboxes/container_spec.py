@@ -1,4 +1,4 @@
-"""From a sandbox's row and spec to its container."""
+"""The container of a sandbox, and its agent server's configuration, from its row and spec."""
 
 import hashlib
 import hmac
@@ -10,12 +10,12 @@ from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX
 from worker.engine.protocol import ContainerRequest, ContainerStatus
 
 NAME_PREFIX = "aw-"
-# Read by the agent server at boot. Keys go there, and not into the environment, which `docker inspect` shows.
+# The agent server reads it at boot. Keys are in this file, and not in the environment, which `docker inspect` shows.
 CONFIG_PATH = "/etc/agent-workspace/server.json"
 CONFIG_ENV = "OPENHANDS_AGENT_SERVER_CONFIG_PATH"
 AGENT_SERVER = "AGENT_SERVER"
 
-# Events are on their way half a second after they happen, and wait out a long absence of the API.
+# Events are sent half a second after they happen, and are buffered while the API is away.
 WEBHOOK = {
     "event_buffer_size": 20,
     "flush_delay": 0.5,
@@ -27,7 +27,7 @@ WEBHOOK = {
 _SINCE_BOOT = {
     "conversations_path": "/workspace/conversations",
     "bash_events_dir": "/workspace/bash_events",
-    # A killed server's lease would keep its conversations closed to the next one; there is only one here.
+    # A killed server's lease would lock its conversations for the next server; a sandbox has one server only.
     "lease_ttl_seconds": 0,
 }
 
@@ -38,7 +38,7 @@ def container_name(sandbox_id: str) -> str:
 
 
 def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str, address: str) -> ContainerRequest:
-    """What the container is made from."""
+    """The request that creates the sandbox's container."""
     return ContainerRequest(
         name=container_name(sandbox.id),
         image=spec.id,
@@ -67,20 +67,20 @@ def server_config(session_key: str, *, webhook_url: str, origins: list[str]) -> 
     return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
 
 
-def dormant_config(boot_key: str, *, origins: list[str]) -> bytes:
-    """The same for a server that boots for nobody, and waits for its `init_config` (wire contract 3.4).
+def dormant_config(init_key: str, *, origins: list[str]) -> bytes:
+    """The same file for a server of the warm pool, which awaits its `init_config` (wire contract 3.4).
 
-    What is read at boot alone must be here already.
+    Settings that the server reads only at boot must be in this file.
     """
-    own = {"deferred_init": True, "secret_key": boot_key}
+    own = {"deferred_init": True, "secret_key": init_key}
     return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
 
 
 def init_config(session_key: str, *, webhook_url: str) -> dict[str, Any]:
-    """What makes a server its owner's."""
+    """The part of the configuration that differs by owner; the body of the init request."""
     return {
         "session_api_keys": [session_key],
-        # Without one it would forget the conversations' keys at a restart; it must outlive the container.
+        # Without it a restarted server would lose its conversations' keys. It must outlive the container.
         "secret_key": hmac.new(session_key.encode(), b"agent server secret key", hashlib.sha256).hexdigest(),
         "webhooks": [{"base_url": webhook_url, **WEBHOOK}],
     }
@@ -97,5 +97,5 @@ def exposed_urls(spec: SandboxSpec, observed: ContainerStatus, host: str) -> lis
 
 def _environment(spec: SandboxSpec) -> dict[str, str]:
     ports = {name: str(port) for name, port in spec.ports.items()}
-    # Nothing at boot may wait for a network: the price list comes with the package.
+    # The boot must not wait for a network: the package has a copy of the price list.
     return {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **ports, **spec.env, CONFIG_ENV: CONFIG_PATH}

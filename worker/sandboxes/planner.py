@@ -1,4 +1,4 @@
-"""The next step towards a wish: a pure function of the wish and of the engine as it is now (law 2)."""
+"""The planner: a pure function from the desired state and the engine as it is now to the next action (law 2)."""
 
 from enum import StrEnum, auto
 
@@ -7,61 +7,61 @@ from worker.engine.protocol import ContainerState
 
 
 class Action(StrEnum):
-    """One thing to do; the settling ones end the work on a wish."""
+    """One action; the final ones end the work on a desired state."""
 
     CREATE = auto()
     START = auto()
     FREEZE = auto()
-    # End the processes, frozen or not, and keep the files.
+    # Stop the processes, paused or not, and keep the files.
     STOP = auto()
     UNFREEZE = auto()
     # Remove a container that can't be started any more, and keep its volume.
-    DISCARD = auto()
+    REMOVE_CONTAINER = auto()
     # Remove container and volume.
     REMOVE = auto()
-    # The engine is busy removing.
+    # The engine is removing the container.
     AWAIT_REMOVAL = auto()
-    # Running, and not heard of yet.
+    # The container runs, and its agent server has not answered yet.
     AWAIT_HEALTH = auto()
-    # It was booted for nobody, and waits to be told whose it is.
+    # Send the init request to a server that was booted for the warm pool.
     INITIALIZE = auto()
     SETTLE_RUNNING = auto()
     SETTLE_PAUSED = auto()
     SETTLE_DELETED = auto()
-    # The container is gone, or ended by itself: the wish can't be met without the owner's word.
+    # The container vanished or exited by itself: only a new request of the owner continues.
     FAIL = auto()
 
 
 class Health(StrEnum):
-    """What the agent server in a running container says."""
+    """The health of the agent server in a running container."""
 
     SILENT = auto()
-    # Booted for the warm pool: it waits for its keys, and serves nobody.
-    DORMANT = auto()
-    # As the sandbox should be: its key opens it, or it is the pool's, and dormant.
+    # Booted for the warm pool: it serves no user before its init request.
+    AWAITING_INIT = auto()
+    # It takes the sandbox's key; or the sandbox is a warm one, and its server awaits its init request.
     READY = auto()
 
 
-SETTLING = frozenset({Action.SETTLE_RUNNING, Action.SETTLE_PAUSED, Action.SETTLE_DELETED, Action.FAIL})
+FINAL_ACTIONS = frozenset({Action.SETTLE_RUNNING, Action.SETTLE_PAUSED, Action.SETTLE_DELETED, Action.FAIL})
 
-# What follows for a running container from what its agent server says.
-HEARD = {
+# The next action for a running container, by its agent server's health.
+HEALTH_ACTIONS = {
     Health.SILENT: Action.AWAIT_HEALTH,
-    Health.DORMANT: Action.INITIALIZE,
+    Health.AWAITING_INIT: Action.INITIALIZE,
     Health.READY: Action.SETTLE_RUNNING,
 }
 
 
 def plan(desired: Desired, state: ContainerState, *, fresh: bool, health: Health, leftovers: bool) -> Action:
-    """The next step.
+    """The next action.
 
     Args:
-        desired: the wish.
-        state: the container, as observed now.
-        fresh: the wish is new and nothing was started, stopped, frozen or unfrozen for it yet. What changed behind our
-            back after that is reported as it is, not fought: an operator who stopped a container had a reason.
-        health: of the agent server; means something while RUNNING only.
-        leftovers: without a container, its volume is still there.
+        desired: the desired state.
+        state: the container's state, as observed now.
+        fresh: the desired state is new, and no start, stop, pause or unpause was executed for it yet. Later drift is
+            reported and not corrected: an operator who stopped a container had a reason.
+        health: the agent server's; it counts only while the container runs.
+        leftovers: the container is absent, and its volume exists.
     """
     if state == ContainerState.REMOVING:
         return Action.AWAIT_REMOVAL
@@ -70,7 +70,7 @@ def plan(desired: Desired, state: ContainerState, *, fresh: bool, health: Health
     if state == ContainerState.ABSENT:
         return Action.CREATE if fresh else Action.FAIL
     if state == ContainerState.DEAD:
-        return Action.DISCARD if fresh else Action.FAIL
+        return Action.REMOVE_CONTAINER if fresh else Action.FAIL
     if desired.is_paused:
         return _plan_paused(desired, state, fresh=fresh, health=health)
     return _plan_running(state, fresh=fresh, health=health)
@@ -89,7 +89,7 @@ def _plan_paused(desired: Desired, state: ContainerState, *, fresh: bool, health
         return Action.SETTLE_PAUSED
     if fresh:
         return Action.FREEZE
-    return HEARD[health]
+    return HEALTH_ACTIONS[health]
 
 
 def _plan_running(state: ContainerState, *, fresh: bool, health: Health) -> Action:
@@ -97,7 +97,7 @@ def _plan_running(state: ContainerState, *, fresh: bool, health: Health) -> Acti
         case ContainerState.CREATED:
             return Action.START
         case ContainerState.RUNNING:
-            return HEARD[health]
+            return HEALTH_ACTIONS[health]
         case ContainerState.FROZEN:
             return Action.UNFREEZE if fresh else Action.SETTLE_PAUSED
         case _:

@@ -1,4 +1,4 @@
-"""A sandbox that never ran, and that this engine refuses: another node's engine may take it."""
+"""Rescheduling of a sandbox that never ran, and that this node's engine refuses: another node may start it."""
 
 import structlog
 
@@ -14,11 +14,11 @@ from worker.sandboxes.container_spec import container_name
 log = structlog.get_logger()
 
 
-def reschedule(context: WorkerContext, sandbox: Sandbox, refusal: str) -> bool:
-    """Let another node try, under the lease that the caller holds; its sweep finds the sandbox there.
+def reschedule(context: WorkerContext, sandbox: Sandbox, error: str) -> bool:
+    """Reschedule the sandbox to another node, under the lease that the caller holds; that node's sweep finds it.
 
     Returns:
-        Whether the sandbox is another node's now.
+        Whether the sandbox is on another node now.
 
     Raises:
         LeaseLost: another worker owns the sandbox; nothing was touched.
@@ -27,23 +27,23 @@ def reschedule(context: WorkerContext, sandbox: Sandbox, refusal: str) -> bool:
         return False
     with context.database.reading() as session:
         row = session.get_one(Sandbox, sandbox.id)
-        if row.fence != sandbox.fence:  # what is there by now is not ours to remove
+        if row.fence != sandbox.fence:  # the container may be the next worker's
             raise LeaseLost(f"sandbox {sandbox.id}")
         if not rescheduling.can_be_handed_on(session, sandbox):
             return False
     if not _is_removed(context, container_name(sandbox.id)):
         return False
     with context.database.transaction() as session:
-        node_id = rescheduling.hand_on(session, sandbox, refusal, due_at=now())
+        node_id = rescheduling.hand_on(session, sandbox, error, due_at=now())
     if node_id is not None:
-        log.warning("handed_on", sandbox=sandbox.id, refused_by=sandbox.node_id, to=node_id, why=refusal)
+        log.warning("rescheduled", sandbox=sandbox.id, refused_by=sandbox.node_id, to=node_id, why=error)
     return node_id is not None
 
 
 def _is_new(sandbox: Sandbox) -> bool:
-    """Nobody has worked in it: there are no files to lose."""
-    unanswered = sandbox.generation != sandbox.observed_generation
-    return sandbox.ready_at is None and sandbox.desired == Desired.RUNNING and unanswered
+    """Whether the sandbox was never used: it has no files to lose."""
+    is_due = sandbox.generation != sandbox.observed_generation
+    return sandbox.ready_at is None and sandbox.desired == Desired.RUNNING and is_due
 
 
 def _is_removed(context: WorkerContext, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a turn on a sandbox ends: its facts written, what waits for it woken, its remains cleared up."""
+"""The writer of a sandbox's observed state: the status, the jobs of its waiters, and the cleanup after a failure."""
 
 from dataclasses import asdict
 
@@ -26,68 +26,75 @@ from worker.sandboxes.planner import Action
 log = structlog.get_logger()
 
 LOG_LINES = 30
-DEFECT = "the worker failed at it again and again; its log says how"
+DEFECT = "the worker failed in every attempt; its log has the error"
 
 
 class StatusWriter:
-    """Writes one sandbox's facts under the lease that its row was claimed with."""
+    """Writes one sandbox's observed state under the lease that its row was claimed with."""
 
     def __init__(self, context: WorkerContext, sandbox: Sandbox) -> None:
-        """Take the row as claimed; it is kept up to date."""
+        """Take the row as claimed; every write updates it."""
         self._context = context
         self._sandbox = sandbox
         self._name = container_name(sandbox.id)
-        # `cached_property` has one lock for all turns before Python 3.12.
+        # Before Python 3.12 `cached_property` has one lock for all instances.
         self._spec: SandboxSpec | None = None
 
     def enter(self, status: Status) -> None:
-        """Record a state on the way."""
+        """Write a status between the former and the desired state."""
         if self._sandbox.status != status:
             why = self._wish_reason() if status == Status.DELETING else None
-            self._write(ObservedState(status, why), answered=False)
+            self._write(ObservedState(status, why), reached=False)
 
-    def settle(self, step: Action, observed: ContainerStatus, *, acted: bool) -> None:
-        """Write what the plan has come to; `acted`: this turn has changed something on the way."""
-        match step:
+    def write_final(self, action: Action, observed: ContainerStatus, *, has_executed: bool) -> None:
+        """Write the status that ends the run.
+
+        Args:
+            action: one of the planner's final actions.
+            has_executed: whether this run has executed an action for the desired state.
+        """
+        match action:
             case Action.SETTLE_RUNNING:
                 outside = None if self._sandbox.desired == Desired.RUNNING else Reason.RESUMED_OUTSIDE
-                self._write(ObservedState(Status.RUNNING, outside, exposed_urls=self.urls(observed)), lets_go=True)
+                state = ObservedState(Status.RUNNING, outside, exposed_urls=self.urls(observed))
+                self._write(state, releases_lease=True)
             case Action.SETTLE_PAUSED:
                 kind = PauseKind.FROZEN if observed.state == ContainerState.FROZEN else PauseKind.STOPPED
-                self._write(ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind), lets_go=True)
+                state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
+                self._write(state, releases_lease=True)
             case Action.SETTLE_DELETED:
                 self.enter(Status.DELETING)
                 self._write(ObservedState(Status.DELETED, self._wish_reason()))
             case _:
-                self._fail_by_itself(observed, acted=acted)
+                self._write_exit(observed, has_executed=has_executed)
 
-    def fail(self, reason: Reason, words: str, observed: ContainerStatus) -> None:
-        """End in ERROR, with the container's last lines, and clear up; a container that is another's is disowned."""
+    def fail(self, reason: Reason, detail: str, observed: ContainerStatus) -> None:
+        """Write ERROR with the container's last log lines, and clean up; another row's container is disowned."""
         if self.disown(observed):
             return
         log.warning("sandbox_failed", sandbox=self._sandbox.id, reason=reason.value)
-        detail = "\n".join(part for part in (words, self._last_lines(observed)) if part)
-        self._write(ObservedState(Status.ERROR, reason, detail))
-        self._clear_up(observed)
+        text = "\n".join(part for part in (detail, self._last_lines(observed)) if part)
+        self._write(ObservedState(Status.ERROR, reason, text))
+        self._clean_up(observed)
 
-    def explain(self, reason: Reason, words: str) -> None:
-        """Say why the desired state isn't reached yet; the status stays what it is.
+    def explain(self, reason: Reason, detail: str) -> None:
+        """Write why the desired state isn't reached yet; the status does not change.
 
-        That its node is lost stays said: it is what lets another node take over.
+        The reason of a lost node stays: it lets another node fail the sandbox over.
         """
         row = self._sandbox
-        is_said = row.reason == Reason.NODE_LOST or (row.reason, row.detail) == (reason, words)
-        if is_said or row.generation == row.observed_generation:
+        is_explained = row.reason == Reason.NODE_LOST or (row.reason, row.detail) == (reason, detail)
+        if is_explained or row.generation == row.observed_generation:
             return
         kind = PauseKind(row.pause_kind) if row.pause_kind else None
-        state = ObservedState(Status(row.status), reason, words, pause_kind=kind, exposed_urls=row.exposed_urls)
-        self._write(state, answered=False)
+        state = ObservedState(Status(row.status), reason, detail, pause_kind=kind, exposed_urls=row.exposed_urls)
+        self._write(state, reached=False)
 
     def disown(self, observed: ContainerStatus) -> bool:
-        """End the row if its container belongs to another one (`worker.sandboxes.ownership`): it goes into quarantine.
+        """Quarantine the container and end the row, if the container is another row's (`worker.sandboxes.ownership`).
 
         Returns:
-            Whether that is so. The row has a new desired state then, which ends it.
+            Whether the container is another row's. This row is desired to be deleted then.
         """
         if not is_in_use(self._sandbox, observed) and not self._is_anothers(observed):
             return False
@@ -98,28 +105,27 @@ class StatusWriter:
         return True
 
     def agent_url(self, observed: ContainerStatus) -> str | None:
-        """Where the agent server listens, if its port is published."""
+        """The agent server's URL, if its port is published."""
         return next((str(url["url"]) for url in self.urls(observed) if url["name"] == AGENT_SERVER), None)
 
     def give_up(self) -> None:
-        """End in ERROR for a defect of ours. Nothing is cleared up here: that may be what fails."""
+        """Write ERROR for a bug in this service, without a cleanup: the cleanup may be what fails."""
         self._write(ObservedState(Status.ERROR, Reason.INTERNAL_ERROR, DEFECT))
 
     def urls(self, observed: ContainerStatus) -> list[dict[str, str | int]]:
-        """The URLs of what is observed."""
+        """The URLs of the observed container's published ports."""
         return exposed_urls(self.spec(), observed, self._context.settings.host_in_urls)
 
     def spec(self) -> SandboxSpec:
-        """What the sandbox is made from, as of this turn."""
+        """The sandbox's spec, read for the first call of this run and cached."""
         if self._spec is None:
             self._spec = specs.read_spec(self._context.database, self._sandbox.spec_id)
         return self._spec
 
     def _why_paused(self, kind: PauseKind) -> Reason | None:
-        """Why it is paused, if its owner has not wished that."""
-        wished = Desired(self._sandbox.desired)
-        ours = wished == Desired.PAUSED or (wished == Desired.STOPPED and kind == PauseKind.STOPPED)
-        return self._wish_reason() if ours else Reason.PAUSED_OUTSIDE
+        desired = Desired(self._sandbox.desired)
+        is_desired = desired == Desired.PAUSED or (desired == Desired.STOPPED and kind == PauseKind.STOPPED)
+        return self._wish_reason() if is_desired else Reason.PAUSED_OUTSIDE
 
     def _wish_reason(self) -> Reason | None:
         return Reason(self._sandbox.wish_reason) if self._sandbox.wish_reason else None
@@ -128,23 +134,23 @@ class StatusWriter:
         row = self._sandbox
         return is_in_doubt(row) and is_anothers(self._context, row, observed, self.agent_url(observed))
 
-    def _fail_by_itself(self, observed: ContainerStatus, *, acted: bool) -> None:
-        """The container ended or went away without our doing."""
-        if self._sandbox.status == Status.ERROR and not acted:
+    def _write_exit(self, observed: ContainerStatus, *, has_executed: bool) -> None:
+        """Write ERROR for a container that has exited or vanished without an action of this service."""
+        if self._sandbox.status == Status.ERROR and not has_executed:
             if not self.disown(observed):
-                self._clear_up(observed)  # known already; the first reason is the true one
+                self._clean_up(observed)  # ERROR is written already; its first reason is the true one
             return
         if observed.state == ContainerState.ABSENT:
-            self.fail(Reason.CONTAINER_MISSING, "the container is gone, and not by our doing", observed)
+            self.fail(Reason.CONTAINER_MISSING, "the container was removed from outside this service", observed)
         elif observed.oom_killed:
-            self.fail(Reason.OOM_KILLED, "the container ran out of its memory limit", observed)
+            self.fail(Reason.OOM_KILLED, "the container exceeded its memory limit", observed)
         else:
-            self.fail(Reason.EXIT_CODE, f"the container ended with exit code {observed.exit_code}", observed)
+            self.fail(Reason.EXIT_CODE, f"the container exited with exit code {observed.exit_code}", observed)
 
-    def _clear_up(self, observed: ContainerStatus) -> None:
-        """Leave nothing of a sandbox that never was; keep the files of one that has been used.
+    def _clean_up(self, observed: ContainerStatus) -> None:
+        """Remove everything of a sandbox that never was ready; keep the files of one that was.
 
-        What the engine refuses here must not take the place of the reason: the next comparison tries again.
+        An error of the engine must not replace the reason in the row: the next resync retries.
         """
         try:
             if self._sandbox.ready_at is None:
@@ -152,7 +158,7 @@ class StatusWriter:
             elif observed.state == ContainerState.RUNNING:
                 self._context.engine.stop(self._name, self._context.settings.stop_seconds)
         except EngineRefused as error:
-            log.warning("not_cleared_up", sandbox=self._sandbox.id, error=str(error))
+            log.warning("not_cleaned_up", sandbox=self._sandbox.id, error=str(error))
 
     def _last_lines(self, observed: ContainerStatus) -> str:
         if observed.state == ContainerState.ABSENT:
@@ -165,41 +171,46 @@ class StatusWriter:
         return redacting(map(self._context.vault.decrypt, keys))(self._hide_secrets(text)).strip()
 
     def _hide_secrets(self, text: str) -> str:
-        """An agent server's log may quote what an LLM's provider said, and that its owner's key."""
+        """Redact the owner's secrets: the log may quote an LLM provider's answer, which may quote a key."""
         if self._sandbox.owner_id is None:
             return text
         with self._context.database.reading() as session:
             return redact_for(session, self._context.vault, self._sandbox.owner_id)(text)
 
-    def _write(self, state: ObservedState, *, answered: bool = True, lets_go: bool = False) -> None:
-        """Write a fact, and wake what waits for it; `lets_go`: nothing follows it."""
-        generation = self._sandbox.generation if answered else None
-        if answered and self._is_known(state):
+    def _write(self, state: ObservedState, *, reached: bool = True, releases_lease: bool = False) -> None:
+        """Write an observed state, and enqueue the jobs of its waiters.
+
+        Args:
+            reached: the work on the desired state ends with it, so that its generation is observed.
+            releases_lease: nothing follows in this run.
+        """
+        generation = self._sandbox.generation if reached else None
+        if reached and self._is_written(state):
             return
-        woken: list[Job] = []
-        judged: list[BackoffChange] = []
+        waiting: list[Job] = []
+        changes: list[BackoffChange] = []
         first = state.status == Status.RUNNING and self._sandbox.ready_at is None
         with self._context.database.transaction() as session:
             moved = sandbox_status.set_status(
-                session, self._sandbox, state, observed_generation=generation, lets_go=lets_go
+                session, self._sandbox, state, observed_generation=generation, lets_go=releases_lease
             )
             if first:
-                judged = spec_backoff.record_result(session, self._sandbox)
-            if moved or answered:
-                woken = waiters.enqueue_waiters(session, self._sandbox.id, now()).jobs(self._sandbox.node_id)
+                changes = spec_backoff.record_result(session, self._sandbox)
+            if moved or reached:
+                waiting = waiters.enqueue_waiters(session, self._sandbox.id, now()).jobs(self._sandbox.node_id)
         if first and self._sandbox.owner_id is None:
             observe_refill(self._sandbox.spec_id, now() - self._sandbox.created_at)
         log.info("sandbox", sandbox=self._sandbox.id, status=state.status.value, reason=state.reason)
-        for judgement in judged:
-            log.warning("node_judged", spec=self._sandbox.spec_id, **asdict(judgement))
-        self._context.publisher.publish(*woken)
+        for change in changes:
+            log.warning("node_backoff_changed", spec=self._sandbox.spec_id, **asdict(change))
+        self._context.publisher.publish(*waiting)
 
-    def _is_known(self, state: ObservedState) -> bool:
+    def _is_written(self, state: ObservedState) -> bool:
         row = self._sandbox
-        told = ObservedState(Status(row.status), *_told(row), exposed_urls=row.exposed_urls)
-        return row.generation == row.observed_generation and row.attempt == 0 and state == told
+        written = ObservedState(Status(row.status), *_explanation(row), exposed_urls=row.exposed_urls)
+        return row.generation == row.observed_generation and row.attempt == 0 and state == written
 
 
-def _told(row: Sandbox) -> tuple[Reason | None, str | None, PauseKind | None]:
+def _explanation(row: Sandbox) -> tuple[Reason | None, str | None, PauseKind | None]:
     reason = Reason(row.reason) if row.reason else None
     return reason, row.detail, PauseKind(row.pause_kind) if row.pause_kind else None

@@ -1,15 +1,15 @@
-"""One sandbox and `plan` alone: wishes, steps, operators' hands and workers' deaths, as the dice fall."""
+"""A random walk over one sandbox and `plan` alone: desired states, actions, drift, deaths of workers."""
 
 from collections.abc import Callable
 from random import Random
 
 from shared.states import Desired
 from worker.engine.protocol import ContainerState as State
-from worker.sandboxes.planner import SETTLING, Action, Health
+from worker.sandboxes.planner import FINAL_ACTIONS, Action, Health
 
-MAX_STEPS = 12
+MAX_ACTIONS = 12
 WAITING = (Action.AWAIT_HEALTH, Action.AWAIT_REMOVAL)
-MET = {
+REACHED = {
     Desired.RUNNING: Action.SETTLE_RUNNING,
     Desired.PAUSED: Action.SETTLE_PAUSED,
     Desired.STOPPED: Action.SETTLE_PAUSED,
@@ -21,7 +21,7 @@ TRUE = {
     Action.SETTLE_DELETED: {State.ABSENT},
     Action.FAIL: {State.ABSENT, State.EXITED, State.DEAD},
 }
-# What an operator, the kernel or the engine can make of a container.
+# Drift: the states to which an operator, the kernel or the engine can move a container.
 OUTSIDE = {
     State.CREATED: [State.RUNNING, State.ABSENT],
     State.RUNNING: [State.FROZEN, State.EXITED, State.REMOVING, State.ABSENT],
@@ -34,75 +34,75 @@ OUTSIDE = {
 
 
 class Walk:
-    """Goes from turn to turn; a plan that is wrong is an AssertionError that says in what."""
+    """Runs the reconcile loop in a row; a wrong plan raises an AssertionError that names the mistake."""
 
     def __init__(self, plan: Callable[..., Action], dice: Random) -> None:
-        self.steps = 0
+        self.actions = 0
         self._plan, self._dice = plan, dice
         self._begin()
 
-    def go(self, turns: int) -> None:
-        """Take so many turns, on one sandbox after another."""
-        for _ in range(turns):
-            if self._desired == Desired.DELETED and self._answered == self._generation:
+    def go(self, runs: int) -> None:
+        """Run the loop `runs` times, on one sandbox after another."""
+        for _ in range(runs):
+            if self._desired == Desired.DELETED and self._observed == self._generation:
                 self._begin()
-            happening = self._dice.choice((self._wish, self._operate, self._pass, self._pass))
-            happening()
-            self._turn(disturbed=self._dice.random() < 0.4)
+            event = self._dice.choice((self._set_desired, self._drift, self._pass, self._pass))
+            event()
+            self._run(disturbed=self._dice.random() < 0.4)
 
     def _begin(self) -> None:
-        self._desired, self._generation, self._answered = Desired.RUNNING, 1, 0
+        self._desired, self._generation, self._observed = Desired.RUNNING, 1, 0
         self._state, self._volume = State.ABSENT, False
-        # Whether somebody else has had a hand in it since the last wish.
-        self._touched = False
+        # Whether drift has happened since the newest desired state.
+        self._drifted = False
 
-    def _turn(self, *, disturbed: bool) -> None:
-        """A worker's turn: the loop of `worker.sandboxes.reconciler` without its store."""
-        fresh = self._answered != self._generation
-        taken = 0
-        while taken <= MAX_STEPS:
+    def _run(self, *, disturbed: bool) -> None:
+        """A worker's run: the loop of `worker.sandboxes.reconciler` without its store."""
+        fresh = self._observed != self._generation
+        count = 0
+        while count <= MAX_ACTIONS:
             if disturbed and self._dice.random() < 0.2:
                 before = self._generation
-                if self._dice.choice((self._wish, self._operate, self._pass))() is False:
+                if self._dice.choice((self._set_desired, self._drift, self._pass))() is False:
                     return  # dead
                 fresh = fresh or self._generation != before
-            health = self._listen()
+            health = self._probe()
             gone = self._state == State.ABSENT
             leftovers = gone and self._volume
-            step = self._plan(self._desired, self._state, fresh=fresh, health=health, leftovers=leftovers)
-            self._judge(step, fresh=fresh, health=health)
-            if step in SETTLING:
-                self._answered = self._generation
+            action = self._plan(self._desired, self._state, fresh=fresh, health=health, leftovers=leftovers)
+            self._check(action, fresh=fresh, health=health)
+            if action in FINAL_ACTIONS:
+                self._observed = self._generation
                 return
-            self._take(step)
-            taken += step not in WAITING or (step == Action.AWAIT_HEALTH and self._state != State.RUNNING)
-            fresh = fresh and step not in (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
-        raise AssertionError(f"it goes round in circles: {self._desired}, {self._state}")
+            self._execute(action)
+            count += action not in WAITING or (action == Action.AWAIT_HEALTH and self._state != State.RUNNING)
+            fresh = fresh and action not in (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
+        raise AssertionError(f"no end: {self._desired}, {self._state}")
 
-    def _judge(self, step: Action, *, fresh: bool, health: Health) -> None:
-        self.steps += 1
-        seen = f"{step} for {self._desired} ({'new' if fresh else 'answered'}) of {self._state}, volume: {self._volume}"
-        if step in TRUE:
-            assert self._state in TRUE[step], f"untrue: {seen}"
-        if step == Action.SETTLE_RUNNING:
-            assert health == Health.READY, f"not heard of: {seen}"
+    def _check(self, action: Action, *, fresh: bool, health: Health) -> None:
+        self.actions += 1
+        case = (
+            f"{action} for {self._desired} ({'new' if fresh else 'observed'}) of {self._state}, volume: {self._volume}"
+        )
+        if action in TRUE:
+            assert self._state in TRUE[action], f"untrue: {case}"
+        if action == Action.SETTLE_RUNNING:
+            assert health == Health.READY, f"not healthy: {case}"
         if self._desired == Desired.DELETED:
-            assert step in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.SETTLE_DELETED), (
-                f"in the way of a delete: {seen}"
-            )
-            assert step != Action.SETTLE_DELETED or not self._volume, f"left behind: {seen}"
+            assert action in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.SETTLE_DELETED), f"no delete: {case}"
+            assert action != Action.SETTLE_DELETED or not self._volume, f"left behind: {case}"
             return
-        assert step not in (Action.REMOVE, Action.SETTLE_DELETED), f"files lost: {seen}"
-        if step in SETTLING and (fresh or (self._answered != self._generation and not self._touched)):
-            assert step == MET[self._desired], f"not as wished: {seen}"
+        assert action not in (Action.REMOVE, Action.SETTLE_DELETED), f"files lost: {case}"
+        if action in FINAL_ACTIONS and (fresh or (self._observed != self._generation and not self._drifted)):
+            assert action == REACHED[self._desired], f"not the desired state: {case}"
             keeps_memory = self._desired == Desired.STOPPED and self._state == State.FROZEN
-            assert not keeps_memory, f"not stopped: {seen}"
-        if not fresh and step not in SETTLING and step not in WAITING:
-            told = step == Action.INITIALIZE and health == Health.DORMANT
-            assert told or (step, self._state) == (Action.START, State.CREATED), f"fought: {seen}"
+            assert not keeps_memory, f"not stopped: {case}"
+        if not fresh and action not in FINAL_ACTIONS and action not in WAITING:
+            initialized = action == Action.INITIALIZE and health == Health.AWAITING_INIT
+            assert initialized or (action, self._state) == (Action.START, State.CREATED), f"drift corrected: {case}"
 
-    def _take(self, step: Action) -> None:
-        match step:
+    def _execute(self, action: Action) -> None:
+        match action:
             case Action.CREATE:
                 self._state, self._volume = State.CREATED, True
             case Action.START | Action.UNFREEZE:
@@ -111,28 +111,28 @@ class Walk:
                 self._state = State.FROZEN
             case Action.STOP:
                 self._state = State.EXITED
-            case Action.DISCARD | Action.AWAIT_REMOVAL:
+            case Action.REMOVE_CONTAINER | Action.AWAIT_REMOVAL:
                 self._state = State.ABSENT
             case Action.REMOVE:
                 self._state, self._volume = State.ABSENT, False
 
-    def _listen(self) -> Health:
+    def _probe(self) -> Health:
         if self._state != State.RUNNING:
             return Health.SILENT
         return self._dice.choices(list(Health), [3, 1, 6])[0]
 
-    # --- what happens meanwhile ---------------------------------------------------------------------------------------
+    # --- events during a run ----------------------------------------------------------------------------------------
 
-    def _wish(self) -> None:
+    def _set_desired(self) -> None:
         if self._desired != Desired.DELETED:
             self._desired = self._dice.choices(list(Desired), [4, 4, 2, 1])[0]
             self._generation += 1
-            self._touched = False
+            self._drifted = False
 
-    def _operate(self) -> None:
+    def _drift(self) -> None:
         self._state = self._dice.choice(OUTSIDE[self._state])
-        self._touched = True
+        self._drifted = True
 
     def _pass(self) -> bool:
-        """Nothing happens; to a worker in its turn, its death."""
+        """No event; for a worker in its run, its death."""
         return False

@@ -1,4 +1,4 @@
-"""What a sandbox's agent server is told, at its boot and by whoever gives it away, and asked before that."""
+"""A sandbox's agent server: its configuration, its init request, and its probes before that."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ from worker.sandboxes.reconciler import reconcile
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_the_pages_that_may_ask_the_api_may_ask_it_too(
+def test_agent_server_allows_the_same_origins_as_the_api(
     context: WorkerContext, database: Database, pooled: bool
 ) -> None:
     sandbox = make_sandbox(database, make_person(database, "anna"))
@@ -34,26 +34,26 @@ def test_the_pages_that_may_ask_the_api_may_ask_it_too(
     assert config["allow_cors_origins"] == ["https://aw.example", "https://page.example"]
 
 
-def test_a_member_builds_its_routes_while_nobody_waits(
+def test_warm_sandbox_builds_its_routes_before_its_claim(
     context: WorkerContext, engine: FakeEngine, user: Person
 ) -> None:
-    member, owned = warm(context), start(context, user)
-    for sandbox_id in (member, owned):
+    warm_id, owned = warm(context), start(context, user)
+    for sandbox_id in (warm_id, owned):
         reconcile(context, sandbox_id)
-    assert engine.servers[container_name(member)].calls == ["warm_up"]
+    assert engine.servers[container_name(warm_id)].calls == ["warm_up"]
     assert engine.servers[container_name(owned)].calls == []
 
 
-def test_server_that_was_told_by_a_worker_that_died(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
-    """It is not dormant any more, and nobody has written that down; the key that it booted with is no use either."""
-    member = warm(context)
-    reconcile(context, member)
+def test_server_that_a_dead_worker_has_initialized(context: WorkerContext, engine: FakeEngine, user: Person) -> None:
+    """It awaits no init request any more, which no row says; its init key is no longer valid."""
+    warm_id = warm(context)
+    reconcile(context, warm_id)
     claimed = claim(context, user)
-    assert claimed.id == member
-    url = f"http://127.0.0.1:{engine.observe(container_name(member)).ports[8000]}"
+    assert claimed.id == warm_id
+    url = f"http://127.0.0.1:{engine.observe(container_name(warm_id)).ports[8000]}"
     assert SandboxServer(context, claimed).initialize(url)
-    reconcile(context, member)
-    assert row(context, Sandbox, member).status == Status.RUNNING
+    reconcile(context, warm_id)
+    assert row(context, Sandbox, warm_id).status == Status.RUNNING
 
 
 def claim(context: WorkerContext, owner: Person) -> Sandbox:

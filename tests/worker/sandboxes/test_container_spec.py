@@ -1,4 +1,4 @@
-"""What a sandbox's container is made from, and the file its agent server reads."""
+"""The request that creates a sandbox's container, and its agent server's configuration file."""
 
 import json
 from typing import Any
@@ -49,38 +49,38 @@ class TestRequest:
         made = container_request(pooled, SandboxSpec(id="i", position=0), installation="home", address="::1")
         assert all(isinstance(value, str) for value in made.labels.values())
 
-    def test_container_is_what_the_spec_says(self) -> None:
+    def test_container_has_the_spec_s_values(self) -> None:
         limits = {"memory_bytes": 2**30, "cpus": 0.5, "pids": 99, "capabilities": ["CHOWN"], "runtime": "runsc"}
         made = request(command=["serve"], working_dir="/w", ports={"AGENT_SERVER": 8000, "VSCODE": 8001}, **limits)
         assert (made.image, made.command, made.working_dir) == ("image:1", ["serve"], "/w")
         assert {name: getattr(made, name) for name in limits} == limits
         assert (made.ports, made.address) == ([8000, 8001], "10.0.0.7")
 
-    def test_tells_the_image_its_ports_and_where_its_configuration_is(self) -> None:
+    def test_environment_has_the_ports_and_the_path_of_the_configuration(self) -> None:
         made = request(ports={"AGENT_SERVER": 8000, "WORKER_1": 8011})
         assert made.env["WORKER_1"] == "8011"
         assert made.env[CONFIG_ENV] == CONFIG_PATH
         assert made.env["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
 
-    def test_lets_the_spec_decide_all_but_where_the_configuration_is(self) -> None:
+    def test_environment_of_the_spec_wins_except_for_the_path_of_the_configuration(self) -> None:
         env = {"WORKER_1": "9", "LITELLM_LOCAL_MODEL_COST_MAP": "False", CONFIG_ENV: "/tmp/mine", "MORE": "1"}
         made = request(ports={"WORKER_1": 8011}, env=env)
         assert made.env == env | {CONFIG_ENV: CONFIG_PATH}
 
-    def test_shows_no_secret(self) -> None:
+    def test_container_shows_no_secret(self) -> None:
         assert SANDBOX.session_key not in repr(request())
         assert SANDBOX.session_key_digest not in repr(request())
 
 
 class TestConfiguration:
-    def test_locks_the_server_and_tells_it_where_to_report(self) -> None:
+    def test_configuration_has_the_key_and_the_webhooks(self) -> None:
         made = config(origins=["http://web"])
         assert made["session_api_keys"] == [KEY]
         assert made["allow_cors_origins"] == ["http://web"]
         assert [hook["base_url"] for hook in made["webhooks"]] == ["http://api/api/v1/webhooks"]
         assert made["lease_ttl_seconds"] == 0
 
-    def test_keeps_what_must_outlive_the_container_on_the_volume(self) -> None:
+    def test_configuration_has_folders_on_the_volume(self) -> None:
         made = config()
         assert made["conversations_path"].startswith("/workspace/")
         assert made["bash_events_dir"].startswith("/workspace/")

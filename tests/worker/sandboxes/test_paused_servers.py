@@ -1,4 +1,4 @@
-"""Starts whose agent server falls silent in the midst of a request: they end as soon as it is known why."""
+"""Starts whose agent server falls silent during a request: they end as soon as the reason is known."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -36,12 +36,12 @@ from worker.conversations.start import start_conversation
 Act = Callable[[WorkerContext, Person, str, str], None]
 
 
-class Freezing:
-    """A fake agent server over HTTP, which falls silent at a method until its client hangs up."""
+class SilentServer:
+    """A fake agent server over HTTP, which falls silent in one method until its client disconnects."""
 
     def __init__(self, server: FakeAgentServer) -> None:
         self.method = ""
-        self.is_frozen, self.was_left = threading.Event(), threading.Event()
+        self.is_silent, self.was_abandoned = threading.Event(), threading.Event()
         self.server = server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -49,9 +49,9 @@ class Freezing:
             return
         answer = self.server.answer(await _request(scope, receive))
         if self.method and self.server.calls[-1:] == [self.method]:
-            self.is_frozen.set()
+            self.is_silent.set()
             await receive()
-            self.was_left.set()
+            self.was_abandoned.set()
             return
         await send({"type": "http.response.start", "status": answer.status_code, "headers": []})
         await send({"type": "http.response.body", "body": answer.content})
@@ -74,8 +74,8 @@ def _settings(context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def freezing(context: WorkerContext, sandbox_id: str, server: FakeAgentServer) -> Iterator[Freezing]:
-    app = Freezing(server)
+def silent(context: WorkerContext, sandbox_id: str, server: FakeAgentServer) -> Iterator[SilentServer]:
+    app = SilentServer(server)
     with serving(app) as url:
         change(context, Sandbox, sandbox_id, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
         yield app
@@ -113,67 +113,69 @@ ENDS: dict[Act, Reason] = {
 
 @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
 @pytest.mark.parametrize("act", ENDS)
-def test_a_start_does_not_outlast_what_its_sandbox_is_for(
-    context: WorkerContext, user: Person, sandbox_id: str, freezing: Freezing, act: Act, method: str
+def test_start_ends_with_its_sandbox_or_its_cancellation(
+    context: WorkerContext, user: Person, sandbox_id: str, silent: SilentServer, act: Act, method: str
 ) -> None:
-    freezing.method = method
+    silent.method = method
     task_id = ask(context, user, sandbox_id)
     with open_client() as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
-        assert freezing.is_frozen.wait(30)
+        assert silent.is_silent.wait(30)
         act(context, user, sandbox_id, task_id)
-        assert freezing.was_left.wait(30)
-        freezing.method = ""
+        assert silent.was_abandoned.wait(30)
+        silent.method = ""
         walked.result(30)
     task = task_of(context, task_id)
     assert (task.stage, task.reason, task.secrets) == (Stage.ERROR, ENDS[act], None)
 
 
-def test_a_start_that_is_waited_for_in_vain_is_let_go(
-    context: WorkerContext, user: Person, sandbox_id: str, freezing: Freezing, server: FakeAgentServer
+def test_start_whose_lease_is_lost_is_left_to_the_next_worker(
+    context: WorkerContext, user: Person, sandbox_id: str, silent: SilentServer, server: FakeAgentServer
 ) -> None:
-    """Its lease ran out while this worker stood still, and somebody else has carried it to its end."""
-    freezing.method = "create_conversation"
+    """The lease expired while this worker waited, and another worker has finished the start."""
+    silent.method = "create_conversation"
     task_id = ask(context, user, sandbox_id)
     with open_client() as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
-        assert freezing.is_frozen.wait(30)
-        freezing.method = ""
+        assert silent.is_silent.wait(30)
+        silent.method = ""
         change(context, StartTask, task_id, lease_until=after(-1))
         start_conversation(replace(another(context), http=http), task_id)
-        assert freezing.was_left.wait(30)
+        assert silent.was_abandoned.wait(30)
         walked.result(30)
     assert task_of(context, task_id).stage == Stage.READY
     assert len(server.conversations) == 1
 
 
-def test_a_server_that_thaws_goes_on(context: WorkerContext, user: Person, sandbox_id: str, freezing: Freezing) -> None:
-    """What comes late is forgotten at the second look: a create that was given up may be carried out yet."""
-    freezing.method = "create_conversation"
+def test_server_that_is_unpaused_continues(
+    context: WorkerContext, user: Person, sandbox_id: str, silent: SilentServer
+) -> None:
+    """A create that timed out may be executed later: the second refresh deletes its conversation."""
+    silent.method = "create_conversation"
     task_id = ask(context, user, sandbox_id)
     settings = context.settings.model_copy(update={"first_message_timeout_seconds": 5.0})
     with open_client() as http, ThreadPoolExecutor(1) as pool:
         working = replace(context, http=http, settings=settings)
         walked = pool.submit(start_conversation, working, task_id)
-        assert freezing.is_frozen.wait(30)
+        assert silent.is_silent.wait(30)
         by_an_outsider(context, user, sandbox_id, task_id)
         walked.result(30)
-        freezing.method = ""
+        silent.method = ""
         conversation = conversation_of(context, task_id)
         assert conversation is not None
         assert conversation.deleted_at is not None
         change(context, Sandbox, sandbox_id, status=Status.RUNNING, reason=None)
-        _thaw(working, freezing, conversation)
+        _unpause(working, silent, conversation)
     assert_failed(context, task_id, Reason.SANDBOX_PAUSED)
 
 
-def _thaw(context: WorkerContext, freezing: Freezing, conversation: Conversation) -> None:
-    server = freezing.server
+def _unpause(context: WorkerContext, silent: SilentServer, conversation: Conversation) -> None:
+    server = silent.server
     made = server.conversations.pop(conversation.id)
     change(context, Conversation, conversation.id, due_at=after(0))
     refresh_conversation(context, conversation.id)
     assert row(context, Conversation, conversation.id).attempt == 1
-    server.conversations[conversation.id] = made  # the create comes to its end
+    server.conversations[conversation.id] = made  # the create ends
     change(context, Conversation, conversation.id, due_at=after(0))
     refresh_conversation(context, conversation.id)
     assert server.conversations == {}

@@ -1,4 +1,4 @@
-"""A pause that an owner asks for ends what their agents do; one that nobody asked for lets them go on."""
+"""A pause by the owner interrupts the agents; a pause by a quota or a deadline does not."""
 
 import httpx
 import pytest
@@ -19,7 +19,7 @@ TALK = "1" * 32
 
 @pytest.fixture
 def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    """Its agent server, where an agent is at work."""
+    """The sandbox's agent server, with a running agent."""
     server = server_of(engine, sandbox_id)
     server.add(TALK, execution_status="running")
     return server
@@ -43,7 +43,7 @@ def test_pause_by_its_owner_interrupts_the_agents(
 
 
 @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
-def test_an_agent_that_was_at_work_goes_on_after_the_resume(
+def test_interrupted_agent_continues_after_the_resume(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, desired: Desired
 ) -> None:
     for name, status in (("1", "running"), ("2", "paused"), ("3", "finished")):
@@ -59,7 +59,7 @@ def test_an_agent_that_was_at_work_goes_on_after_the_resume(
     assert not row(context, Conversation, TALK).awaits_sandbox
 
 
-def test_an_agent_that_somebody_let_go_on_already_is_not_asked_again(
+def test_agent_that_a_user_has_resumed_gets_no_request(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK, title_settled=True)
@@ -71,12 +71,12 @@ def test_an_agent_that_somebody_let_go_on_already_is_not_asked_again(
     assert (server.conversations[TALK].execution_status, server.calls[-1]) == ("finished", "get_conversation")
 
 
-def test_only_a_sandbox_s_own_conversations_go_on_with_it(
+def test_conversations_of_other_sandboxes_are_not_continued(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     other = make_conversation(context.database, user, make_sandbox(context.database, user))
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK, title_settled=True)
-    server.add(other.id, execution_status="running")  # as a hostile server tells
+    server.add(other.id, execution_status="running")  # as a hostile server reports
     pause(context, sandbox_id)
     assert row(context, Conversation, TALK).awaits_sandbox
     assert not row(context, Conversation, other.id).awaits_sandbox
@@ -92,7 +92,7 @@ def test_pause_by_a_quota_interrupts_nothing(
     assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "FROZEN", "made_room")
 
 
-def test_pause_without_conversations_asks_nothing(
+def test_pause_without_conversations_sends_no_request(
     context: WorkerContext, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     before = list(server.calls)
@@ -101,7 +101,7 @@ def test_pause_without_conversations_asks_nothing(
     assert row(context, Sandbox, sandbox_id).status == Status.PAUSED
 
 
-def test_agent_server_that_fails_is_frozen_all_the_same(
+def test_agent_server_that_fails_does_not_block_a_pause(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)

@@ -1,4 +1,4 @@
-"""`plan` under everything that can happen between two of its steps; and whether we would notice a wrong one."""
+"""`plan` under every event between two of its actions; and a check that the walk finds wrong plans."""
 
 from random import Random
 
@@ -16,7 +16,7 @@ BOUNDS = bounds(
     # How long it takes depends on what else the machine does; and no walk is short.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example],
 )
-TURNS = 60_000
+RUNS = 60_000
 
 
 @BOUNDS
@@ -28,8 +28,8 @@ def test_short_walks_end_well(dice: Random) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_long_walks_end_well(seed: int) -> None:
     walk = Walk(plan, Random(seed))
-    walk.go(TURNS)
-    assert walk.steps > TURNS
+    walk.go(RUNS)
+    assert walk.actions > RUNS
 
 
 @pytest.mark.parametrize("wrong", PLANS.values(), ids=PLANS)

@@ -6,26 +6,26 @@ import pytest
 
 from shared.states import Desired
 from worker.engine.protocol import ContainerState as State
-from worker.sandboxes.planner import SETTLING, Action, Health, plan
+from worker.sandboxes.planner import FINAL_ACTIONS, Action, Health, plan
 
 BOOLEANS = (True, False)
 PRODUCT = list(product(Desired, State, BOOLEANS, Health, BOOLEANS))
 
-# What each step makes of a container: enough of an engine to walk a plan to its end.
+# The container's state after each action: enough of an engine to execute a plan to its end.
 EFFECTS = {
     Action.CREATE: State.CREATED,
     Action.START: State.RUNNING,
     Action.FREEZE: State.FROZEN,
     Action.STOP: State.EXITED,
     Action.UNFREEZE: State.RUNNING,
-    Action.DISCARD: State.ABSENT,
+    Action.REMOVE_CONTAINER: State.ABSENT,
     Action.REMOVE: State.ABSENT,
     Action.AWAIT_REMOVAL: State.ABSENT,
 }
 
 
 @pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
-def test_plan_has_a_step_for_every_state(
+def test_plan_has_an_action_for_every_state(
     desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
 ) -> None:
     assert plan(desired, state, fresh=fresh, health=health, leftovers=leftovers) in Action
@@ -33,57 +33,64 @@ def test_plan_has_a_step_for_every_state(
 
 @pytest.mark.parametrize(("desired", "state", "fresh"), list(product(Desired, State, BOOLEANS)))
 def test_every_plan_ends(desired: Desired, state: State, fresh: bool) -> None:
-    """Walked with steps that work, every wish settles, and a new wish settles as wished."""
+    """If every action succeeds, every plan ends, and a new desired state is reached."""
     was_fresh, leftovers = fresh, state != State.ABSENT
     for _ in range(8):
-        step = plan(
+        action = plan(
             desired,
             state,
             fresh=fresh,
             health=Health.READY if state == State.RUNNING else Health.SILENT,
             leftovers=leftovers,
         )
-        if step in SETTLING:
+        if action in FINAL_ACTIONS:
             break
-        state = EFFECTS[step]
-        leftovers = leftovers and step != Action.REMOVE
-        fresh = fresh and step not in (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
-    wished = {
+        state = EFFECTS[action]
+        leftovers = leftovers and action != Action.REMOVE
+        fresh = fresh and action not in (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
+    reached = {
         Desired.RUNNING: Action.SETTLE_RUNNING,
         Desired.PAUSED: Action.SETTLE_PAUSED,
         Desired.STOPPED: Action.SETTLE_PAUSED,
         Desired.DELETED: Action.SETTLE_DELETED,
     }
-    assert step in SETTLING
+    assert action in FINAL_ACTIONS
     if was_fresh:
-        assert step == wished[desired]
+        assert action == reached[desired]
         assert desired != Desired.STOPPED or state in (State.CREATED, State.EXITED)
 
 
 @pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
-def test_plan_settles_only_on_what_is_so(
+def test_plan_ends_only_with_the_observed_state(
     desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
 ) -> None:
-    step = plan(desired, state, fresh=fresh, health=health, leftovers=leftovers)
-    if step == Action.SETTLE_RUNNING:
+    action = plan(desired, state, fresh=fresh, health=health, leftovers=leftovers)
+    if action == Action.SETTLE_RUNNING:
         assert state == State.RUNNING
         assert health == Health.READY
-    if step == Action.SETTLE_PAUSED:
+    if action == Action.SETTLE_PAUSED:
         assert state in (State.FROZEN, State.CREATED, State.EXITED)
-    if step == Action.SETTLE_DELETED:
+    if action == Action.SETTLE_DELETED:
         assert (state, leftovers) == (State.ABSENT, False)
         assert desired == Desired.DELETED
 
 
 @pytest.mark.parametrize(("desired", "state", "health", "leftovers"), list(product(Desired, State, Health, BOOLEANS)))
-def test_drift_is_reported_and_not_fought(desired: Desired, state: State, health: Health, leftovers: bool) -> None:
-    step = plan(desired, state, fresh=False, health=health, leftovers=leftovers)
+def test_drift_is_reported_and_not_corrected(desired: Desired, state: State, health: Health, leftovers: bool) -> None:
+    action = plan(desired, state, fresh=False, health=health, leftovers=leftovers)
     if desired == Desired.DELETED:
-        assert step in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.SETTLE_DELETED)
+        assert action in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.SETTLE_DELETED)
     else:
-        # START finishes what a worker began that died between create and start.
-        assert step not in (Action.CREATE, Action.STOP, Action.FREEZE, Action.UNFREEZE, Action.DISCARD, Action.REMOVE)
-        assert step != Action.START or state == State.CREATED
+        # START continues after a worker that died between create and start.
+        assert action not in (
+            Action.CREATE,
+            Action.STOP,
+            Action.FREEZE,
+            Action.UNFREEZE,
+            Action.REMOVE_CONTAINER,
+            Action.REMOVE,
+        )
+        assert action != Action.START or state == State.CREATED
 
 
 @pytest.mark.parametrize(("state", "fresh", "health"), list(product(State, BOOLEANS, Health)))
@@ -93,7 +100,7 @@ def test_files_are_removed_by_a_delete_only(state: State, fresh: bool, health: H
 
 
 @pytest.mark.parametrize(("fresh", "health", "leftovers"), list(product(BOOLEANS, Health, BOOLEANS)))
-def test_delete_settles_when_nothing_is_left(fresh: bool, health: Health, leftovers: bool) -> None:
+def test_delete_ends_when_container_and_volume_are_gone(fresh: bool, health: Health, leftovers: bool) -> None:
     for state in set(State) - {State.ABSENT, State.REMOVING}:
         assert plan(Desired.DELETED, state, fresh=fresh, health=health, leftovers=leftovers) == Action.REMOVE
     absent = plan(Desired.DELETED, State.ABSENT, fresh=fresh, health=health, leftovers=leftovers)
@@ -102,6 +109,6 @@ def test_delete_settles_when_nothing_is_left(fresh: bool, health: Health, leftov
 
 @pytest.mark.parametrize(("desired", "state", "fresh"), list(product(Desired, State, BOOLEANS)))
 def test_server_is_initialized_only_if_it_waits_for_it(desired: Desired, state: State, fresh: bool) -> None:
-    steps = {health: plan(desired, state, fresh=fresh, health=health, leftovers=True) for health in Health}
-    assert Action.INITIALIZE not in (steps[Health.SILENT], steps[Health.READY])
-    assert (steps[Health.DORMANT] == Action.INITIALIZE) == (steps[Health.READY] == Action.SETTLE_RUNNING)
+    actions = {health: plan(desired, state, fresh=fresh, health=health, leftovers=True) for health in Health}
+    assert Action.INITIALIZE not in (actions[Health.SILENT], actions[Health.READY])
+    assert (actions[Health.AWAITING_INIT] == Action.INITIALIZE) == (actions[Health.READY] == Action.SETTLE_RUNNING)

@@ -1,4 +1,4 @@
-"""Whatever is wished in whatever order, and wherever workers die: in the end every wish is met, and nothing is left."""
+"""Desired states in any order, and workers that die at any point: every desired state is reached in the end."""
 
 import shutil
 from collections.abc import Callable
@@ -39,16 +39,16 @@ BOUNDS = bounds(
     suppress_health_check=[HealthCheck.too_slow],  # how long it takes depends on what else the machine does
 )
 VERBS = ("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove")
-# More calls than any one turn makes; None: the worker lives.
+# More calls than a run has; None: the worker lives.
 MOMENTS = st.none() | st.integers(0, 30)
 
 
 class Crash(BaseException):
-    """A worker's death: nothing it has begun is finished, not even an error handled."""
+    """A worker's death: no call is finished, and no error is handled."""
 
 
 class Life(RuleBasedStateMachine):
-    """Sandboxes, wishes, and workers that carry them out or die at one of their calls to engine or store."""
+    """Sandboxes, desired states, and workers that reconcile them or die at a call to engine or store."""
 
     sandboxes = Bundle("sandboxes")
 
@@ -57,7 +57,7 @@ class Life(RuleBasedStateMachine):
         self._directory = TemporaryDirectory()
         path = shutil.copy(template, self._directory.name)
         self._engine = FakeEngine()
-        self._context = make_parts(Path(path), self._engine)
+        self._context = make_context(Path(path), self._engine)
         self._user = make_person(self._context.database, "alice")
         self._history: list[Entry] = []
 
@@ -70,7 +70,7 @@ class Life(RuleBasedStateMachine):
         return sandbox_id
 
     @rule(sandbox_id=sandboxes, verb=st.sampled_from([Verb.PAUSE, Verb.STOP, Verb.RESUME, Verb.DELETE]))
-    def wish(self, sandbox_id: str, verb: Verb) -> None:
+    def set_desired(self, sandbox_id: str, verb: Verb) -> None:
         call = self._call()
         self._notify(call, Outcome.INVOKED, verb, sandbox_id)
         try:
@@ -80,7 +80,7 @@ class Life(RuleBasedStateMachine):
             self._notify(call, Outcome.FAILED, verb, sandbox_id)
 
     @rule(sandbox_id=sandboxes, moment=MOMENTS)
-    def execute_and_commit(self, sandbox_id: str, moment: int | None) -> None:
+    def reconcile_or_die(self, sandbox_id: str, moment: int | None) -> None:
         context = mortal(self._context, self._engine, moment)
         try:
             reconcile(context, sandbox_id)
@@ -90,9 +90,9 @@ class Life(RuleBasedStateMachine):
             self._engine.before.clear()
 
     @rule(sandbox_id=sandboxes, moment=MOMENTS, desired=st.sampled_from(Desired))
-    def carry_out_while_it_changes(self, sandbox_id: str, moment: int, desired: Desired) -> None:
-        verb = next(verb for verb, wished in WISHES.items() if wished == desired and verb != Verb.START)
-        act = once(lambda: self.wish(sandbox_id, verb))
+    def reconcile_while_it_changes(self, sandbox_id: str, moment: int, desired: Desired) -> None:
+        verb = next(verb for verb, target in WISHES.items() if target == desired and verb != Verb.START)
+        act = first_call(lambda: self.set_desired(sandbox_id, verb))
         self._engine.before = dict.fromkeys(VERBS, counting(moment, act))
         reconcile(self._context, sandbox_id)
         self._engine.before.clear()
@@ -138,7 +138,7 @@ def test_every_life_ends_well(tmp_path: Path) -> None:
     run_state_machine_as_test(lambda: Life(template), settings=BOUNDS)  # type: ignore[arg-type]
 
 
-def make_parts(path: Path, engine: FakeEngine) -> WorkerContext:
+def make_context(path: Path, engine: FakeEngine) -> WorkerContext:
     """A worker on a store of its own."""
     database = Database(f"sqlite:///{path}")
     make_spec(database, IMAGE)
@@ -160,7 +160,7 @@ def make_parts(path: Path, engine: FakeEngine) -> WorkerContext:
 
 
 def mortal(context: WorkerContext, engine: FakeEngine, moment: int | None) -> WorkerContext:
-    """The same worker; it dies at that one of its calls to engine or store."""
+    """The same worker; it dies at its call number `moment` to engine or store."""
     point = counting(moment, die)
     engine.before = dict.fromkeys(VERBS, point)
     database = scenes.PunctuatedDatabase(context.database, -1, die)
@@ -172,14 +172,14 @@ def die() -> None:
     raise Crash
 
 
-def once(act: Callable[[], None]) -> Callable[[], None]:
-    """What acts the first time only."""
+def first_call(act: Callable[[], None]) -> Callable[[], None]:
+    """A function that acts in its first call only."""
     acts = [act]
     return lambda: acts.pop()() if acts else None
 
 
 def counting(moment: int | None, act: Callable[[], None]) -> Callable[[str], None]:
-    """What acts at the call of that number."""
+    """A function that acts in its call number `moment`."""
     calls: list[str] = []
 
     def call(name: str) -> None:

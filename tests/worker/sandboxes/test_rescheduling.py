@@ -1,4 +1,4 @@
-"""A sandbox that one engine refuses is tried on another node, and what that shows of the first one."""
+"""A sandbox that one engine refuses is rescheduled to another node, and the first node's circuit breaker."""
 
 import pytest
 from sqlmodel import select
@@ -33,7 +33,7 @@ def refusing(engine: FakeEngine, verb: str, times: int = OFTEN) -> None:
 
 
 def refused(context: WorkerContext, user: Person) -> str:
-    """A sandbox that `node-a` has refused once."""
+    """A sandbox that `node-a` has refused."""
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
     return sandbox_id
@@ -45,7 +45,7 @@ def known(context: WorkerContext) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("verb", ["create", "put_file", "start", "pull"])
-def test_runs_elsewhere_and_leaves_nothing_behind(
+def test_rescheduled_sandbox_runs_and_leaves_no_stale_container(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, verb: str
 ) -> None:
     refusing(engine, verb)
@@ -62,7 +62,7 @@ def test_runs_elsewhere_and_leaves_nothing_behind(
     assert known(context) == [(NODE_ID, 1)]
 
 
-def test_the_other_node_s_sweep_finds_it(
+def test_sweep_of_the_other_node_finds_it(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
@@ -71,7 +71,7 @@ def test_the_other_node_s_sweep_finds_it(
     assert [job.subject for job in other.publisher.jobs] == [sandbox_id]  # type: ignore[attr-defined]
 
 
-def test_the_bad_node_is_out_of_rotation_and_comes_back(
+def test_node_with_failures_gets_no_starts_until_its_backoff_is_over(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
@@ -81,11 +81,11 @@ def test_the_bad_node_is_out_of_rotation_and_comes_back(
     engine.refuse.clear()
     with context.database.transaction() as session:
         session.exec(select(NodeSpecBackoff)).one().rests_until = row(context, Node, NODE_ID).heartbeat_at  # over
-    trial = start(context, user)
-    assert row(context, Sandbox, trial).node_id == NODE_ID
+    half_open = start(context, user)
+    assert row(context, Sandbox, half_open).node_id == NODE_ID
     assert row(context, Sandbox, start(context, user)).node_id == "node-b"
-    reconcile(context, trial)
-    assert row(context, Sandbox, trial).status == Status.RUNNING
+    reconcile(context, half_open)
+    assert row(context, Sandbox, half_open).status == Status.RUNNING
     assert known(context) == []
     assert row(context, Sandbox, start(context, user)).node_id == NODE_ID
 
@@ -94,7 +94,7 @@ def test_the_bad_node_is_out_of_rotation_and_comes_back(
     ("verb", "reason"),
     [("create", Reason.CREATE_FAILED), ("start", Reason.START_FAILED), ("pull", Reason.CREATE_FAILED)],
 )
-def test_a_spec_that_is_broken_costs_no_node_anything(
+def test_broken_spec_opens_no_circuit_breaker(
     context: WorkerContext,
     other: WorkerContext,
     user: Person,
@@ -118,7 +118,7 @@ def test_a_spec_that_is_broken_costs_no_node_anything(
     assert row(context, Sandbox, start(context, user)).node_id == NODE_ID
 
 
-def test_a_new_wish_may_go_back(
+def test_new_desired_state_may_return_to_the_first_node(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine, other_engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 1)
@@ -185,7 +185,7 @@ def test_delete_overtakes_the_move(
     assert known(context) == []
 
 
-def test_worker_that_has_lost_its_lease_touches_nothing(
+def test_worker_that_has_lost_its_lease_changes_nothing(
     context: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     sandbox_id = start(context, user)
@@ -213,7 +213,7 @@ def test_worker_that_loses_its_lease_while_it_removes_moves_nothing(
     assert row(context, Sandbox, sandbox_id).node_id == NODE_ID
 
 
-def test_container_that_a_slow_worker_makes_late_is_removed(
+def test_container_that_a_slow_worker_creates_late_is_removed(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 1)
@@ -228,7 +228,7 @@ def test_container_that_a_slow_worker_makes_late_is_removed(
     assert set(engine.containers) == set(engine.volumes) == {container_name(late)}
 
 
-def test_tombstones_are_forgotten(
+def test_tombstones_of_deleted_sandboxes_are_deleted(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     refusing(engine, "create", 2)
@@ -266,8 +266,8 @@ def test_worker_that_dies_on_the_way_loses_nothing(
         reconcile(other, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert found.status == Status.RUNNING
-    here = [each.containers[container_name(sandbox_id)].state for each in engines(context, other) if each.containers]
-    assert here == [ContainerState.RUNNING]
+    states = [each.containers[container_name(sandbox_id)].state for each in engines(context, other) if each.containers]
+    assert states == [ContainerState.RUNNING]
 
 
 def engines(*workers: WorkerContext) -> list[FakeEngine]:

@@ -1,4 +1,4 @@
-"""A store that went back in time takes a user's sandbox for a spare one, or for idle: its files must stay."""
+"""A store restored from a backup lists a user's sandbox as warm or as idle: its files must stay."""
 
 from datetime import timedelta
 
@@ -50,22 +50,22 @@ def other(context: WorkerContext) -> Person:
 
 @pytest.fixture
 def restored(context: WorkerContext, user: Person, engine: FakeEngine) -> str:
-    """A sandbox with a conversation, which waited in the pool when the store was backed up."""
-    member = make_warm_sandbox(context)
-    backup = row(context, Sandbox, member).model_dump()
-    assert claim(context, user) == member
-    reconcile(context, member)
-    assert row(context, Sandbox, member).status == Status.RUNNING
-    server_of(engine, member).add(CONVERSATION)
-    change(context, Sandbox, member, **backup)
-    return member
+    """A sandbox with a conversation, which was warm when the store was backed up."""
+    warm_id = make_warm_sandbox(context)
+    backup = row(context, Sandbox, warm_id).model_dump()
+    assert claim(context, user) == warm_id
+    reconcile(context, warm_id)
+    assert row(context, Sandbox, warm_id).status == Status.RUNNING
+    server_of(engine, warm_id).add(CONVERSATION)
+    change(context, Sandbox, warm_id, **backup)
+    return warm_id
 
 
 def make_warm_sandbox(context: WorkerContext) -> str:
-    member = warm(context)
-    reconcile(context, member)
-    assert row(context, Sandbox, member).status == Status.RUNNING
-    return member
+    warm_id = warm(context)
+    reconcile(context, warm_id)
+    assert row(context, Sandbox, warm_id).status == Status.RUNNING
+    return warm_id
 
 
 def claim(context: WorkerContext, owner: Person) -> str:
@@ -75,8 +75,8 @@ def claim(context: WorkerContext, owner: Person) -> str:
         return warm_pool.claim_or_create(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).id
 
 
-def tend(context: WorkerContext) -> None:
-    """Tend a pool that is to have no members."""
+def reconcile_empty_pool(context: WorkerContext) -> None:
+    """Reconcile a pool whose target is zero."""
     with context.database.transaction() as session:
         spec = session.get_one(SandboxSpec, IMAGE)
         spec.warm_target, spec.warm_most = 0, 1
@@ -90,7 +90,7 @@ def in_quarantine(context: WorkerContext) -> list[str]:
 
 
 def assert_kept(context: WorkerContext, engine: FakeEngine, sandbox_id: str, state: ContainerState = FROZEN) -> None:
-    """Its row has ended, and its container and its files are in quarantine."""
+    """The row is deleted, and its container and its files are in quarantine."""
     name = container_name(sandbox_id)
     resync(context)
     deliver(context)
@@ -102,21 +102,21 @@ def assert_kept(context: WorkerContext, engine: FakeEngine, sandbox_id: str, sta
     assert (found.status, found.reason) == (Status.DELETED, Reason.ALREADY_USED)
 
 
-def test_check_takes_it_out_of_the_pool(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+def test_recheck_removes_it_from_the_pool(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
     recheck(context, restored)
     deliver(context)
-    tend(context)
+    reconcile_empty_pool(context)
     assert_kept(context, engine, restored)
 
 
-def test_it_is_not_retired_for_its_age(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+def test_used_sandbox_is_not_removed_for_its_age(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
     change(context, Sandbox, restored, created_at=now() - OLD - timedelta(hours=1))
-    tend(context)
+    reconcile_empty_pool(context)
     assert_kept(context, engine, restored)
 
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED])
-def test_it_is_not_retired_once_it_stands_still(
+def test_used_sandbox_is_not_removed_while_paused_or_stopped(
     context: WorkerContext, engine: FakeEngine, restored: str, state: ContainerState
 ) -> None:
     name = container_name(restored)
@@ -124,24 +124,26 @@ def test_it_is_not_retired_once_it_stands_still(
     for _ in range(2):
         resync(context)
         deliver(context)
-        tend(context)
+        reconcile_empty_pool(context)
     assert_kept(context, engine, restored, state)
 
 
-def test_one_that_does_not_answer_is_not_retired(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+def test_used_sandbox_that_does_not_answer_is_not_removed(
+    context: WorkerContext, engine: FakeEngine, restored: str
+) -> None:
     engine.silent.add(container_name(restored))
-    tend(context)
+    reconcile_empty_pool(context)
     assert_kept(context, engine, restored)
 
 
-def test_one_that_has_started_for_its_owner_since_is_not_retired(
+def test_used_sandbox_that_was_restarted_for_its_owner_is_not_removed(
     context: WorkerContext, engine: FakeEngine, restored: str
 ) -> None:
-    """It was not booted to wait, so it does not know what it is asked."""
+    """It was booted with its owner's keys, and knows no deferred init."""
     server = server_of(engine, restored)
     server.boot_key, engine.containers[container_name(restored)].files = None, {}
     engine.containers[container_name(restored)].files["config"] = b'{"session_api_keys": ["theirs"]}'
-    tend(context)
+    reconcile_empty_pool(context)
     assert_kept(context, engine, restored)
 
 
@@ -159,7 +161,7 @@ def test_claim_fails_with_a_reason(context: WorkerContext, engine: FakeEngine, r
 
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED])
-def test_claim_of_one_that_stands_still_gets_nobody_s_files(
+def test_claim_of_a_paused_or_stopped_sandbox_gets_no_other_user_s_files(
     context: WorkerContext, engine: FakeEngine, restored: str, other: Person, state: ContainerState
 ) -> None:
     name = container_name(restored)
@@ -169,7 +171,7 @@ def test_claim_of_one_that_stands_still_gets_nobody_s_files(
     assert_kept(context, engine, restored, state)
 
 
-def test_claim_of_a_volume_alone_gets_nobody_s_files(
+def test_claim_of_a_volume_alone_gets_no_other_user_s_files(
     context: WorkerContext, engine: FakeEngine, restored: str, other: Person
 ) -> None:
     engine.discard(container_name(restored))
@@ -180,25 +182,25 @@ def test_claim_of_a_volume_alone_gets_nobody_s_files(
     assert in_quarantine(context) == [container_name(restored)]
 
 
-def test_claim_whose_container_is_gone_makes_its_own_in_two_attempts(
+def test_claim_whose_container_is_gone_creates_its_own_in_two_attempts(
     context: WorkerContext, engine: FakeEngine, user: Person
 ) -> None:
-    member = make_warm_sandbox(context)
-    engine.remove(container_name(member))
-    assert claim(context, user) == member
+    warm_id = make_warm_sandbox(context)
+    engine.remove(container_name(warm_id))
+    assert claim(context, user) == warm_id
 
     def leave_the_volume(name: str) -> None:
-        sandbox = row(context, Sandbox, member)
+        sandbox = row(context, Sandbox, warm_id)
         engine.volumes[name] = {INSTALLATION_LABEL: INSTALLATION, OWNER_LABEL: str(sandbox.owner_id)}
 
     engine.before["create"], engine.fail["create"] = leave_the_volume, 1
     for _ in range(2):
-        reconcile(context, member)
-        change(context, Sandbox, member, due_at=now())
-    assert row(context, Sandbox, member).status == Status.RUNNING
+        reconcile(context, warm_id)
+        change(context, Sandbox, warm_id, due_at=now())
+    assert row(context, Sandbox, warm_id).status == Status.RUNNING
 
 
-def test_claim_that_is_deleted_at_once_costs_no_files(
+def test_claim_that_is_deleted_immediately_keeps_the_files(
     context: WorkerContext, engine: FakeEngine, restored: str, other: Person
 ) -> None:
     assert claim(context, other) == restored
@@ -207,7 +209,7 @@ def test_claim_that_is_deleted_at_once_costs_no_files(
     assert_kept(context, engine, restored)
 
 
-def test_one_that_booted_during_the_backup_is_not_booted_for_the_pool(
+def test_sandbox_that_booted_during_the_backup_is_not_booted_for_the_pool(
     context: WorkerContext, engine: FakeEngine, restored: str
 ) -> None:
     columns = {"generation": 2, "observed_generation": 1, "due_at": now(), "ready_at": None}
@@ -217,17 +219,19 @@ def test_one_that_booted_during_the_backup_is_not_booted_for_the_pool(
     assert_kept(context, engine, restored, EXITED)
 
 
-def test_engine_that_does_not_say_removes_nothing(context: WorkerContext, engine: FakeEngine, restored: str) -> None:
+def test_engine_that_refuses_the_check_removes_nothing(
+    context: WorkerContext, engine: FakeEngine, restored: str
+) -> None:
     engine.silent.add(container_name(restored))
     engine.refuse["has_new_files"] = 1
-    tend(context)
+    reconcile_empty_pool(context)
     assert_kept(context, engine, restored)
 
 
-def test_restored_store_with_its_row_goes_on_with_its_files(
+def test_restored_row_gets_its_files_back(
     context: WorkerContext, engine: FakeEngine, user: Person, restored: str
 ) -> None:
-    tend(context)
+    reconcile_empty_pool(context)
     assert_kept(context, engine, restored)
     columns = {"desired": Desired.RUNNING, "status": Status.RUNNING, "reason": None, "owner_id": user.id}
     change(context, Sandbox, restored, **columns)
@@ -238,10 +242,10 @@ def test_restored_store_with_its_row_goes_on_with_its_files(
 
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED])
-def test_idle_deadline_costs_no_sandbox_that_was_used_since(
+def test_idle_deadline_deletes_no_sandbox_that_was_used_since(
     context: WorkerContext, engine: FakeEngine, user: Person, state: ContainerState
 ) -> None:
-    """The engine knows that it was resumed after the backup, in which it was stopped long ago."""
+    """The engine shows that it was resumed after the backup, in which it was stopped long ago."""
     sandbox_id = running(context, user)
     name = container_name(sandbox_id)
     stopped = {"status": Status.PAUSED, "pause_kind": PauseKind.STOPPED, "desired": Desired.STOPPED}
@@ -259,37 +263,37 @@ def test_idle_deadline_costs_no_sandbox_that_was_used_since(
 
 
 @pytest.mark.parametrize("state", [ContainerState.RUNNING, FROZEN, EXITED])
-def test_member_that_nobody_has_had_goes_at_once(
+def test_warm_sandbox_without_a_claim_is_removed_immediately(
     context: WorkerContext, engine: FakeEngine, state: ContainerState
 ) -> None:
     name = container_name(make_warm_sandbox(context))
     if state != ContainerState.RUNNING:
         engine.freeze(name) if state == FROZEN else engine.stop(name, 1)
-    tend(context)
+    reconcile_empty_pool(context)
     resync(context)
     assert (engine.volumes, in_quarantine(context)) == ({}, [])
 
 
-def test_member_that_a_worker_told_before_it_died_can_be_deleted(
+def test_warm_sandbox_that_a_dead_worker_has_initialized_can_be_deleted(
     context: WorkerContext, engine: FakeEngine, user: Person
 ) -> None:
-    """Nothing is in it, and it takes the key of the row."""
-    member = make_warm_sandbox(context)
-    assert claim(context, user) == member
-    key = context.vault.decrypt(row(context, Sandbox, member).session_key)
-    server = server_of(engine, member)
+    """It has no files, and takes the key of the row."""
+    warm_id = make_warm_sandbox(context)
+    assert claim(context, user) == warm_id
+    key = context.vault.decrypt(row(context, Sandbox, warm_id).session_key)
+    server = server_of(engine, warm_id)
     server.is_dormant, server.session_key = False, key
-    wish(context, member, Desired.DELETED)
-    reconcile(context, member)
-    assert (engine.volumes, row(context, Sandbox, member).reason) == ({}, None)
+    wish(context, warm_id, Desired.DELETED)
+    reconcile(context, warm_id)
+    assert (engine.volumes, row(context, Sandbox, warm_id).reason) == ({}, None)
 
 
 def test_server_that_knows_no_deferred_init_is_removed(context: WorkerContext, engine: FakeEngine) -> None:
-    member = warm(context)
+    warm_id = warm(context)
 
-    def forget(name: str) -> None:
+    def clear_files(name: str) -> None:
         engine.containers[name].files.clear()
 
-    engine.before["start"] = forget
-    reconcile(context, member)
-    assert (row(context, Sandbox, member).reason, engine.volumes) == (Reason.NOT_DORMANT, {})
+    engine.before["start"] = clear_files
+    reconcile(context, warm_id)
+    assert (row(context, Sandbox, warm_id).reason, engine.volumes) == (Reason.NOT_DORMANT, {})

@@ -1,4 +1,4 @@
-"""A frozen sandbox's agent server is asked while it is being thawed: its answer comes as soon as it can."""
+"""A resume probes the agent server before the engine has unpaused its container, so that it answers early."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +19,8 @@ from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
-class Frozen:
-    """The agent servers of an engine in memory; they take requests when they are frozen, and answer once thawed."""
+class PausedServers:
+    """The agent servers of an engine in memory: they take requests while paused, and answer when unpaused."""
 
     def __init__(self, engine: FakeEngine, name: str) -> None:
         self.engine, self.name = engine, name
@@ -31,7 +31,7 @@ class Frozen:
         eventually(lambda: self.state == ContainerState.RUNNING)
         return self.engine.answer(request)
 
-    def await_question(self, _name: str) -> None:
+    def await_probe(self, _name: str) -> None:
         eventually(lambda: bool(self.states))
 
     @property
@@ -41,7 +41,7 @@ class Frozen:
 
 @pytest.fixture
 def sandbox_id(context: WorkerContext, user: Person) -> str:
-    """Of one that is paused, and that its owner wants to have back."""
+    """A paused sandbox with the desired state RUNNING."""
     sandbox_id = running(context, user)
     for desired in (Desired.PAUSED, Desired.RUNNING):
         wish(context, sandbox_id, desired)
@@ -51,22 +51,22 @@ def sandbox_id(context: WorkerContext, user: Person) -> str:
 
 
 @pytest.fixture
-def server(engine: FakeEngine, sandbox_id: str) -> Frozen:
-    """Its agent server. It is asked before it is thawed."""
-    server = Frozen(engine, container_name(sandbox_id))
-    engine.before["unfreeze"] = server.await_question
+def server(engine: FakeEngine, sandbox_id: str) -> PausedServers:
+    """The sandbox's agent server; it gets a probe before it is unpaused."""
+    server = PausedServers(engine, container_name(sandbox_id))
+    engine.before["unfreeze"] = server.await_probe
     return server
 
 
 @pytest.fixture
-def asking(context: WorkerContext, server: Frozen) -> Iterator[WorkerContext]:
-    """The worker, with threads to ask in."""
+def asking(context: WorkerContext, server: PausedServers) -> Iterator[WorkerContext]:
+    """The worker, with threads for probes."""
     with httpx.Client(transport=httpx.MockTransport(server.answer)) as http, ThreadPoolExecutor() as probes:
         yield replace(context, http=http, probes=probes)
 
 
-def test_resume_asks_once_and_observes_once(
-    asking: WorkerContext, engine: FakeEngine, server: Frozen, sandbox_id: str
+def test_resume_needs_one_probe_and_one_observation(
+    asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
 ) -> None:
     engine.calls.clear()
     reconcile(asking, sandbox_id)
@@ -75,7 +75,9 @@ def test_resume_asks_once_and_observes_once(
     assert engine.calls == [("observe", server.name), ("unfreeze", server.name)]
 
 
-def test_server_that_falls_silent(asking: WorkerContext, engine: FakeEngine, server: Frozen, sandbox_id: str) -> None:
+def test_server_that_falls_silent(
+    asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
+) -> None:
     engine.silent.add(server.name)
     reconcile(asking, sandbox_id)
     found = row(asking, Sandbox, sandbox_id)
@@ -84,7 +86,7 @@ def test_server_that_falls_silent(asking: WorkerContext, engine: FakeEngine, ser
 
 
 def test_resume_survives_one_answer_of_another_server(
-    asking: WorkerContext, engine: FakeEngine, server: Frozen, sandbox_id: str
+    asking: WorkerContext, engine: FakeEngine, server: PausedServers, sandbox_id: str
 ) -> None:
     engine.impostors[server.name] = 1
     reconcile(asking, sandbox_id)
@@ -93,7 +95,7 @@ def test_resume_survives_one_answer_of_another_server(
 
 
 def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
-    # What was asked in vain is not waited for, and says nothing of the next try.
+    # The unanswered probe is not awaited, and does not count for the retry.
     engine.refuse["unfreeze"] = 1
     reconcile(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.PAUSED
@@ -102,7 +104,9 @@ def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_
     assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_resume_without_a_free_thread_asks_itself(context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
+def test_resume_without_a_free_thread_probes_in_its_own(
+    context: WorkerContext, engine: FakeEngine, sandbox_id: str
+) -> None:
     asked: list[str] = []
     engine.asked = asked.append
     reconcile(context, sandbox_id)

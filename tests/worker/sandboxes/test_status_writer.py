@@ -1,4 +1,4 @@
-"""What is written when a turn ends."""
+"""The writes at the end of a run."""
 
 import pytest
 from prometheus_client import generate_latest
@@ -21,13 +21,13 @@ from worker.sandboxes.reconciler import reconcile
 def test_failure_s_log_lines_hold_no_key_of_the_sandbox(
     context: WorkerContext, engine: FakeEngine, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    boot_key = new_api_key()
+    init_key = new_api_key()
     sandbox_id = start(context, user)
     with context.database.transaction() as session:
         sandbox = session.get_one(Sandbox, sandbox_id)
-        sandbox.boot_key = context.vault.encrypt(boot_key)
+        sandbox.boot_key = context.vault.encrypt(init_key)
         session_key = context.vault.decrypt(sandbox.session_key)
-    monkeypatch.setattr(engine, "read_log", lambda _name, _lines: f"with {boot_key} and {session_key}, it ends\n")
+    monkeypatch.setattr(engine, "read_log", lambda _name, _lines: f"with {init_key} and {session_key}, it ends\n")
     engine.at_boot = 3
     reconcile(context, sandbox_id)
     failed = row(context, Sandbox, sandbox_id)
@@ -51,19 +51,19 @@ REFILL = "agent_workspace_warm_pool_refill_seconds"
 
 
 def refills(context: WorkerContext) -> tuple[float, float]:
-    """How many members became ready, and how many of them within ten seconds."""
-    told = read_metrics(generate_latest(metrics.collector(context.shared)).decode())
-    return told.get((f"{REFILL}_count", IMAGE), 0), told.get((f"{REFILL}_bucket", "10.0", IMAGE), 0)
+    """The number of warm sandboxes that became ready, and of those within ten seconds."""
+    values = read_metrics(generate_latest(metrics.collector(context.shared)).decode())
+    return values.get((f"{REFILL}_count", IMAGE), 0), values.get((f"{REFILL}_bucket", "10.0", IMAGE), 0)
 
 
-def test_refill_s_duration_is_counted_once(context: WorkerContext, user: Person) -> None:
+def test_refill_is_counted_when_a_warm_sandbox_is_first_ready(context: WorkerContext, user: Person) -> None:
     count, quick = refills(context)
     slow = warm(context, 20)
     for sandbox_id in (warm(context, 0), slow, start(context, user)):
         reconcile(context, sandbox_id)
         assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
     assert refills(context) == (count + 2, quick + 1)
-    # Whatever happens to it later is no refill.
+    # Later changes are no refills.
     for desired in (Desired.STOPPED, Desired.RUNNING):
         with context.database.transaction() as session:
             desired_state.set_desired(session, session.get_one(Sandbox, slow), desired, due_at=now())
@@ -73,7 +73,7 @@ def test_refill_s_duration_is_counted_once(context: WorkerContext, user: Person)
     assert refills(context) == (count + 2, quick + 1)
 
 
-def test_a_member_that_fails_is_no_refill(context: WorkerContext, engine: FakeEngine) -> None:
+def test_warm_sandbox_that_fails_is_no_refill(context: WorkerContext, engine: FakeEngine) -> None:
     before = refills(context)
     engine.at_boot = 3
     sandbox_id = warm(context, 0)

@@ -16,14 +16,14 @@ from worker.sandboxes.reconciler import reconcile
 
 
 def start(context: WorkerContext, user: Person) -> str:
-    """Wish for a sandbox, as the API does."""
+    """Request a sandbox, as the API does."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
         return sandbox_creation.create(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).id
 
 
-def wish(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
-    """Wish for another state, as the API does."""
+def set_desired(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
+    """Set the desired state, as the API does."""
     with context.database.transaction() as session:
         desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
@@ -45,21 +45,21 @@ def running(context: WorkerContext, user: Person) -> str:
     return sandbox_id
 
 
-def assert_settled(context: WorkerContext, sandbox_id: str) -> None:
-    """Nobody holds the row, nothing is due, and the last wish was answered."""
+def assert_reconciled(context: WorkerContext, sandbox_id: str) -> None:
+    """No worker holds the row, nothing is due, and the newest generation is observed."""
     found = row(context, sandbox_id)
     assert (found.lease_owner, found.lease_until, found.due_at) == (None, None, None)
     assert found.observed_generation == found.generation
 
 
 def container_runs(context: WorkerContext) -> bool:
-    """Whether the engine has a container that runs: what comes next is the answer."""
+    """Whether the engine has a container that runs: the next write is the final status."""
     assert isinstance(context.engine, FakeEngine)
     return any(found.state == ContainerState.RUNNING for found in context.engine.containers.values())
 
 
-def once(engine: FakeEngine, verb: str, action: object) -> None:
-    """Do something just before the verb is next carried out."""
+def before_next(engine: FakeEngine, verb: str, action: object) -> None:
+    """Call `action` just before the engine's next call of the verb."""
 
     def act(_name: str) -> None:
         del engine.before[verb]
@@ -69,7 +69,7 @@ def once(engine: FakeEngine, verb: str, action: object) -> None:
 
 
 def expire_lease(context: WorkerContext, sandbox_id: str) -> None:
-    """Let time pass for the lease alone."""
+    """Expire the lease."""
     with context.database.transaction() as session:
         session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(lease_until=now()))
 
@@ -80,7 +80,7 @@ def mark_due(context: WorkerContext, sandbox_id: str) -> None:
 
 
 def assert_legal(context: WorkerContext, sandbox_id: str) -> None:
-    """Every move in the history is in the table."""
+    """Every transition in the history is in the table of legal moves."""
     with context.database.reading() as session:
         moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
     assert all(move.from_status is None or move.to_status in MOVES[Status(move.from_status)] for move in moves)

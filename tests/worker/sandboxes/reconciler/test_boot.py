@@ -9,14 +9,14 @@ from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
-    assert_settled,
+    assert_reconciled,
     expire_lease,
     history,
     mark_due,
     row,
     running,
+    set_desired,
     start,
-    wish,
 )
 from worker.context import WorkerContext
 from worker.sandboxes.container_spec import container_name
@@ -32,7 +32,7 @@ class TestStart:
         assert found.exposed_urls[0]["name"] == "AGENT_SERVER"
         assert found.ready_at is not None
         assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
     def test_keeps_its_key_out_of_what_inspect_shows(
         self, context: WorkerContext, user: Person, engine: FakeEngine
@@ -51,7 +51,7 @@ class TestStart:
         reconcile(context, "0" * 32)
         assert engine.calls == []
 
-    def test_worker_that_died_after_create_is_followed(
+    def test_worker_that_died_after_create_is_replaced(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
@@ -87,7 +87,7 @@ class TestStart:
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
 
-    def test_wakes_the_start_task_that_waits(
+    def test_start_task_that_waits_is_enqueued(
         self, context: WorkerContext, user: Person, database: Database, publisher: RecordingPublisher
     ) -> None:
         sandbox_id = start(context, user)
@@ -97,7 +97,7 @@ class TestStart:
 
 
 class TestFailure:
-    def test_image_that_nobody_has(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_image_that_no_registry_has(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         engine.images.clear()
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
@@ -140,7 +140,7 @@ class TestFailure:
             reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "create_failed")
 
-    def test_refusal_that_passes_is_not_held_against_it(
+    def test_engine_that_refuses_for_a_while_ends_no_start(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         engine.refuse = {"start": 2}
@@ -160,12 +160,12 @@ class TestFailure:
         reconcile(context, sandbox_id)
         self.assert_failed(context, engine, sandbox_id, "exit_code")
 
-    def test_resume_tries_again(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    def test_resume_retries_a_failed_start(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         engine.at_boot = 3
         sandbox_id = start(context, user)
         reconcile(context, sandbox_id)
         engine.at_boot = None
-        wish(context, sandbox_id, Desired.RUNNING)
+        set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
         assert row(context, sandbox_id).reason is None
@@ -175,4 +175,4 @@ class TestFailure:
         assert (found.status, found.reason) == (Status.ERROR, reason)
         assert engine.containers == {}
         assert engine.volumes == {}
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)

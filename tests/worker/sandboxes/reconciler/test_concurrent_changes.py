@@ -1,4 +1,4 @@
-"""Changes and workers that meet on one sandbox: orders that overtake, leases that are lost."""
+"""Concurrent changes and workers on one sandbox: a newer desired state, a lost lease."""
 
 import threading
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
     assert_legal,
-    assert_settled,
+    assert_reconciled,
+    before_next,
     container_runs,
     expire_lease,
     history,
-    once,
     row,
     running,
+    set_desired,
     start,
-    wish,
 )
 from tests.worker.scenes import punctuated
 from worker.context import WorkerContext
@@ -38,37 +38,37 @@ from worker.sandboxes.reconciler import reconcile
 
 
 class TestConcurrentChanges:
-    """Wishes that arrive while another is being carried out, at every point of it."""
+    """A newer desired state at every point of a run."""
 
     @pytest.mark.parametrize("verb", ["observe", "create", "put_file", "start"])
     @pytest.mark.parametrize("overtaking", [Desired.DELETED, Desired.PAUSED])
-    def test_wish_overtakes_a_start(
+    def test_newer_desired_state_overtakes_a_start(
         self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str, overtaking: Desired
     ) -> None:
         sandbox_id = start(context, user)
-        once(engine, verb, lambda: wish(context, sandbox_id, overtaking))
+        before_next(engine, verb, lambda: set_desired(context, sandbox_id, overtaking))
         reconcile(context, sandbox_id)
         expected = Status.DELETED if overtaking == Desired.DELETED else Status.PAUSED
         assert row(context, sandbox_id).status == expected
         assert bool(engine.containers) == (overtaking == Desired.PAUSED)
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
         assert_legal(context, sandbox_id)
 
     def test_delete_overtakes_a_boot_that_never_ends(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
-        patient = replace(context, settings=context.settings.model_copy(update={"health_timeout": 60}))
+        waiting = replace(context, settings=context.settings.model_copy(update={"health_timeout": 60}))
         engine.at_boot = "never"
-        sandbox_id = start(patient, user)
+        sandbox_id = start(waiting, user)
         booting = threading.Event()
         engine.before["observe"] = lambda _name: booting.set() if engine.containers else None
-        worker = threading.Thread(target=reconcile, args=(patient, sandbox_id))
+        worker = threading.Thread(target=reconcile, args=(waiting, sandbox_id))
         worker.start()
         assert booting.wait(10)
-        wish(patient, sandbox_id, Desired.DELETED)
+        set_desired(waiting, sandbox_id, Desired.DELETED)
         worker.join(10)
         assert not worker.is_alive()
-        assert row(patient, sandbox_id).status == Status.DELETED
+        assert row(waiting, sandbox_id).status == Status.DELETED
         assert engine.containers == {}
 
     @pytest.mark.parametrize("verb", ["freeze", "observe"])
@@ -76,18 +76,18 @@ class TestConcurrentChanges:
         self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str
     ) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.PAUSED)
-        once(engine, verb, lambda: wish(context, sandbox_id, Desired.RUNNING))
+        set_desired(context, sandbox_id, Desired.PAUSED)
+        before_next(engine, verb, lambda: set_desired(context, sandbox_id, Desired.RUNNING))
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
-    def test_twin_messages_at_once_make_one_container(
+    def test_concurrent_duplicate_messages_create_one_container(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
         twin = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
-        once(engine, "create", lambda: reconcile(twin, sandbox_id))
+        before_next(engine, "create", lambda: reconcile(twin, sandbox_id))
         reconcile(context, sandbox_id)
         assert engine.verbs().count("create") == 1
         assert row(context, sandbox_id).status == Status.RUNNING
@@ -101,16 +101,16 @@ class TestConcurrentChanges:
         def sleep_too_long() -> None:
             expire_lease(context, sandbox_id)
             reconcile(other, sandbox_id)
-            wish(context, sandbox_id, Desired.DELETED)
+            set_desired(context, sandbox_id, Desired.DELETED)
             reconcile(other, sandbox_id)
 
-        once(engine, "observe", sleep_too_long)
+        before_next(engine, "observe", sleep_too_long)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.DELETED
         assert engine.containers == {}
         assert history(context, sandbox_id) == ["STARTING", "RUNNING", "DELETING", "DELETED"]
 
-    def test_worker_that_lost_its_lease_takes_no_step(
+    def test_worker_that_lost_its_lease_executes_no_action(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = start(context, user)
@@ -120,45 +120,45 @@ class TestConcurrentChanges:
             expire_lease(context, sandbox_id)
             reconcile(other, sandbox_id)
 
-        # Between its look at the engine and its look at the row.
+        # Between its observation of the engine and its read of the row.
         sleeper, database = punctuated(context, 2, sleep_too_long)
         reconcile(sleeper, sandbox_id)
         assert database.passed > 2
         assert engine.verbs() == ["create", "put_file", "start"]
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.DELETED])
-    def test_wish_that_comes_between_the_last_look_and_the_answer(
+    def test_newer_desired_state_between_the_last_check_and_the_write(
         self, context: WorkerContext, user: Person, desired: Desired
     ) -> None:
         sandbox_id = start(context, user)
-        once_settling = punctuated(context, 0, lambda: None)[1]
-        right = once_settling.transaction
+        interrupted = punctuated(context, 0, lambda: None)[1]
+        right = interrupted.transaction
 
         @contextmanager
         def transaction() -> Iterator[Session]:
             if row(context, sandbox_id).desired == Desired.RUNNING and container_runs(context):
-                wish(context, sandbox_id, desired)
+                set_desired(context, sandbox_id, desired)
             with right() as session:
                 yield session
 
-        once_settling.transaction = transaction  # type: ignore[method-assign, assignment]
-        reconcile(replace(context, database=once_settling), sandbox_id)
+        interrupted.transaction = transaction  # type: ignore[method-assign, assignment]
+        reconcile(replace(context, database=interrupted), sandbox_id)
         assert row(context, sandbox_id).status == (Status.PAUSED if desired == Desired.PAUSED else Status.DELETED)
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
-    def test_desired_state_that_comes_between_the_look_at_another_and_its_acknowledgement(
+    def test_newer_desired_state_between_the_read_of_another_and_its_acknowledgement(
         self, context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.PAUSED)
-        once(engine, "observe", lambda: wish(context, sandbox_id, Desired.RUNNING))
+        set_desired(context, sandbox_id, Desired.PAUSED)
+        before_next(engine, "observe", lambda: set_desired(context, sandbox_id, Desired.RUNNING))
 
         def find_and_be_overtaken(database: Database, row_id: str, fence: int) -> CurrentDesiredState | None:
             monkeypatch.undo()
             found = sandbox_queries.find_desired(database, row_id, fence)
-            wish(context, sandbox_id, Desired.PAUSED)
-            engine.impostors[container_name(sandbox_id)] = 100  # so that the worker ends without another look
+            set_desired(context, sandbox_id, Desired.PAUSED)
+            engine.impostors[container_name(sandbox_id)] = 100  # so that the worker ends without another read
             return found
 
         monkeypatch.setattr("worker.sandboxes.reconciler.sandbox_queries.find_desired", find_and_be_overtaken)
@@ -174,51 +174,51 @@ class TestConcurrentChanges:
             ("unfreeze", Desired.RUNNING, Desired.PAUSED),
         ],
     )
-    def test_step_that_comes_after_the_next_workers_is_made_good(
+    def test_late_action_after_the_next_workers_is_corrected(
         self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str, first: Desired, then: Desired
     ) -> None:
-        """No fence keeps an engine from taking the call of a worker that slept just before it."""
+        """The engine knows no fencing token: it executes the call of a worker that slept just before it."""
         sandbox_id = start(context, user) if verb == "start" else running(context, user)
         if verb == "unfreeze":
-            wish(context, sandbox_id, Desired.PAUSED)
+            set_desired(context, sandbox_id, Desired.PAUSED)
             reconcile(context, sandbox_id)
-        wish(context, sandbox_id, first)
+        set_desired(context, sandbox_id, first)
         other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
 
         def sleep_too_long() -> None:
             expire_lease(context, sandbox_id)
-            wish(context, sandbox_id, then)
+            set_desired(context, sandbox_id, then)
             reconcile(other, sandbox_id)
 
-        once(engine, verb, sleep_too_long)
+        before_next(engine, verb, sleep_too_long)
         reconcile(context, sandbox_id)
         assert isinstance(context.publisher, RecordingPublisher)
         assert CheckSandbox(sandbox_id, row(context, sandbox_id).node_id) in context.publisher.jobs
         reconcile(other, sandbox_id)
         assert row(context, sandbox_id).status == then
         assert row(context, sandbox_id).reason is None
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
-    def test_step_that_comes_late_wakes_nothing_that_failed(
+    def test_late_action_restarts_no_failed_sandbox(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.PAUSED)
+        set_desired(context, sandbox_id, Desired.PAUSED)
         other = replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15))
 
         def sleep_too_long() -> None:
             expire_lease(context, sandbox_id)
             engine.containers[container_name(sandbox_id)].state = ContainerState.DEAD
-            wish(context, sandbox_id, Desired.RUNNING)
+            set_desired(context, sandbox_id, Desired.RUNNING)
             engine.images.clear()
             reconcile(other, sandbox_id)
 
-        once(engine, "freeze", sleep_too_long)
+        before_next(engine, "freeze", sleep_too_long)
         reconcile(context, sandbox_id)
         found = row(context, sandbox_id)
         assert (found.status, found.generation) == (Status.ERROR, found.observed_generation)
 
-    def test_lease_is_kept_through_a_step_longer_than_it(
+    def test_lease_is_renewed_during_a_longer_action(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         brief = replace(context, renewer=LeaseRenewer(context.database, "worker-1", 0.2))
@@ -231,7 +231,7 @@ class TestConcurrentChanges:
                 brief.renewer.renew_all()
             reconcile(other, sandbox_id)
 
-        once(engine, "create", take_long)
+        before_next(engine, "create", take_long)
         reconcile(brief, sandbox_id)
         assert engine.verbs().count("create") == 1
         assert row(context, sandbox_id).status == Status.RUNNING

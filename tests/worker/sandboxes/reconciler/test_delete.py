@@ -6,7 +6,7 @@ from shared.errors import NotFound
 from shared.states import Desired, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.sandboxes.reconciler.sandboxes import assert_settled, history, row, running, wish
+from tests.worker.sandboxes.reconciler.sandboxes import assert_reconciled, history, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.sandboxes.container_spec import container_name
@@ -23,18 +23,18 @@ class TestDelete:
         engine.containers[name].state = state
         if state in (ContainerState.ABSENT, ContainerState.REMOVING):
             del engine.containers[name]
-        wish(context, sandbox_id, Desired.DELETED)
+        set_desired(context, sandbox_id, Desired.DELETED)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.DELETED
         assert (engine.containers, engine.volumes) == ({}, {})
         assert history(context, sandbox_id)[-2:] == ["DELETING", "DELETED"]
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
     def test_delete_is_not_shown_before_the_engine_confirms(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.DELETED)
+        set_desired(context, sandbox_id, Desired.DELETED)
         engine.refuse = {"remove": 50}
         for _ in range(context.settings.max_attempts + 2):
             reconcile(context, sandbox_id)
@@ -43,8 +43,8 @@ class TestDelete:
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.DELETED
 
-    def test_delete_has_no_way_back(self, context: WorkerContext, user: Person) -> None:
+    def test_delete_is_final(self, context: WorkerContext, user: Person) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.DELETED)
+        set_desired(context, sandbox_id, Desired.DELETED)
         with pytest.raises(NotFound):
-            wish(context, sandbox_id, Desired.RUNNING)
+            set_desired(context, sandbox_id, Desired.RUNNING)

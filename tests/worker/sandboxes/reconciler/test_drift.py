@@ -1,4 +1,4 @@
-"""What changed outside is reported and not fought; so is a defect of ours."""
+"""Drift is reported and not corrected; a bug in this service is reported."""
 
 from sqlmodel import col, update
 
@@ -6,7 +6,7 @@ from shared.models import Sandbox
 from shared.states import Desired, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.sandboxes.reconciler.sandboxes import mark_due, row, running, start, wish
+from tests.worker.sandboxes.reconciler.sandboxes import mark_due, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.sandboxes.container_spec import container_name
@@ -24,11 +24,11 @@ class TestDrift:
         reconcile(context, sandbox_id)
         assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "oom_killed")
         assert container_name(sandbox_id) in engine.volumes
-        wish(context, sandbox_id, Desired.RUNNING)
+        set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
 
-    def test_container_that_vanished_is_made_again_on_its_files(
+    def test_container_that_vanished_is_created_on_its_files(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
@@ -36,7 +36,7 @@ class TestDrift:
         mark_due(context, sandbox_id)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).reason == "container_missing"
-        wish(context, sandbox_id, Desired.RUNNING)
+        set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
 
@@ -50,8 +50,8 @@ class TestDrift:
         assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.PAUSED, "paused_outside")
 
 
-def test_defect_of_ours_ends_in_an_error_that_says_so(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
-    """A session key that can't be decrypted: no turn will ever succeed."""
+def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    """A session key that can't be decrypted: no run can succeed."""
     sandbox_id = start(context, user)
     with context.database.transaction() as session:
         session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(session_key="damaged"))
@@ -59,7 +59,7 @@ def test_defect_of_ours_ends_in_an_error_that_says_so(context: WorkerContext, us
         assert row(context, sandbox_id).status == Status.STARTING
         reconcile(context, sandbox_id)
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "internal_error")
-    wish(context, sandbox_id, Desired.DELETED)
+    set_desired(context, sandbox_id, Desired.DELETED)
     reconcile(context, sandbox_id)
     assert row(context, sandbox_id).status == Status.DELETED
     assert engine.containers == {}

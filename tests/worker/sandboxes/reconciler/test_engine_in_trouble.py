@@ -13,14 +13,14 @@ from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
 from tests.worker.sandboxes.reconciler.sandboxes import (
-    assert_settled,
+    assert_reconciled,
+    before_next,
     history,
     mark_due,
-    once,
     row,
     running,
+    set_desired,
     start,
-    wish,
 )
 from tests.worker.scenes import change
 from worker.context import WorkerContext
@@ -29,7 +29,7 @@ from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
-# More often than anything is tried that is given up at some time.
+# More runs than the max attempts.
 OFTEN = 12
 # By desired state: the calls that fail, and what the sandbox is afterwards.
 STATES = [
@@ -46,7 +46,7 @@ def fail(engine: FakeEngine, verbs: Sequence[str]) -> None:
 
 
 def try_often(context: WorkerContext, sandbox_id: str) -> None:
-    """Let time pass: the row is taken up again and again, and the engine is compared with the store."""
+    """Let time pass: the row is reconciled `OFTEN` times, with a resync after each run."""
     for _ in range(OFTEN):
         assert row(context, sandbox_id).due_at is not None
         reconcile(context, sandbox_id)
@@ -72,7 +72,7 @@ def test_desired_state_stands_until_it_is_reached(
 ) -> None:
     sandbox_id = running(context, user)
     fail(engine, READS if reads else verbs)
-    wish(context, sandbox_id, desired)
+    set_desired(context, sandbox_id, desired)
     try_often(context, sandbox_id)
     found = row(context, sandbox_id)
     assert found.desired == desired
@@ -83,16 +83,16 @@ def test_desired_state_stands_until_it_is_reached(
     found = row(context, sandbox_id)
     assert (found.status, found.reason, found.detail) == (status, None, None)
     assert not {"ERROR", "STARTING"} & set(history(context, sandbox_id)[2:])
-    assert_settled(context, sandbox_id)
+    assert_reconciled(context, sandbox_id)
 
 
 @pytest.mark.parametrize("verb", ["unfreeze", "observe"])
 def test_resume_stands_until_it_is_reached(context: WorkerContext, user: Person, engine: FakeEngine, verb: str) -> None:
     sandbox_id = running(context, user)
-    wish(context, sandbox_id, Desired.PAUSED)
+    set_desired(context, sandbox_id, Desired.PAUSED)
     reconcile(context, sandbox_id)
     fail(engine, [verb])
-    wish(context, sandbox_id, Desired.RUNNING)
+    set_desired(context, sandbox_id, Desired.RUNNING)
     try_often(context, sandbox_id)
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.PAUSED, "engine_error")
     engine.fail = {}
@@ -112,21 +112,19 @@ def test_start_waits_for_the_engine(context: WorkerContext, user: Person, engine
     assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
 
 
-def test_newer_desired_state_takes_the_place_of_one_that_waits(
-    context: WorkerContext, user: Person, engine: FakeEngine
-) -> None:
+def test_newer_desired_state_replaces_one_that_waits(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     fail(engine, ["freeze"])
-    wish(context, sandbox_id, Desired.PAUSED)
+    set_desired(context, sandbox_id, Desired.PAUSED)
     try_often(context, sandbox_id)
-    wish(context, sandbox_id, Desired.RUNNING)
+    set_desired(context, sandbox_id, Desired.RUNNING)
     reconcile(context, sandbox_id)
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, None)
     assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
 
 
 @pytest.mark.parametrize("state", [ContainerState.FROZEN, ContainerState.RUNNING])
-def test_change_made_outside_is_not_taken_for_a_failure(
+def test_drift_is_not_taken_for_a_failure(
     context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
 ) -> None:
     sandbox_id = running(context, user)
@@ -138,19 +136,19 @@ def test_change_made_outside_is_not_taken_for_a_failure(
 
 
 def test_lost_node_stays_the_reason(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
-    """It is what lets another node take over."""
+    """The reason lets another node fail the sandbox over."""
     sandbox_id = running(context, user)
     change(context, Sandbox, sandbox_id, status=Status.ERROR, reason=Reason.NODE_LOST)
     engine.down = True
-    wish(context, sandbox_id, Desired.RUNNING)
+    set_desired(context, sandbox_id, Desired.RUNNING)
     reconcile(context, sandbox_id)
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.ERROR, "node_lost")
 
 
-def test_retries_come_after_longer_and_longer_pauses(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_retries_have_an_exponential_backoff(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     fail(engine, ["freeze"])
-    wish(context, sandbox_id, Desired.PAUSED)
+    set_desired(context, sandbox_id, Desired.PAUSED)
     pauses = []
     with time_machine.travel(now(), tick=False):
         for _ in range(6):
@@ -162,12 +160,12 @@ def test_retries_come_after_longer_and_longer_pauses(context: WorkerContext, use
 
 
 @pytest.mark.parametrize(("desired", "verb"), [(Desired.PAUSED, "freeze"), (Desired.STOPPED, "stop")])
-def test_pause_that_the_engine_refuses_is_tried_on(
+def test_pause_that_the_engine_refuses_is_retried(
     context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, verb: str
 ) -> None:
     sandbox_id = running(context, user)
     engine.refuse = {verb: 1000}
-    wish(context, sandbox_id, desired)
+    set_desired(context, sandbox_id, desired)
     try_often(context, sandbox_id)
     found = row(context, sandbox_id)
     assert (found.status, found.reason) == (Status.RUNNING, "engine_error")
@@ -177,7 +175,7 @@ def test_pause_that_the_engine_refuses_is_tried_on(
     assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
 
 
-def test_refusal_after_a_long_trouble_is_not_the_last_one(
+def test_engine_that_refuses_after_a_long_outage_gets_a_retry(
     context: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     sandbox_id = start(context, user)
@@ -189,14 +187,14 @@ def test_refusal_after_a_long_trouble_is_not_the_last_one(
     assert row(context, sandbox_id).status == Status.RUNNING
 
 
-def test_defect_of_ours_does_not_end_a_pause(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_bug_in_this_service_does_not_end_a_pause(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
 
     def fail_by_a_defect(_name: str) -> None:
         raise KeyError("a defect")
 
     engine.before["freeze"] = fail_by_a_defect
-    wish(context, sandbox_id, Desired.PAUSED)
+    set_desired(context, sandbox_id, Desired.PAUSED)
     try_often(context, sandbox_id)
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, "internal_error")
     engine.before.clear()
@@ -212,9 +210,9 @@ def test_desired_state_that_changes_during_a_pull_ends_the_wait(
     engine.images.clear()
 
     def delete_and_wait() -> None:
-        wish(context, sandbox_id, Desired.DELETED)
+        set_desired(context, sandbox_id, Desired.DELETED)
         eventually(lambda: row(context, sandbox_id).status == Status.DELETED)
 
-    once(engine, "pull", delete_and_wait)
+    before_next(engine, "pull", delete_and_wait)
     reconcile(context, sandbox_id)
     assert row(context, sandbox_id).status == Status.DELETED

@@ -6,14 +6,14 @@ from shared.states import Desired, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
-    assert_settled,
+    assert_reconciled,
+    before_next,
     history,
     mark_due,
-    once,
     row,
     running,
+    set_desired,
     start,
-    wish,
 )
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
@@ -22,52 +22,52 @@ from worker.sandboxes.reconciler import reconcile
 
 
 class TestPauseAndResume:
-    def test_pause_freezes_and_resume_thaws(self, context: WorkerContext, user: Person) -> None:
+    def test_pause_keeps_the_memory_and_resume_continues(self, context: WorkerContext, user: Person) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.PAUSED)
+        set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         found = row(context, sandbox_id)
         assert (found.status, found.pause_kind, found.exposed_urls) == (Status.PAUSED, "FROZEN", None)
-        wish(context, sandbox_id, Desired.RUNNING)
+        set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
         assert history(context, sandbox_id) == ["STARTING", "RUNNING", "PAUSED", "RUNNING"]
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
-    def test_resume_of_a_stopped_one_boots_it_again(
+    def test_resume_of_a_stopped_sandbox_boots_it(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.PAUSED)
+        set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
         mark_due(context, sandbox_id)
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).pause_kind == "STOPPED"
-        wish(context, sandbox_id, Desired.RUNNING)
+        set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
         assert history(context, sandbox_id)[-2:] == ["STARTING", "RUNNING"]
 
 
 class TestStop:
-    @pytest.mark.parametrize("frozen", [False, True])
-    def test_frees_the_memory_and_keeps_the_files(
-        self, context: WorkerContext, user: Person, engine: FakeEngine, frozen: bool
+    @pytest.mark.parametrize("paused", [False, True])
+    def test_stop_frees_the_memory_and_keeps_the_files(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, paused: bool
     ) -> None:
         sandbox_id = running(context, user)
-        if frozen:
-            wish(context, sandbox_id, Desired.PAUSED)
+        if paused:
+            set_desired(context, sandbox_id, Desired.PAUSED)
             reconcile(context, sandbox_id)
-        wish(context, sandbox_id, Desired.STOPPED)
+        set_desired(context, sandbox_id, Desired.STOPPED)
         reconcile(context, sandbox_id)
         found = row(context, sandbox_id)
         assert (found.status, found.pause_kind, found.reason) == (Status.PAUSED, "STOPPED", None)
         assert engine.containers[container_name(sandbox_id)].state == ContainerState.EXITED
         assert list(engine.volumes) == [container_name(sandbox_id)]
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
     def test_resume_boots_it_on_its_files(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         sandbox_id = self.stopped(context, user)
-        wish(context, sandbox_id, Desired.RUNNING)
+        set_desired(context, sandbox_id, Desired.RUNNING)
         reconcile(context, sandbox_id)
         assert history(context, sandbox_id)[-3:] == ["PAUSED", "STARTING", "RUNNING"]
         assert engine.verbs().count("create") == 1
@@ -78,17 +78,17 @@ class TestStop:
     ) -> None:
         sandbox_id = self.stopped(context, user)
         engine.calls.clear()
-        wish(context, sandbox_id, desired)
+        set_desired(context, sandbox_id, desired)
         reconcile(context, sandbox_id)
         assert (row(context, sandbox_id).pause_kind, engine.verbs()) == ("STOPPED", [])
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
     def test_stop_during_the_boot(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         sandbox_id = start(context, user)
-        once(engine, "start", lambda: wish(context, sandbox_id, Desired.STOPPED))
+        before_next(engine, "start", lambda: set_desired(context, sandbox_id, Desired.STOPPED))
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).pause_kind == "STOPPED"
-        assert_settled(context, sandbox_id)
+        assert_reconciled(context, sandbox_id)
 
     def test_running_agents_are_interrupted_first(
         self, context: WorkerContext, user: Person, engine: FakeEngine
@@ -96,11 +96,11 @@ class TestStop:
         sandbox_id = running(context, user)
         server = engine.servers[container_name(sandbox_id)]
         talk = server.add("1" * 32, execution_status="running")
-        wish(context, sandbox_id, Desired.STOPPED)
-        seen: list[str] = []
-        once(engine, "stop", lambda: seen.append(talk.execution_status))
+        set_desired(context, sandbox_id, Desired.STOPPED)
+        statuses: list[str] = []
+        before_next(engine, "stop", lambda: statuses.append(talk.execution_status))
         reconcile(context, sandbox_id)
-        assert seen == ["paused"]
+        assert statuses == ["paused"]
 
     def test_sandbox_resumed_outside_shows_as_running(
         self, context: WorkerContext, user: Person, engine: FakeEngine
@@ -117,6 +117,6 @@ class TestStop:
 
     def stopped(self, context: WorkerContext, user: Person) -> str:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, Desired.STOPPED)
+        set_desired(context, sandbox_id, Desired.STOPPED)
         reconcile(context, sandbox_id)
         return sandbox_id
