@@ -134,7 +134,7 @@ def test_a_turn_that_is_kept_busy_ends(asking: WorkerContext, sandbox_id: str, m
     monkeypatch.setattr(refresh, "TURN_SECONDS", 0.5)
     monkeypatch.setattr("worker.agent_server.client.MAX_MESSAGES", 10**9)
     monkeypatch.setattr(
-        "worker.conversations.refresh._settle_title", lambda _context, server, one: list(server.list_messages(one.id))
+        "worker.conversations.refresh._update_title", lambda _context, server, one: list(server.list_messages(one.id))
     )
     with hostile(answering({"items": [], "next_page_id": "more"})) as server:
         move(asking, sandbox_id, server.url)

@@ -1,9 +1,11 @@
-"""The body of POST /api/conversations, made from a user's settings and a start request. Pure functions.
+"""The body of POST /api/conversations, built from a user's settings and a start request. Pure functions.
 
-It uses `agent_settings`, from which the agent server makes the agent (wire contract 3.3). Three things are
-deliberately not in it: the title (the server ignores it here, see `AgentServer.rename_conversation`), the
-parent (it would have to live in the same sandbox) and the budget (the server has none: the cost its webhooks
-report is held against it, and `AgentServer.interrupt` ends the work).
+It uses `agent_settings`, from which the agent server builds the agent (wire contract 3.3). Three values are left out
+on purpose: the title (the server ignores it in this request, see `AgentServer.rename_conversation`), the parent (it
+would have to be in the same sandbox) and the budget (the server has none: the cost that its webhooks report is compared
+with it, and `AgentServer.interrupt` ends the work).
+
+MCP servers come from the three lists of the settings, and become the agent server's map of name to server.
 """
 
 import re
@@ -13,30 +15,33 @@ from typing import Any, ClassVar
 
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
+from shared.users.mcp_config import free_name, name_servers
 from worker.conversations.agent_secrets import ResolvedSecret, check_secrets, gather_secrets, on_the_wire
-from worker.conversations.mcp_servers import map_servers
 
 Body = dict[str, Any]
+Server = dict[str, Any]
 
 DEFAULT_MAX_ITERATIONS = 500
-# Their keys come from the machine, not from the settings, or none is needed.
+# Models whose keys come from the machine, not from the settings, or that need none.
 KEYLESS_MODELS = ("bedrock/", "ollama/", "ollama_chat/", "sagemaker/", "vertex_ai/")
-# The agent server refuses other tags; they stay in the store, where clients read them.
+# The agent server refuses other tags. These stay in the store, where clients read them.
 TAG_NAME = re.compile(r"[a-z0-9]+")
 MAX_TAG_LENGTH = 256
-# Under this name the agent server is given the LLM that titles are to be made with.
+# The agent server's profile with the LLM that generates titles.
 TITLE_PROFILE = "aw-title"
+# The MCP server that `search_api_key` is the key of.
+SEARCH_URL = "https://mcp.tavily.com/mcp/"
 
 
 class LlmNotConfigured(WorkspaceError):
-    """There is no model, or no key for the one there is."""
+    """The settings name no model, or have no key for it."""
 
     reason: ClassVar[str] = "llm_key_missing"
 
 
 @dataclass(frozen=True)
 class AgentInputs:
-    """What a conversation is started with. From the settings, unless the comment says otherwise."""
+    """The inputs of a conversation's start. They come from the settings, unless a comment names another source."""
 
     conversation_id: str
     working_dir: str
@@ -48,18 +53,18 @@ class AgentInputs:
     security_analyzer: str | None = None
     enable_default_condenser: bool = True
     condenser_max_size: int | None = None
-    # {sse_servers, shttp_servers, stdio_servers}, as V0 has it (wire contract, section 5).
+    # {sse_servers, shttp_servers, stdio_servers}, in V0's form (wire contract, section 5).
     mcp_config: Mapping[str, Any] | None = field(default=None, repr=False)
     search_api_key: str | None = field(default=None, repr=False)
-    # What V1's nested settings have beyond the fields above.
+    # The values of V1's nested settings beyond the fields above.
     agent_settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     disabled_skills: Sequence[str] = ()
-    # The LLM that the title is to be made with, if not the agent's: kept as TITLE_PROFILE before.
+    # The LLM that generates the title, if not the agent's: stored as TITLE_PROFILE before.
     title_llm: Mapping[str, Any] | None = field(default=None, repr=False)
     secrets: Mapping[str, ResolvedSecret] = field(default_factory=dict)
     provider_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     user_id: str | None = None
-    # From here on: the start request.
+    # The fields below come from the start request.
     requested_model: str | None = None
     requested_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     initial_message: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -72,7 +77,7 @@ class AgentInputs:
 
 
 def build_request(inputs: AgentInputs) -> Body:
-    """The request body, secrets in clear text.
+    """Build the request body, with its secrets in clear text.
 
     Raises:
         LlmNotConfigured: the settings name no model, or no key for it.
@@ -115,9 +120,38 @@ def secret_values(inputs: AgentInputs) -> list[str]:
 
 
 def plan_path(inputs: AgentInputs) -> str:
-    """Where an agent of type `plan` writes its plan, the only file it may write (wire contract 1.1)."""
+    """The path of the plan of an agent of type `plan`: the only file it may write (wire contract 1.1)."""
     dotless = inputs.git_provider in ("gitlab", "azure_devops")
     return f"{inputs.working_dir}/{'agents-tmp-config' if dotless else '.agents_tmp'}/PLAN.md"
+
+
+def map_servers(mcp_config: Mapping[str, Any] | None, search_api_key: str | None) -> dict[str, Server]:
+    """The MCP servers for `agent_settings`, in the order of the lists.
+
+    Args:
+        mcp_config: the lists, see `shared.users.mcp_config`.
+        search_api_key: if set, the search engine's server is added.
+    """
+    servers = {
+        name: _process(entry) if transport == "stdio" else _remote(transport, entry)
+        for name, transport, entry in name_servers(mcp_config)
+    }
+    if search_api_key:
+        search = {"url": SEARCH_URL, "api_key": search_api_key}
+        servers[free_name("tavily", set(servers))] = _remote("http", search)
+    return servers
+
+
+def _process(entry: Mapping[str, Any]) -> Server:
+    return {"transport": "stdio", **_without_nulls(entry, "command", "args", "env")}
+
+
+def _remote(transport: str, entry: Mapping[str, Any]) -> Server:
+    server = {"transport": transport, **_without_nulls(entry, "url", "headers", "timeout")}
+    if entry.get("api_key"):
+        # In a header: the agent server's state events quote a URL in clear text.
+        server["auth"] = {"strategy": "bearer", "value": entry["api_key"]}
+    return server
 
 
 def _agent_settings(inputs: AgentInputs) -> Body:
@@ -146,15 +180,15 @@ def _llm(inputs: AgentInputs) -> Body:
 
 
 def _condenser(inputs: AgentInputs) -> Body:
-    rest = inputs.agent_settings.get("condenser", {})
-    condenser: Body = {**rest, "enabled": inputs.enable_default_condenser}
+    nested = inputs.agent_settings.get("condenser", {})
+    condenser: Body = {**nested, "enabled": inputs.enable_default_condenser}
     if inputs.condenser_max_size:
         condenser["max_size"] = inputs.condenser_max_size
     return condenser
 
 
 def _agent_context(inputs: AgentInputs) -> Body:
-    # The project's skills are files in the sandbox; the public ones would be fetched from the network.
+    # The project's skills are files in the sandbox. Public skills would be fetched from the network.
     context: Body = {"load_project_skills": True, "load_user_skills": False, "load_public_skills": False}
     if inputs.disabled_skills:
         context["disabled_skills"] = list(inputs.disabled_skills)
@@ -168,8 +202,8 @@ def _plan_suffix(inputs: AgentInputs) -> str:
     if inputs.agent_type != "plan":
         return ""
     return (
-        "You plan this task, you do not carry it out. Read what you need of the project, then write the plan "
-        f"to {plan_path(inputs)}: the goal, what is there today, the steps in order, how to check each one."
+        "Plan this task, and do not execute the plan. Read as much of the project as you need, then write the plan "
+        f"to {plan_path(inputs)}: the goal, the current state, the steps in order, and how to check each of them."
     )
 
 
@@ -191,16 +225,16 @@ def _initial_message(inputs: AgentInputs) -> Body | None:
     message = inputs.initial_message
     if message is None:
         return None
-    notes = [{"type": "text", "text": note} for note in _plugin_notes(inputs.plugins)]
-    # The server runs the agent after an initial message in any case; saying so keeps the record honest.
-    return {"role": message.get("role") or "user", "content": [*message["content"], *notes], "run": True}
+    texts = [{"type": "text", "text": text} for text in _plugin_texts(inputs.plugins)]
+    # The server runs the agent after an initial message in any case; `run` says so in its record.
+    return {"role": message.get("role") or "user", "content": [*message["content"], *texts], "run": True}
 
 
 def _plugins(inputs: AgentInputs) -> list[Body] | None:
     return [_without_nulls(plugin, "source", "ref", "repo_path") for plugin in inputs.plugins] or None
 
 
-def _plugin_notes(plugins: Sequence[Mapping[str, Any]]) -> list[str]:
+def _plugin_texts(plugins: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "\n".join([f"Parameters of the plugin {plugin['source']}:", *_lines(plugin["parameters"])])
         for plugin in plugins

@@ -1,7 +1,7 @@
-"""The secrets a conversation's shell is given: last check and form on the wire (wire contract 3.1, 3.3).
+"""The secrets of a conversation's shell: the last check and the form on the wire (wire contract 3.1, 3.3).
 
-They reach the agent as environment variables of the commands that name them; the agent server masks their
-values in what it records.
+The agent gets them as environment variables of the commands that name them. The agent server masks their values in its
+records.
 """
 
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from shared.users.secret_names import MAX_VALUE_BYTES, check_requested, is_usabl
 
 
 class UnusableSecret(WorkspaceError):
-    """A secret's name is taken, or there are too many secrets, or one is too large."""
+    """A secret's name is reserved, or the request has too many secrets, or a secret is too large."""
 
     reason: ClassVar[str] = "unusable_secret"
 
 
 @dataclass(frozen=True)
 class ResolvedSecret:
-    """A secret's value and what it is for."""
+    """A secret's value and its description."""
 
     value: str = field(repr=False)
     description: str | None = None
 
 
 def check_secrets(secrets: Mapping[str, str]) -> None:
-    """Hold a start request's secrets against the limits and the names that are taken.
+    """Check a start request's secrets against the limits and the reserved names.
 
     Raises:
-        UnusableSecret: one of them can't be used; the message never quotes a value, nor what may be one.
+        UnusableSecret: a secret can't be used. The message quotes no value, and no text that may be a value.
     """
     try:
         check_requested(secrets)
@@ -44,17 +44,17 @@ def check_secrets(secrets: Mapping[str, str]) -> None:
 def gather_secrets(
     tokens: Mapping[str, str], stored: Mapping[str, ResolvedSecret], requested: Mapping[str, str]
 ) -> dict[str, ResolvedSecret]:
-    """All of them by name. Where two have one name, the request's wins, then the stored secret.
+    """All secrets by name. Of two with one name the request's wins over the stored secret, and that over the token.
 
     Args:
         tokens: git provider tokens by provider; `github` becomes GITHUB_TOKEN.
-        stored: the user's custom secrets. One whose name became reserved after it was stored is left out: it
-            must not end every start.
-        requested: the start request's, which `check_secrets` has let pass.
+        stored: the user's custom secrets. A secret whose name became reserved after it was stored is left out: it
+            must not fail every start.
+        requested: the start request's secrets, which `check_secrets` has accepted.
     """
-    given = dict(_named_token(*entry) for entry in tokens.items())
-    given |= {name: secret for name, secret in stored.items() if is_usable(name)}
-    return given | {name: ResolvedSecret(value) for name, value in requested.items()}
+    found = dict(_named_token(*entry) for entry in tokens.items())
+    found |= {name: secret for name, secret in stored.items() if is_usable(name)}
+    return found | {name: ResolvedSecret(value) for name, value in requested.items()}
 
 
 def on_the_wire(secrets: Mapping[str, ResolvedSecret]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The end of a conversation: its events are removed, and its agent server forgets it, as soon as that runs."""
+"""The deletion of a conversation: its events now, and its copy on the agent server as soon as the sandbox runs."""
 
 import structlog
 
@@ -16,19 +16,19 @@ log = structlog.get_logger()
 
 
 def delete_from_agent_server(context: WorkerContext, conversation: Conversation) -> None:
-    """Bring the deletion of a conversation as far as it goes now: what is left is done when its sandbox runs.
+    """Delete as much of a conversation as is possible now; the rest is deleted when its sandbox runs.
 
     Raises:
-        Retry: its agent server may know the conversation only later.
-        AgentServerUnreachable: nothing answers there.
-        WrongServer: something else answers there.
+        Retry: its agent server may create the conversation later.
+        AgentServerUnreachable: its agent server does not answer.
+        WrongServer: another server answers at its URL.
     """
     _remove_events(context, conversation)
     _delete_children(context, conversation)
-    if _is_forgotten(context, conversation):
+    if _is_deleted_in_sandbox(context, conversation):
         with context.database.transaction() as session:
             conversation_deletion.finish_deletion(session, conversation)
-        log.info("conversation_forgotten", conversation=conversation.id)
+        log.info("conversation_deleted", conversation=conversation.id)
 
 
 def _remove_events(context: WorkerContext, conversation: Conversation) -> None:
@@ -40,7 +40,7 @@ def _remove_events(context: WorkerContext, conversation: Conversation) -> None:
 
 
 def _delete_children(context: WorkerContext, conversation: Conversation) -> None:
-    """Those whose start succeeded just as it was deleted: later ones don't begin (`conversations.is_deleted`)."""
+    """Delete the children whose start succeeded during the deletion: later starts fail (`_check_parent` in a start)."""
     owner_id = conversation.owner_id
     with context.database.reading() as session:
         children = conversation_queries.children(session, [conversation.id], owner_id).get(conversation.id, [])
@@ -52,8 +52,8 @@ def _delete_children(context: WorkerContext, conversation: Conversation) -> None
             context.publisher.publish(job)
 
 
-def _is_forgotten(context: WorkerContext, conversation: Conversation) -> bool:
-    """Whether nothing is left of it in its sandbox, or that is to go too."""
+def _is_deleted_in_sandbox(context: WorkerContext, conversation: Conversation) -> bool:
+    """Delete the agent server's copy if the sandbox runs. True: no copy is left, or the sandbox is deleted too."""
     with context.database.reading() as session:
         sandbox = session.get(Sandbox, conversation.sandbox_id)
     if sandbox is None or sandbox.desired == Desired.DELETED:
@@ -63,22 +63,24 @@ def _is_forgotten(context: WorkerContext, conversation: Conversation) -> bool:
         return False
     try:
         known = server.delete_conversation(conversation.id)
-    except AgentServerRefused as error:  # it would refuse again
-        log.warning("not_forgotten", conversation=conversation.id, status=error.status)
+    except AgentServerRefused as error:  # it would refuse every retry
+        log.warning("conversation_not_deleted", conversation=conversation.id, status=error.status)
         return True
     if not known:
-        _await_late_one(context, conversation)
+        _require_no_late_create(context, conversation)
     return True
 
 
-def _await_late_one(context: WorkerContext, conversation: Conversation) -> None:
-    """Look twice: the server may be at a create whose start was given up while it was frozen (decision 40).
+def _require_no_late_create(context: WorkerContext, conversation: Conversation) -> None:
+    """Ask the server a second time, later: it may execute the create of a start that timed out (decision 40).
+
+    The server was paused during that start.
 
     Raises:
-        Retry: it may be.
+        Retry: this was the first time.
     """
     with context.database.reading() as session:
         begun = start_tasks.find_for_conversation(session, conversation.id) is not None
     seconds = context.settings.first_message_timeout_seconds
     if begun and conversation.attempt == 0 and seconds > 0:
-        raise Retry("it may be made yet", seconds=seconds)
+        raise Retry("the agent server may create it later", seconds=seconds)

@@ -1,8 +1,8 @@
-"""Telling an agent what was said while it could not be told: in order, and each message once; and letting it go on.
+"""Delivery of pending messages to an agent, in order and without duplicates; and the resume of interrupted agents.
 
-The agent server takes a message without a name of ours, so that it can't be asked for it. Before a message is sent, the
-newest one of a user that is there is written down: after a worker that died, or an answer that never came, ours is
-there if one with its content follows that.
+The agent server accepts no message id, so that it can't be asked whether it has a message. Before a message is sent,
+the id of the newest user message on the server is stored. After a worker that died, or an answer that was lost, the
+message was delivered if a message with its content follows the stored one.
 """
 
 import time
@@ -18,28 +18,28 @@ from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
-# What was sent by a worker that is dead, or before the sandbox was frozen, may be taken as late as that.
+# Seconds in which the server may still take a message of a worker that died, or one sent before the sandbox was paused.
 LATE_SECONDS = 1.0
 
 
 def deliver(context: WorkerContext, conversation: Conversation, server: AgentServer) -> None:
-    """Deliver all that waits, or let the agent go on, under the lease that the caller holds.
+    """Deliver all pending messages, or resume the agent, under the lease that the caller holds.
 
     Raises:
-        AgentServerUnreachable: nothing answers there, or not now.
-        WrongServer: something else answers there.
-        LeaseLost: another worker delivers by now.
+        AgentServerUnreachable: the agent server does not answer, or not now.
+        WrongServer: another server answers at its URL.
+        LeaseLost: another worker owns the conversation now.
     """
     if _find_next(context, conversation) is None:
-        _go_on(conversation, server)  # with a message it does so by itself
+        _resume_agent(conversation, server)  # a message resumes it by itself
     while (message := _find_next(context, conversation)) is not None:
         _deliver(context, conversation, server, message)
     with context.database.transaction() as session:
         pending_messages.finish_delivery(session, conversation)
 
 
-def _go_on(conversation: Conversation, server: AgentServer) -> None:
-    """Let an agent go on that a pause of its sandbox has interrupted, unless somebody has let it already."""
+def _resume_agent(conversation: Conversation, server: AgentServer) -> None:
+    """Resume an agent that a pause of its sandbox has interrupted, unless a user has resumed it already."""
     try:
         known = server.get_conversation(conversation.id)
         if known is not None and known.get("execution_status") == "paused":
@@ -56,7 +56,7 @@ def _find_next(context: WorkerContext, conversation: Conversation) -> PendingMes
 
 def _deliver(context: WorkerContext, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
     try:
-        _give(context, conversation, server, message)
+        _send(context, conversation, server, message)
     except AgentServerRefused as error:
         log.warning("message_refused", conversation=conversation.id, message=message.id, status=error.status)
         with context.database.transaction() as session:
@@ -67,31 +67,31 @@ def _deliver(context: WorkerContext, conversation: Conversation, server: AgentSe
     log.info("message_delivered", conversation=conversation.id, message=message.id)
 
 
-def _give(context: WorkerContext, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
+def _send(context: WorkerContext, conversation: Conversation, server: AgentServer, message: PendingMessage) -> None:
     if message.attempted_at is None:
-        newest = next((said.id for said in server.list_messages(conversation.id)), None)
+        newest = next((found.id for found in server.list_messages(conversation.id)), None)
         with context.database.transaction() as session:
             pending_messages.mark_attempt(session, conversation, message, newest)
-    elif _is_there(server, message) or _is_there_late(server, message):
-        server.run(conversation.id)  # it may have been taken without that
+    elif _is_delivered(server, message) or _is_delivered_late(server, message):
+        server.run(conversation.id)  # the server may have taken the message without running the agent
         return
     server.send_message(conversation.id, {"role": "user", "content": message.content, "run": True})
 
 
-def _is_there_late(server: AgentServer, message: PendingMessage) -> bool:
+def _is_delivered_late(server: AgentServer, message: PendingMessage) -> bool:
     time.sleep(LATE_SECONDS)
-    return _is_there(server, message)
+    return _is_delivered(server, message)
 
 
-def _is_there(server: AgentServer, message: PendingMessage) -> bool:
-    for said in server.list_messages(message.conversation_id):
-        if said.id == message.newest_before:
+def _is_delivered(server: AgentServer, message: PendingMessage) -> bool:
+    for found in server.list_messages(message.conversation_id):
+        if found.id == message.newest_before:
             return False
-        if _parts_of(said.llm_message.content) == _parts_of(message.content):
+        if _texts_of(found.llm_message.content) == _texts_of(message.content):
             return True
     return False
 
 
-def _parts_of(content: list[dict[str, Any]]) -> list[Any]:
-    """What is said, without what servers add to it."""
+def _texts_of(content: list[dict[str, Any]]) -> list[Any]:
+    """The texts and images of a message, without the fields that servers add."""
     return [part.get("image_urls") or part.get("text") for part in content]

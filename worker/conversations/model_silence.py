@@ -1,4 +1,4 @@
-"""A model that does not answer: it is said of the conversation, so that nobody waits without knowing for what."""
+"""Detection of a model that does not answer: the conversation shows it, so that its user knows why it waits."""
 
 from datetime import datetime
 
@@ -16,15 +16,15 @@ from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
-# With what comes before and after it, this is seen within a minute.
+# With the delays before and after it, the user gets to know within a minute.
 SILENT_SECONDS = 40.0
 
 
 def check_silence(context: WorkerContext, conversation: Conversation) -> float | None:
-    """Say of a conversation, whose agent runs, that its model has been silent for long, if that is so.
+    """Record in a conversation whose agent runs that its model is silent, if its timeout is over.
 
     Returns:
-        In how many seconds to look again; None: the next event asks for that.
+        Seconds until the next check; None: the next event enqueues it.
     """
     if conversation.execution_status != "running" or conversation.execution_reason == MODEL_SILENT:
         return None
@@ -35,7 +35,7 @@ def check_silence(context: WorkerContext, conversation: Conversation) -> float |
     left = SILENT_SECONDS - (now() - since).total_seconds()
     if left > 0:
         return min(left, MAX_SECONDS)
-    _say(context, conversation.id, since)
+    _record_silence(context, conversation.id, since)
     return None
 
 
@@ -44,12 +44,12 @@ def _waits_since(session: Session, conversation: Conversation) -> datetime | Non
     return None if times[0] is None else min(now(), max(time for time in times if time is not None))
 
 
-def _say(context: WorkerContext, conversation_id: str, since: datetime) -> None:
+def _record_silence(context: WorkerContext, conversation_id: str, since: datetime) -> None:
     with context.database.transaction() as session:
         row = conversation_queries.find(session, conversation_id, lock=True)
         if row is None or row.execution_status != "running" or _waits_since(session, row) != since:
-            return  # it has answered at this moment
-        words = f"no answer from the model {row.llm_model or ''} since {since:%H:%M:%S} UTC"
-        explain(row, MODEL_SILENT, words.replace("  ", " "))
+            return  # the model has answered meanwhile
+        detail = f"no answer from the model {row.llm_model or ''} since {since:%H:%M:%S} UTC"
+        explain(row, MODEL_SILENT, detail.replace("  ", " "))
         change_recorder.record_change(session, row)
     log.info("model_silent", conversation=conversation_id)

@@ -1,4 +1,4 @@
-"""What no webhook does for a conversation: its messages, its title, its model's silence, its budget, its end."""
+"""The work on a conversation that no webhook does: messages, title, a silent model, budget, deletion."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -30,50 +30,50 @@ from worker.leasing.agent_lane import AgentWork
 
 log = structlog.get_logger()
 
-# The title is made by a model call beside the agent's own: it may come late, or never.
+# Seconds between two polls for the title. A model call beside the agent's own generates it: it may come late, or never.
 TITLE_SECONDS = 2.0
-# For all that a turn asks of an agent server: the deletion of its conversation waits for the turn.
+# The timeout of all requests of a run to an agent server: the conversation's deletion waits for the run.
 TURN_SECONDS = 60.0
-# Since the conversation changed last: a change has it asked for anew.
-TITLE_PATIENCE = timedelta(seconds=60)
+# The max wait for a title since the conversation's last change: a change starts the wait again.
+MAX_TITLE_WAIT = timedelta(seconds=60)
 MAX_TITLE_LENGTH = 500
 
 
 def refresh_conversation(context: WorkerContext, conversation_id: str) -> None:
-    """Look after one conversation, if its sandbox runs."""
-    run_leased(context, Conversation, conversation_id, _refresh_in_turn, _leave_as_it_is)
+    """Refresh one conversation, if its sandbox runs."""
+    run_leased(context, Conversation, conversation_id, _refresh_leased, _give_up)
 
 
 class _Deleted(Exception):
-    """The conversation was deleted while its agent server was asked."""
+    """The conversation was deleted during a request to its agent server."""
 
 
-def _refresh_in_turn(context: WorkerContext, conversation: Conversation) -> None:
+def _refresh_leased(context: WorkerContext, conversation: Conversation) -> None:
     job = RefreshConversation(conversation.id, context.settings.node)
     with (
         taking_place(context, AgentWork(job, conversation.sandbox_id, conversation.owner_id)),
         timeout(TURN_SECONDS),
-        looking(partial(_look, context, conversation)),
-        suppress(_Deleted),  # that asks for the next turn
+        looking(partial(_require_current, context, conversation)),
+        suppress(_Deleted),  # the deletion has enqueued the next run
     ):
         _refresh(context, conversation)
 
 
-def _look(context: WorkerContext, conversation: Conversation) -> None:
-    """Show, in the midst of a request, that this turn makes progress, and end it if it is for nothing.
+def _require_current(context: WorkerContext, conversation: Conversation) -> None:
+    """Mark progress during a request, and end the run if its result is no longer needed.
 
     Raises:
         LeaseLost: another worker owns the conversation.
-        _Deleted: its agent server is to forget it, not to be asked for anything else.
+        _Deleted: the conversation is deleted; its agent server must get the delete and no other request.
     """
     context.renewer.mark_progress(Conversation, conversation)
     try:
         with context.database.reading() as session:
             newer = conversation_queries.find(session, conversation.id)
     except UNAVAILABLE:
-        return  # no news is no reason
+        return  # the store does not answer: the run continues
     if newer is None or newer.fence != conversation.fence:
-        raise LeaseLost(f"conversation {conversation.id}: fence {conversation.fence} is no longer ours")
+        raise LeaseLost(f"conversation {conversation.id}: fence {conversation.fence} is not the newest")
     if newer.deleted_at != conversation.deleted_at:
         raise _Deleted
 
@@ -85,7 +85,7 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
     with context.database.reading() as session:
         sandbox = session.get(Sandbox, conversation.sandbox_id)
     if sandbox is None or sandbox.desired == Desired.DELETED:
-        _settle(context, conversation)
+        _delete_messages(context, conversation)
         return
     server = context.agent_server(sandbox) if sandbox.status == Status.RUNNING else None
     if server is None:
@@ -94,38 +94,38 @@ def _refresh(context: WorkerContext, conversation: Conversation) -> None:
         deliver(context, conversation, server)
     seconds = check_silence(context, conversation)
     try:
-        _hold_to_budget(server, conversation)
+        _enforce_budget(server, conversation)
         if not conversation.title_settled:
-            _settle_title(context, server, conversation)
-    except AgentServerRefused as error:  # it would refuse again; the next webhook asks once more
+            _update_title(context, server, conversation)
+    except AgentServerRefused as error:  # it would refuse a retry; the next webhook enqueues one
         log.warning("not_refreshed", conversation=conversation.id, status=error.status)
-    _look_again(seconds)
+    _requeue(seconds)
 
 
-def _settle(context: WorkerContext, conversation: Conversation) -> None:
-    """Nothing will be done in its sandbox any more."""
+def _delete_messages(context: WorkerContext, conversation: Conversation) -> None:
+    """Delete the pending messages: the sandbox won't run again."""
     if conversation.awaits_sandbox:
         with context.database.transaction() as session:
             pending_messages.discard(session, conversation.id)
             pending_messages.finish_delivery(session, conversation)
 
 
-def _leave_as_it_is(context: WorkerContext, conversation: Conversation) -> None:
-    """A defect of ours is in the way, but not of seeing that its model is silent.
+def _give_up(context: WorkerContext, conversation: Conversation) -> None:
+    """Check the model's silence only: a bug in this service keeps the rest from being done.
 
     Raises:
-        Retry: its model may answer yet.
+        Retry: the model's timeout is not over.
     """
     log.warning("not_refreshed", conversation=conversation.id)
-    _look_again(check_silence(context, conversation))
+    _requeue(check_silence(context, conversation))
 
 
-def _look_again(seconds: float | None) -> None:
+def _requeue(seconds: float | None) -> None:
     if seconds is not None:
-        raise Retry("its model may answer yet", seconds=seconds, counts=False)
+        raise Retry("the model's timeout is not over", seconds=seconds, counts=False)
 
 
-def _hold_to_budget(server: AgentServer, conversation: Conversation) -> None:
+def _enforce_budget(server: AgentServer, conversation: Conversation) -> None:
     spent = (conversation.metrics or {}).get("accumulated_cost") or 0
     over = conversation.max_budget is not None and spent >= conversation.max_budget
     if over and conversation.execution_status == "running":
@@ -133,12 +133,12 @@ def _hold_to_budget(server: AgentServer, conversation: Conversation) -> None:
         server.interrupt(conversation.id)
 
 
-def _settle_title(context: WorkerContext, server: AgentServer, conversation: Conversation) -> None:
+def _update_title(context: WorkerContext, server: AgentServer, conversation: Conversation) -> None:
     known = server.get_conversation(conversation.id)
     title = clean_text(known.get("title"), MAX_TITLE_LENGTH) if known else None
     if title:
         _write_title(context, conversation, title)
-    elif known is not None and now() < conversation.updated_at + TITLE_PATIENCE:
+    elif known is not None and now() < conversation.updated_at + MAX_TITLE_WAIT:
         raise Retry("no title yet", seconds=TITLE_SECONDS, counts=False)
 
 
@@ -146,7 +146,7 @@ def _write_title(context: WorkerContext, conversation: Conversation, title: str)
     with context.database.transaction() as session:
         row = conversation_queries.find(session, conversation.id, lock=True)
         if row is None or row.title_settled or row.deleted_at is not None:
-            return  # somebody named it while we asked: theirs is newer
+            return  # a user has named it during the request: that title is newer
         values: dict[str, Any] = {"title": title, "title_settled": True, "updated_at": now(), "attempt": 0}
         leases.write(session, Conversation, conversation.id, conversation.fence, **values)
         change_recorder.record_change(session, row)

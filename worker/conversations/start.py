@@ -1,8 +1,8 @@
 """Starting a conversation: the stages of a start task (wire contract 2.2).
 
-Each stage is recorded before it is begun and is safe to repeat: a worker that dies in the middle is followed by one
-that begins the same stage again. A stage with nothing to do is passed over; so is SETTING_UP_SKILLS: the agent server
-loads a project's skills itself.
+Each stage is written before it begins and is safe to repeat: after a worker that died during a stage, another worker
+begins the same stage. A stage with nothing to do is skipped; so is SETTING_UP_SKILLS: the agent server loads the skills
+of a project itself.
 """
 
 from collections.abc import Callable
@@ -35,42 +35,48 @@ from worker.conversations.start_inputs import StartInputs, load_inputs
 from worker.lease_runner import Retry, run_leased, taking_place
 from worker.leasing.agent_lane import AgentWork
 from worker.workspace.git_credentials import install_logins
-from worker.workspace.setup import Brings, WorkspaceSetupFailed, install_git_hooks, prepare_repository, run_setup_script
+from worker.workspace.setup import (
+    ProjectContents,
+    WorkspaceSetupFailed,
+    install_git_hooks,
+    prepare_repository,
+    run_setup_script,
+)
 from worker.workspace.shared_clones import SharedClone
 
 log = structlog.get_logger()
 
 
 def start_conversation(context: WorkerContext, task_id: str) -> None:
-    """Walk a start task as far as it goes now."""
+    """Execute the stages of a start task that can be executed now."""
     run_leased(context, StartTask, task_id, _start, _give_up)
 
 
 class ConversationStart:
-    """One worker's turn on one start task."""
+    """One worker's leased run on one start task."""
 
     def __init__(self, context: WorkerContext, task: StartTask) -> None:
-        """Take the row as claimed; its fence is shown with every write."""
+        """Take the row as claimed; its fencing token is shown with every write."""
         self._context = context
         self._task = task
-        # Until somebody has looked, what a project may bring is taken to be there.
-        self._brings = Brings()
-        # Whether the worker before us may have sent the conversation off already.
-        self._sent_before = task.stage == Stage.STARTING_CONVERSATION
+        # Before the project is read, it is taken to have all scripts.
+        self._contents = ProjectContents()
+        # An earlier run may have sent the create request already.
+        self._may_be_created = task.stage == Stage.STARTING_CONVERSATION
 
     def run(self) -> None:
-        """Walk on from the recorded stage.
+        """Continue from the stage in the row.
 
         Raises:
-            Retry: the agent server did not answer; the next attempt may fare better.
+            Retry: the agent server did not answer; the next attempt may succeed.
             LeaseLost: another worker owns the task now.
         """
         if Stage(self._task.stage).is_final:
             return
         try:
             self._check_cancelled(self._task)
-            with cancellable_transport.looking(self._look):
-                self._walk()
+            with cancellable_transport.looking(self._require_wanted):
+                self._run_when_ready()
         except Cancelled:
             self._fail(Reason.CANCELLED, "cancelled by its owner")
         except StartFailed as failure:
@@ -78,22 +84,22 @@ class ConversationStart:
         except (WorkspaceSetupFailed, LlmNotConfigured, UnusableSecret, AgentServerRefused) as error:
             self._fail(Reason(error.reason), str(error))
         except (AgentServerUnreachable, WrongServer) as error:
-            self._tolerate(error)
+            self._retry_or_fail(error)
 
     def give_up(self) -> None:
-        """Say that a defect of ours is in the way."""
+        """Write that a bug in this service is in the way."""
         if not Stage(self._task.stage).is_final:
-            self._fail(Reason.INTERNAL_ERROR, "the worker failed at it again and again; its log says how")
+            self._fail(Reason.INTERNAL_ERROR, "the worker failed in every attempt; its log has the error")
 
     def _check_cancelled(self, task: StartTask) -> None:
         if task.cancelled_at is not None:
             raise Cancelled(f"start task {task.id} is cancelled")
 
-    def _look(self) -> None:
-        """See, in the midst of a request, whether its answer is wanted, and whether its sandbox can give one.
+    def _require_wanted(self) -> None:
+        """Check during a request whether its answer is still needed, and whether the sandbox can answer.
 
         Raises:
-            Cancelled: its owner has withdrawn the start.
+            Cancelled: the owner has cancelled the start.
             StartFailed: the sandbox was paused or deleted, or has failed.
             LeaseLost: another worker owns the task now.
         """
@@ -102,50 +108,50 @@ class ConversationStart:
             with self._context.database.reading() as session:
                 task, sandbox = session.get_one(StartTask, self._task.id), self._find_sandbox(session)
         except UNAVAILABLE:
-            return  # no news is no reason
+            return  # the store does not answer: the run continues
         if task.fence != self._task.fence:
-            raise LeaseLost(f"start task {task.id}: fence {self._task.fence} is no longer ours")
+            raise LeaseLost(f"start task {task.id}: fence {self._task.fence} is not the newest")
         self._check_cancelled(task)
         check_sandbox(sandbox)
 
-    def _walk(self) -> None:
+    def _run_when_ready(self) -> None:
         sandbox = self._await_sandbox()
         if sandbox is None:
-            return  # published again when the sandbox settles
+            return  # the write of the sandbox's status enqueues the task
         job = StartConversation(self._task.id, self._context.settings.node)
         with taking_place(self._context, AgentWork(job, sandbox.id, self._task.owner_id)):
-            self._walk_in(sandbox)
+            self._run_stages(sandbox)
 
-    def _walk_in(self, sandbox: Sandbox) -> None:
+    def _run_stages(self, sandbox: Sandbox) -> None:
         inputs = load_inputs(self._context, self._task, sandbox)
-        body = build_request(inputs.agent)  # what can't be asked for is found before anything is done
+        body = build_request(inputs.agent)  # an invalid request fails before any stage begins
         server = self._context.agent_server(sandbox, redact=inputs.redact)
         if server is None:
             raise AgentServerUnreachable("the sandbox has no agent server's address yet")
-        steps: tuple[tuple[Stage, Callable[[AgentServer, StartInputs], None]], ...] = (
+        works: tuple[tuple[Stage, Callable[[AgentServer, StartInputs], None]], ...] = (
             (Stage.PREPARING_REPOSITORY, self._prepare_repository),
             (Stage.RUNNING_SETUP_SCRIPT, self._run_setup_script),
             (Stage.SETTING_UP_GIT_HOOKS, self._install_git_hooks),
             (Stage.STARTING_CONVERSATION, partial(self._create_conversation, body)),
         )
         order = list(Stage)
-        for stage, step in steps:
+        for stage, work in works:
             if order.index(stage) >= order.index(Stage(self._task.stage)) and self._has_work(stage):
                 self._enter(stage, inputs)
-                step(server, inputs)
+                work(server, inputs)
         self._finish()
 
     def _has_work(self, stage: Stage) -> bool:
         match stage:
             case Stage.RUNNING_SETUP_SCRIPT:
-                return self._brings.setup_script
-            case Stage.SETTING_UP_GIT_HOOKS:  # the setup script may have made one
-                return self._brings.git_hook or self._brings.setup_script
+                return self._contents.setup_script
+            case Stage.SETTING_UP_GIT_HOOKS:  # the setup script may have created a hook
+                return self._contents.git_hook or self._contents.setup_script
             case _:
                 return True
 
     def _await_sandbox(self) -> Sandbox | None:
-        """The sandbox once it runs; None while it is on its way."""
+        """The sandbox if it runs; None while it starts."""
         if self._task.stage == Stage.WORKING:
             self._enter(Stage.WAITING_FOR_SANDBOX)
         with self._context.database.reading() as session:
@@ -157,7 +163,7 @@ class ConversationStart:
 
     def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
         clone = SharedClone(self._context, self._task, inputs.project)
-        self._brings = prepare_repository(server, inputs.project, clone.require_idle)
+        self._contents = prepare_repository(server, inputs.project, clone.require_idle)
         clone.record_branch()
         install_logins(server, inputs.logins)
 
@@ -170,42 +176,42 @@ class ConversationStart:
     def _create_conversation(self, body: dict[str, Any], server: AgentServer, inputs: StartInputs) -> None:
         self._provide_title_llm(server, inputs)
         server.create_conversation(body)
-        if self._sent_before and inputs.agent.initial_message:
+        if self._may_be_created and inputs.agent.initial_message:
             self._send_lost_message(server, body)
         if inputs.agent.title:
             server.rename_conversation(self._task.conversation_id, inputs.agent.title)
 
     def _provide_title_llm(self, server: AgentServer, inputs: StartInputs) -> None:
-        """A title is no reason to fail: where the server refuses, the agent's own LLM makes it."""
+        """Store the LLM for titles. If the server refuses it, the agent's own LLM generates the title."""
         if inputs.agent.title_llm is None:
             return
         try:
             server.keep_profile(TITLE_PROFILE, inputs.agent.title_llm)
-        except AgentServerRefused as refusal:
-            log.warning("title_llm_refused", task=self._task.id, detail=str(refusal))
+        except AgentServerRefused as error:
+            log.warning("title_llm_refused", task=self._task.id, detail=str(error))
 
     def _send_lost_message(self, server: AgentServer, body: dict[str, Any]) -> None:
-        """A create that broke off may have left a conversation without its message, and a repeat sends none.
+        """Send the initial message if an interrupted create has lost it: a repeated create sends none.
 
-        It may be at it, too: the server shows a conversation, and returns it to who creates it again, before it has
-        made its tools and heard the message.
+        The server may still execute the first create: it lists a conversation, and returns it to a repeated create,
+        before it has built the tools and taken the message.
 
         Raises:
-            Retry: it may be.
+            Retry: the first create may still run.
         """
         known = server.get_conversation(self._task.conversation_id)
         if known is None or known.get("last_user_message_id") is not None:
             return
-        if (seconds := self._seconds_to_hear()) > 0:
-            raise Retry("its first message may be on the way", seconds=seconds, counts=False)
+        if (seconds := self._seconds_until_timeout()) > 0:
+            raise Retry("the first message may still be delivered", seconds=seconds, counts=False)
         server.send_message(self._task.conversation_id, body["initial_message"])
 
-    def _seconds_to_hear(self) -> float:
-        """How much longer the first create may take; its row was made just before."""
+    def _seconds_until_timeout(self) -> float:
+        """Seconds that the first create may still take; the conversation's row was written just before it."""
         with self._context.database.reading() as session:
             began = session.get_one(Conversation, self._task.conversation_id).created_at
         if began > now() + FARTHEST:
-            return 0.0  # by a clock that was wrong: nobody waits until it is right
+            return 0.0  # a wrong clock wrote the row: no wait until that time
         return self._context.settings.first_message_timeout_seconds - max(0.0, (now() - began).total_seconds())
 
     def _enter(self, stage: Stage, inputs: StartInputs | None = None) -> None:
@@ -213,54 +219,54 @@ class ConversationStart:
         with self._context.database.transaction() as session:
             start_tasks.advance(session, self._task, stage)
             if inputs is not None and stage == Stage.STARTING_CONVERSATION:
-                self._expect(session, inputs)
+                self._add_conversation(session, inputs)
 
-    def _expect(self, session: Session, inputs: StartInputs) -> None:
-        """Have its row there, unlisted: its webhooks are welcome from now on, its owner sees it once it is READY."""
+    def _add_conversation(self, session: Session, inputs: StartInputs) -> None:
+        """Add the conversation's row, unlisted: its webhooks are accepted from now on, its owner gets it when READY."""
         if conversation_queries.find(session, self._task.conversation_id) is None:
-            session.add(inputs.conversation(self._task, self._brings.branch))
+            session.add(inputs.conversation(self._task, self._contents.branch))
 
     def _finish(self) -> None:
         with self._context.database.transaction() as session:
             deadlines.record_use(session, str(self._task.sandbox_id))
-            self._heed_parent(session)
+            self._check_parent(session)
             start_tasks.advance(session, self._task, Stage.READY)
             conversation = conversation_queries.publish(session, self._task.conversation_id)
-            told = conversation is not None and pending_messages.hand_over(session, conversation)
-        if told:
+            has_pending = conversation is not None and pending_messages.hand_over(session, conversation)
+        if has_pending:
             self._context.publisher.publish(DeliverMessages(self._task.conversation_id, self._context.settings.node))
         log.info("conversation_ready", task=self._task.id, conversation=self._task.conversation_id)
 
-    def _heed_parent(self, session: Session) -> None:
-        """Its deletion took along what it saw: a start that was accepted at that moment it did not see."""
+    def _check_parent(self, session: Session) -> None:
+        """Fail if the parent is deleted: its deletion has missed a start that was accepted at that moment."""
         parent_id = self._task.request.get("parent_conversation_id")
         if parent_id is not None and start_tasks.is_parent_deleted(session, self._task, parent_id):
-            raise Cancelled(f"conversation {parent_id}, above it, is deleted")
+            raise Cancelled(f"the parent conversation {parent_id} is deleted")
 
-    def _tolerate(self, error: AgentServerUnreachable | WrongServer) -> None:
-        """Where the sandbox's server listened when its row was written, another's may listen by now."""
+    def _retry_or_fail(self, error: AgentServerUnreachable | WrongServer) -> None:
+        """Retry: the sandbox may have a new URL, and another sandbox's server may have the URL in the row."""
         if self._task.attempt + 1 < self._context.settings.max_attempts:
             raise Retry(str(error)) from None
         self._fail(Reason(error.reason), str(error))
 
     def _fail(self, reason: Reason, detail: str) -> None:
-        """End in ERROR and leave nothing behind: no half a conversation, no sandbox that nobody asked for."""
+        """Write ERROR and remove what the start has made: the conversation, and a sandbox created for this start."""
         log.warning("start_failed", task=self._task.id, reason=reason.value)
-        # A sandbox that stays must not keep a conversation that nobody sees.
+        # A sandbox that stays must not keep a conversation that no list shows.
         begun = self._task.stage == Stage.STARTING_CONVERSATION
         with self._context.database.transaction() as session:
-            # The sandbox first, as in `Convergence._write`: two that lock in opposite orders would wait for each other.
+            # The sandbox first, as in `StatusWriter._write`: two lock orders would be a deadlock.
             node_id = start_tasks.discard_sandbox(session, self._task, now())
             start_tasks.advance(session, self._task, Stage.ERROR, reason=reason, detail=detail)
-            self._discard_conversation(session, begun=begun)
+            self._delete_conversation(session, begun=begun)
             pending_messages.discard(session, self._task.conversation_id)
         if begun:
-            # Only now: had we lost the lease, the conversation would be its new holder's.
+            # After the write: had this worker lost the lease, the conversation would be the next worker's.
             refresh_conversation(self._context, self._task.conversation_id)
         if node_id is not None:
             self._context.publisher.publish(DeleteSandbox(str(self._task.sandbox_id), node_id))
 
-    def _discard_conversation(self, session: Session, *, begun: bool) -> None:
+    def _delete_conversation(self, session: Session, *, begun: bool) -> None:
         conversation = conversation_queries.find(session, self._task.conversation_id, lock=True)
         if conversation is None or conversation.listed:
             return

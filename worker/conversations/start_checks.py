@@ -1,33 +1,33 @@
-"""Whether a conversation can start in its sandbox."""
+"""The checks whether a conversation can start in its sandbox."""
 
 from shared.models import Sandbox
 from shared.states import Desired, Reason, Status
 
 
 class StartFailed(Exception):
-    """The start can't succeed any more."""
+    """The start can't succeed."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        """Say why, for machines and for people."""
+        """Take the reason, for machines, and the detail, for people."""
         super().__init__(detail)
         self.reason = reason
 
 
 def check_sandbox(sandbox: Sandbox | None) -> Sandbox:
-    """The sandbox of a start, if it runs or is on its way to that.
+    """The sandbox of a start, if it runs or starts.
 
     Raises:
-        StartFailed: it is not.
+        StartFailed: the sandbox does neither.
     """
     if sandbox is not None and sandbox.wish_reason == Reason.ALREADY_USED:
-        words = "its sandbox, of the warm pool, turned out to be in use already: start the conversation again"
-        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.wish_reason}: {words}")
+        detail = "the warm sandbox that was claimed for it is in use already: start the conversation again"
+        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.wish_reason}: {detail}")
     if sandbox is None or sandbox.desired == Desired.DELETED:
         raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
-    settled = sandbox.generation == sandbox.observed_generation
-    lost = sandbox.reason == Reason.NODE_LOST  # nobody knows for how long
-    if (settled or lost) and sandbox.status == Status.ERROR:
+    is_observed = sandbox.generation == sandbox.observed_generation
+    is_lost = sandbox.reason == Reason.NODE_LOST  # its return can't be awaited
+    if (is_observed or is_lost) and sandbox.status == Status.ERROR:
         raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
-    if Desired(sandbox.desired).is_paused or (settled and sandbox.status == Status.PAUSED):
+    if Desired(sandbox.desired).is_paused or (is_observed and sandbox.status == Status.PAUSED):
         raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
     return sandbox

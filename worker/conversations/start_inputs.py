@@ -1,4 +1,4 @@
-"""What a conversation is started with: the owner's settings, secrets and tokens, the request, and the sandbox."""
+"""The inputs of a conversation's start: the owner's settings, secrets and tokens, the request, and the sandbox."""
 
 import json
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class StartInputs:
-    """All of it, in clear; a repr shows no secret."""
+    """All inputs of a start, in clear text; a repr shows no secret."""
 
     agent: AgentInputs
     project: Project
@@ -35,7 +35,7 @@ class StartInputs:
     logins: Logins
 
     def conversation(self, task: StartTask, branch: str | None) -> Conversation:
-        """The conversation's row, not listed yet; `branch`: what its project was found on."""
+        """The conversation's row, unlisted; `branch`: the branch that its project is on."""
         request, title = task.request, self.agent.title
         return Conversation(
             id=task.conversation_id,
@@ -58,7 +58,7 @@ class StartInputs:
 
 
 def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> StartInputs:
-    """Read everything a start needs in one look at the store."""
+    """Read all inputs of a start in one transaction."""
     with context.database.reading() as session:
         settings = settings_store.load(session, context.vault, task.owner_id) or StoredSettings()
         tokens = secrets.provider_tokens(session, context.vault, task.owner_id)
@@ -116,7 +116,7 @@ def _agent_inputs(
         disabled_skills=settings.disabled_skills or (),
         title_llm=None if request.get("title") else _title_llm(settings),
         secrets=custom,
-        provider_tokens={provider: known.token for provider, known in tokens.items() if known.token},
+        provider_tokens={provider: stored.token for provider, stored in tokens.items() if stored.token},
         user_id=task.owner_id,
         requested_model=request.get("llm_model"),
         requested_secrets=requested,
@@ -130,12 +130,12 @@ def _agent_inputs(
 
 
 def _title_llm(settings: StoredSettings) -> Llm | None:
-    """The profile for titles; None: none is named, or it is gone."""
+    """The profile for titles; None: the settings name none, or the profile is deleted."""
     return settings.llm_profiles.profiles.get(settings.title_llm_profile or "")
 
 
 def _working_dir(spec: SandboxSpec, task: StartTask) -> str:
-    """The spec's, or a folder of the conversation's own in it where it may have company (wire contract 2.1)."""
+    """The spec's working folder, or the conversation's own folder in it if sandboxes are shared (wire contract 2.1)."""
     return (
         f"{spec.working_dir.rstrip('/')}/{task.conversation_id}" if task.request.get("own_folder") else spec.working_dir
     )
@@ -151,12 +151,12 @@ def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full
     if not name:
         return None
     provider = request.get("git_provider") or _only_provider(tokens) or "github"
-    known = tokens.get(provider)
+    stored = tokens.get(provider)
     return Repository(
         name=name,
         provider=provider,
-        token=known.token if known else None,
-        host=known.host if known else None,
+        token=stored.token if stored else None,
+        host=stored.host if stored else None,
         branch=request.get("selected_branch"),
         full=full,
         keeps_branch=bool(request.get("keeps_branch")),
@@ -164,5 +164,5 @@ def _repository(request: Request, tokens: dict[str, ProviderCredential], *, full
 
 
 def _only_provider(tokens: dict[str, ProviderCredential]) -> str | None:
-    """The provider that a request which names none must mean."""
+    """The provider of a request that names none, if the user has tokens of one provider only."""
     return next(iter(tokens)) if len(tokens) == 1 else None

@@ -1,7 +1,7 @@
-"""git in a sandbox logs in with its owner's tokens: a credential helper asks the service, and keeps none of them.
+"""git credentials in a sandbox: a credential helper asks the service for the owner's tokens, and stores none of them.
 
-What the helper keeps is the sandbox's own session key, in a file that only the sandbox's user can read. It opens what
-is in the sandbox anyway, and its owner's secrets, while the sandbox runs (decision 2).
+The helper stores the sandbox's session key, in a file that only the sandbox's user can read. The key gives access to
+the sandbox itself, and, while it runs, to its owner's secrets (decision 2).
 """
 
 import shlex
@@ -21,12 +21,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Logins:
-    """Where git logs in with a stored token.
+    """The logins of git with the owner's stored tokens.
 
     Args:
-        address: what the service shows the sandbox's owner's secrets under.
-        session_key: the sandbox's, which it wants.
-        providers: provider, the root of its repositories, and the user's name beside a token.
+        address: the service's URL of the owner's secrets.
+        session_key: the sandbox's key, which that URL requires.
+        providers: for each provider its name, the root URL of its repositories, and the user name beside a token.
     """
 
     address: str
@@ -37,32 +37,32 @@ class Logins:
 def list_providers(tokens: Mapping[str, ProviderCredential]) -> list[tuple[str, str, str]]:
     """The providers with a token and a host."""
     found: list[tuple[str, str, str]] = []
-    for provider, known in tokens.items():
+    for provider, stored in tokens.items():
         try:
-            root = provider_root(provider, known.host)
+            root = provider_root(provider, stored.host)
         except UnusableRemote:
             continue
-        if known.token:
+        if stored.token:
             found.append((provider, root, TOKEN_USERS.get(provider, "token")))
     return found
 
 
 def install_logins(shell: Shell, logins: Logins) -> None:
-    """Have git in the sandbox ask the service for these logins. Best effort: a start does not fail for it.
+    """Install a credential helper for these logins in the sandbox. Best effort: a start does not fail without it.
 
     Raises:
-        AgentServerError: the server could not be asked.
+        AgentServerError: the agent server does not answer, or refuses the command.
     """
     if not logins.providers:
         return
     pairs = [(f"credential.{root}.helper", f"{provider} {user}") for provider, root, user in logins.providers]
-    words = shlex.join(word for pair in pairs for word in pair)
-    result = shell.run_command(with_variables(LOGINS, helper=LOGIN, address=logins.address) + f"install {words}\n")
+    arguments = shlex.join(word for pair in pairs for word in pair)
+    result = shell.run_command(with_variables(LOGINS, helper=LOGIN, address=logins.address) + f"install {arguments}\n")
     folder = result.stdout.strip()
     if result.exit_code != 0 or not folder.startswith("/"):
         log.warning("git_logins_not_installed", exit_code=result.exit_code)
         return
     try:
         shell.upload(f"{folder}/key", f"X-Session-API-Key: {logins.session_key}\n".encode())
-    except AgentServerRefused as refusal:
-        log.warning("git_logins_not_installed", status=refusal.status)
+    except AgentServerRefused as error:
+        log.warning("git_logins_not_installed", status=error.status)

@@ -1,4 +1,4 @@
-"""Where a git provider's repositories are, and as whom a token logs in there."""
+"""The URLs of git providers' repositories, and the user names of their tokens."""
 
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
@@ -10,19 +10,19 @@ DEFAULT_HOSTS = {
     "github": "github.com",
     "gitlab": "gitlab.com",
 }
-# What each provider wants as the user's name beside a token; the others take any.
+# The user name that a provider requires beside a token; other providers accept any.
 TOKEN_USERS = {
     "bitbucket": "x-token-auth",
     "bitbucket_data_center": "x-token-auth",
     "github": "x-access-token",
     "gitlab": "oauth2",
 }
-# These also have passwords for programs, stored as `user:password`.
+# Providers with app passwords, stored as `user:password`.
 PASSWORD_PROVIDERS = ("bitbucket", "bitbucket_data_center")
 
 
 class UnusableRemote(ValueError):
-    """The repository's name or the provider's host can't be made into an address."""
+    """The repository's name or the provider's host gives no valid URL."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Repository:
         name: owner and repository, `acme/app`; for Azure DevOps organization, project and repository.
         provider: one of the provider names of the wire contract, 1.9.
         host: the provider's host if it is not the public one, with a scheme if that is not https.
-        branch: must exist; None: a new branch is made from the default one.
-        full: with its whole history.
-        keeps_branch: the branch is one for a new clone; a clone that is there stays on its own.
+        branch: must exist; None: a new branch is created from the default branch.
+        full: whether to clone the whole history.
+        keeps_branch: the branch is for a new clone only; an existing clone stays on its branch.
     """
 
     name: str
@@ -48,15 +48,15 @@ class Repository:
 
     @property
     def folder(self) -> str:
-        """The name of the folder it is cloned into."""
+        """The name of the clone's folder."""
         return self.name.rsplit("/", 1)[-1].removesuffix(".git")
 
     @property
     def url(self) -> str:
-        """Its address, without credentials.
+        """The repository's URL, without credentials.
 
         Raises:
-            UnusableRemote: there is no such address.
+            UnusableRemote: the name or the host is invalid.
         """
         parts = self.name.removesuffix(".git").split("/")
         if len(parts) < 2 or any(part in ("", ".", "..") for part in parts):
@@ -65,7 +65,7 @@ class Repository:
 
     @property
     def credential(self) -> str:
-        """The line of git's credential file that logs in with the token; empty without one."""
+        """The line with the token for git's credential file; empty without a token."""
         if not self.token:
             return ""
         user, password = TOKEN_USERS.get(self.provider, "token"), self.token
@@ -80,10 +80,10 @@ class Repository:
 
 
 def provider_root(provider: str, host: str | None) -> str:
-    """The address that all repositories of a provider have in common.
+    """The root URL of a provider's repositories.
 
     Raises:
-        UnusableRemote: there is none.
+        UnusableRemote: no host is known, or it is invalid.
     """
     host = host or DEFAULT_HOSTS.get(provider)
     if not host:

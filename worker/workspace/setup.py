@@ -1,15 +1,15 @@
-"""A conversation's project folder, made ready by the agent server's shell: clone, setup script, git hooks.
+"""The setup of a conversation's project folder through the agent server's shell: clone, setup script, git hooks.
 
-WorkspaceSetupFailed            the folder could not be made, or git would not run
-├── RepositoryCloneFailed       git's last words say why
-├── SetupScriptFailed           .openhands/setup.sh ended badly
+WorkspaceSetupFailed            the folder could not be created, or git did not run
+├── RepositoryCloneFailed       the end of git's output says why
+├── SetupScriptFailed           .openhands/setup.sh failed
 └── GitHooksFailed              the pre-commit hook could not be installed
 
-Everything here is safe to repeat: what is complete is kept, what is half done is removed and done again.
+Every function is safe to repeat: a complete result is kept, an incomplete one is removed and built again.
 
-A token must not be found in the sandbox afterwards, and the agent server keeps every command's text in a
-file. So it travels as a file of its own, into a folder only the sandbox's user can enter, in memory where
-there is /dev/shm; git reads it from there, and the command that runs git removes it, however that ends.
+No token may remain in the sandbox, and the agent server stores the text of every command in a file. So a token is sent
+as a file of its own, to a folder that only the sandbox's user can enter, in memory if the sandbox has /dev/shm. git
+reads it there. The command that runs git removes it, with any exit code.
 """
 
 import secrets
@@ -27,32 +27,33 @@ from worker.workspace.git_remotes import Repository, UnusableRemote
 from worker.workspace.shell_scripts import (
     CLONE,
     CONFIGURE,
+    FIND_HEAD,
     HIDE,
     HOOKS,
     INIT,
-    LOOK,
+    LIST_SCRIPTS,
     PRE_COMMIT,
     REMOTE,
     SETUP,
     SWITCH,
-    TELL,
     with_variables,
 )
 
 CLONE_SECONDS = 120.0
 SETUP_SCRIPT_SECONDS = 600.0
-# How long the shell may take after the program it limits was told to end.
+# Seconds that the shell may take after `timeout` has sent its signal.
 GRACE_SECONDS = 15.0
-PRIVATE_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108 (a folder of mode 0700 is made there)
+PRIVATE_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108 (a folder of mode 0700 is created in it)
 MAX_LINES = 20
 MAX_TAIL_LENGTH = 4000
 MAX_BRANCH_LENGTH = 500
-# What coreutils' `timeout` answers when it had to end the program, and the agent server when it had to.
+# Exit codes after a timeout: of coreutils' `timeout`, and of the agent server.
 TIMED_OUT = (124, 137, -1)
+Check = Callable[[str], None]
 
 
 class WorkspaceSetupFailed(WorkspaceError):
-    """The root of the tree; `reason` is for machines, `str(error)` for people and free of secrets."""
+    """The root of the tree; `reason` is for machines, `str(error)` is for people and has no secrets."""
 
     reason: ClassVar[str] = "workspace_setup_failed"
 
@@ -64,7 +65,7 @@ class RepositoryCloneFailed(WorkspaceSetupFailed):
 
 
 class SetupScriptFailed(WorkspaceSetupFailed):
-    """The project's setup script ended with an error or not in time; `tail` is the end of its output."""
+    """The project's setup script failed or exceeded its timeout; `tail` is the end of its output."""
 
     reason = "setup_script_failed"
 
@@ -74,13 +75,13 @@ class SetupScriptFailed(WorkspaceSetupFailed):
 
 
 class GitHooksFailed(WorkspaceSetupFailed):
-    """The project has a .openhands/pre-commit.sh that could not be made a hook."""
+    """The project's .openhands/pre-commit.sh could not be installed as a git hook."""
 
     reason = "git_hooks_failed"
 
 
 class Shell(Protocol):
-    """What this module needs of an agent server."""
+    """The methods of an agent server that this module needs."""
 
     def run_command(self, command: str, cwd: str | None = None, timeout: float = 30.0) -> CommandResult:
         """Run a shell command and wait for it."""
@@ -91,14 +92,14 @@ class Shell(Protocol):
 
 @dataclass(frozen=True)
 class Project:
-    """What a conversation works on, and where.
+    """The project of a conversation, and its folder.
 
     Args:
-        working_dir: the folder itself, or the one a clone is put into.
-        author, address: for commits; None: as the image has it.
-        clone_seconds: how long the clone may take.
-        private_roots: where to try to make the folder for the credential.
-        redact: hides the secrets that a command's output might quote.
+        working_dir: the project's folder, or the parent folder of a clone.
+        author, address: for commits; None: the image's values.
+        clone_seconds: the timeout of the clone.
+        private_roots: the folders to try for the credential's private folder, in order.
+        redact: hides the secrets that a command's output may quote.
     """
 
     conversation_id: str
@@ -124,37 +125,37 @@ class Project:
 
 
 @dataclass(frozen=True)
-class Brings:
-    """Which scripts a project has for its own setup, and the branch or tag that it is on, as far as anybody looked."""
+class ProjectContents:
+    """The scripts that a project has, and the branch or tag that it is on; the defaults count until these are read."""
 
     setup_script: bool = True
     git_hook: bool = True
     branch: str | None = field(default=None, compare=False)
 
 
-def prepare_repository(shell: Shell, project: Project, before_switch: Callable[[str], None] = lambda _: None) -> Brings:
+def prepare_repository(shell: Shell, project: Project, before_switch: Check = lambda _: None) -> ProjectContents:
     """Make `project.folder` a git repository, cloned or new.
 
-    Without a branch of its own a clone is on a new one, `openhands-workspace-<8 of the conversation id>`.
-    A clone that is there already is kept. If a branch is asked for, it is checked out, unless it holds work that is not
-    committed.
+    If the request names no branch, a clone gets a new one, `openhands-workspace-<8 characters of the conversation id>`.
+    An existing clone is kept; the request's branch is checked out in it, unless it has uncommitted changes.
 
     Args:
         before_switch: called with the branch that a clone is on before another is checked out; raises to refuse that.
 
     Returns:
-        What the project has; of a clone that was there, nobody has looked for scripts.
+        The project's contents. The scripts of an existing clone are not listed.
 
     Raises:
-        WorkspaceSetupFailed, RepositoryCloneFailed: see above.
-        AgentServerError: the server could not be asked.
+        WorkspaceSetupFailed, RepositoryCloneFailed: see the module's tree.
+        AgentServerError: the agent server does not answer, or refuses a command.
     """
     if project.repository is not None:
-        _run(shell, _configuring(project), WorkspaceSetupFailed("the working folder can't be made"), project.redact)
+        failure = WorkspaceSetupFailed("the working folder can't be created")
+        _run(shell, _configure_script(project), failure, project.redact)
         return _clone(shell, project, project.repository, before_switch)
-    failure = WorkspaceSetupFailed("the working folder can't be made a repository")
-    command = _configuring(project) + INIT + with_variables(TELL, project=project.folder)
-    return _brings(_run(shell, command, failure, project.redact))
+    failure = WorkspaceSetupFailed("the working folder can't be initialized as a git repository")
+    command = _configure_script(project) + INIT + with_variables(LIST_SCRIPTS, project=project.folder)
+    return _contents(_run(shell, command, failure, project.redact))
 
 
 def run_setup_script(
@@ -168,23 +169,22 @@ def run_setup_script(
     """Run the project's .openhands/setup.sh with bash, from the project's folder, if there is one.
 
     Args:
-        start_id: the script runs once for it, however often this is called: a repeat waits for the end and has the
-            same result.
+        start_id: an idempotency key: a repeated call waits for the end of the first, and has the same result.
 
     Raises:
-        SetupScriptFailed: it ended with an error, or not within `seconds`.
+        SetupScriptFailed: the script exited with an error, or not within `seconds`.
     """
-    values = {"folder": project_dir, "start": start_id, "seconds": f"{seconds:g}", "most": str(MAX_TAIL_LENGTH)}
+    values = {"folder": project_dir, "start": start_id, "seconds": f"{seconds:g}", "max_length": str(MAX_TAIL_LENGTH)}
     command = with_variables(SETUP, **values)
     result = shell.run_command(command, timeout=seconds + GRACE_SECONDS)
     if result.exit_code == 0:
         return
-    problem = f"did not end within {seconds:g} s" if _is_late(result) else f"ended with {result.exit_code}"
+    problem = f"did not end within {seconds:g} s" if _is_timeout(result) else f"ended with {result.exit_code}"
     raise SetupScriptFailed(problem, result.exit_code, _tail(redact(result.output)))
 
 
 def install_git_hooks(shell: Shell, project_dir: str, *, redact: Redact = lambda text: text) -> None:
-    """Make the project's .openhands/pre-commit.sh a git hook, if it has one; a hook found there runs after it.
+    """Install the project's .openhands/pre-commit.sh as a git hook, if it has one; an existing hook runs after it.
 
     Raises:
         GitHooksFailed: the hook could not be written.
@@ -193,12 +193,12 @@ def install_git_hooks(shell: Shell, project_dir: str, *, redact: Redact = lambda
     _run(shell, command, GitHooksFailed("the pre-commit hook could not be installed"), redact)
 
 
-def _configuring(project: Project) -> str:
+def _configure_script(project: Project) -> str:
     author, address = project.author or "", project.address or ""
     return with_variables(CONFIGURE, folder=project.working_dir, author=author, address=address)
 
 
-def _clone(shell: Shell, project: Project, repository: Repository, before_switch: Callable[[str], None]) -> Brings:
+def _clone(shell: Shell, project: Project, repository: Repository, before_switch: Check) -> ProjectContents:
     try:
         url, credential = repository.url, repository.credential
     except UnusableRemote as error:
@@ -206,21 +206,21 @@ def _clone(shell: Shell, project: Project, repository: Repository, before_switch
     branch = repository.branch
     head = _find_head(shell, project.folder, url, branch or "")
     if head is not None and (branch in (None, head) or repository.keeps_branch):
-        return Brings(branch=clean_text(head, MAX_BRANCH_LENGTH))
+        return ProjectContents(branch=clean_text(head, MAX_BRANCH_LENGTH))
     if head is not None:
         before_switch(clean_text(head, MAX_BRANCH_LENGTH) or "no branch")
     private = _store_credential(shell, project, credential)
     if head is not None:
         script = _switch_script(project, repository, head, private)
-        _reach(shell, project, repository, script, f"checking out {branch} in the clone of {repository.name}")
-        return Brings(branch=branch)
+        _run_git(shell, project, repository, script, f"checking out {branch} in the clone of {repository.name}")
+        return ProjectContents(branch=branch)
     script = _clone_script(project, repository, url, private)
-    return replace(_brings(_reach(shell, project, repository, script, f"cloning {repository.name}")), branch=branch)
+    return replace(_contents(_run_git(shell, project, repository, script, f"cloning {repository.name}")), branch=branch)
 
 
-def _reach(shell: Shell, project: Project, repository: Repository, script: str, aim: str) -> CommandResult:
+def _run_git(shell: Shell, project: Project, repository: Repository, script: str, aim: str) -> CommandResult:
     result = shell.run_command(script, timeout=project.clone_seconds + GRACE_SECONDS)
-    if _is_late(result):
+    if _is_timeout(result):
         raise RepositoryCloneFailed(f"{aim} did not end within {project.clone_seconds:g} s")
     if result.exit_code != 0:
         hide_token = redacting([repository.token or "", quote(repository.token or "", safe="")])
@@ -228,29 +228,29 @@ def _reach(shell: Shell, project: Project, repository: Repository, script: str, 
     return result
 
 
-def _brings(result: CommandResult) -> Brings:
-    told = result.stdout.splitlines()
-    return Brings(setup_script="brings setup.sh" in told, git_hook="brings pre-commit.sh" in told)
+def _contents(result: CommandResult) -> ProjectContents:
+    lines = result.stdout.splitlines()
+    return ProjectContents(setup_script="brings setup.sh" in lines, git_hook="brings pre-commit.sh" in lines)
 
 
 def _find_head(shell: Shell, folder: str, url: str, branch: str) -> str | None:
-    """The branch, or the tag asked for, that the clone is on, empty if it is on none; None: it is not there yet.
+    """The branch, or the requested tag, that the clone is on; empty: neither; None: there is no clone.
 
-    It appears under its name only when it is complete.
+    A clone gets its name only when it is complete.
     """
-    result = shell.run_command(with_variables(LOOK, folder=folder, url=url, branch=branch))
+    result = shell.run_command(with_variables(FIND_HEAD, folder=folder, url=url, branch=branch))
     if result.exit_code == 0:
         mark, _, head = result.stdout.strip().partition("\n")
         return head.strip() if mark == "cloned" else None
-    raise RepositoryCloneFailed(f"{folder} is there already and holds something else")
+    raise RepositoryCloneFailed(f"{folder} exists and is not a clone of the repository")
 
 
 def _store_credential(shell: Shell, project: Project, credential: str) -> str:
-    """Make a private folder with the credential in it, and remove what an attempt that broke off has left."""
+    """Create a private folder with the credential, and remove the folders of interrupted attempts."""
     prefix = f"aw-git-{project.mark}-"
     command = with_variables(HIDE, prefix=prefix, name=prefix + secrets.token_hex(4))
     command += shlex.join(["hide", *project.private_roots])
-    failure = WorkspaceSetupFailed("no private folder could be made for the credential")
+    failure = WorkspaceSetupFailed("no private folder could be created for the credential")
     folder = _run(shell, command, failure, project.redact).stdout.strip()
     if credential:
         shell.upload(f"{folder}/credential", credential.encode())
@@ -260,7 +260,7 @@ def _store_credential(shell: Shell, project: Project, credential: str) -> str:
 def _clone_script(project: Project, repository: Repository, url: str, private: str) -> str:
     parent, _, name = project.folder.rpartition("/")
     return with_variables(
-        REMOTE + CLONE + TELL,
+        REMOTE + CLONE + LIST_SCRIPTS,
         private=private,
         url=url,
         project=project.folder,
@@ -292,7 +292,7 @@ def _run(shell: Shell, command: str, failure: WorkspaceSetupFailed, redact: Reda
     return result
 
 
-def _is_late(result: CommandResult) -> bool:
+def _is_timeout(result: CommandResult) -> bool:
     return result.exit_code in TIMED_OUT
 
 

@@ -1,4 +1,4 @@
-"""A clone that other conversations of the sandbox may share: its branch is changed under none that is at work."""
+"""A clone that conversations of one sandbox share: no checkout changes the branch of a conversation at work."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class SharedClone:
         """Refuse to check out another branch than `head` while another conversation is at work in the clone.
 
         Raises:
-            RepositoryCloneFailed: one is.
+            RepositoryCloneFailed: another conversation is at work in the clone.
         """
         with self.context.database.reading() as session:
             other = shared_clones.find_at_work(session, self.task, self.project.folder)
@@ -31,7 +31,7 @@ class SharedClone:
             )
 
     def record_branch(self) -> None:
-        """Show the branch that was asked for with the other conversations, too: the clone is on it now.
+        """Write the requested branch to the clone's other conversations, too: the clone is on it now.
 
         Raises:
             LeaseLost: another worker owns the task now; nothing was written.

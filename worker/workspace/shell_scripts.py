@@ -1,42 +1,42 @@
-"""The shell scripts that `workspace_setup` runs in a sandbox, for any POSIX shell.
+"""The shell scripts of the workspace setup, for any POSIX shell in a sandbox.
 
-Their variables are set by `with_variables`: no value is ever part of the code.
+`with_variables` sets their variables: no value is part of the code.
 """
 
 import shlex
 
 
 def with_variables(script: str, **variables: str) -> str:
-    """The script with its variables set first."""
+    """The script after the assignments of its variables."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()) + script
 
 
 CONFIGURE = """\
-# Two conversations of one sandbox may meet at git's lock on its configuration.
-again() { "$@" || { sleep 1; "$@"; }; }
+# Two conversations of one sandbox may contend for git's lock on its configuration.
+retry() { "$@" || { sleep 1; "$@"; }; }
 mkdir -p -- "$folder" || exit
-[ -z "$author" ] || again git config --global user.name "$author" || exit
-[ -z "$address" ] || again git config --global user.email "$address" || exit
+[ -z "$author" ] || retry git config --global user.name "$author" || exit
+[ -z "$address" ] || retry git config --global user.email "$address" || exit
 """
 
 INIT = """\
 git -C "$folder" rev-parse --git-dir >/dev/null 2>&1 || git init --quiet -- "$folder" || exit
 """
 
-# Tells which of the project's own scripts are there, so that nobody need ask the shell to run what is not.
-TELL = """\
+# Lists the project's scripts: a start runs no command for a script that does not exist.
+LIST_SCRIPTS = """\
 for script in setup.sh pre-commit.sh; do
     if [ -f "$project/.openhands/$script" ]; then echo "brings $script"; fi
 done
 """
 
-LOOK = """\
+FIND_HEAD = """\
 [ -n "$(ls -A -- "$folder" 2>/dev/null)" ] || exit 0
 [ "$(git -C "$folder" config --local remote.origin.url)" = "$url" ] || exit
 echo cloned
 cd -- "$folder" || exit
 head=$(git symbolic-ref --quiet --short HEAD)
-# What is called a branch in a request may be a tag.
+# The branch in a request may be a tag.
 tag=$(git rev-parse --quiet --verify "refs/tags/$branch^{commit}")
 if [ -z "$head" ] && [ -n "$tag" ] && [ "$tag" = "$(git rev-parse HEAD)" ]; then head=$branch; fi
 echo "$head"
@@ -49,10 +49,10 @@ hide() {
 }
 """
 
-# `remote` runs git with the credential, and no other one.
+# `remote` runs git with this credential only.
 REMOTE = """\
 export GIT_TERMINAL_PROMPT=0 GIT_ASKPASS= SSH_ASKPASS=
-# No background upkeep: it would hold this command's output open.
+# No background maintenance: it would keep this command's output open.
 remote() {
     timeout -k 5 "$seconds" git \\
         -c credential.helper= -c credential.helper="store --file=$private/credential" -c core.askPass= \\
@@ -65,7 +65,7 @@ CLONE = """\
 work=$unfinished-$attempt
 trap 'rm -rf -- "$private" "$work"' EXIT
 trap 'exit 143' HUP INT TERM
-# An attempt that still runs, though nobody waits for it, fails by this: the newest one is in charge.
+# This makes an abandoned attempt fail that still runs: the newest attempt wins.
 rm -rf -- "$unfinished"-*
 make() {
     remote clone --quiet ${depth:+--depth "$depth"} ${branch:+--branch "$branch"} -- "$url" "$work" || return
@@ -74,11 +74,11 @@ make() {
 }
 make
 code=$?
-# Another attempt may have been the first.
+# Another attempt may have finished first.
 [ -e "$project/.git" ] || exit "$code"
 """
 
-# Of a clone that is there already; work that is not committed stays where it is.
+# For an existing clone; changes that are not committed stay as they are.
 SWITCH = """\
 trap 'rm -rf -- "$private"' EXIT
 trap 'exit 143' HUP INT TERM
@@ -102,8 +102,8 @@ fi
 git checkout --quiet "$branch" --
 """
 
-# Runs the project's script once for each `start`. A worker that died has left an attempt that may still run: the next
-# attempt waits for the first one's end, and has the same result.
+# Runs the project's script; `start` is the idempotency key. The attempt of a worker that died may still run: the next
+# attempt waits for its end, and has the same result.
 SETUP = """\
 cd -- "$folder" || exit
 [ -f .openhands/setup.sh ] || exit 0
@@ -116,17 +116,17 @@ exec 9>"$record.lock" || exit
 if command -v flock >/dev/null; then timeout "$seconds" flock 9 || exit; fi
 if [ ! -f "$record.code" ]; then
     umask "$umask_before"
-    # To a file: a service that the script leaves running would hold this command's output open, and the lock.
+    # Output to a file: a service that the script leaves running would keep this command's output open, and the lock.
     timeout -k 5 "$seconds" sh -c 'exec 9>&-; exec bash .openhands/setup.sh' >"$record.log" 2>&1 </dev/null
     echo $? >"$record.new" && mv -- "$record.new" "$record.code" || exit
 fi
-tail -c "$most" -- "$record.log"
+tail -c "$max_length" -- "$record.log"
 exit "$(cat -- "$record.code")"
 """
 
-# Arguments of `install`: names of git's configuration, each with what the helper is told before git's own word.
+# Arguments of `install`: keys of git's configuration, each with the helper's arguments before git's own argument.
 LOGINS = """\
-again() { "$@" >/dev/null || { sleep 1; "$@"; }; }
+retry() { "$@" >/dev/null || { sleep 1; "$@"; }; }
 umask 077
 folder=${XDG_CONFIG_HOME:-$HOME/.config}/agent-workspace
 mkdir -p -- "$folder" && chmod 700 -- "$folder" || exit
@@ -135,7 +135,7 @@ mv -- "$folder/git-login.new" "$folder/git-login" || exit
 printf '%s' "$address" >"$folder/address" || exit
 install() {
     while [ $# -gt 1 ]; do
-        again git config --global --replace-all "$1" "!'$folder/git-login' $2" || exit
+        retry git config --global --replace-all "$1" "!'$folder/git-login' $2" || exit
         shift 2
     done
     echo "$folder"
@@ -144,7 +144,7 @@ install() {
 
 LOGIN = """\
 #!/bin/sh
-# Installed by Agent Workspace: git asks this for a login, and this asks the service for the token each time.
+# Installed by Agent Workspace: git asks this helper for a login, and the helper asks the service for the token.
 provider=$1 user=$2
 [ "$3" = get ] || exit 0
 cd -- "${0%/*}" || exit
@@ -157,7 +157,7 @@ name, value = open("key").read().split(": ", 1)
 print(web.urlopen(web.Request(sys.argv[1], headers={name: value.strip()}), timeout=10).read().decode())
 ' "$address" 2>/dev/null) || exit 0
 fi
-# Passwords for programs are stored with the user's name.
+# App passwords are stored with the user name.
 case $provider:$token in
     bitbucket:*:* | bitbucket_data_center:*:*) user=${token%%:*} token=${token#*:} ;;
 esac
@@ -177,7 +177,7 @@ mv -- "$hooks/pre-commit.new" "$hooks/pre-commit"
 
 PRE_COMMIT = """\
 #!/bin/sh
-# Installed by Agent Workspace: the project's own check, then the hook that was here before.
+# Installed by Agent Workspace: the project's own check, then the former hook.
 if [ -f .openhands/pre-commit.sh ]; then bash .openhands/pre-commit.sh || exit; fi
 before=${0%/*}/pre-commit.local
 if [ -x "$before" ]; then exec "$before" "$@"; fi

@@ -1,3 +1,5 @@
+"""The body of a conversation's create request."""
+
 import json
 from typing import Any
 
@@ -12,16 +14,16 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}
 
 
 def inputs(**change: Any) -> AgentInputs:
-    least: dict[str, Any] = {
+    minimal: dict[str, Any] = {
         "conversation_id": CONVERSATION,
         "working_dir": "/workspace/project/app",
         "llm_model": "openai/gpt",
         "llm_api_key": "llm-key",
     }
-    return AgentInputs(**{**least, **change})
+    return AgentInputs(**{**minimal, **change})
 
 
-def test_the_least_request_reaches_for_nothing_outside_the_sandbox() -> None:
+def test_minimal_request_needs_no_network_outside_the_sandbox() -> None:
     assert build_request(inputs()) == {
         "conversation_id": CONVERSATION,
         "workspace": {"kind": "LocalWorkspace", "working_dir": "/workspace/project/app"},
@@ -45,26 +47,26 @@ def test_the_least_request_reaches_for_nothing_outside_the_sandbox() -> None:
 
 
 def test_nested_settings_of_v1_are_passed_on() -> None:
-    rest: dict[str, Any] = {
+    nested: dict[str, Any] = {
         "llm": {"temperature": 0.2, "aws_secret_access_key": "aws-plain", "extra_headers": {"X-Team": "team-plain"}},
         "condenser": {"keep_first": 4},
         "verification": {"critic_enabled": True, "critic_api_key": "critic-plain"},
         "tool_concurrency_limit": 2,
     }
     remote = {"url": "http://a/", "name": "docs", "headers": {"X-Key": "header-plain"}}
-    given = inputs(agent_settings=rest, mcp_config={"shttp_servers": [remote]})
-    settings = build_request(given)["agent_settings"]
-    assert settings["llm"] == {**rest["llm"], "usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"}
+    inputs_ = inputs(agent_settings=nested, mcp_config={"shttp_servers": [remote]})
+    settings = build_request(inputs_)["agent_settings"]
+    assert settings["llm"] == {**nested["llm"], "usage_id": "agent", "model": "openai/gpt", "api_key": "llm-key"}
     assert settings["condenser"] == {"keep_first": 4, "enabled": True}
-    assert (settings["verification"], settings["tool_concurrency_limit"]) == (rest["verification"], 2)
+    assert (settings["verification"], settings["tool_concurrency_limit"]) == (nested["verification"], 2)
     assert settings["mcp_config"] == {
         "docs": {"transport": "http", "url": "http://a/", "headers": {"X-Key": "header-plain"}}
     }
-    assert {"aws-plain", "team-plain", "critic-plain", "header-plain"} <= set(secret_values(given))
-    assert "plain" not in repr(given)
+    assert {"aws-plain", "team-plain", "critic-plain", "header-plain"} <= set(secret_values(inputs_))
+    assert "plain" not in repr(inputs_)
 
 
-def test_every_setting_finds_its_place() -> None:
+def test_every_setting_is_in_the_request() -> None:
     body = build_request(
         inputs(
             llm_base_url="http://llm:4000/v1",
@@ -86,7 +88,7 @@ def test_every_setting_finds_its_place() -> None:
             provider_tokens={"github": "gh-token", "azure_devops": "az-token"},
             user_id="u1",
             requested_model="anthropic/opus",
-            requested_secrets={"ONCE": "requested-value"},
+            requested_secrets={"REQUESTED": "requested-value"},
             initial_message=MESSAGE,
             system_message_suffix="Be brief.",
             plugins=[
@@ -126,7 +128,7 @@ def test_every_setting_finds_its_place() -> None:
             "description": "Token for azure_devops",
         },
         "DEPLOY_KEY": {"kind": "StaticSecret", "value": "stored-value", "description": "for deploys"},
-        "ONCE": {"kind": "StaticSecret", "value": "requested-value", "description": None},
+        "REQUESTED": {"kind": "StaticSecret", "value": "requested-value", "description": None},
     }
     assert body["initial_message"] == {
         "role": "user",
@@ -166,7 +168,7 @@ def test_confirmation_policy_and_analyzer_follow_the_settings(
     assert body.get("security_analyzer") == analyzer
 
 
-def test_a_request_s_secret_wins_over_a_stored_one_and_that_over_a_token() -> None:
+def test_secret_of_the_request_wins_over_a_stored_one_and_that_over_a_token() -> None:
     body = build_request(
         inputs(
             provider_tokens={"github": "token", "gitlab": "token"},
@@ -178,7 +180,7 @@ def test_a_request_s_secret_wins_over_a_stored_one_and_that_over_a_token() -> No
     assert values == {"GITHUB_TOKEN": "requested", "GITLAB_TOKEN": "stored"}
 
 
-def test_a_planning_agent_may_write_nothing_but_its_plan() -> None:
+def test_planning_agent_may_write_only_its_plan() -> None:
     body = build_request(inputs(agent_type="plan", system_message_suffix="Be brief."))
     path = "/workspace/project/app/.agents_tmp/PLAN.md"
     assert body["agent_settings"]["tools"] == [
@@ -197,7 +199,7 @@ def test_plan_path_for_providers_without_dotted_folders(provider: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "text"),
     [
         ({"llm_model": None}, "llm_model"),
         ({"llm_model": ""}, "llm_model"),
@@ -205,8 +207,8 @@ def test_plan_path_for_providers_without_dotted_folders(provider: str) -> None:
         ({"llm_api_key": ""}, "llm_api_key"),
     ],
 )
-def test_request_without_a_model_or_its_key_is_refused(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(LlmNotConfigured, match=words) as failure:
+def test_request_without_a_model_or_its_key_is_refused(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(LlmNotConfigured, match=text) as failure:
         build_request(inputs(**change))
     assert failure.value.reason == "llm_key_missing"
 
@@ -214,7 +216,7 @@ def test_request_without_a_model_or_its_key_is_refused(change: dict[str, Any], w
 @pytest.mark.parametrize(
     "change", [{"llm_base_url": "http://localhost:8080/v1"}, {"llm_model": "ollama/qwen"}, {"llm_model": "bedrock/x"}]
 )
-def test_some_models_need_no_key(change: dict[str, Any]) -> None:
+def test_model_with_keys_from_the_machine_needs_no_key(change: dict[str, Any]) -> None:
     assert "api_key" not in build_request(inputs(llm_api_key=None, **change))["agent_settings"]["llm"]
 
 
@@ -231,7 +233,7 @@ UNUSABLE_NAMES = [
 
 
 @pytest.mark.parametrize("name", UNUSABLE_NAMES)
-def test_a_request_s_secrets_with_unusable_names_are_refused(name: str) -> None:
+def test_secrets_of_a_request_with_unusable_names_are_refused(name: str) -> None:
     with pytest.raises(UnusableSecret) as failure:
         build_request(inputs(requested_secrets={"FINE": "v", name: "v"}))
     assert failure.value.reason == "unusable_secret"
@@ -243,7 +245,7 @@ def test_stored_secrets_with_unusable_names_are_left_out(name: str) -> None:
     assert set(body["secrets"]) == {"FINE"}
 
 
-def test_the_limits_of_a_request_s_secrets() -> None:
+def test_limits_of_a_request_s_secrets() -> None:
     check_secrets({f"NAME_{number}": "é" * (32 * 1024) for number in range(50)})
     with pytest.raises(UnusableSecret, match="got 51"):
         check_secrets({f"NAME_{number}": "v" for number in range(51)})
@@ -252,8 +254,8 @@ def test_the_limits_of_a_request_s_secrets() -> None:
     assert "é" not in str(failure.value)
 
 
-def test_inputs_know_all_secrets_and_their_repr_shows_none() -> None:
-    given = inputs(
+def test_secret_values_has_all_secrets_and_the_repr_shows_none() -> None:
+    inputs_ = inputs(
         search_api_key="search-key",
         secrets={"A": ResolvedSecret("stored-value")},
         provider_tokens={"github": "gh-token"},
@@ -263,7 +265,7 @@ def test_inputs_know_all_secrets_and_their_repr_shows_none() -> None:
             "stdio_servers": [{"name": "s", "command": "c", "env": {"K": "stdio-key"}}],
         },
     )
-    known = set(secret_values(given))
+    known = set(secret_values(inputs_))
     assert known == {
         "llm-key",
         "search-key",
@@ -273,4 +275,4 @@ def test_inputs_know_all_secrets_and_their_repr_shows_none() -> None:
         "sse-key",
         "stdio-key",
     }
-    assert not [secret for secret in known if secret in repr(given)]
+    assert not [secret for secret in known if secret in repr(inputs_)]

@@ -1,4 +1,4 @@
-"""Deleted conversations: their agent servers forget them, now or when they run again; nothing is left of them."""
+"""Deleted conversations: their copies on agent servers are deleted, now or when the sandboxes run next."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,17 +16,7 @@ from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_event, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import (
-    another,
-    assert_at_rest,
-    change,
-    deliver,
-    punctuated,
-    row,
-    running,
-    server_of,
-    wish,
-)
+from tests.worker.scenes import another, assert_at_rest, change, deliver, punctuated, row, running, server_of, wish
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.loops.sweep import sweep
@@ -47,7 +37,7 @@ def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
 
 @pytest.fixture
 def neighbour(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
-    """It keeps the sandbox."""
+    """A second conversation: the sandbox is kept for it."""
     found = make_conversation(context.database, user, sandbox, title_settled=True)
     server.add(found.id)
     return found
@@ -62,7 +52,7 @@ def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server:
 
 
 def delete(context: WorkerContext, user: Person, conversation: Conversation) -> None:
-    """As the API does; the jobs are lost."""
+    """Delete as the API does, and lose the jobs."""
     with context.database.transaction() as session:
         conversation_deletion.delete_conversation(
             session, conversation.id, user.id, due_at=after(context.shared.republish_seconds)
@@ -74,7 +64,7 @@ def pause(context: WorkerContext, sandbox: Sandbox, desired: Desired = Desired.P
     reconcile(context, sandbox.id)
 
 
-def assert_forgotten(context: WorkerContext, conversation: Conversation, server: FakeAgentServer) -> None:
+def assert_deleted(context: WorkerContext, conversation: Conversation, server: FakeAgentServer) -> None:
     found = row(context, Conversation, conversation.id)
     assert_at_rest(found)
     assert (found.listed, found.awaits_sandbox) == (False, False)
@@ -89,7 +79,7 @@ def assert_no_events(context: WorkerContext) -> None:
 
 @pytest.mark.usefixtures("neighbour")
 class TestRunningSandbox:
-    def test_defect_41_nothing_is_left_of_it(
+    def test_defect_41_conversation_is_deleted_completely(
         self,
         context: WorkerContext,
         user: Person,
@@ -99,30 +89,30 @@ class TestRunningSandbox:
     ) -> None:
         delete(context, user, conversation)
         refresh_conversation(context, conversation.id)
-        assert_forgotten(context, conversation, server)
+        assert_deleted(context, conversation, server)
         assert list(server.conversations) == [neighbour.id]
         calls = list(server.calls)
         refresh_conversation(context, conversation.id)
         assert server.calls == calls
 
-    def test_conversation_is_forgotten_by_the_sweep_if_the_job_is_lost(
+    def test_conversation_is_deleted_by_the_sweep_if_the_job_is_lost(
         self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         delete(context, user, conversation)
         change(context, Conversation, conversation.id, due_at=now())
         sweep(context)
         deliver(context)
-        assert_forgotten(context, conversation, server)
+        assert_deleted(context, conversation, server)
 
-    def test_conversation_that_the_server_does_not_know_is_forgotten(
+    def test_conversation_that_the_server_does_not_know_is_deleted(
         self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.conversations.clear()
         delete(context, user, conversation)
         refresh_conversation(context, conversation.id)
-        assert_forgotten(context, conversation, server)
+        assert_deleted(context, conversation, server)
 
-    def test_a_server_that_refuses_is_not_asked_for_ever(
+    def test_server_that_refuses_gets_no_retry(
         self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.refuse = {"delete_conversation": httpx.Response(409, json={"detail": "no"})}
@@ -132,7 +122,7 @@ class TestRunningSandbox:
         assert_at_rest(found)
         assert not found.awaits_sandbox
 
-    def test_a_server_that_does_not_answer_is_asked_again(
+    def test_server_that_does_not_answer_gets_a_retry(
         self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         server.refuse = {"delete_conversation": httpx.Response(503)}
@@ -143,9 +133,9 @@ class TestRunningSandbox:
         assert_no_events(context)
         server.refuse = {}
         refresh_conversation(context, conversation.id)
-        assert_forgotten(context, conversation, server)
+        assert_deleted(context, conversation, server)
 
-    def test_late_create_is_waited_for_after_another_server_has_answered(
+    def test_late_create_is_awaited_after_another_server_has_answered(
         self,
         context: WorkerContext,
         user: Person,
@@ -153,8 +143,8 @@ class TestRunningSandbox:
         conversation: Conversation,
         server: FakeAgentServer,
     ) -> None:
-        patient = context.settings.model_copy(update={"first_message_timeout_seconds": 0.01})
-        context = replace(context, settings=patient)
+        settings = context.settings.model_copy(update={"first_message_timeout_seconds": 0.01})
+        context = replace(context, settings=settings)
         server.conversations.clear()
         delete(context, user, conversation)
         make_start_task(context.database, user, sandbox, conversation_id=conversation.id, stage=Stage.ERROR)
@@ -164,10 +154,10 @@ class TestRunningSandbox:
         refresh_conversation(context, conversation.id)
         assert row(context, Conversation, conversation.id).due_at is not None
         refresh_conversation(context, conversation.id)
-        with context.database.reading() as session:  # with what was kept of it for that
+        with context.database.reading() as session:  # its tombstone is deleted, too
             assert session.get(Conversation, conversation.id) is None
 
-    def test_events_are_removed_however_many(
+    def test_events_are_removed_in_batches(
         self,
         context: WorkerContext,
         user: Person,
@@ -180,9 +170,9 @@ class TestRunningSandbox:
             make_event(context.database, conversation)
         delete(context, user, conversation)
         refresh_conversation(context, conversation.id)
-        assert_forgotten(context, conversation, server)
+        assert_deleted(context, conversation, server)
 
-    def test_a_worker_that_dies_is_followed(
+    def test_worker_that_dies_is_replaced(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         died = 0
@@ -201,7 +191,7 @@ class TestRunningSandbox:
             if row(context, Conversation, conversation.id).lease_until is not None:
                 change(context, Conversation, conversation.id, lease_until=now())
             refresh_conversation(another(context), conversation.id)
-            assert_forgotten(context, conversation, server)
+            assert_deleted(context, conversation, server)
             if database.passed <= at:
                 break
         assert 10 <= died < MAX_POINTS
@@ -210,7 +200,7 @@ class TestRunningSandbox:
 @pytest.mark.usefixtures("neighbour")
 class TestPausedSandbox:
     @pytest.mark.parametrize("desired", [Desired.PAUSED, Desired.STOPPED])
-    def test_conversation_is_forgotten_when_the_sandbox_runs_again(
+    def test_conversation_is_deleted_when_the_sandbox_runs_next(
         self,
         context: WorkerContext,
         user: Person,
@@ -226,15 +216,15 @@ class TestPausedSandbox:
         waiting = row(context, Conversation, conversation.id)
         assert_at_rest(waiting)
         assert waiting.awaits_sandbox
-        assert_no_events(context)  # these need no sandbox
+        assert_no_events(context)  # their deletion needs no sandbox
         publisher.jobs.clear()
         wish(context, sandbox.id, Desired.RUNNING)
         reconcile(context, sandbox.id)
         assert RefreshConversation(conversation.id, NODE_ID) in publisher.jobs
         deliver(context)
-        assert_forgotten(context, conversation, server)
+        assert_deleted(context, conversation, server)
 
-    def test_conversation_is_not_asked_about_when_the_sandbox_is_deleted(
+    def test_conversation_causes_no_request_when_the_sandbox_is_deleted(
         self,
         context: WorkerContext,
         user: Person,
@@ -253,7 +243,7 @@ class TestPausedSandbox:
         assert_at_rest(found)
         assert not found.awaits_sandbox
 
-    def test_a_sandbox_in_error_is_not_asked(
+    def test_sandbox_in_error_gets_no_request(
         self,
         context: WorkerContext,
         user: Person,
@@ -268,10 +258,10 @@ class TestPausedSandbox:
         assert server.calls == []
         assert row(context, Conversation, conversation.id).awaits_sandbox
 
-    def test_conversation_in_a_sandbox_without_a_node_is_any_worker_s(
+    def test_conversation_in_a_sandbox_without_a_node_is_deleted_by_any_worker(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation
     ) -> None:
-        """A node that was given up leaves its sandboxes so."""
+        """`nodes forget` leaves the node's sandboxes like that."""
         delete(context, user, conversation)
         change(context, Sandbox, sandbox.id, node_id=None, status=Status.DELETED, desired=Desired.DELETED, due_at=None)
         change(context, Conversation, conversation.id, due_at=now())
@@ -281,7 +271,7 @@ class TestPausedSandbox:
         assert not row(context, Conversation, conversation.id).awaits_sandbox
 
 
-def test_the_last_one_takes_its_sandbox_along(
+def test_last_conversation_deletes_its_sandbox(
     context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, server: FakeAgentServer
 ) -> None:
     change(context, Sandbox, sandbox.id, goes_with_conversations=True)

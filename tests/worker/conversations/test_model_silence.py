@@ -1,4 +1,4 @@
-"""A model that does not answer: said of its conversation within a minute, and until something happens."""
+"""A silent model: its conversation shows that within a minute, and until the next event."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from worker.context import WorkerContext
 from worker.conversations.model_silence import SILENT_SECONDS
 from worker.conversations.refresh import refresh_conversation
 
-Told = list[dict[str, Any]]
+Events = list[dict[str, Any]]
 CALL = told_event("ActionEvent", tool_call_id="call_1")
 ASKED = [told_event("MessageEvent")]
 AT_WORK = [*ASKED, CALL]
@@ -40,7 +40,7 @@ def server(engine: FakeEngine, sandbox: Sandbox) -> FakeAgentServer:
 
 @pytest.fixture
 def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer) -> Conversation:
-    """One whose agent runs, as far as we were told."""
+    """A conversation whose agent runs, by its last report."""
     made = make_conversation(
         context.database,
         user,
@@ -55,12 +55,12 @@ def conversation(context: WorkerContext, user: Person, sandbox: Sandbox, server:
     return made
 
 
-def tell(context: WorkerContext, conversation: Conversation, told: Told, seconds: float) -> datetime:
-    """Have it that the newest of these events is so old; when that was."""
+def store_events(context: WorkerContext, conversation: Conversation, events: Events, seconds: float) -> datetime:
+    """Store events, of which the newest is `seconds` old; returns its time."""
     at = after(-seconds)
-    for number, event in enumerate(told):
+    for number, event in enumerate(events):
         columns = {"id": f"{event['id']}", "kind": event["kind"], "body": event}
-        make_event(context.database, conversation, timestamp=after(-seconds - len(told) + number + 1), **columns)
+        make_event(context.database, conversation, timestamp=after(-seconds - len(events) + number + 1), **columns)
     return at
 
 
@@ -69,11 +69,11 @@ def refreshed(context: WorkerContext, conversation: Conversation) -> Conversatio
     return row(context, Conversation, conversation.id)
 
 
-@pytest.mark.parametrize("told", [ASKED, DONE, FAILED, [*DONE, *STATE]], ids=["asked", "done", "failed", "state"])
-def test_a_model_that_is_silent_for_long_is_named(
-    context: WorkerContext, conversation: Conversation, told: Told
+@pytest.mark.parametrize("events", [ASKED, DONE, FAILED, [*DONE, *STATE]], ids=["asked", "done", "failed", "state"])
+def test_model_that_exceeds_its_timeout_is_named(
+    context: WorkerContext, conversation: Conversation, events: Events
 ) -> None:
-    tell(context, conversation, told, SILENT_SECONDS + 2)
+    store_events(context, conversation, events, SILENT_SECONDS + 2)
     found = refreshed(context, conversation)
     assert found.execution_reason == "model_silent"
     assert str(found.execution_detail).startswith("no answer from the model openai/slow since ")
@@ -81,8 +81,8 @@ def test_a_model_that_is_silent_for_long_is_named(
     assert_at_rest(found)
 
 
-def test_a_model_that_has_some_time_left_is_looked_at_again(context: WorkerContext, conversation: Conversation) -> None:
-    tell(context, conversation, ASKED, SILENT_SECONDS - 10)
+def test_model_that_has_some_time_left_is_checked_later(context: WorkerContext, conversation: Conversation) -> None:
+    store_events(context, conversation, ASKED, SILENT_SECONDS - 10)
     found = refreshed(context, conversation)
     assert (found.execution_reason, found.attempt) == (None, 0)
     assert found.due_at is not None
@@ -90,7 +90,7 @@ def test_a_model_that_has_some_time_left_is_looked_at_again(context: WorkerConte
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), KeyError("title")], ids=["unreachable", "defect"])
-def test_a_title_that_can_not_be_asked_for_ends_no_looks(
+def test_title_that_can_not_be_read_ends_no_checks(
     context: WorkerContext, conversation: Conversation, server: FakeAgentServer, error: Exception
 ) -> None:
     def fail(_method: str) -> None:
@@ -98,34 +98,34 @@ def test_a_title_that_can_not_be_asked_for_ends_no_looks(
 
     server.before = fail
     change(context, Conversation, conversation.id, title_settled=False)
-    tell(context, conversation, ASKED, SILENT_SECONDS - 10)
+    store_events(context, conversation, ASKED, SILENT_SECONDS - 10)
     for _ in range(context.settings.max_attempts + 1):
         found = refreshed(context, conversation)
         assert found.due_at is not None
         change(context, Conversation, conversation.id, due_at=now())
 
 
-@pytest.mark.parametrize("told", [AT_WORK, HALF_DONE, [*AT_WORK, *STATE]], ids=["one", "one of two", "state"])
-def test_a_tool_that_takes_long_is_no_silence(context: WorkerContext, conversation: Conversation, told: Told) -> None:
-    tell(context, conversation, told, 600)
+@pytest.mark.parametrize("events", [AT_WORK, HALF_DONE, [*AT_WORK, *STATE]], ids=["one", "one of two", "state"])
+def test_tool_that_takes_long_is_no_silence(context: WorkerContext, conversation: Conversation, events: Events) -> None:
+    store_events(context, conversation, events, 600)
     found = refreshed(context, conversation)
     assert found.execution_reason is None
     assert_at_rest(found)
 
 
 @pytest.mark.parametrize("status", ["idle", "paused", "finished", "error", None])
-def test_an_agent_that_does_not_run_waits_for_no_model(
+def test_agent_that_does_not_run_waits_for_no_model(
     context: WorkerContext, conversation: Conversation, status: str | None
 ) -> None:
-    tell(context, conversation, ASKED, 600)
+    store_events(context, conversation, ASKED, 600)
     change(context, Conversation, conversation.id, execution_status=status)
     found = refreshed(context, conversation)
     assert found.execution_reason is None
     assert_at_rest(found)
 
 
-def test_an_agent_that_began_just_now_is_given_its_time(context: WorkerContext, conversation: Conversation) -> None:
-    tell(context, conversation, ASKED, 600)
+def test_agent_that_began_just_now_has_the_whole_timeout(context: WorkerContext, conversation: Conversation) -> None:
+    store_events(context, conversation, ASKED, 600)
     change(context, Conversation, conversation.id, execution_status_at=now())
     found = refreshed(context, conversation)
     assert (found.execution_reason, found.due_at is not None) == (None, True)

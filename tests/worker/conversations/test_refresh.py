@@ -1,4 +1,4 @@
-"""What no webhook does for a conversation: its title, and the stop at its budget."""
+"""The work on a conversation that no webhook does: its title, and the interrupt at its budget."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from tests.rows import all_rows
 from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
 from worker.context import WorkerContext
-from worker.conversations.refresh import MAX_TITLE_LENGTH, TITLE_PATIENCE, refresh_conversation
+from worker.conversations.refresh import MAX_TITLE_LENGTH, MAX_TITLE_WAIT, refresh_conversation
 from worker.leasing.agent_lane import MAX_IN_SANDBOX
 from worker.sandboxes.reconciler import reconcile
 
@@ -41,7 +41,7 @@ def conversation(context: WorkerContext, user: Person, sandbox: Sandbox) -> Conv
 
 @pytest.fixture
 def talk(server: FakeAgentServer, conversation: Conversation) -> FakeConversation:
-    """The same conversation, as its agent server has it."""
+    """The agent server's copy of the conversation."""
     return server.add(conversation.id)
 
 
@@ -51,7 +51,7 @@ def refreshed(context: WorkerContext, conversation: Conversation) -> Conversatio
 
 
 class TestTitle:
-    def test_title_is_taken_over_once_it_is_there(
+    def test_title_is_written_when_the_server_has_it(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation
     ) -> None:
         found = refreshed(context, conversation)
@@ -64,15 +64,15 @@ class TestTitle:
         assert found.updated_at > conversation.updated_at
         assert_at_rest(found)
 
-    def test_title_that_never_comes_is_given_up(
+    def test_title_that_never_comes_is_polled_until_the_timeout(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         assert refreshed(context, conversation).due_at is not None
-        change(context, Conversation, conversation.id, updated_at=now() - TITLE_PATIENCE)
+        change(context, Conversation, conversation.id, updated_at=now() - MAX_TITLE_WAIT)
         assert_at_rest(refreshed(context, conversation))
         assert server.calls == ["get_conversation"] * 2
 
-    def test_title_that_comes_late_takes_no_try_from_a_failure(
+    def test_title_that_comes_late_counts_no_failed_attempt(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         for _ in range(context.settings.max_attempts):
@@ -83,7 +83,7 @@ class TestTitle:
         talk.title = "A better one"
         assert refreshed(context, conversation).title == "A better one"
 
-    def test_title_of_a_person_is_not_asked_for(
+    def test_title_by_a_user_causes_no_request(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         talk.title = "The server's"
@@ -91,7 +91,7 @@ class TestTitle:
         assert refreshed(context, conversation).title == "A person's"
         assert server.calls == []
 
-    def test_title_of_a_person_who_was_quicker_is_kept(
+    def test_title_by_a_user_during_the_request_is_kept(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation, server: FakeAgentServer
     ) -> None:
         talk.title = "The server's"
@@ -102,7 +102,7 @@ class TestTitle:
         assert found.title == "A person's"
         assert_at_rest(found)
 
-    def test_title_is_cut_to_what_fits(
+    def test_title_is_cut_to_the_max_length(
         self, context: WorkerContext, conversation: Conversation, talk: FakeConversation
     ) -> None:
         talk.title = "long " * MAX_TITLE_LENGTH
@@ -137,7 +137,7 @@ class TestBudget:
             ({"max_budget": 1.0, "metrics": None, "execution_status": "running"}, False),
         ],
     )
-    def test_budget_is_held(
+    def test_budget_is_enforced(
         self,
         context: WorkerContext,
         conversation: Conversation,
@@ -152,9 +152,9 @@ class TestBudget:
         assert server.calls == (["interrupt"] if interrupted else [])
         assert (talk.execution_status == "paused") is interrupted
 
-    @pytest.mark.parametrize(("status", "asked_again"), [(401, True), (400, False), (409, False)])
+    @pytest.mark.parametrize(("status", "retried"), [(401, True), (400, False), (409, False)])
     @pytest.mark.parametrize("call", ["interrupt", "get_conversation"])
-    def test_a_server_that_refuses_is_no_defect_of_ours(
+    def test_server_that_refuses_causes_no_failed_run(
         self,
         context: WorkerContext,
         conversation: Conversation,
@@ -163,18 +163,18 @@ class TestBudget:
         caplog: pytest.LogCaptureFixture,
         call: str,
         status: int,
-        asked_again: bool,
+        retried: bool,
     ) -> None:
         over = {"max_budget": 1.0, "metrics": {"accumulated_cost": 2.0}, "execution_status": "running"}
         change(context, Conversation, conversation.id, **(over if call == "interrupt" else {"title": "For now"}))
         server.refuse = {call: httpx.Response(status, json={"detail": "no"})}
         found = refreshed(context, conversation)
-        assert ((found.due_at is not None), found.attempt) == (asked_again, 0)
+        assert ((found.due_at is not None), found.attempt) == (retried, 0)
         assert "turn_failed" not in caplog.text
 
 
 @pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])
-def test_nothing_is_asked_of_a_sandbox_that_does_not_run(
+def test_sandbox_that_does_not_run_gets_no_request(
     context: WorkerContext,
     sandbox: Sandbox,
     conversation: Conversation,
@@ -204,7 +204,7 @@ def test_unknown_conversation_is_dropped(
 def test_silent_server_takes_few_job_threads(
     context: WorkerContext, user: Person, engine: FakeEngine, sandbox: Sandbox, server: FakeAgentServer
 ) -> None:
-    """Reports may name any number of conversations, each of which has it asked."""
+    """Reports may name any number of conversations, and each of these causes requests."""
     held = threading.Event()
 
     def hold(_method: str) -> None:

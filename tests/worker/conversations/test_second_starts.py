@@ -1,4 +1,4 @@
-"""A start in a sandbox where its repository is cloned already: the branch that it shows is the one that it is on."""
+"""A start in a sandbox that has a clone of its repository: it shows the branch that the clone is on."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def sandbox_id(context: WorkerContext, user: Person) -> str:
 
 @pytest.fixture
 def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    """Its agent server; the clone is on a branch that an agent has made."""
+    """The sandbox's agent server; the clone is on a branch that an agent has created."""
     server = server_of(engine, sandbox_id)
     server.replies["echo cloned"] = Reply(0, "cloned\nfeature/made\n")
     return server
@@ -35,7 +35,7 @@ def started(context: WorkerContext, task_id: str) -> Conversation:
     return row(context, Conversation, row(context, StartTask, task_id).conversation_id)
 
 
-def test_a_branch_that_is_asked_for_is_checked_out(
+def test_branch_of_the_request_is_checked_out(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev"))
@@ -43,7 +43,7 @@ def test_a_branch_that_is_asked_for_is_checked_out(
     assert any("git checkout" in command.text and "branch=dev" in command.text for command in server.commands)
 
 
-def test_a_branch_that_can_not_be_had_ends_the_start(
+def test_branch_that_does_not_exist_ends_the_start(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     server.replies["git checkout"] = Reply(1, None, "couldn't find remote ref refs/heads/nope")
@@ -54,7 +54,7 @@ def test_a_branch_that_can_not_be_had_ends_the_start(
 
 
 @pytest.mark.usefixtures("server")
-def test_a_sub_conversation_shows_the_branch_that_it_is_on(
+def test_child_conversation_shows_the_branch_of_the_clone(
     context: WorkerContext, user: Person, sandbox_id: str
 ) -> None:
     sandbox = row(context, Sandbox, sandbox_id)
@@ -64,7 +64,7 @@ def test_a_sub_conversation_shows_the_branch_that_it_is_on(
 
 
 def first(context: WorkerContext, user: Person, sandbox_id: str, **columns: Any) -> Conversation:
-    """A conversation in the clone, on the branch that its agent has made."""
+    """A conversation in the clone, on the branch that its agent has created."""
     found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
     change(context, Conversation, found.id, **columns)
     return found
@@ -78,7 +78,7 @@ def switches(server: FakeAgentServer) -> list[str]:
     "columns",
     [{"execution_status": "running"}, {"execution_status": "waiting_for_confirmation"}, {"awaits_sandbox": True}],
 )
-def test_a_conversation_at_work_keeps_its_branch(
+def test_conversation_at_work_keeps_its_branch(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, columns: dict[str, Any]
 ) -> None:
     at_work = first(context, user, sandbox_id, **columns)
@@ -90,14 +90,16 @@ def test_a_conversation_at_work_keeps_its_branch(
 
 
 @pytest.mark.usefixtures("server")
-def test_its_own_branch_is_free_to_others(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_branch_of_a_conversation_at_work_is_free_to_others(
+    context: WorkerContext, user: Person, sandbox_id: str
+) -> None:
     first(context, user, sandbox_id, execution_status="running")
     found = started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="feature/made"))
     assert found.listed
 
 
 @pytest.mark.usefixtures("server")
-def test_an_idle_conversation_shows_the_branch_that_its_clone_is_on(
+def test_idle_conversation_shows_the_branch_that_its_clone_is_on(
     context: WorkerContext, user: Person, sandbox_id: str
 ) -> None:
     idle = first(context, user, sandbox_id, execution_status="finished")
@@ -107,7 +109,7 @@ def test_an_idle_conversation_shows_the_branch_that_its_clone_is_on(
     assert row(context, Conversation, elsewhere.id).selected_branch is None
 
 
-def test_a_start_that_has_its_branch_keeps_it(
+def test_start_that_has_its_branch_keeps_it(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     sandbox, request = row(context, Sandbox, sandbox_id), {**REPOSITORY, "selected_branch": "feature/made"}
@@ -119,9 +121,7 @@ def test_a_start_that_has_its_branch_keeps_it(
 
 
 @pytest.mark.usefixtures("server")
-def test_a_start_with_another_repository_keeps_nobody_waiting(
-    context: WorkerContext, user: Person, sandbox_id: str
-) -> None:
+def test_start_with_another_repository_blocks_no_start(context: WorkerContext, user: Person, sandbox_id: str) -> None:
     sandbox, request = row(context, Sandbox, sandbox_id), {"selected_repository": "acme/other"}
     make_start_task(context.database, user, sandbox, stage=Stage.RUNNING_SETUP_SCRIPT, request=request)
     assert started(context, ask(context, user, sandbox_id, **REPOSITORY, selected_branch="dev")).listed

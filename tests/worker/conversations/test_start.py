@@ -1,4 +1,4 @@
-"""From the wish for a conversation to READY: on both databases, around an engine and agent servers in memory."""
+"""From the request for a conversation to READY: on both databases, with an engine and agent servers in memory."""
 
 import pytest
 
@@ -43,15 +43,15 @@ def _settings(context: WorkerContext, user: Person) -> None:
 
 
 class TestReady:
-    def test_over_a_sandbox_that_runs(
+    def test_start_in_a_running_sandbox(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
-        seen: list[str] = []
+        stages: list[str] = []
         task_id = ask(context, user, sandbox_id, selected_repository="acme/app")
-        server.before = lambda _method: seen.append(task_of(context, task_id).stage)
+        server.before = lambda _method: stages.append(task_of(context, task_id).stage)
         assert task_of(context, task_id).stage == Stage.WORKING
         start_conversation(context, task_id)
-        assert list(dict.fromkeys(seen)) == [
+        assert list(dict.fromkeys(stages)) == [
             Stage.PREPARING_REPOSITORY,
             Stage.RUNNING_SETUP_SCRIPT,
             Stage.SETTING_UP_GIT_HOOKS,
@@ -78,26 +78,26 @@ class TestReady:
         [talk] = server.conversations.values()
         assert talk.body["agent_settings"]["agent_context"]["disabled_skills"] == ["docker"]
 
-    def test_scripts_that_are_not_there_are_not_run(
+    def test_scripts_that_do_not_exist_are_not_run(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.brings = []
-        seen: list[str] = []
+        stages: list[str] = []
         task_id = ask(context, user, sandbox_id)
-        server.before = lambda _method: seen.append(task_of(context, task_id).stage)
+        server.before = lambda _method: stages.append(task_of(context, task_id).stage)
         start_conversation(context, task_id)
-        assert list(dict.fromkeys(seen)) == [Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION]
+        assert list(dict.fromkeys(stages)) == [Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION]
         assert task_of(context, task_id).stage == Stage.READY
         assert server.calls.count("run_command") == 2
 
-    def test_setup_script_may_make_a_git_hook(
+    def test_setup_script_may_create_a_git_hook(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         server.brings = ["setup.sh"]
         start_conversation(context, ask(context, user, sandbox_id))
         assert server.calls.count("run_command") == 4
 
-    def test_over_a_sandbox_of_its_own(
+    def test_start_with_a_new_sandbox(
         self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher
     ) -> None:
         task_id = ask(context, user)
@@ -137,12 +137,12 @@ class TestReady:
         assert task_of(context, task_id).stage == stage
         assert server.calls == []
 
-    def test_twin_at_every_request_changes_nothing(
+    def test_duplicate_message_at_every_request_changes_nothing(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
-        twin = another(context)
-        server.before = lambda _method: start_conversation(twin, task_id)
+        other = another(context)
+        server.before = lambda _method: start_conversation(other, task_id)
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.READY
         assert server.calls.count("create_conversation") == 1
@@ -164,11 +164,11 @@ class TestReady:
             llm_model="openai/another",
         )
 
-        def look(method: str) -> None:
+        def record_listed(method: str) -> None:
             if method == "create_conversation":
                 listed.append(conversation_of(context, task_id).listed)  # type: ignore[union-attr]
 
-        server.before = look
+        server.before = record_listed
         start_conversation(context, task_id)
         found = conversation_of(context, task_id)
         assert found
@@ -194,7 +194,7 @@ class TestReady:
         assert (child.parent_id, child.sandbox_id, child.llm_model) == (parent_id, sandbox_id, "openai/another")
         assert len(server.conversations) == 2
 
-    def test_defect_17_given_title_is_set_and_kept(
+    def test_defect_17_title_of_the_request_is_set_and_kept(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id, title="My title")
@@ -213,21 +213,21 @@ class TestReady:
         body = server.get(task_of(context, task_id).conversation_id).body
         assert body["agent_settings"]["llm"]["api_key"] == LLM_KEY
         assert body["agent_settings"]["llm"]["model"] == "openai/demo"
-        given = {name: secret["value"] for name, secret in body["secrets"].items()}
-        assert given == {"GITHUB_TOKEN": TOKEN, "STORED": STORED, "ASKED": ASKED}
+        values = {name: secret["value"] for name, secret in body["secrets"].items()}
+        assert values == {"GITHUB_TOKEN": TOKEN, "STORED": STORED, "ASKED": ASKED}
         assert body["autotitle"] is True
         assert body["initial_message"]["content"] == MESSAGE["content"]
 
 
 class TestWaiting:
-    @pytest.mark.parametrize("wished", [Desired.DELETED, Desired.PAUSED, Desired.STOPPED])
-    def test_wish_that_is_not_carried_out_yet_ends_it(
-        self, context: WorkerContext, user: Person, sandbox_id: str, wished: Desired
+    @pytest.mark.parametrize("desired", [Desired.DELETED, Desired.PAUSED, Desired.STOPPED])
+    def test_desired_state_that_is_not_reached_yet_ends_the_start(
+        self, context: WorkerContext, user: Person, sandbox_id: str, desired: Desired
     ) -> None:
         task_id = ask(context, user, sandbox_id)
-        wish(context, sandbox_id, wished)
+        wish(context, sandbox_id, desired)
         start_conversation(context, task_id)
-        reason = Reason.SANDBOX_DELETED if wished == Desired.DELETED else Reason.SANDBOX_PAUSED
+        reason = Reason.SANDBOX_DELETED if desired == Desired.DELETED else Reason.SANDBOX_PAUSED
         assert_failed(context, task_id, reason)
 
     def test_sandbox_that_fails(
@@ -272,10 +272,10 @@ class TestWaiting:
         deliver(context)
         assert task_of(context, task_id).stage == Stage.READY
 
-    def test_sandbox_that_an_operator_paused_again_while_it_was_resumed(
+    def test_sandbox_that_an_operator_paused_during_its_resume(
         self, monkeypatch: pytest.MonkeyPatch, context: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str
     ) -> None:
-        # PAUSED before and after: no move tells the task that the wish was answered.
+        # PAUSED before and after: no transition enqueues the task.
         wish(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         task_id = ask(context, user, sandbox_id)

@@ -1,4 +1,4 @@
-"""Starts that are cancelled: at every stage and at every point, they end, and what was made for them goes."""
+"""Cancelled starts: at every stage and at every point they end, and what was created for them is deleted."""
 
 from functools import partial
 
@@ -40,7 +40,7 @@ def _settings(context: WorkerContext, user: Person) -> None:
 
 
 def cancel(context: WorkerContext, user: Person, task_id: str) -> None:
-    """As the API does; the job is lost."""
+    """Cancel as the API does, and lose the job."""
     with context.database.transaction() as session:
         start_tasks.cancel(session, task_id, user.id, due_at=now())
 
@@ -58,7 +58,7 @@ def test_start_at_every_stage_ends_as_its_cancellation_says(
     cancelled: bool,
     made_sandbox: bool,
 ) -> None:
-    """What is over stays as it is; what is cancelled ends in ERROR; all else goes on to READY."""
+    """A finished start stays as it is; a cancelled one ends in ERROR; any other one continues to READY."""
     sandbox = row(context, Sandbox, sandbox_id)
     task = make_start_task(
         context.database,
@@ -89,11 +89,11 @@ def test_start_at_every_stage_ends_as_its_cancellation_says(
         assert found.listed
 
 
-def test_start_that_is_cancelled_stops_at_the_next_step(
+def test_start_that_is_cancelled_stops_at_the_next_point(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    """Cancelled at each point of a start: it is READY with its conversation, or in ERROR without; nothing between."""
-    withdrawn = 0
+    """A cancellation at each point: the start is READY with its conversation, or in ERROR without one."""
+    cancelled = 0
     for at in range(MAX_POINTS):
         task_id = ask(context, user, sandbox_id, title="A title")
         working, database = punctuated(context, at, partial(cancel_unless_ready, context, user, task_id))
@@ -108,13 +108,13 @@ def test_start_that_is_cancelled_stops_at_the_next_step(
             assert found
             assert found.listed
         else:
-            withdrawn += 1
+            cancelled += 1
             assert_failed(context, task_id, Reason.CANCELLED)
             assert task.conversation_id not in server.conversations
         assert row(context, Sandbox, sandbox_id).desired == Desired.RUNNING
         if database.passed <= at:
             break
-    assert 25 < withdrawn < MAX_POINTS - 1
+    assert 25 < cancelled < MAX_POINTS - 1
 
 
 def cancel_unless_ready(context: WorkerContext, user: Person, task_id: str) -> None:
@@ -122,7 +122,7 @@ def cancel_unless_ready(context: WorkerContext, user: Person, task_id: str) -> N
         cancel(context, user, task_id)
 
 
-def test_start_that_waits_for_its_sandbox_ends_at_once(context: WorkerContext, user: Person) -> None:
+def test_start_that_waits_for_its_sandbox_ends_immediately(context: WorkerContext, user: Person) -> None:
     task_id = ask(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
     start_conversation(context, task_id)
@@ -135,7 +135,7 @@ def test_start_that_waits_for_its_sandbox_ends_at_once(context: WorkerContext, u
     assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
 
-def test_start_whose_sandbox_has_no_node_is_any_worker_s(context: WorkerContext, user: Person) -> None:
+def test_start_whose_sandbox_has_no_node_is_ended_by_any_worker(context: WorkerContext, user: Person) -> None:
     task_id = ask(context, user)
     sandbox_id = str(task_of(context, task_id).sandbox_id)
     change(context, Node, context.settings.node, capacity=0)
@@ -147,7 +147,7 @@ def test_start_whose_sandbox_has_no_node_is_any_worker_s(context: WorkerContext,
     assert row(context, Sandbox, sandbox_id).desired == Desired.DELETED
 
 
-def test_sandbox_of_its_own_that_others_use_stays(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_sandbox_that_another_start_uses_stays(context: WorkerContext, user: Person, sandbox_id: str) -> None:
     first = ask(context, user, sandbox_id)
     change(context, StartTask, first, made_sandbox=True)
     second = ask(context, user, sandbox_id)
@@ -158,7 +158,7 @@ def test_sandbox_of_its_own_that_others_use_stays(context: WorkerContext, user: 
     assert task_of(context, second).stage == Stage.READY
 
 
-def test_start_s_conversation_in_a_paused_sandbox_is_forgotten_when_it_runs(
+def test_conversation_of_a_cancelled_start_is_deleted_when_its_sandbox_runs(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id)
@@ -166,7 +166,7 @@ def test_start_s_conversation_in_a_paused_sandbox_is_forgotten_when_it_runs(
     start_conversation(context, task_id)
     server.refuse = {}
     conversation_id = task_of(context, task_id).conversation_id
-    server.add(conversation_id)  # it was carried out all the same
+    server.add(conversation_id)  # the server has executed the create
     wish(context, sandbox_id, Desired.PAUSED)
     reconcile(context, sandbox_id)
     cancel(context, user, task_id)

@@ -1,4 +1,4 @@
-"""Defects of V1's starts (wire contract, section 6) that a worker has in its hand, by their numbers."""
+"""Defects of V1's starts (wire contract, section 6) that workers must not have, by their numbers."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def _settings(context: WorkerContext, user: Person) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_defect_02_a_start_that_nobody_remembers_is_found(
+def test_defect_02_start_whose_job_is_lost_is_found(
     context: WorkerContext, user: Person, sandbox_id: str, publisher: RecordingPublisher
 ) -> None:
     task_id = ask(context, user, sandbox_id)
@@ -41,7 +41,7 @@ def test_defect_02_a_start_that_nobody_remembers_is_found(
     assert task_of(context, task_id).stage == Stage.READY
 
 
-def test_defect_04_a_start_holds_no_connection_while_it_waits_for_others(
+def test_defect_04_start_holds_no_connection_during_requests(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     held: list[int] = []
@@ -51,7 +51,7 @@ def test_defect_04_a_start_holds_no_connection_while_it_waits_for_others(
     assert set(held) == {0}
 
 
-def test_defect_22_a_sandbox_without_an_address_is_no_assertion(
+def test_defect_22_sandbox_without_an_address_is_no_assertion(
     context: WorkerContext, user: Person, sandbox_id: str
 ) -> None:
     change(context, Sandbox, sandbox_id, exposed_urls=None)
@@ -67,7 +67,7 @@ def test_defect_22_a_sandbox_without_an_address_is_no_assertion(
     assert_failed(context, task_id, Reason.AGENT_SERVER_UNREACHABLE, "address")
 
 
-def test_defect_36_a_start_loads_no_skills_itself(
+def test_defect_36_start_loads_no_skills_itself(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     start_conversation(context, ask(context, user, sandbox_id))
@@ -75,7 +75,7 @@ def test_defect_36_a_start_loads_no_skills_itself(
     assert not [call for call in server.calls if "skill" in call]
 
 
-def test_defect_44_a_title_of_a_sandbox_without_an_address_waits(
+def test_defect_44_title_in_a_sandbox_without_an_address_waits(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     talk = make_conversation(context.database, user, row(context, Sandbox, sandbox_id), due_at=now(), title="For now")

@@ -1,4 +1,4 @@
-"""What a start is begun with: settings, secrets, tokens and the request, read in one look."""
+"""The inputs of a start: settings, secrets, tokens and the request, read in one transaction."""
 
 from typing import Any
 
@@ -87,7 +87,9 @@ def test_request_becomes_inputs(context: WorkerContext, user: Person, sandbox: S
     assert found.agent.initial_message == MESSAGE
 
 
-def test_users_do_not_share(context: WorkerContext, other_user: Person, sandbox: Sandbox, user: Person) -> None:
+def test_inputs_of_another_user_are_not_read(
+    context: WorkerContext, other_user: Person, sandbox: Sandbox, user: Person
+) -> None:
     task = task_of(context, ask(context, user, sandbox.id))
     task.owner_id = other_user.id
     found = load_inputs(context, task, sandbox)
@@ -109,7 +111,7 @@ def test_grouped_conversations_have_folders_of_their_own(
     store_settings(context, user, sandbox_grouping_strategy="ADD_TO_ANY")
     grouped = task_of(context, ask(context, user, sandbox.id, selected_repository="acme/app"))
     store_settings(context, user, sandbox_grouping_strategy="NO_GROUPING")
-    # As it was when they were accepted: a start whose folder changes in its midst would not find what it has made.
+    # The folder of the time of the request: a start whose folder changed during it would not find its clone.
     assert load_inputs(context, alone, sandbox).project.folder == "/workspace/project"
     folder = f"/workspace/project/{grouped.conversation_id}"
     assert load_inputs(context, grouped, sandbox).project.working_dir == folder
@@ -144,7 +146,7 @@ class TestRepository:
         assert found
         assert (found.provider, found.token) == ("forgejo", "f-1")
 
-    def test_repository_of_github_when_nothing_tells(
+    def test_repository_of_github_by_default(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, vault: Vault
     ) -> None:
         store_tokens(context.database, vault, user, {"gitlab": {"token": "glpat-1"}})

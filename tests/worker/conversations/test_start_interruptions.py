@@ -1,7 +1,7 @@
-"""Starts that are interrupted at every point: the worker dies, the sandbox settles or goes, a message is lost.
+"""Starts that are interrupted at every point: the worker dies, the sandbox is ready or deleted, a message is lost.
 
-Points are the edges of each transaction and look, and of each request to the agent server. No test names them: each
-goes on to the next one until a whole start has passed without it.
+Points are the edges of each transaction and read, and of each request to the agent server. No test names them: each
+test continues to the next point until a whole start has passed without reaching it.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,14 +38,14 @@ from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.sandboxes.reconciler import reconcile
 
-# More than a start has: a test that never gets past the last one is wrong.
+# More points than a start has: a test that never passes the last one is wrong.
 MAX_POINTS = 100
 
 
 @pytest.fixture(autouse=True)
 def _settings(context: WorkerContext, user: Person) -> None:
     configure(context, user)
-    # These tests take long, and nobody beats.
+    # These tests take long, and no heartbeat is written.
     change(context, Node, context.settings.node, heartbeat_at=after(600))
 
 
@@ -58,7 +58,7 @@ def nothing(_method: str) -> None:
 
 
 def starts(context: WorkerContext, server: FakeAgentServer, act: Callable[[], None]) -> Iterator[Callable[[str], None]]:
-    """Functions that walk a task with `act` at the next point, until a start has passed without it."""
+    """Functions that run a task with `act` at the next point, until a start has passed without it."""
     for at in range(MAX_POINTS):
         working, database = punctuated(context, at, act)
 
@@ -76,7 +76,7 @@ def starts(context: WorkerContext, server: FakeAgentServer, act: Callable[[], No
     raise AssertionError("a start has no end")
 
 
-def assert_ready_once(context: WorkerContext, server: FakeAgentServer, task_id: str) -> None:
+def assert_ready(context: WorkerContext, server: FakeAgentServer, task_id: str) -> None:
     task, found = task_of(context, task_id), conversation_of(context, task_id)
     assert task.stage == Stage.READY
     assert_at_rest(task)
@@ -87,7 +87,7 @@ def assert_ready_once(context: WorkerContext, server: FakeAgentServer, task_id: 
     assert server.conversations == {}
 
 
-def test_worker_that_dies_is_followed(
+def test_worker_that_dies_is_replaced(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     died = walks = 0
@@ -100,11 +100,11 @@ def test_worker_that_dies_is_followed(
             died += 1
             change(context, StartTask, task_id, lease_until=now()) if task_of(context, task_id).lease_until else None
             start_conversation(another(context), task_id)
-        assert_ready_once(context, server, task_id)
+        assert_ready(context, server, task_id)
     assert died == walks - 1, "at every point of a start; the last walk passed none"
 
 
-def test_worker_whose_lease_is_not_over_is_not_followed(
+def test_worker_whose_lease_is_not_over_is_not_replaced(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id, title="A title")
@@ -116,48 +116,48 @@ def test_worker_whose_lease_is_not_over_is_not_followed(
     assert server.calls == calls
 
 
-def test_message_that_a_broken_create_lost_is_sent_once(
+def test_message_that_an_interrupted_create_lost_is_sent(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = begin_without_message(context, user, sandbox_id, server)
     assert server.get(task_of(context, task_id).conversation_id).messages == []
     start_conversation(context, task_id)
     assert server.calls.count("send_message") == 1
-    assert_ready_once(context, server, task_id)
+    assert_ready(context, server, task_id)
 
 
-def test_message_that_may_be_on_its_way_is_not_sent_again(
+def test_message_that_may_still_be_delivered_is_not_sent(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    """A worker was killed, and the agent server is still at what it was asked for."""
-    patient = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
+    """A worker was killed, and the agent server still executes its request."""
+    waiting = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
     task_id = begin_without_message(context, user, sandbox_id, server)
-    start_conversation(patient, task_id)
+    start_conversation(waiting, task_id)
     task = task_of(context, task_id)
     assert (task.stage, task.attempt) == (Stage.STARTING_CONVERSATION, 1)
     assert task.due_at
     assert now() < task.due_at <= after(60)
     server.get(task.conversation_id).take(MESSAGE)
     change(context, StartTask, task_id, due_at=now())
-    start_conversation(patient, task_id)
+    start_conversation(waiting, task_id)
     assert "send_message" not in server.calls
-    assert_ready_once(context, server, task_id)
+    assert_ready(context, server, task_id)
 
 
 def test_message_is_not_awaited_until_a_clock_that_was_wrong_is_right(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
-    """The conversation's row was made by a clock that was an hour ahead."""
-    patient = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
+    """A clock that was an hour ahead wrote the conversation's row."""
+    waiting = replace(context, settings=context.settings.model_copy(update={"first_message_timeout_seconds": 60}))
     task_id = begin_without_message(context, user, sandbox_id, server)
     change(context, Conversation, task_of(context, task_id).conversation_id, created_at=after(3600))
-    start_conversation(patient, task_id)
+    start_conversation(waiting, task_id)
     assert server.calls.count("send_message") == 1
-    assert_ready_once(context, server, task_id)
+    assert_ready(context, server, task_id)
 
 
 def begin_without_message(context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer) -> str:
-    """A start whose create breaks off as soon as the conversation is there; its task's id."""
+    """A start whose create is interrupted as soon as the conversation exists; returns its task's id."""
     task_id = ask(context, user, sandbox_id, title="A title")
     server.loses_messages = True
 
@@ -186,7 +186,7 @@ def test_conversation_that_begins_without_a_message_gets_none(
     assert server.get(task_of(context, task_id).conversation_id).messages == []
 
 
-def test_sandbox_that_settles_while_its_task_is_looked_at(context: WorkerContext, user: Person) -> None:
+def test_sandbox_that_is_ready_while_its_task_is_read(context: WorkerContext, user: Person) -> None:
     for at in range(MAX_POINTS):
         task_id = ask(context, user)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
@@ -209,7 +209,7 @@ def test_sandbox_that_is_deleted_meanwhile(context: WorkerContext, user: Person,
         reconcile(context, sandbox_id)
         server = server_of(engine, sandbox_id)
         working, database = punctuated(context, at, partial(delete, context, sandbox_id))
-        # Before a request only: after it, its answer would be lost with the sandbox.
+        # Only before a request: after it, its answer would be lost with the sandbox.
         server.before = refuse_without(database, engine)
         start_conversation(working, task_id)
         if database.passed <= at:
@@ -223,21 +223,21 @@ def test_sandbox_that_is_deleted_meanwhile(context: WorkerContext, user: Person,
             assert_failed(context, task_id, Reason.SANDBOX_DELETED)
     assert ends.count(Stage.READY) + ends.count(Stage.ERROR) == len(ends)
     assert ends.count(Stage.ERROR) > 15
-    # It was there when the conversation was begun: what became of it is known, and outlives it.
-    assert ends == sorted(ends), "once too late is always too late"
+    # The sandbox existed when the conversation began: the conversation outlives it.
+    assert ends == sorted(ends), "a delete after the last point has no effect at later points"
 
 
 def refuse_without(database: PunctuatedDatabase, engine: FakeEngine) -> Callable[[str], None]:
     def pass_point(_method: str) -> None:
-        here = len(engine.containers)
+        before = len(engine.containers)
         database.point()
-        if len(engine.containers) < here:
+        if len(engine.containers) < before:
             raise httpx.ReadError("the connection broke")
 
     return pass_point
 
 
-def test_sandbox_that_is_wished_away_is_not_kept_by_a_start(
+def test_sandbox_whose_delete_is_requested_is_not_kept_by_a_start(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, sandbox_id)

@@ -1,4 +1,4 @@
-"""A title that is given while a conversation is being started is the conversation's when it is READY."""
+"""A title that a user sets during a conversation's start is the conversation's title when it is READY."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def rename(context: WorkerContext, user: Person, task_id: str) -> None:
 
 @pytest.mark.parametrize("stage", [Stage.WORKING, Stage.PREPARING_REPOSITORY, Stage.STARTING_CONVERSATION])
 @pytest.mark.parametrize("title", [None, "First"])
-def test_title_given_in_the_midst_of_a_start_is_the_conversations(
+def test_title_set_during_a_start_is_the_conversations(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, stage: Stage, title: str | None
 ) -> None:
     task_id = ask(context, user, sandbox_id, title=title)

@@ -1,4 +1,4 @@
-"""The LLM that titles are made with, where a user's settings name a profile for it."""
+"""The LLM that generates titles, if a user's settings name a profile for it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ TITLES = {"model": "openai/titles", "api_key": TITLE_KEY, "base_url": "https://t
 
 @pytest.fixture
 def sandbox_id(context: WorkerContext, user: Person) -> str:
-    """A sandbox that runs, of a user whose settings name a profile for titles."""
+    """A running sandbox of a user whose settings name a profile for titles."""
     configure(context, user)
     with context.database.transaction() as session:
         llm_profile_store.save(session, context.vault, user.id, "titles", TITLES, include_secrets=True, keep_key=False)
@@ -32,7 +32,7 @@ def sandbox_id(context: WorkerContext, user: Person) -> str:
 def started(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer, **request: Any
 ) -> Mapping[str, Any]:
-    """The body of a conversation that was started in it."""
+    """The request body of a conversation that was started in the sandbox."""
     task_id = ask(context, user, sandbox_id, **request)
     start_conversation(context, task_id)
     task = task_of(context, task_id)
@@ -40,7 +40,7 @@ def started(
     return server.get(task.conversation_id).body
 
 
-def test_profile_is_there_before_the_conversation(
+def test_profile_is_stored_before_the_conversation(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     body = started(context, user, sandbox_id, server)
@@ -52,7 +52,7 @@ def test_profile_is_there_before_the_conversation(
 @pytest.mark.parametrize(
     ("profile", "title"), [("titles", "My title"), ("gone", None), (None, None)], ids=["titled", "gone", "none"]
 )
-def test_profile_is_not_written_where_nothing_needs_it(
+def test_profile_is_not_stored_without_need(
     context: WorkerContext,
     user: Person,
     sandbox_id: str,
@@ -66,7 +66,7 @@ def test_profile_is_not_written_where_nothing_needs_it(
     assert server.profiles == {}
 
 
-def test_a_refusal_is_no_reason_to_fail(
+def test_profile_that_the_server_refuses_fails_no_start(
     context: WorkerContext,
     user: Person,
     sandbox_id: str,

@@ -1,4 +1,4 @@
-"""git in a sandbox: it logs in with the stored token, which a helper asks the service for each time it is needed."""
+"""git credentials in a sandbox: for each login a helper asks the service for the stored token."""
 
 import shutil
 import stat
@@ -28,7 +28,7 @@ Tokens = dict[str, ProviderCredential]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What plays the sandbox's files."""
+    """A folder as the sandbox's files."""
     made = tmp_path / "sandbox"
     (made / "ho me" / "tmp").mkdir(parents=True)
     (made / "shm").mkdir()
@@ -42,7 +42,7 @@ def shell(folder: Path) -> LocalShell:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[GitServer]:
-    """A git server that takes pushes of who logs in with the token."""
+    """A git server that accepts pushes with the token."""
     root = tmp_path / "git"
     root.mkdir()
     with running_git_server(root, password=TOKEN) as git:
@@ -63,11 +63,11 @@ def tokens(database: Database, vault: Vault, user: Person, server: GitServer) ->
 def clone(
     api_context: Context, shell: LocalShell, folder: Path, server: GitServer, sandbox: Sandbox, tokens: Tokens
 ) -> Iterator[Path]:
-    """A clone in the sandbox, as a start leaves it, with a commit of its own; the service answers meanwhile."""
+    """A clone in the sandbox, as a start leaves it, with a commit of its own; the service runs."""
     prepare_repository(shell, project_of(folder, app_on(server), author="A", address="a@example.org"))
     with serving(create_app(api_context)) as url:
         address = f"{url}/api/v1/sandboxes/{sandbox.id}/settings/secrets"
-        for _ in range(2):  # as several starts do
+        for _ in range(2):  # as two starts do
             install_logins(shell, Logins(address, session_key_of(sandbox), list_providers(tokens)))
         made = folder / "work dir" / "app"
         shell.git(made, "commit", "--quiet", "--allow-empty", "--message", "made")
@@ -92,7 +92,7 @@ def test_git_push_works_with_the_stored_token(
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
 
 
-def test_git_push_works_where_there_is_no_curl(
+def test_git_push_works_without_curl(
     shell: LocalShell, folder: Path, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools = folder / "bin"
@@ -104,7 +104,7 @@ def test_git_push_works_where_there_is_no_curl(
     assert push(shell, clone) == 0
 
 
-def test_a_token_that_was_replaced_is_used_at_once(
+def test_token_that_was_replaced_is_used_immediately(
     shell: LocalShell, server: GitServer, clone: Path, database: Database, vault: Vault, user: Person
 ) -> None:
     server.password = "renewed"
@@ -114,7 +114,7 @@ def test_a_token_that_was_replaced_is_used_at_once(
     assert push(shell, clone) == 0
 
 
-def test_a_sandbox_that_does_not_run_gets_no_token(
+def test_sandbox_that_does_not_run_gets_no_token(
     shell: LocalShell, clone: Path, database: Database, sandbox: Sandbox
 ) -> None:
     with database.transaction() as session:
@@ -122,7 +122,7 @@ def test_a_sandbox_that_does_not_run_gets_no_token(
     assert push(shell, clone) != 0
 
 
-def test_other_hosts_are_given_nothing(shell: LocalShell, clone: Path, tmp_path: Path) -> None:
+def test_other_hosts_get_no_token(shell: LocalShell, clone: Path, tmp_path: Path) -> None:
     root = tmp_path / "other"
     root.mkdir()
     with running_git_server(root, password=TOKEN) as other:
@@ -132,7 +132,7 @@ def test_other_hosts_are_given_nothing(shell: LocalShell, clone: Path, tmp_path:
         assert other.requests == []
 
 
-def test_a_password_for_programs_comes_with_its_user(shell: LocalShell, folder: Path) -> None:
+def test_app_password_has_its_user_name(shell: LocalShell, folder: Path) -> None:
     known = ProviderCredential("anna:secret:word", None, None)
     install_logins(shell, Logins("http://127.0.0.1:9", "key", list_providers({"bitbucket": known})))
     fake = folder / "bin"
@@ -144,7 +144,7 @@ def test_a_password_for_programs_comes_with_its_user(shell: LocalShell, folder: 
     assert {"username=anna", "password=secret:word"} <= set(lines)
 
 
-def test_without_tokens_nothing_is_done(shell: LocalShell) -> None:
+def test_logins_without_tokens_run_no_command(shell: LocalShell) -> None:
     host_only = ProviderCredential(None, None, "https://git.example.com")
     install_logins(shell, Logins("http://a", "key", list_providers({"gitlab": host_only, "enterprise_sso": host_only})))
     assert shell.commands == []

@@ -1,4 +1,4 @@
-"""A conversation in a sandbox that runs, and its agent server."""
+"""A conversation in a running sandbox, and its agent server."""
 
 import pytest
 

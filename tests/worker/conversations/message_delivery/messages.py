@@ -1,4 +1,4 @@
-"""Messages that wait, and what the agent has heard."""
+"""Pending messages, and the messages that the agent server has."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def content(text: str) -> list[dict[str, Any]]:
 
 
 def say(context: WorkerContext, user: Person, conversation_id: str, *texts: str) -> None:
-    """As the API does; the jobs are lost."""
+    """Add messages as the API does, and lose their jobs."""
     for text in texts:
         with context.database.transaction() as session:
             pending_messages.add(

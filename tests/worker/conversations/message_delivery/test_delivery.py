@@ -1,4 +1,4 @@
-"""Pending messages: delivered in order, as soon as the agent can hear them."""
+"""Pending messages: delivered in order, as soon as the sandbox runs."""
 
 import httpx
 import pytest
@@ -48,7 +48,7 @@ class TestRunningSandbox:
         deliver(context)
         assert said(talk) == ["one"]
 
-    def test_message_said_meanwhile_is_delivered_too(
+    def test_message_during_a_delivery_is_delivered_too(
         self, context: WorkerContext, user: Person, conversation: Conversation, talk: FakeConversation
     ) -> None:
         for at in range(MAX_POINTS):
@@ -64,7 +64,7 @@ class TestRunningSandbox:
             assert_done(context, conversation.id)
         assert 10 < at < MAX_POINTS - 1
 
-    def test_message_that_is_refused_is_kept_and_holds_up_no_other(
+    def test_message_that_is_refused_is_kept_and_blocks_no_other(
         self,
         context: WorkerContext,
         user: Person,
@@ -84,7 +84,7 @@ class TestRunningSandbox:
         assert said(talk) == ["two"]
         assert [left.id for left in pending(context)] == [message.id]
 
-    def test_a_conversation_that_the_server_does_not_know(
+    def test_conversation_that_the_server_does_not_know(
         self, context: WorkerContext, user: Person, conversation: Conversation, server: FakeAgentServer
     ) -> None:
         assert server.conversations == {}
@@ -145,20 +145,20 @@ class TestMessagesOfAStart:
     def test_defect_37_messages_of_a_start_follow_its_first_message(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
-        """At each point of a start somebody says something; none of it is lost."""
+        """A user sends a message at each point of a start; none is lost."""
         for at in range(MAX_POINTS):
             task_id = ask(context, user, sandbox.id)
             conversation_id = task_of(context, task_id).conversation_id
-            working, database = punctuated(context, at, lambda told=conversation_id: say(context, user, told, "two"))  # type: ignore[misc]
+            working, database = punctuated(context, at, lambda to=conversation_id: say(context, user, to, "two"))  # type: ignore[misc]
             start_conversation(working, task_id)
             deliver(context)
             change(context, Conversation, conversation_id, title_settled=True)
             refresh_conversation(context, conversation_id)
             assert task_of(context, task_id).stage == Stage.READY
-            heard = said(server.get(conversation_id))
+            texts = said(server.get(conversation_id))
             if database.passed <= at:
                 break
-            assert heard == ["Hello", "two"], at
+            assert texts == ["Hello", "two"], at
             assert_done(context, conversation_id)
         assert 15 < at < MAX_POINTS - 1
 

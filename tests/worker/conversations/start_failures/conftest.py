@@ -1,4 +1,4 @@
-"""A user with settings, and the agent server of a sandbox that runs."""
+"""A user with settings, and the agent server of a running sandbox."""
 
 import pytest
 
@@ -25,5 +25,5 @@ def sandbox_id(context: WorkerContext, user: Person) -> str:
 
 @pytest.fixture
 def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    """The agent server of a sandbox that runs already."""
+    """The agent server of the running sandbox."""
     return server_of(engine, sandbox_id)

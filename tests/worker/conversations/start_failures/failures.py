@@ -1,4 +1,4 @@
-"""An agent server that is away, and what a failed start may not show."""
+"""An unreachable agent server, and the secrets that a failed start must not show."""
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ def assert_no_secret(text: str) -> None:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> str:
-    """Every record with all it carries, before it is formatted."""
+    """Every log record with all its attributes, before it is formatted."""
     return "\n".join(repr(vars(record)) for record in caplog.records)
 
 

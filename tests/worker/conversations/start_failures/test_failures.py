@@ -1,4 +1,4 @@
-"""Starts that end in ERROR: with a reason, and without a trace."""
+"""Starts that end in ERROR: with a reason, and without remains."""
 
 import logging
 from collections.abc import Callable
@@ -131,7 +131,7 @@ class TestFailure:
         self, context: WorkerContext, user: Person, sandbox_id: str, vault: Vault
     ) -> None:
         key = row(context, Sandbox, sandbox_id).session_key
-        change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another's answers at the address"))
+        change(context, Sandbox, sandbox_id, session_key=vault.encrypt("another sandbox's key"))
         task_id = ask(context, user, sandbox_id)
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.PREPARING_REPOSITORY
@@ -139,7 +139,7 @@ class TestFailure:
         start_conversation(context, task_id)
         assert task_of(context, task_id).stage == Stage.READY
 
-    def test_defect_03_what_was_stored_meanwhile_is_gone_and_the_given_sandbox_stays(
+    def test_defect_03_stored_events_are_deleted_and_the_requested_sandbox_stays(
         self,
         context: WorkerContext,
         user: Person,
@@ -162,7 +162,7 @@ class TestFailure:
         assert publisher.jobs == []
 
     @pytest.mark.parametrize("method", ["run_command", "create_conversation"])
-    def test_defect_03_sandbox_of_its_own_goes_with_it(
+    def test_defect_03_sandbox_created_for_the_start_is_deleted(
         self, context: WorkerContext, user: Person, engine: FakeEngine, publisher: RecordingPublisher, method: str
     ) -> None:
         task_id = ask(context, user)
@@ -178,7 +178,7 @@ class TestFailure:
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED
         assert container_name(sandbox_id) not in engine.containers
 
-    def test_worker_that_lost_its_lease_does_not_forget_the_conversation_of_the_next(
+    def test_worker_that_lost_its_lease_does_not_delete_the_next_worker_s_conversation(
         self, context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
     ) -> None:
         task_id = ask(context, user, sandbox_id)
@@ -197,7 +197,7 @@ class TestFailure:
         assert list(server.conversations) == [task.conversation_id]
 
 
-def test_worker_that_settles_the_sandbox_is_not_waited_for_in_a_circle(
+def test_worker_that_writes_the_sandbox_s_status_causes_no_deadlock(
     context: WorkerContext, user: Person, engine: FakeEngine, database: Database
 ) -> None:
     task_id = ask(context, user)
@@ -205,20 +205,20 @@ def test_worker_that_settles_the_sandbox_is_not_waited_for_in_a_circle(
     reconcile(context, sandbox_id)
     server_of(engine, sandbox_id).refuse = {"run_command": httpx.Response(422, json={"detail": "no"})}
 
-    def settle(session: Session) -> None:
+    def write_status(session: Session) -> None:
         session.execute(update(Sandbox).where(col(Sandbox.id) == sandbox_id).values(updated_at=now()))
 
     def wake(session: Session) -> None:
         waiters.enqueue_waiters(session, sandbox_id, now())
 
-    overlap_in_the_middle(database, settle, lambda: start_conversation(context, task_id), wake)
+    overlap_in_the_middle(database, write_status, lambda: start_conversation(context, task_id), wake)
     assert assert_failed(context, task_id, Reason.AGENT_SERVER_REFUSED).attempt == 0
 
 
 def overlap_in_the_middle(
     database: Database, first: Callable[[Session], None], other: Callable[[], None], then: Callable[[Session], None]
 ) -> None:
-    """In one transaction do `first`, and do `then` once `other` waits for it."""
+    """Call `first` in a transaction, and `then` in the same one as soon as `other` waits for it."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         with database.transaction() as session:
             first(session)
@@ -228,7 +228,7 @@ def overlap_in_the_middle(
         waiting.result(timeout=30)
 
 
-def test_defect_of_ours_ends_in_an_error_that_says_so(context: WorkerContext, user: Person, sandbox_id: str) -> None:
+def test_bug_in_this_service_ends_in_internal_error(context: WorkerContext, user: Person, sandbox_id: str) -> None:
     task_id = ask(context, user, sandbox_id)
     change(context, StartTask, task_id, secrets="damaged")
     for _ in range(context.settings.max_attempts):
@@ -237,7 +237,7 @@ def test_defect_of_ours_ends_in_an_error_that_says_so(context: WorkerContext, us
     assert_failed(context, task_id, Reason.INTERNAL_ERROR)
 
 
-def test_sandbox_that_others_use_by_now_outlives_the_start_it_was_made_for(
+def test_sandbox_that_another_start_uses_outlives_the_start_it_was_created_for(
     context: WorkerContext, user: Person, sandbox_id: str, server: FakeAgentServer
 ) -> None:
     first = ask(context, user, sandbox_id)

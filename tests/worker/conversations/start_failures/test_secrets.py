@@ -40,7 +40,7 @@ class TestSecrets:
         assert_no_secret(logged(caplog) + repr(task) + repr(conversation_of(context, task_id)))
         assert_no_secret("".join(command.text for command in server.commands))
 
-    def test_defect_of_ours_shows_none(
+    def test_secrets_are_not_shown_by_a_bug_in_this_service(
         self,
         context: WorkerContext,
         user: Person,

@@ -1,4 +1,4 @@
-"""A folder that plays the sandbox, its shell, and a git server."""
+"""A folder as the sandbox, its shell, and a git server."""
 
 from collections.abc import Iterator
 from pathlib import Path

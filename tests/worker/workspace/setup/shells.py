@@ -1,4 +1,4 @@
-"""The real sh, bash and git of this machine, in a folder that plays the sandbox."""
+"""The real sh, bash and git of this machine, in a folder as the sandbox."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ FAILING = "#!/bin/sh\necho no commit today >&2\nexit 1\n"
 
 @dataclass
 class LocalShell:
-    """Runs commands on this machine with a home of its own, and keeps what the agent server would keep."""
+    """Runs commands on this machine with a home of its own, and records what an agent server would store."""
 
     home: Path
     commands: list[str] = field(default_factory=list)

@@ -8,15 +8,17 @@ import pytest
 from tests.services.git_http import GitServer
 from tests.worker.workspace.setup.shells import CONVERSATION, TOKEN, LocalShell, app_on, files_that_contain, project_of
 from worker.workspace.git_remotes import Repository
-from worker.workspace.setup import Brings, RepositoryCloneFailed, prepare_repository
+from worker.workspace.setup import ProjectContents, RepositoryCloneFailed, prepare_repository
 
 
-def test_clone_reports_the_scripts_that_it_brings(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
-    assert prepare_repository(shell, project_of(sandbox, app_on(server))) == Brings(setup_script=False, git_hook=False)
-    assert prepare_repository(shell, project_of(sandbox, app_on(server))) == Brings()  # it was there
+def test_clone_reports_its_scripts(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+    assert prepare_repository(shell, project_of(sandbox, app_on(server))) == ProjectContents(
+        setup_script=False, git_hook=False
+    )
+    assert prepare_repository(shell, project_of(sandbox, app_on(server))) == ProjectContents()  # the clone exists
 
 
-def test_a_clone_is_shallow_and_on_a_new_branch(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_clone_is_shallow_and_on_a_new_branch(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     project = project_of(sandbox, app_on(server))
     prepare_repository(shell, project)
     clone = sandbox / "work dir" / "app"
@@ -27,17 +29,17 @@ def test_a_clone_is_shallow_and_on_a_new_branch(shell: LocalShell, sandbox: Path
     assert shell.git(clone, "remote", "get-url", "origin") == f"{server.url}/acme/app.git"
 
 
-def test_a_full_clone_has_the_history(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_full_clone_has_the_history(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server, full=True)))
     assert shell.git(sandbox / "work dir" / "app", "rev-list", "--count", "HEAD") == "2"
 
 
-def test_a_branch_that_is_named_is_checked_out(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_branch_of_the_request_is_checked_out(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server, branch="feature/x")))
     assert shell.git(sandbox / "work dir" / "app", "symbolic-ref", "--short", "HEAD") == "feature/x"
 
 
-def test_an_empty_repository_can_be_cloned(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_empty_repository_can_be_cloned(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     server.add_repository("acme/empty", [])
     repository = Repository("acme/empty", token=TOKEN, host=server.url)
     prepare_repository(shell, project_of(sandbox, repository))
@@ -45,9 +47,7 @@ def test_an_empty_repository_can_be_cloned(shell: LocalShell, sandbox: Path, ser
     assert shell.git(clone, "symbolic-ref", "--short", "HEAD") == "openhands-workspace-01234567"
 
 
-def test_defect_33_the_token_is_in_no_file_command_or_output(
-    shell: LocalShell, sandbox: Path, server: GitServer
-) -> None:
+def test_defect_33_token_is_in_no_file_command_or_output(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server)))
     credential = app_on(server).credential.strip().split(":")[2].split("@")[0]
     for secret in (TOKEN, credential):
@@ -57,7 +57,7 @@ def test_defect_33_the_token_is_in_no_file_command_or_output(
     assert server.requests
 
 
-def test_the_credential_is_private_while_it_exists(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_credential_is_private_while_it_exists(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     modes: list[int] = []
     shell.before_clone = lambda: modes.extend(stat.S_IMODE(path.stat().st_mode) for path in (sandbox / "shm").iterdir())
     prepare_repository(shell, project_of(sandbox, app_on(server)))
@@ -65,7 +65,7 @@ def test_the_credential_is_private_while_it_exists(shell: LocalShell, sandbox: P
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "text"),
     [
         ({"token": "wrong-t0ken"}, "Authentication failed"),
         ({"token": None}, "could not read Username"),
@@ -74,11 +74,11 @@ def test_the_credential_is_private_while_it_exists(shell: LocalShell, sandbox: P
         ({"host": "http://127.0.0.1:9"}, "Failed to connect|Could not connect|Couldn't connect"),
     ],
 )
-def test_defect_33_a_failed_clone_says_why_and_leaves_nothing(
-    shell: LocalShell, sandbox: Path, server: GitServer, change: dict[str, str], words: str
+def test_defect_33_failed_clone_says_why_and_leaves_nothing(
+    shell: LocalShell, sandbox: Path, server: GitServer, change: dict[str, str], text: str
 ) -> None:
     values = {"name": "acme/app", "token": TOKEN, "host": server.url, **change}
-    with pytest.raises(RepositoryCloneFailed, match=words) as failure:
+    with pytest.raises(RepositoryCloneFailed, match=text) as failure:
         prepare_repository(shell, project_of(sandbox, Repository(**values)))  # type: ignore[arg-type]
     assert failure.value.reason == "clone_failed"
     assert "t0ken" not in str(failure.value)
@@ -87,7 +87,7 @@ def test_defect_33_a_failed_clone_says_why_and_leaves_nothing(
     assert not list((sandbox / "work dir").iterdir())
 
 
-def test_a_clone_that_takes_too_long_is_ended(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_clone_that_exceeds_its_timeout_is_ended(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     project = project_of(sandbox, app_on(server), clone_seconds=0.001)
     with pytest.raises(RepositoryCloneFailed, match=r"did not end within 0\.001 s"):
         prepare_repository(shell, project)
@@ -95,7 +95,7 @@ def test_a_clone_that_takes_too_long_is_ended(shell: LocalShell, sandbox: Path, 
     assert not list((sandbox / "shm").iterdir())
 
 
-def test_clone_done_twice_is_done_once(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_clone_that_exists_is_kept(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     project = project_of(sandbox, app_on(server))
     prepare_repository(shell, project)
     (sandbox / "work dir" / "app" / "made.txt").write_text("the agent's work")
@@ -105,7 +105,7 @@ def test_clone_done_twice_is_done_once(shell: LocalShell, sandbox: Path, server:
     assert len(server.requests) == asked
 
 
-def test_leftovers_of_a_broken_attempt_are_removed(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_remains_of_an_interrupted_attempt_are_removed(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     unfinished = sandbox / "work dir" / f".app.clone-{CONVERSATION.hex}-dead"
     unfinished.mkdir(parents=True)
     (unfinished / "half").write_text("a file")
@@ -119,7 +119,7 @@ def test_leftovers_of_a_broken_attempt_are_removed(shell: LocalShell, sandbox: P
     assert list((sandbox / "shm").iterdir()) == [other]
 
 
-def test_an_older_attempt_that_finishes_first_wins(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_older_attempt_that_finishes_first_wins(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     project = project_of(sandbox, app_on(server))
     older = LocalShell(sandbox / "home")
     shell.before_clone = lambda: prepare_repository(older, project)
@@ -128,21 +128,21 @@ def test_an_older_attempt_that_finishes_first_wins(shell: LocalShell, sandbox: P
     assert not list((sandbox / "shm").iterdir())
 
 
-def test_a_folder_with_something_else_in_it_is_not_touched(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_folder_with_other_files_is_not_changed(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     folder = sandbox / "work dir" / "app"
     folder.mkdir(parents=True)
     (folder / "precious").write_text("work")
-    with pytest.raises(RepositoryCloneFailed, match="holds something else"):
+    with pytest.raises(RepositoryCloneFailed, match="is not a clone"):
         prepare_repository(shell, project_of(sandbox, app_on(server)))
     assert (folder / "precious").exists()
 
 
-def test_an_empty_folder_is_no_obstacle(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_empty_folder_is_no_obstacle(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     (sandbox / "work dir" / "app").mkdir(parents=True)
     prepare_repository(shell, project_of(sandbox, app_on(server)))
     assert (sandbox / "work dir" / "app" / "README.md").exists()
 
 
-def test_the_shell_is_waited_for_longer_than_git_may_take(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_shell_has_a_longer_timeout_than_git(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server), clone_seconds=33))
     assert shell.timeouts[-1] > 33

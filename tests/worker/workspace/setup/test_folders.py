@@ -1,11 +1,11 @@
-"""A project's folder without a clone: made, or left as it is."""
+"""A project's folder without a clone: created, or left as it is."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.worker.workspace.setup.shells import LocalShell, project_of
-from worker.workspace.setup import Brings, WorkspaceSetupFailed, prepare_repository
+from worker.workspace.setup import ProjectContents, WorkspaceSetupFailed, prepare_repository
 
 
 def test_folder_without_a_repository_becomes_one(shell: LocalShell, sandbox: Path) -> None:
@@ -16,16 +16,16 @@ def test_folder_without_a_repository_becomes_one(shell: LocalShell, sandbox: Pat
 
 
 @pytest.mark.parametrize("scripts", [(), ("setup.sh",), ("pre-commit.sh",), ("setup.sh", "pre-commit.sh")])
-def test_folder_reports_the_scripts_that_it_brings(shell: LocalShell, sandbox: Path, scripts: tuple[str, ...]) -> None:
+def test_folder_reports_its_scripts(shell: LocalShell, sandbox: Path, scripts: tuple[str, ...]) -> None:
     project = project_of(sandbox)
     folder = Path(project.folder, ".openhands")
     folder.mkdir(parents=True)
     for script in scripts:
         (folder / script).write_text("true\n")
-    assert prepare_repository(shell, project) == Brings("setup.sh" in scripts, "pre-commit.sh" in scripts)
+    assert prepare_repository(shell, project) == ProjectContents("setup.sh" in scripts, "pre-commit.sh" in scripts)
 
 
-def test_a_repository_that_is_there_is_left_alone(shell: LocalShell, sandbox: Path) -> None:
+def test_repository_that_exists_is_kept(shell: LocalShell, sandbox: Path) -> None:
     prepare_repository(shell, project_of(sandbox))
     work = sandbox / "work dir"
     shell.git(work, "checkout", "--quiet", "-b", "mine")
@@ -33,7 +33,7 @@ def test_a_repository_that_is_there_is_left_alone(shell: LocalShell, sandbox: Pa
     assert shell.git(work, "symbolic-ref", "--short", "HEAD") == "mine"
 
 
-def test_defect_34_commits_are_made_under_the_users_name_whatever_it_holds(shell: LocalShell, sandbox: Path) -> None:
+def test_defect_34_commits_have_the_users_name_with_any_characters(shell: LocalShell, sandbox: Path) -> None:
     name = """Jo "$(touch pwned)" `id` O'Neil; \\"""
     prepare_repository(shell, project_of(sandbox, author=name, address="jo@example.org"))
     work = sandbox / "work dir"
@@ -42,7 +42,7 @@ def test_defect_34_commits_are_made_under_the_users_name_whatever_it_holds(shell
     assert not list(sandbox.rglob("pwned"))
 
 
-def test_a_folder_that_cannot_be_made_is_said(shell: LocalShell, sandbox: Path) -> None:
+def test_folder_that_cannot_be_created_is_an_error(shell: LocalShell, sandbox: Path) -> None:
     (sandbox / "work dir").write_text("a file")
     with pytest.raises(WorkspaceSetupFailed, match="the working folder") as failure:
         prepare_repository(shell, project_of(sandbox))

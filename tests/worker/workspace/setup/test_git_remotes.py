@@ -1,4 +1,4 @@
-"""Addresses and credentials of repositories, by provider."""
+"""URLs and credentials of repositories, by provider."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from worker.workspace.setup import RepositoryCloneFailed, prepare_repository
         (Repository("acme/My Team/app", "azure_devops"), "https://dev.azure.com/acme/My%20Team/_git/app"),
     ],
 )
-def test_each_provider_has_its_address(repository: Repository, url: str) -> None:
+def test_repository_has_its_provider_s_url(repository: Repository, url: str) -> None:
     assert repository.url == url
 
 
@@ -43,9 +43,7 @@ def test_each_provider_has_its_address(repository: Repository, url: str) -> None
         Repository("acme/app", host="https://user:pass@acme.org"),
     ],
 )
-def test_an_impossible_address_is_refused_before_anything_is_run(
-    shell: LocalShell, sandbox: Path, repository: Repository
-) -> None:
+def test_invalid_url_is_refused_before_any_command(shell: LocalShell, sandbox: Path, repository: Repository) -> None:
     with pytest.raises(UnusableRemote):
         _ = repository.url
     with pytest.raises(RepositoryCloneFailed):
@@ -64,6 +62,6 @@ def test_an_impossible_address_is_refused_before_anything_is_run(
         (Repository("a/b", "github"), ""),
     ],
 )
-def test_a_token_logs_in_as_its_provider_wants(repository: Repository, credential: str) -> None:
+def test_token_has_the_user_name_of_its_provider(repository: Repository, credential: str) -> None:
     assert repository.credential == credential
     assert repository.token is None or repository.token not in repr(repository)

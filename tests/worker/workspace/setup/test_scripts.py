@@ -13,17 +13,17 @@ from tests.worker.workspace.setup.shells import FAILING, LocalShell
 from worker.workspace.setup import GitHooksFailed, SetupScriptFailed, install_git_hooks, run_setup_script
 
 START = "89abcdef0123456789abcdef01234567"
-# In a setup script: ends the shell that runs it, and then itself.
+# In a setup script: kills the shell that runs it, and then itself.
 STOP_ALL = "{ kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat); kill -9 0; }"
 
 
-def test_the_setup_script_runs_in_the_projects_folder(shell: LocalShell, checkout: Path) -> None:
+def test_setup_script_runs_in_the_projects_folder(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "setup.sh").write_text("[[ -n $BASH_VERSION ]] && pwd > where.txt\n")
     run_setup_script(shell, str(checkout), start_id=START)
     assert (checkout / "where.txt").read_text().strip() == str(checkout)
 
 
-def test_defect_34_a_project_without_a_setup_script_runs_nothing(shell: LocalShell, checkout: Path) -> None:
+def test_defect_34_project_without_a_setup_script_runs_nothing(shell: LocalShell, checkout: Path) -> None:
     before = sorted(checkout.rglob("*"))
     run_setup_script(shell, str(checkout), start_id=START)
     assert shell.outputs[-1] == ""
@@ -31,7 +31,9 @@ def test_defect_34_a_project_without_a_setup_script_runs_nothing(shell: LocalShe
     assert list((shell.home / "tmp").iterdir()) == []
 
 
-def test_defect_34_a_failing_setup_script_is_told_with_its_last_words(shell: LocalShell, checkout: Path) -> None:
+def test_defect_34_failed_setup_script_is_reported_with_the_end_of_its_output(
+    shell: LocalShell, checkout: Path
+) -> None:
     script = "seq 9999\necho key=hunter2 >&2\nexit 7\n"
     (checkout / ".openhands" / "setup.sh").write_text(script)
     with pytest.raises(SetupScriptFailed, match="ended with 7") as failure:
@@ -43,15 +45,15 @@ def test_defect_34_a_failing_setup_script_is_told_with_its_last_words(shell: Loc
 
 
 def test_a_repeat_has_the_result_of_the_first_run(shell: LocalShell, checkout: Path) -> None:
-    (checkout / ".openhands" / "setup.sh").write_text("echo once >> runs.txt\necho the reason\nexit 7\n")
+    (checkout / ".openhands" / "setup.sh").write_text("echo run >> runs.txt\necho the reason\nexit 7\n")
     for _ in range(2):
         with pytest.raises(SetupScriptFailed, match="ended with 7") as failure:
             run_setup_script(shell, str(checkout), start_id=START)
         assert failure.value.tail == "the reason"
-    assert (checkout / "runs.txt").read_text() == "once\n"
+    assert (checkout / "runs.txt").read_text() == "run\n"
 
 
-def test_a_second_worker_waits_for_the_run_that_a_dead_one_has_begun(shell: LocalShell, checkout: Path) -> None:
+def test_second_worker_waits_for_the_run_of_a_dead_one(shell: LocalShell, checkout: Path) -> None:
     script = "echo begun >> runs.txt\nuntil [ -e go ]; do sleep 0.01; done\necho ended >> runs.txt\n"
     (checkout / ".openhands" / "setup.sh").write_text(script)
     runs = checkout / "runs.txt"
@@ -66,30 +68,30 @@ def test_a_second_worker_waits_for_the_run_that_a_dead_one_has_begun(shell: Loca
     assert runs.read_text() == "begun\nended\n"
 
 
-def test_a_run_that_was_broken_off_is_begun_anew(shell: LocalShell, checkout: Path) -> None:
-    """The whole sandbox was stopped in the middle of it."""
-    (checkout / ".openhands" / "setup.sh").write_text(f"echo once >> runs.txt\n[ -e go ] || {STOP_ALL}\n")
+def test_run_that_was_interrupted_is_repeated(shell: LocalShell, checkout: Path) -> None:
+    """The whole sandbox was stopped during the run."""
+    (checkout / ".openhands" / "setup.sh").write_text(f"echo run >> runs.txt\n[ -e go ] || {STOP_ALL}\n")
     with pytest.raises(SetupScriptFailed):
         run_setup_script(shell, str(checkout), start_id=START)
     (checkout / "go").touch()
     run_setup_script(shell, str(checkout), start_id=START)
-    assert (checkout / "runs.txt").read_text() == "once\nonce\n"
+    assert (checkout / "runs.txt").read_text() == "run\nrun\n"
 
 
-def test_each_start_runs_the_script(shell: LocalShell, checkout: Path) -> None:
-    (checkout / ".openhands" / "setup.sh").write_text("echo once >> runs.txt\n")
+def test_script_runs_for_each_start(shell: LocalShell, checkout: Path) -> None:
+    (checkout / ".openhands" / "setup.sh").write_text("echo run >> runs.txt\n")
     run_setup_script(shell, str(checkout), start_id=START)
     run_setup_script(shell, str(checkout), start_id=START[::-1])
-    assert (checkout / "runs.txt").read_text() == "once\nonce\n"
+    assert (checkout / "runs.txt").read_text() == "run\nrun\n"
 
 
-def test_a_setup_script_that_hangs_is_ended(shell: LocalShell, checkout: Path) -> None:
+def test_setup_script_that_exceeds_its_timeout_is_ended(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "setup.sh").write_text("echo begun\nread line || true\nexec sleep 60\n")
     with pytest.raises(SetupScriptFailed, match=r"did not end within 0\.2 s"):
         run_setup_script(shell, str(checkout), start_id=START, seconds=0.2)
 
 
-def test_a_service_that_the_setup_script_leaves_does_not_hold_it_up(shell: LocalShell, checkout: Path) -> None:
+def test_service_that_the_setup_script_leaves_does_not_block_it(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "setup.sh").write_text("sleep 60 & echo $! > service.pid\n")
     run_setup_script(shell, str(checkout), start_id=START, seconds=10)
     service = int((checkout / "service.pid").read_text())
@@ -109,7 +111,7 @@ def commit(shell: LocalShell, checkout: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=checkout, env=environment, text=True, capture_output=True, check=False)
 
 
-def test_defect_35_the_projects_check_becomes_a_hook(shell: LocalShell, checkout: Path) -> None:
+def test_defect_35_check_of_the_project_becomes_a_hook(shell: LocalShell, checkout: Path) -> None:
     (checkout / ".openhands" / "pre-commit.sh").write_text(FAILING)
     install_git_hooks(shell, str(checkout))
     refused = commit(shell, checkout)
@@ -117,25 +119,23 @@ def test_defect_35_the_projects_check_becomes_a_hook(shell: LocalShell, checkout
     assert "no commit today" in refused.stderr
 
 
-def test_defect_35_the_hook_that_was_there_runs_after_it_even_if_installed_twice(
-    shell: LocalShell, checkout: Path
-) -> None:
-    (checkout / ".openhands" / "pre-commit.sh").write_text("echo ours >> order.txt\n")
+def test_defect_35_former_hook_runs_after_it_even_if_installed_twice(shell: LocalShell, checkout: Path) -> None:
+    (checkout / ".openhands" / "pre-commit.sh").write_text("echo project >> order.txt\n")
     hook = checkout / ".git" / "hooks" / "pre-commit"
-    hook.write_text("#!/bin/sh\necho theirs >> order.txt\n")
+    hook.write_text("#!/bin/sh\necho former >> order.txt\n")
     hook.chmod(0o755)
     install_git_hooks(shell, str(checkout))
     install_git_hooks(shell, str(checkout))
     assert commit(shell, checkout).returncode == 0
-    assert (checkout / "order.txt").read_text() == "ours\ntheirs\n"
+    assert (checkout / "order.txt").read_text() == "project\nformer\n"
 
 
-def test_a_project_without_a_check_gets_no_hook(shell: LocalShell, checkout: Path) -> None:
+def test_project_without_a_check_gets_no_hook(shell: LocalShell, checkout: Path) -> None:
     install_git_hooks(shell, str(checkout))
     assert not (checkout / ".git" / "hooks" / "pre-commit").exists()
 
 
-def test_a_hook_that_cannot_be_installed_is_said(shell: LocalShell, sandbox: Path) -> None:
+def test_hook_that_cannot_be_installed_is_an_error(shell: LocalShell, sandbox: Path) -> None:
     folder = sandbox / "plain"
     (folder / ".openhands").mkdir(parents=True)
     (folder / ".openhands" / "pre-commit.sh").write_text("true\n")

@@ -1,4 +1,4 @@
-"""A clone that is there already, for a start that asks for a branch: that branch, or the reason why not."""
+"""An existing clone, for a start with a branch: the branch is checked out, or an error says why not."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from worker.workspace.setup import RepositoryCloneFailed, prepare_repository
 
 @pytest.fixture
 def clone(shell: LocalShell, sandbox: Path, server: GitServer) -> Path:
-    """As a start without a branch leaves it."""
+    """A clone as a start without a branch leaves it."""
     prepare_repository(shell, project_of(sandbox, app_on(server)))
     return sandbox / "work dir" / "app"
 
@@ -24,9 +24,7 @@ def ask(shell: LocalShell, sandbox: Path, server: GitServer, branch: str, **more
     return prepare_repository(shell, project_of(sandbox, app_on(server, branch=branch, **more))).branch
 
 
-def test_the_branch_is_fetched_and_checked_out(
-    shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
-) -> None:
+def test_branch_is_fetched_and_checked_out(shell: LocalShell, sandbox: Path, server: GitServer, clone: Path) -> None:
     (clone / "untracked.txt").write_text("the agent's work")
     for branch in ("feature/x", "topic", "feature/x"):
         assert ask(shell, sandbox, server, branch) == branch
@@ -38,7 +36,7 @@ def test_the_branch_is_fetched_and_checked_out(
     assert not list((sandbox / "shm").iterdir())
 
 
-def test_the_branch_that_it_is_on_is_left_as_it_is(
+def test_branch_that_the_clone_is_on_is_left_as_it_is(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     shell.git(clone, "checkout", "--quiet", "-b", "mine")
@@ -49,7 +47,7 @@ def test_the_branch_that_it_is_on_is_left_as_it_is(
     assert len(server.requests) == asked
 
 
-def test_a_branch_made_in_the_sandbox_is_found_again(
+def test_branch_created_in_the_sandbox_is_found(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     shell.git(clone, "branch", "mine")
@@ -57,7 +55,7 @@ def test_a_branch_made_in_the_sandbox_is_found_again(
     assert head(shell, clone) == "mine"
 
 
-def test_a_branch_that_does_not_exist_is_an_error(
+def test_branch_that_does_not_exist_is_an_error(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     before = head(shell, clone)
@@ -67,7 +65,7 @@ def test_a_branch_that_does_not_exist_is_an_error(
     assert not list((sandbox / "shm").iterdir())
 
 
-def test_work_that_is_not_committed_is_not_taken_along(
+def test_uncommitted_changes_prevent_a_checkout(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     (clone / "README.md").write_text("changed")
@@ -77,14 +75,14 @@ def test_work_that_is_not_committed_is_not_taken_along(
     assert head(shell, clone) == "openhands-workspace-01234567"
 
 
-def test_an_inherited_branch_leaves_the_clone_on_its_own(
+def test_inherited_branch_leaves_the_clone_on_its_own(
     shell: LocalShell, sandbox: Path, server: GitServer, clone: Path
 ) -> None:
     (clone / "README.md").write_text("changed")
     assert ask(shell, sandbox, server, "topic", keeps_branch=True) == "openhands-workspace-01234567"
 
 
-def test_a_whole_clone_stays_whole(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
+def test_full_clone_stays_full(shell: LocalShell, sandbox: Path, server: GitServer) -> None:
     prepare_repository(shell, project_of(sandbox, app_on(server, full=True)))
     assert ask(shell, sandbox, server, "topic") == "topic"
     clone = sandbox / "work dir" / "app"
@@ -92,7 +90,7 @@ def test_a_whole_clone_stays_whole(shell: LocalShell, sandbox: Path, server: Git
     assert shell.git(clone, "rev-list", "--count", "HEAD") == "2"
 
 
-def test_a_tag_is_checked_out_too(shell: LocalShell, sandbox: Path, server: GitServer, clone: Path) -> None:
+def test_tag_is_checked_out_too(shell: LocalShell, sandbox: Path, server: GitServer, clone: Path) -> None:
     shell.git(clone, "tag", "v1")
     shell.git(clone, "checkout", "--quiet", "-b", "mine")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A pending message is delivered once, whoever dies and whatever is lost."""
+"""A pending message is delivered without a duplicate after a worker's death or a lost answer."""
 
 import time
 
@@ -21,8 +21,8 @@ from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 
 
-class TestDeliveryOnce:
-    def test_defect_37_message_is_delivered_once_whichever_worker_dies(
+class TestNoDuplicates:
+    def test_defect_37_message_has_no_duplicate_after_a_worker_s_death(
         self, context: WorkerContext, user: Person, sandbox: Sandbox, server: FakeAgentServer
     ) -> None:
         died = 0
@@ -47,7 +47,7 @@ class TestDeliveryOnce:
         assert 25 < died < MAX_POINTS
 
     @pytest.mark.parametrize("taken", [True, False])
-    def test_defect_37_message_whose_answer_is_lost_is_delivered_once(
+    def test_defect_37_message_has_no_duplicate_after_a_lost_answer(
         self,
         context: WorkerContext,
         user: Person,
@@ -71,7 +71,7 @@ class TestDeliveryOnce:
         assert talk.execution_status == "running"
         assert_done(context, conversation.id)
 
-    def test_message_that_comes_late_is_delivered_once(
+    def test_message_that_arrives_late_has_no_duplicate(
         self,
         context: WorkerContext,
         user: Person,
@@ -80,7 +80,7 @@ class TestDeliveryOnce:
         server: FakeAgentServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Sent by a worker that died at once, or before the sandbox was frozen: it is taken after we have looked."""
+        """A dead worker sent it, or it was sent before a pause: the server takes it after the first check."""
         say(context, user, conversation.id, "one")
         server.before = lambda method: die() if method == "send_message" else None
         with pytest.raises(SystemExit):
@@ -92,7 +92,7 @@ class TestDeliveryOnce:
         refresh_conversation(another(context), conversation.id)
         assert said(talk) == ["one"]
 
-    def test_message_is_not_mistaken_for_earlier_same_words(
+    def test_message_is_not_mistaken_for_an_earlier_one_with_the_same_text(
         self,
         context: WorkerContext,
         user: Person,
