@@ -1,14 +1,12 @@
-"""`?wait=seconds` and `Prefer: wait=seconds`: the answer comes when the wish is settled, or the time is up."""
+"""`?wait=seconds` and `Prefer: wait=seconds`: answer when the command has completed, or after that time."""
 
 import asyncio
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import validation_entry
 from api.realtime.completion_waiter import AwaitedRow, Superseded
@@ -16,73 +14,69 @@ from api.request.context import Context, ContextDep
 from api.request.jobs import JobQueue, JobQueueDep
 from shared.queue.jobs import Job
 
-# Less than the patience of proxies.
+# Below the usual timeouts of proxies.
 MAX_SECONDS = 60
 COMPLETED = "Operation-Settled"
 # The former name, sent for one release.
 FORMER = "Wish-Settled"
-# What it says besides true and false: another state is desired by now.
+# The header's third value, besides true and false: another state is desired by now.
 SUPERSEDED = "superseded"
 APPLIED = "Preference-Applied"
-SAID = (COMPLETED, FORMER, APPLIED)
+HEADERS = (COMPLETED, FORMER, APPLIED)
 PREFERENCE = re.compile(r'\s*wait\s*(?:=\s*"?([^";]*?)"?\s*)?(?:;.*)?', re.IGNORECASE | re.DOTALL)
-WRONG = f"wait: a whole number of seconds from 0 to {MAX_SECONDS} is needed"
+INVALID = f"wait: a whole number of seconds from 0 to {MAX_SECONDS} is needed"
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Accepted(Generic[Answer]):
-    """What a request has come to: committed, but perhaps not settled yet."""
+    """A committed command: its answer as of the commit, the row to await and the jobs to enqueue."""
 
-    # As of the commit.
     answer: Answer
+    row: AwaitedRow
     jobs: tuple[Job, ...] = ()
-    # What is to settle; None: all is settled already.
-    awaited_row: AwaitedRow | None = None
-    # The answer once more, as things are then; None: it says nothing of them.
-    look: Callable[[], Answer] | None = None
-
-    def written(self, write: Callable[[Answer], Response]) -> "Accepted[Response]":
-        """The same with answers that are written where they are made: in a thread, and not on the event loop."""
-        look = self.look
-        return Accepted(
-            write(self.answer), self.jobs, self.awaited_row, None if look is None else lambda: write(look())
-        )
+    # Sandboxes that the command paused to make room. The row does not hold them.
+    paused_sandbox_ids: list[str] = field(default_factory=list)
 
 
 class Wait:
-    """One request, and how many seconds it may wait; zero: not at all."""
+    """How long one request waits; 0 seconds: it does not wait."""
 
     def __init__(self, context: Context, queue: JobQueue, request: Request, response: Response, seconds: float) -> None:
-        """Take what it needs; `response` is the one whose headers are sent with the answer."""
+        """Wait for `request`; `response` is the one whose headers FastAPI sends with the answer."""
         self._context = context
         self._queue = queue
         self._request = request
         self._response = response
         self._seconds = seconds
 
-    async def see(self, wish: Callable[[], Accepted[Answer]]) -> Answer:
-        """Wish, then wait for what becomes of it, if the caller wants to.
+    async def until_complete(self, row: AwaitedRow, *, jobs: tuple[Job, ...]) -> bool:
+        """Enqueue the jobs of a committed command, and wait for its row if the caller asked for that.
 
-        Args:
-            wish: writes the wish, in a thread; it has committed when it returns.
+        A caller that does not wait is answered before the jobs are published.
+
+        Returns:
+            Whether the request waited: the answer as of the commit is out of date.
         """
-        wished = await run_in_threadpool(wish)
         if not self._seconds:
-            self._queue.enqueue(*wished.jobs)
-            self._give_headers(wished.answer)
-            return wished.answer
-        self._queue.enqueue_now(*wished.jobs)
-        settled = "true" if wished.awaited_row is None else await self._await(wished.awaited_row)
-        answer = await run_in_threadpool(wished.look) if wished.awaited_row and wished.look else wished.answer
-        self._response.headers.update({COMPLETED: settled, FORMER: settled})
-        self._give_headers(answer)
+            self._queue.enqueue(*jobs)
+            return False
+        self._queue.enqueue_now(*jobs)
+        completed = await self._await(row)
+        self._response.headers.update({COMPLETED: completed, FORMER: completed})
+        return True
+
+    def add_headers(self, answer: Answer) -> Answer:
+        """Copy this wait's headers to an answer that is a `Response` already: FastAPI leaves those as they are."""
+        if isinstance(answer, Response):
+            headers = self._response.headers
+            answer.headers.update({name: headers[name] for name in HEADERS if name in headers})
         return answer
 
-    async def _await(self, awaited_row: AwaitedRow) -> str:
+    async def _await(self, row: AwaitedRow) -> str:
         """The value of `Operation-Settled`."""
-        waiting = asyncio.create_task(self._context.waiter.settle(awaited_row, self._seconds))
+        waiting = asyncio.create_task(self._context.waiter.settle(row, self._seconds))
         leaving = asyncio.create_task(self._watch_caller())
         try:
             await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -94,15 +88,9 @@ class Wait:
             leaving.cancel()
 
     async def _watch_caller(self) -> None:
-        """Return when the caller has gone: nobody waits any more."""
+        """Return when the caller has disconnected."""
         while (await self._request.receive())["type"] != "http.disconnect":
             pass
-
-    def _give_headers(self, answer: object) -> None:
-        # An answer that is made already is not given the headers of FastAPI's own.
-        if isinstance(answer, Response):
-            said = self._response.headers
-            answer.headers.update({name: said[name] for name in SAID if name in said})
 
 
 async def read_wait(
@@ -112,13 +100,14 @@ async def read_wait(
     response: Response,
     wait: Annotated[
         float | None,
-        Query(ge=0, le=MAX_SECONDS, description="Answer when the wish is settled, or after so many seconds"),
+        Query(ge=0, le=MAX_SECONDS, description="Answer when the command has completed, or after this many seconds"),
     ] = None,
     prefer: Annotated[
-        list[str] | None, Header(description="`wait=seconds`, whole ones: the same; `wait` in the query goes before")
+        list[str] | None,
+        Header(description="`wait=seconds`, a whole number: as `wait` in the query, which takes precedence"),
     ] = None,
 ) -> Wait:
-    """How long this request may wait. Other preferences are ignored, as RFC 7240 has it."""
+    """Read how long this request may wait. Other preferences are ignored (RFC 7240)."""
     if wait is None and (seconds := _read_preference(prefer or [])) is not None:
         response.headers[APPLIED] = f"wait={seconds}"
         wait = seconds
@@ -132,12 +121,12 @@ def _read_preference(headers: list[str]) -> int | None:
     """The first `wait` among the preferences.
 
     Raises:
-        RequestValidationError: it is no number of seconds that we would wait.
+        RequestValidationError: its value is not a whole number of seconds from 0 to `MAX_SECONDS`.
     """
     found = (PREFERENCE.fullmatch(part) for header in headers for part in header.split(","))
     values = [match[1] or "" for match in found if match]
     if not values:
         return None
     if not (values[0].isascii() and values[0].isdigit() and int(values[0]) <= MAX_SECONDS):
-        raise RequestValidationError([validation_entry(("header", "Prefer"), WRONG)])
+        raise RequestValidationError([validation_entry(("header", "Prefer"), INVALID)])
     return int(values[0])

@@ -1,13 +1,13 @@
 """Conversations: start them, list them."""
 
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 from sqlmodel import Session
+from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.lists.route import ListResponse, ListRoute
@@ -33,7 +33,6 @@ from shared.conversations.start import StartCommand
 from shared.errors import NotFound
 from shared.ids import parse_ids
 from shared.models import Conversation, Sandbox, StartTask
-from shared.queue.jobs import Job
 
 router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
@@ -78,17 +77,33 @@ Which = Annotated[ConversationFilter, Depends(read_filter)]
 
 def start(
     context: Context, caller: Caller, queue: JobQueue, idempotent: IdempotentRequest, request: StartRequest
-) -> Accepted[Any]:
-    """Write the wish for a conversation, once."""
+) -> Accepted[StartTaskInfo | Response]:
+    """Commit the start task of a conversation, or find the stored response of the request's idempotency key."""
     needs_place = request.sandbox_id is None and request.parent_conversation_id is None
-    wish = StartCommand(caller.id, request.shown(), request.revealed(), queue.due_at, context.settings.quotas)
+    command = StartCommand(caller.id, request.shown(), request.revealed(), queue.due_at, context.settings.quotas)
     with context.database.transaction(needs_place=needs_place) as session:
-        if (kept := idempotent.find(session)) is not None:
-            return _started(context, caller, kept.document, kept.answer)
-        start = conversation_start.create_start_task(session, context.vault, wish)
+        if (stored := idempotent.find(session)) is not None:
+            row = AwaitedRow(StartTask, stored.document["id"])
+            return Accepted(stored.answer, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
+        start = conversation_start.create_start_task(session, context.vault, command)
         answer = show_start_task(start.task, start.sandbox, start.paused)
         idempotent.keep(session, answer)
-    return _started(context, caller, answer.model_dump(), answer, *start.jobs)
+    return Accepted(answer, AwaitedRow(StartTask, answer.id), start.jobs, answer.paused_sandbox_ids)
+
+
+def read_start(context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response]) -> StartTaskInfo:
+    """Read the current state of an accepted start.
+
+    Raises:
+        NotFound: the start task was deleted with its conversation.
+    """
+    task_id = accepted.row.row_id
+    with context.database.reading() as session:
+        found = start_tasks.get_many(session, [task_id], caller.id)[0]
+    if found is None:
+        raise NotFound("start task", task_id)
+    shown = show_start_task(*found, origin=caller.origin)
+    return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
 
 
 @router.post("", response_model=StartTaskInfo, responses=error_responses(404, 409, 429))
@@ -100,8 +115,11 @@ async def start_conversation(
     wait: WaitOption,
     request: StartRequest,
 ) -> Any:
-    """Wish for a conversation; the answer is the task that starts it. One that is waited for is READY or in ERROR."""
-    return await wait.see(lambda: start(context, caller, queue, idempotent, request).written(answer_start_task))
+    """Start a conversation; the answer is its start task. With a wait, the task is READY or in ERROR."""
+    accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
+    waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
+    shown = await run_in_threadpool(read_start, context, caller, accepted) if waited else accepted.answer
+    return wait.add_headers(await run_in_threadpool(answer_start_task, shown))
 
 
 @lists.get("/search", response_model=PageOf[AppConversation])
@@ -187,21 +205,6 @@ def delete_conversation(
         jobs = conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)
     queue.enqueue(*jobs)
     return Success()
-
-
-def _started(context: Context, caller: Caller, shown: dict[str, Any], answer: Any, *jobs: Job) -> Accepted[Any]:
-    return Accepted(answer, jobs, AwaitedRow(StartTask, shown["id"]), partial(_look, context, caller, shown))
-
-
-def _look(context: Context, caller: Caller, shown: dict[str, Any]) -> StartTaskInfo:
-    """How far the start has got by now."""
-    with context.database.reading() as session:
-        found = start_tasks.get_many(session, [shown["id"]], caller.id)[0]
-    if found is None:  # it went with its conversation
-        raise NotFound("start task", shown["id"])
-    return show_start_task(*found, origin=caller.origin).model_copy(
-        update={"paused_sandbox_ids": shown["paused_sandbox_ids"]}
-    )
 
 
 def _search(

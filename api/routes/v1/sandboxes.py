@@ -1,11 +1,14 @@
-"""Sandboxes: start, list, pause, resume, delete. Each command writes a wish and answers."""
+"""Sandboxes: start, list, pause, resume, delete.
 
-from functools import partial
+Each command commits a desired state, enqueues its jobs, waits if the caller asked for it, and answers.
+"""
+
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.exceptions import RequestValidationError
 from sqlmodel import Session
+from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import validation_entry
 from api.errors.openapi import error_responses
@@ -13,7 +16,7 @@ from api.lists.route import ListResponse, ListRoute
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, ForUsers
 from api.request.context import Context, ContextDep
-from api.request.idempotency import IdempotencyOption, IdempotentRequest
+from api.request.idempotency import IdempotencyOption, IdempotentRequest, StoredResponse
 from api.request.jobs import JobQueue, JobQueueDep
 from api.request.query_params import Ids, Limit, PageId, RowId
 from api.request.wait import Accepted, WaitOption
@@ -31,8 +34,7 @@ from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import deadlines, quotas, specs
 from shared.sandboxes import lists as sandbox_lists
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.desired_state import DesiredStateResult as DesiredSandbox
-from shared.sandboxes.desired_state import set_desired_and_commit
+from shared.sandboxes.desired_state import DesiredStateResult, set_desired_and_commit
 from shared.states import Desired
 from shared.warm_pool import claims as pool_claims
 from shared.warm_pool import pool as warm_pool
@@ -47,7 +49,7 @@ TOO_OLD = "the sandbox is older than that: delete it, if that is what you want"
 
 @lists.get("/search", response_model=PageOf[SandboxInfo])
 async def search_sandboxes(page_id: PageId = None, limit: Limit = 100, status: OfStatus = None) -> ListResponse:
-    """A page of the caller's sandboxes, newest first; the filter is ours."""
+    """A page of the caller's sandboxes, newest first; the filter is an Agent Workspace extension."""
     return ListResponse(lambda context, caller: _search(context, caller, page_id, limit, status))
 
 
@@ -55,7 +57,7 @@ async def search_sandboxes(page_id: PageId = None, limit: Limit = 100, status: O
 def get_sandboxes(
     context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query(alias="id")]
 ) -> list[SandboxInfo | None]:
-    """The caller's sandboxes of those ids, in order; null for one that is unknown or deleted."""
+    """The caller's sandboxes with these ids, in order; null for an unknown or deleted one."""
     hexes = parse_ids(ids, most=MAX_IDS)
     with context.database.reading() as session:
         found = sandbox_queries.get_many(session, hexes, caller.id)
@@ -65,7 +67,7 @@ def get_sandboxes(
 
 @router.get("/{sandbox_id}")
 def get_sandbox(context: ContextDep, caller: CurrentCaller, sandbox_id: RowId) -> SandboxInfo:
-    """One of the caller's sandboxes (ours)."""
+    """One of the caller's sandboxes (Agent Workspace extension)."""
     with context.database.reading() as session:
         [shown] = _show(session, context, caller, [sandbox_queries.get(session, sandbox_id, caller.id)])
     return shown
@@ -73,7 +75,7 @@ def get_sandbox(context: ContextDep, caller: CurrentCaller, sandbox_id: RowId) -
 
 @router.get("/{sandbox_id}/transitions")
 def list_transitions(context: ContextDep, caller: CurrentCaller, sandbox_id: RowId) -> list[TransitionInfo]:
-    """Every move of the sandbox's status, oldest first; of a deleted one too (ours)."""
+    """All changes of a sandbox's status, oldest first, deleted sandboxes included (Agent Workspace extension)."""
     with context.database.reading() as session:
         sandbox = sandbox_queries.get(session, sandbox_id, caller.id, deleted=True)
         return [show_transition(move) for move in sandbox_queries.transitions(session, sandbox.id)]
@@ -89,16 +91,19 @@ async def start_sandbox(
     sandbox_spec_id: str | None = None,
     own: OwnDeadlines | None = None,
 ) -> Any:
-    """Wish for a sandbox. The body is ours, and optional.
+    """Start a sandbox. The body is optional, and an Agent Workspace extension.
 
-    It is STARTING in an answer that is not waited for, and so its key is not in it.
+    Without a wait, the answer shows the sandbox STARTING, and holds no session key yet.
     """
-    return await wait.see(partial(_start, context, caller, queue, idempotent, sandbox_spec_id, own))
+    accepted = await run_in_threadpool(_start, context, caller, queue, idempotent, sandbox_spec_id, own)
+    waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
+    answer = await run_in_threadpool(_read, context, caller, accepted) if waited else accepted.answer
+    return wait.add_headers(answer)
 
 
 @router.patch("/{sandbox_id}")
 def change_deadlines(context: ContextDep, caller: CurrentCaller, sandbox_id: RowId, own: OwnDeadlines) -> SandboxInfo:
-    """Change the sandbox's own deadlines; it counts as a use, even with nothing in the body (ours)."""
+    """Change the sandbox's own deadlines (Agent Workspace extension). An empty body, too, counts as activity."""
     with context.database.transaction() as session:
         sandbox = sandbox_queries.get(session, sandbox_id, caller.id, lock=True)
         sandbox_creation.set_deadlines(session, sandbox, own.columns)
@@ -117,32 +122,38 @@ async def pause_sandbox(
     sandbox_id: RowId,
     kind: Literal["frozen", "stopped"] = "frozen",
 ) -> Success:
-    """Wish for the sandbox to be paused; pausing a paused one changes nothing.
+    """Pause the sandbox; pausing a paused one changes nothing.
 
-    With `kind=stopped` (ours) its memory is freed too, frozen or not; a resume boots it on its files. For a page, to
-    pause is to stop: what its agents do is interrupted, and only a sandbox in which nothing runs is paused.
+    `kind=stopped` (Agent Workspace extension) frees its memory too, paused or not; a resume boots it on its files.
+    For a caller signed in by cookie, this interrupts the runs of the sandbox's agents; the sandbox is paused only if
+    nothing runs in it (decision 32).
     """
     if caller.origin and kind == "frozen" and await interrupt_runs(context, caller, sandbox_id):
         return Success()
-    if kind == "stopped":
-        return await wait.see(partial(_wish, context, caller, queue, sandbox_id, Desired.STOPPED, StopSandbox))
-    return await wait.see(partial(_wish, context, caller, queue, sandbox_id, Desired.PAUSED, PauseSandbox))
+    desired, job = (Desired.STOPPED, StopSandbox) if kind == "stopped" else (Desired.PAUSED, PauseSandbox)
+    accepted = await run_in_threadpool(_set_desired, context, caller, queue, sandbox_id, desired, job)
+    await wait.until_complete(accepted.row, jobs=accepted.jobs)
+    return accepted.answer
 
 
 @router.post("/{sandbox_id}/resume", responses=error_responses(429))
 async def resume_sandbox(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, sandbox_id: RowId
 ) -> Resumed:
-    """Wish for the sandbox to run; resuming a running one changes nothing, one in ERROR is started again."""
-    return await wait.see(partial(_resume, context, caller, queue, sandbox_id))
+    """Resume the sandbox; resuming a running one changes nothing, one in ERROR is started again."""
+    accepted = await run_in_threadpool(_resume, context, caller, queue, sandbox_id)
+    await wait.until_complete(accepted.row, jobs=accepted.jobs)
+    return accepted.answer
 
 
 @router.delete("/{sandbox_id}")
 async def delete_sandbox(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, sandbox_id: RowId
 ) -> Success:
-    """Wish for the sandbox to be gone, from any state. V1's clients name it in the query too: that is ignored."""
-    return await wait.see(partial(_wish, context, caller, queue, sandbox_id, Desired.DELETED, DeleteSandbox))
+    """Delete the sandbox, from any state. V1's clients send its id in the query too: that is ignored."""
+    accepted = await run_in_threadpool(_set_desired, context, caller, queue, sandbox_id, Desired.DELETED, DeleteSandbox)
+    await wait.until_complete(accepted.row, jobs=accepted.jobs)
+    return accepted.answer
 
 
 def _start(
@@ -152,14 +163,13 @@ def _start(
     idempotent: IdempotentRequest,
     spec_id: str | None,
     own: OwnDeadlines | None,
-) -> Accepted[Any]:
+) -> Accepted[SandboxInfo | Response]:
     limits, columns = context.settings.quotas, own.columns if own else {}
     if not (limits or idempotent.has_key) and (claimed := _claim(context, caller, queue, spec_id, columns)) is not None:
         return claimed
     with context.database.transaction(needs_place=True) as session:
-        if (kept := idempotent.find(session)) is not None:
-            made = session.get(Sandbox, kept.document["id"])
-            return _started(context, caller, made.generation if made else 0, kept.document, kept.answer)
+        if (stored := idempotent.find(session)) is not None:
+            return _repeated(stored, session.get(Sandbox, stored.document["id"]))
         spec = specs.choose_spec(session, caller.id, spec_id)
         quotas.lock(session, caller.id, limits)
         paused = quotas.admit_create(session, caller.id, limits, spec=spec, due_at=queue.due_at)
@@ -168,58 +178,55 @@ def _start(
         )
         answer = show_sandbox(sandbox, deadlines.in_force(sandbox, spec), context.vault, paused)
         idempotent.keep(session, answer)
-    jobs = (*_pauses(paused), StartSandbox(sandbox.id, sandbox.node_id))
-    return _started(context, caller, sandbox.generation, answer.model_dump(), answer, *jobs)
+    return _started(sandbox, answer, *_pauses(paused))
 
 
 def _claim(
     context: Context, caller: Caller, queue: JobQueue, spec_id: str | None, columns: dict[str, int | None]
-) -> Accepted[Any] | None:
-    """The quick way, for who finds a member of the pool and is held against nothing else."""
+) -> Accepted[SandboxInfo | Response] | None:
+    """Claim a warm sandbox in one statement, for a request without quotas and `Idempotency-Key`."""
     found = pool_claims.claim_and_commit(
         context.database, context.vault, owner_id=caller.id, spec_id=spec_id, due_at=queue.due_at, own=columns
     )
     if found is None:
         return None
     sandbox, spec = found
-    answer = show_sandbox(sandbox, deadlines.in_force(sandbox, spec), context.vault, [])
-    job = StartSandbox(sandbox.id, sandbox.node_id)
-    return _started(context, caller, sandbox.generation, answer.model_dump(), answer, job)
+    return _started(sandbox, show_sandbox(sandbox, deadlines.in_force(sandbox, spec), context.vault, []))
 
 
-def _started(
-    context: Context, caller: Caller, generation: int, shown: dict[str, Any], answer: Any, *jobs: Job
-) -> Accepted[Any]:
-    awaited_row = AwaitedRow(Sandbox, shown["id"], generation, Desired.RUNNING)
-    return Accepted(answer, jobs, awaited_row, partial(_look, context, caller, shown, answer))
+def _started(sandbox: Sandbox, answer: SandboxInfo, *pauses: Job) -> Accepted[SandboxInfo | Response]:
+    jobs = (*pauses, StartSandbox(sandbox.id, sandbox.node_id))
+    return Accepted(answer, _awaited(sandbox, Desired.RUNNING), jobs, answer.paused_sandbox_ids)
 
 
-def _look(context: Context, caller: Caller, shown: dict[str, Any], answer: Any) -> Any:
-    """The sandbox as it is by now; if somebody has deleted it meanwhile, as it was."""
-    row = sandbox_queries.read_current(context.database, shown["id"], caller.id)
+def _repeated(stored: StoredResponse, sandbox: Sandbox | None) -> Accepted[SandboxInfo | Response]:
+    """The stored response of an earlier request with the same key, and the row of its sandbox."""
+    row = AwaitedRow(Sandbox, stored.document["id"], sandbox.generation if sandbox else 0, Desired.RUNNING)
+    return Accepted(stored.answer, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
+
+
+def _read(context: Context, caller: Caller, accepted: Accepted[SandboxInfo | Response]) -> SandboxInfo | Response:
+    """Read the sandbox's current state; of a sandbox deleted since the commit, return the answer as of the commit."""
+    row = sandbox_queries.read_current(context.database, accepted.row.row_id, caller.id)
     if row is None:
-        return answer
+        return accepted.answer
     durations = deadlines.in_force(row, specs.read_spec(context.database, row.spec_id))
-    found = show_sandbox(row, durations, context.vault, origin=caller.origin)
-    return found.model_copy(update={"paused_sandbox_ids": shown["paused_sandbox_ids"]})
+    shown = show_sandbox(row, durations, context.vault, origin=caller.origin)
+    return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
 
 
 def _resume(context: Context, caller: Caller, queue: JobQueue, sandbox_id: str) -> Accepted[Resumed]:
     if not context.settings.quotas:
-        wished = set_desired_and_commit(context.database, sandbox_id, caller.id, Desired.RUNNING, due_at=queue.due_at)
-        return Accepted(
-            Resumed(paused_sandbox_ids=[]),
-            (ResumeSandbox(wished.id, wished.node_id),),
-            _subject(wished, Desired.RUNNING),
-        )
+        result = set_desired_and_commit(context.database, sandbox_id, caller.id, Desired.RUNNING, due_at=queue.due_at)
+        job = ResumeSandbox(result.id, result.node_id)
+        return Accepted(Resumed(paused_sandbox_ids=[]), _awaited(result, Desired.RUNNING), (job,))
     with context.database.transaction() as session:
         sandbox, paused, _ = sandbox_access.resume(
             session, sandbox_id, caller.id, context.settings.quotas, due_at=queue.due_at
         )
     answer = Resumed(paused_sandbox_ids=[row.id for row in paused])
-    return Accepted(
-        answer, (*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id)), _subject(sandbox, Desired.RUNNING)
-    )
+    jobs = (*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id))
+    return Accepted(answer, _awaited(sandbox, Desired.RUNNING), jobs)
 
 
 def _search(context: Context, caller: Caller, page_id: str | None, limit: int, status: str | None) -> Response:
@@ -227,14 +234,14 @@ def _search(context: Context, caller: Caller, page_id: str | None, limit: int, s
     return write_page(page, write_sandbox, context.vault, caller.origin)
 
 
-def _wish(
+def _set_desired(
     context: Context, caller: Caller, queue: JobQueue, sandbox_id: str, desired: Desired, job: type[Job]
 ) -> Accepted[Success]:
-    sandbox = set_desired_and_commit(context.database, sandbox_id, caller.id, desired, due_at=queue.due_at)
-    return Accepted(Success(), (job(sandbox.id, sandbox.node_id),), _subject(sandbox, desired))
+    result = set_desired_and_commit(context.database, sandbox_id, caller.id, desired, due_at=queue.due_at)
+    return Accepted(Success(), _awaited(result, desired), (job(result.id, result.node_id),))
 
 
-def _subject(sandbox: Sandbox | DesiredSandbox, desired: Desired) -> AwaitedRow:
+def _awaited(sandbox: Sandbox | DesiredStateResult, desired: Desired) -> AwaitedRow:
     return AwaitedRow(Sandbox, sandbox.id, sandbox.generation, desired)
 
 

@@ -1,10 +1,10 @@
-"""Start tasks: how far the starts of conversations have got."""
+"""Start tasks: the progress of conversation starts."""
 
 from enum import StrEnum
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.realtime.completion_waiter import AwaitedRow
@@ -26,9 +26,9 @@ router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"]
 
 MAX_IDS = 100
 OfConversation = Annotated[
-    RowId | None, Query(alias="conversation_id__eq", description="The conversation that was started")
+    RowId | None, Query(alias="conversation_id__eq", description="The conversation that the task starts")
 ]
-OfStage = Annotated[Stage | None, Query(alias="status__eq", description="Those of one status (ours)")]
+OfStage = Annotated[Stage | None, Query(alias="status__eq", description="Only this status (Agent Workspace extension)")]
 CreatedFrom = Annotated[Since | None, Query(alias="created_at__gte")]
 
 
@@ -41,7 +41,7 @@ class StartTaskOrder(StrEnum):
     UPDATED_AT_DESC = "UPDATED_AT_DESC"
 
 
-# What is shown has up to 4 MB for each task: it is written in a thread.
+# A task holds up to 4 MB, so the answers are written in a thread.
 @router.get("/search", response_model=PageOf[StartTaskInfo])
 def search_start_tasks(
     context: ContextDep,
@@ -53,7 +53,7 @@ def search_start_tasks(
     page_id: PageId = None,
     limit: Limit = 100,
 ) -> Response:
-    """A page of the caller's start tasks; a short one where these are large."""
+    """A page of the caller's start tasks; it holds fewer of them where they are large."""
     with context.database.reading() as session:
         page = start_tasks.search(
             session,
@@ -76,7 +76,7 @@ def count_start_tasks(
     created_from: CreatedFrom = None,
     stage: OfStage = None,
 ) -> int:
-    """How many start tasks a search with these filters finds."""
+    """The number of start tasks that a search with these filters finds."""
     with context.database.reading() as session:
         return start_tasks.count(
             session, caller.id, conversation_id=conversation_id, created_from=created_from, stage=stage
@@ -85,7 +85,7 @@ def count_start_tasks(
 
 @router.get("", response_model=list[StartTaskInfo | None], responses=error_responses(413))
 def get_start_tasks(context: ContextDep, caller: CurrentCaller, ids: Annotated[Ids, Query()]) -> Response:
-    """The caller's start tasks of those ids, in order; null for an unknown one."""
+    """The caller's start tasks with these ids, in order; null for an unknown one."""
     hexes = parse_ids(ids, most=MAX_IDS)
     with context.database.reading() as session:
         found = start_tasks.get_many(session, hexes, caller.id)
@@ -94,31 +94,36 @@ def get_start_tasks(context: ContextDep, caller: CurrentCaller, ids: Annotated[I
 
 @router.get("/{task_id}", response_model=StartTaskInfo)
 def get_start_task(context: ContextDep, caller: CurrentCaller, task_id: RowId) -> Response:
-    """One of the caller's start tasks (ours)."""
-    return answer_start_task(_look(context, caller, task_id))
+    """One of the caller's start tasks (Agent Workspace extension)."""
+    return answer_start_task(_read(context, caller, task_id))
 
 
 @router.post("/{task_id}/cancel", response_model=StartTaskInfo, responses=error_responses(409))
 async def cancel_start_task(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, task_id: RowId
 ) -> Response:
-    """Withdraw a start that is on its way (ours): it ends in ERROR at its next step, and what was made for it goes."""
-    return await wait.see(partial(_cancel, context, caller, queue, task_id))
+    """Cancel a start in progress (Agent Workspace extension).
+
+    It ends in ERROR at its next action; the sandbox made for it is deleted.
+    """
+    accepted = await run_in_threadpool(_cancel, context, caller, queue, task_id)
+    waited = await wait.until_complete(accepted.row, jobs=accepted.jobs)
+    shown = await run_in_threadpool(_read, context, caller, task_id) if waited else accepted.answer
+    return wait.add_headers(await run_in_threadpool(answer_start_task, shown))
 
 
-def _cancel(context: Context, caller: Caller, queue: JobQueue, task_id: str) -> Accepted[Response]:
+def _cancel(context: Context, caller: Caller, queue: JobQueue, task_id: str) -> Accepted[StartTaskInfo]:
     with context.database.transaction() as session:
-        withdrawn = start_tasks.cancel(session, task_id, caller.id, due_at=queue.due_at)
-        answer = show_start_task(*withdrawn, origin=caller.origin)
-    look = partial(_look, context, caller, task_id)
-    return Accepted(answer, (withdrawn.job,), AwaitedRow(StartTask, task_id), look).written(answer_start_task)
+        cancelled = start_tasks.cancel(session, task_id, caller.id, due_at=queue.due_at)
+        answer = show_start_task(*cancelled, origin=caller.origin)
+    return Accepted(answer, AwaitedRow(StartTask, task_id), (cancelled.job,))
 
 
 def _write(caller: Caller, row: tuple[StartTask, Sandbox | None] | None) -> bytes:
     return b"null" if row is None else write_start_task(show_start_task(*row, origin=caller.origin))
 
 
-def _look(context: Context, caller: Caller, task_id: str) -> StartTaskInfo:
+def _read(context: Context, caller: Caller, task_id: str) -> StartTaskInfo:
     with context.database.reading() as session:
         [found] = start_tasks.get_many(session, [task_id], caller.id)
     if found is None:

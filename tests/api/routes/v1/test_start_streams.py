@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("spec", "node")
 
 @pytest.fixture(autouse=True)
 def _ready(database: Database, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_streams, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(start_streams, "POLL_SECONDS", 0.02)
     with database.transaction() as session:
         settings_store.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
 
