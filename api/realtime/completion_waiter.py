@@ -1,8 +1,10 @@
-"""Requests that wait for a wish to settle. They hold no thread and no connection: one look at the store is for all.
+"""Requests that wait for a row to reach its desired state.
 
-Whoever waits is on the list before the first look is taken for it, and each notice asks for another: so no change falls
-between a look and the wait after it. Notices may get lost, with a broker or with the process that was to send them:
-then the next round finds what has settled.
+They hold no thread and no connection: one query reads the rows of all of them.
+
+A request registers before its row is read for the first time, and each notification has the row read again. So no
+change is missed between a read and the wait after it. A notification may get lost, with a broker or with the process
+that was to publish it: then the next poll finds the change.
 """
 
 import asyncio
@@ -26,7 +28,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class PollIntervals:
-    """Seconds between two looks at all that is waited for: while notices come, and while nobody knows if they do."""
+    """Seconds between two polls of all awaited rows.
+
+    `hearing` holds while notifications arrive, `blind` while the subscription is down.
+    """
 
     hearing: float = 5.0
     blind: float = 1.0
@@ -34,140 +39,145 @@ class PollIntervals:
 
 @dataclass(frozen=True)
 class AwaitedRow:
-    """What is waited for: a sandbox that has answered a wish, or a start task that is final."""
+    """A row that a request waits for: a sandbox until its generation is observed, a start task until it is final."""
 
     table: type[Sandbox | StartTask]
     row_id: str
-    # Of a sandbox: the generation to be reconciled, and the state that it desires; None: whatever it desires.
+    # Sandboxes only: the generation to be observed.
     generation: int = 0
+    # Sandboxes only: the desired state that the request set. None: any desired state.
     desired: Desired | None = None
 
 
 class Superseded(Exception):
-    """Another state is desired by now: what was waited for is not going to settle."""
+    """The sandbox has another desired state by now: the awaited one will not be reached."""
 
 
 class CompletionWaiter:
     """The waiting requests of one process, all on one event loop."""
 
     def __init__(self, database: Database, intervals: PollIntervals | None = None) -> None:
-        """Wait for rows of this store."""
+        """Wait for rows of this database."""
         self._database = database
         self._waiting: dict[str, dict[asyncio.Future[bool], AwaitedRow]] = {}
         self._due: set[str] = set()
-        self._bell = asyncio.Event()
+        self._event = asyncio.Event()
         self._intervals = intervals or PollIntervals()
-        self._round_seconds = self._intervals.blind
-        self._round_at = 0.0
-        # A thread of its own, so that it waits for nobody's request.
+        self._poll_seconds = self._intervals.blind
+        self._poll_at = 0.0
+        # A separate thread: reading does not queue behind requests.
         self._thread = CapacityLimiter(1)
         self._closed = False
 
     async def settle(self, awaited_row: AwaitedRow, seconds: float) -> bool:
-        """Wait until it is settled, or the time is up, or this process is to end.
+        """Wait until the row has completed, `seconds` have passed, or the process shuts down.
 
         Returns:
-            Whether it is settled.
+            Whether the row has completed.
 
         Raises:
-            Superseded: another state is desired than the subject's.
+            Superseded: the sandbox has another desired state than the awaited one.
         """
         if self._closed:
             return False
-        settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        completed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(awaited_row.row_id, {})
-        waiting[settled] = awaited_row
+        waiting[completed] = awaited_row
         try:
             self.hear([awaited_row.row_id])
             async with asyncio.timeout(seconds):
-                return await settled
+                return await completed
         except TimeoutError:
             return False
         finally:
-            del waiting[settled]
+            del waiting[completed]
             if not waiting:
                 self._waiting.pop(awaited_row.row_id, None)
 
     def hear(self, ids: Iterable[str]) -> None:
-        """A notice: look at those of them that somebody waits for."""
+        """Handle a notification: read those of the rows that a request waits for."""
         self._due |= self._waiting.keys() & set(ids)
         if self._due:
-            self._bell.set()
+            self._event.set()
 
     def listen(self, *, hears: bool) -> None:
-        """From now on notices come, or don't; what came before may have been missed."""
-        self._round_seconds = self._intervals.hearing if hears else self._intervals.blind
-        self._begin_round()
-        self._bell.set()
+        """Set the poll interval: whether the subscription is up from now on.
+
+        Notifications before this may have been missed, so all awaited rows are read now.
+        """
+        self._poll_seconds = self._intervals.hearing if hears else self._intervals.blind
+        self._begin_poll()
+        self._event.set()
 
     def close(self) -> None:
-        """Let everybody go who waits, and who comes later: this process is to end."""
+        """End all waits, and let later requests wait no more: the process shuts down."""
         self._closed = True
-        for settled in [settled for waiting in self._waiting.values() for settled in waiting]:
-            _answer(settled, is_settled=False)
+        for completed in [completed for waiting in self._waiting.values() for completed in waiting]:
+            _resolve(completed, is_completed=False)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody may wait any more."""
+        """Whether the process shuts down, so that no request may wait."""
         return self._closed
 
     async def run(self) -> None:
-        """Look when there is reason to, until cancelled."""
+        """Read awaited rows on each notification and at each poll, until cancelled."""
         while True:
-            due_at = self._round_at
+            poll_at = self._poll_at
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(due_at):
-                    await self._bell.wait()
-            self._bell.clear()
-            if asyncio.get_running_loop().time() >= due_at:
-                self._begin_round()
-            await self._look()
+                async with asyncio.timeout_at(poll_at):
+                    await self._event.wait()
+            self._event.clear()
+            if asyncio.get_running_loop().time() >= poll_at:
+                self._begin_poll()
+            await self._read_due()
 
-    def _begin_round(self) -> None:
+    def _begin_poll(self) -> None:
         self._due |= self._waiting.keys()
-        self._round_at = asyncio.get_running_loop().time() + self._round_seconds
+        self._poll_at = asyncio.get_running_loop().time() + self._poll_seconds
 
-    async def _look(self) -> None:
+    async def _read_due(self) -> None:
         due, self._due = self._due, set()
-        subjects = {awaited_row for row_id in due for awaited_row in self._waiting.get(row_id, {}).values()}
-        if not subjects:
+        rows = {row for row_id in due for row in self._waiting.get(row_id, {}).values()}
+        if not rows:
             return
         try:
-            found = await to_thread.run_sync(self._find_settled, subjects, limiter=self._thread)
+            found = await to_thread.run_sync(self._find_completed, rows, limiter=self._thread)
         except SQLAlchemyError as error:
-            log.warning("not_looked", waiting=len(subjects), error=type(error).__name__)
-            return  # the next round looks again
-        for awaited_row, is_superseded in found.items():
-            for future, awaited in self._waiting.get(awaited_row.row_id, {}).items():
-                if awaited == awaited_row:
-                    _answer(future, is_settled=True, is_superseded=is_superseded)
+            log.warning("awaited_rows_not_read", waiting=len(rows), error=type(error).__name__)
+            return  # the next poll reads them
+        for row, is_superseded in found.items():
+            for future, awaited in self._waiting.get(row.row_id, {}).items():
+                if awaited == row:
+                    _resolve(future, is_completed=True, is_superseded=is_superseded)
 
-    def _find_settled(self, subjects: Collection[AwaitedRow]) -> dict[AwaitedRow, bool]:
-        """Those for which nothing more is to be waited, and whether because they are superseded."""
-        boxes = [one for one in subjects if one.table is Sandbox]
-        starts = {one.row_id: one for one in subjects if one.table is StartTask}
-        answered = sandbox_queries.observed_generations(self._database, {one.row_id for one in boxes}) if boxes else {}
-        final = start_tasks.final(self._database, starts) if starts else set()
-        found = {starts[row_id]: False for row_id in final}
-        for box in boxes:
-            state = answered.get(box.row_id)
-            if (is_superseded := _is_superseded(box, state)) or _is_answered(box, state):
-                found[box] = is_superseded
+    def _find_completed(self, rows: Collection[AwaitedRow]) -> dict[AwaitedRow, bool]:
+        """The rows whose waits end now, each with whether it is superseded."""
+        sandboxes = [row for row in rows if row.table is Sandbox]
+        tasks = {row.row_id: row for row in rows if row.table is StartTask}
+        ids = {row.row_id for row in sandboxes}
+        observed = sandbox_queries.observed_generations(self._database, ids) if ids else {}
+        final = start_tasks.final(self._database, tasks) if tasks else set()
+        found = {tasks[task_id]: False for task_id in final}
+        for row in sandboxes:
+            state = observed.get(row.row_id)
+            if (is_superseded := _is_superseded(row, state)) or _is_observed(row, state):
+                found[row] = is_superseded
         return found
 
 
-def _is_superseded(awaited_row: AwaitedRow, answered: ObservedGeneration | None) -> bool:
-    return awaited_row.desired is not None and answered is not None and answered.desired != awaited_row.desired
+def _is_superseded(row: AwaitedRow, state: ObservedGeneration | None) -> bool:
+    return row.desired is not None and state is not None and state.desired != row.desired
 
 
-def _is_answered(awaited_row: AwaitedRow, answered: ObservedGeneration | None) -> bool:
-    return answered is None or answered.generation >= awaited_row.generation
+def _is_observed(row: AwaitedRow, state: ObservedGeneration | None) -> bool:
+    return state is None or state.generation >= row.generation
 
 
-def _answer(future: asyncio.Future[bool], *, is_settled: bool, is_superseded: bool = False) -> None:
+def _resolve(future: asyncio.Future[bool], *, is_completed: bool, is_superseded: bool = False) -> None:
     if future.done():
         return
     if is_superseded:
         future.set_exception(Superseded())
     else:
-        future.set_result(is_settled)
+        future.set_result(is_completed)

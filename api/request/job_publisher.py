@@ -1,4 +1,4 @@
-"""Jobs on their way to the broker, in threads of their own: a broker that stalls holds up no request."""
+"""Publish jobs in separate threads, so that a stalled broker delays no request."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -13,23 +13,23 @@ from shared.queue.jobs import Job
 log = structlog.get_logger()
 
 THREADS = 2
-# Requests whose jobs wait for a thread; those of others are left to the sweep.
+# Calls that may wait for a thread. The jobs of further calls are left to the sweep.
 MAX_WAITING = 1000
 
 
 class Publishing:
-    """The jobs of one process, on one event loop."""
+    """Publishes the jobs of one process, from one event loop."""
 
     def __init__(self, publisher: Publisher) -> None:
-        """Publish by this one, which blocks."""
+        """Publish with `publisher`, which blocks."""
         self._publisher = publisher
         self._threads = ThreadPoolExecutor(THREADS, "publishing")
         self._waiting = 0
 
     async def publish(self, *jobs: Job) -> None:
-        """Publish these jobs; where too many wait already, leave them to the sweep."""
+        """Publish the jobs; if `MAX_WAITING` calls wait already, leave them to the sweep."""
         if self._waiting >= MAX_WAITING:
-            log.warning("not_published", jobs=len(jobs), waiting=self._waiting)
+            log.warning("jobs_not_published", jobs=len(jobs), waiting=self._waiting)
             return
         self._waiting += 1
         try:

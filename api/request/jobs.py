@@ -11,21 +11,24 @@ from shared.queue.jobs import Job
 
 
 class JobQueue:
-    """Hurries what a route has written: the jobs go out after the answer, so that no broker delays it."""
+    """Enqueues the jobs of one request after its response, so that no broker delays the response."""
 
     def __init__(self, context: ContextDep, tasks: BackgroundTasks) -> None:
-        """One for each request."""
+        """Enqueue with the background tasks of one request."""
         self._context = context
         self._tasks = tasks
-        # When the sweep hands the row out, should the job be lost.
+        # When the sweep enqueues the row, should the job be lost.
         self.due_at = after(context.settings.republish_seconds)
 
     def enqueue(self, *jobs: Job) -> None:
-        """Publish these jobs once the answer is out; call it after the commit."""
+        """Publish the jobs after the response is sent. Call this after the commit."""
         self._tasks.add_task(self._context.publishing.publish, *jobs)
 
     def enqueue_now(self, *jobs: Job) -> None:
-        """Begin to publish these jobs before the answer, which is to wait for them, but not for the broker."""
+        """Start to publish the jobs before the response, which waits for them to be executed.
+
+        The response does not wait for the broker: publishing may end after it.
+        """
         publishing = asyncio.ensure_future(self._context.publishing.publish(*jobs))
         self._tasks.add_task(asyncio.wait, {publishing})
 

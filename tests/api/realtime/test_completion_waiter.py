@@ -1,4 +1,4 @@
-"""Waiting for wishes to settle: no wake-up is lost, no notice is needed, and waiting costs nothing but memory."""
+"""Waits for rows to complete: no wake-up is lost, no notification is needed, and a wait costs nothing but memory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -17,7 +17,7 @@ from shared.states import Stage, Status
 from tests.factories import Person, make_sandbox, make_start_task
 
 Result = TypeVar("Result")
-# A look that nobody asked for would come far too late to make a test pass.
+# A poll would come far too late to make a test pass.
 NEVER = PollIntervals(hearing=1000, blind=1000)
 OFTEN = PollIntervals(hearing=0.02, blind=0.02)
 LONG = 60.0
@@ -25,7 +25,7 @@ LONG = 60.0
 
 @pytest.fixture
 def sandbox(database: Database, user: Person) -> Sandbox:
-    """A wish that is not answered."""
+    """A sandbox whose generation is not observed."""
     return make_sandbox(database, user, status=Status.STARTING)
 
 
@@ -34,230 +34,242 @@ def awaited_row(sandbox: Sandbox) -> AwaitedRow:
     return AwaitedRow(Sandbox, sandbox.id, 1)
 
 
-def answer(database: Database, sandbox_id: str) -> None:
+def observe(database: Database, sandbox_id: str) -> None:
     with database.transaction() as session:
         session.get_one(Sandbox, sandbox_id).observed_generation = 1
 
 
-def at_work(waiter: CompletionWaiter, act: Callable[[], Awaitable[Result]]) -> Result:
-    """Do something on an event loop on which the lookout runs."""
+def run_with(waiter: CompletionWaiter, act: Callable[[], Awaitable[Result]]) -> Result:
+    """Await `act` on an event loop on which the waiter runs."""
 
     async def run() -> Result:
-        looking = asyncio.create_task(waiter.run())
+        running = asyncio.create_task(waiter.run())
         try:
             return await act()
         finally:
-            looking.cancel()
+            running.cancel()
             with suppress(asyncio.CancelledError):
-                await looking
+                await running
 
     return asyncio.run(run())
 
 
-class Looks(CompletionWaiter):
-    """Counts its looks, and calls `meanwhile` in each: it has read, and has not said yet what it found."""
+class CountingWaiter(CompletionWaiter):
+    """Counts its reads, and calls `meanwhile` in each, between the read and the report of what was found."""
 
     def __init__(
-        self, database: Database, intervals: PollIntervals = NEVER, meanwhile: Callable[["Looks"], None] | None = None
+        self,
+        database: Database,
+        intervals: PollIntervals = NEVER,
+        meanwhile: Callable[["CountingWaiter"], None] | None = None,
     ) -> None:
         super().__init__(database, intervals)
-        self.looks = 0
+        self.reads = 0
         self._meanwhile = meanwhile
         self._busy = False
 
-    async def at_rest(self, waiting: int = 1) -> None:
-        """Return when so many wait, and nothing is left to be looked at for them."""
-        while self._is_due() or len(self._futures()) < waiting:  # noqa: ASYNC110 - it has no event for that
+    async def until_idle(self, waiting: int = 1) -> None:
+        """Return when `waiting` requests wait and no row is due to be read for them."""
+        while self._is_due() or len(self._futures()) < waiting:  # noqa: ASYNC110 - there is no event for that
             await asyncio.sleep(0.001)
 
     def _is_due(self) -> bool:
-        return not self.looks or self._bell.is_set() or self._busy
+        return not self.reads or self._event.is_set() or self._busy
 
     def _futures(self) -> list[asyncio.Future[bool]]:
         return [future for waiting in self._waiting.values() for future in waiting]
 
-    async def _look(self) -> None:
+    async def _read_due(self) -> None:
         self._busy = True
-        await super()._look()
+        await super()._read_due()
         self._busy = False
 
-    def _find_settled(self, subjects: Collection[AwaitedRow]) -> dict[AwaitedRow, bool]:
-        found = super()._find_settled(subjects)
-        self.looks += 1
+    def _find_completed(self, rows: Collection[AwaitedRow]) -> dict[AwaitedRow, bool]:
+        found = super()._find_completed(rows)
+        self.reads += 1
         if self._meanwhile is not None:
             self._meanwhile(self)
         return found
 
 
-def test_wait_for_what_has_settled_ends_at_once(database: Database, sandbox: Sandbox, awaited_row: AwaitedRow) -> None:
-    answer(database, sandbox.id)
+def test_wait_for_a_completed_row_ends_immediately(
+    database: Database, sandbox: Sandbox, awaited_row: AwaitedRow
+) -> None:
+    observe(database, sandbox.id)
     waiter = CompletionWaiter(database, NEVER)
-    assert at_work(waiter, lambda: waiter.settle(awaited_row, LONG))
+    assert run_with(waiter, lambda: waiter.settle(awaited_row, LONG))
 
 
-def test_commit_between_the_look_and_the_wait_is_not_missed(
+def test_commit_between_the_read_and_the_wait_is_not_missed(
     database: Database, sandbox: Sandbox, awaited_row: AwaitedRow
 ) -> None:
     async def wait() -> bool:
         loop = asyncio.get_running_loop()
 
-        def meanwhile(waiter: Looks) -> None:
-            if waiter.looks == 1:
-                answer(database, sandbox.id)
+        def meanwhile(waiter: CountingWaiter) -> None:
+            if waiter.reads == 1:
+                observe(database, sandbox.id)
                 loop.call_soon_threadsafe(waiter.hear, [sandbox.id])
 
-        waiter = Looks(database, meanwhile=meanwhile)
-        looking = asyncio.create_task(waiter.run())
+        waiter = CountingWaiter(database, meanwhile=meanwhile)
+        running = asyncio.create_task(waiter.run())
         try:
-            return await waiter.settle(awaited_row, LONG) and waiter.looks == 2
+            return await waiter.settle(awaited_row, LONG) and waiter.reads == 2
         finally:
-            looking.cancel()
+            running.cancel()
 
     assert asyncio.run(wait())
 
 
-def test_notice_of_something_else_is_no_look(database: Database, awaited_row: AwaitedRow) -> None:
-    waiter = Looks(database)
+def test_notification_of_another_row_causes_no_read(database: Database, awaited_row: AwaitedRow) -> None:
+    waiter = CountingWaiter(database)
 
     async def wait() -> int:
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
-        await waiter.at_rest()
-        waiter.hear(["somebody", "else"])
-        await waiter.at_rest()
+        await waiter.until_idle()
+        waiter.hear(["other", "rows"])
+        await waiter.until_idle()
         waiting.cancel()
-        return waiter.looks
+        return waiter.reads
 
-    assert at_work(waiter, wait) == 1
+    assert run_with(waiter, wait) == 1
 
 
 @pytest.mark.parametrize("hears", [True, False])
-def test_lost_notice_only_delays(database: Database, sandbox: Sandbox, awaited_row: AwaitedRow, *, hears: bool) -> None:
-    waiter = Looks(database, OFTEN)
+def test_lost_notification_only_delays(
+    database: Database, sandbox: Sandbox, awaited_row: AwaitedRow, *, hears: bool
+) -> None:
+    waiter = CountingWaiter(database, OFTEN)
 
     async def wait() -> bool:
         waiter.listen(hears=hears)
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
-        await waiter.at_rest()
-        await to_thread.run_sync(answer, database, sandbox.id)
+        await waiter.until_idle()
+        await to_thread.run_sync(observe, database, sandbox.id)
         return await waiting
 
-    assert at_work(waiter, wait)
+    assert run_with(waiter, wait)
 
 
-def test_new_line_is_a_reason_to_look(database: Database, sandbox: Sandbox, awaited_row: AwaitedRow) -> None:
-    waiter = Looks(database)
+def test_reconnection_causes_a_read(database: Database, sandbox: Sandbox, awaited_row: AwaitedRow) -> None:
+    waiter = CountingWaiter(database)
 
     async def wait() -> bool:
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
-        await waiter.at_rest()
-        await to_thread.run_sync(answer, database, sandbox.id)
+        await waiter.until_idle()
+        await to_thread.run_sync(observe, database, sandbox.id)
         waiter.listen(hears=True)
         return await waiting
 
-    assert at_work(waiter, wait)
+    assert run_with(waiter, wait)
 
 
-def test_store_that_was_away_is_looked_at_again(
+def test_failed_read_is_repeated_at_the_next_poll(
     database: Database, sandbox: Sandbox, awaited_row: AwaitedRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiter, find = CompletionWaiter(database, OFTEN), CompletionWaiter._find_settled
+    waiter, find = CompletionWaiter(database, OFTEN), CompletionWaiter._find_completed
     failures = iter([OperationalError("", {}, Exception())])
 
-    def fail_once(self: CompletionWaiter, subjects: Collection[AwaitedRow]) -> dict[AwaitedRow, bool]:
+    def fail_once(self: CompletionWaiter, rows: Collection[AwaitedRow]) -> dict[AwaitedRow, bool]:
         for failure in failures:
             raise failure
-        return find(self, subjects)
+        return find(self, rows)
 
-    monkeypatch.setattr(CompletionWaiter, "_find_settled", fail_once)
-    answer(database, sandbox.id)
-    assert at_work(waiter, lambda: waiter.settle(awaited_row, LONG))
+    monkeypatch.setattr(CompletionWaiter, "_find_completed", fail_once)
+    observe(database, sandbox.id)
+    assert run_with(waiter, lambda: waiter.settle(awaited_row, LONG))
 
 
 def test_wait_ends_when_its_time_is_up(database: Database, awaited_row: AwaitedRow) -> None:
     waiter = CompletionWaiter(database, NEVER)
-    assert not at_work(waiter, lambda: waiter.settle(awaited_row, 0.01))
+    assert not run_with(waiter, lambda: waiter.settle(awaited_row, 0.01))
     assert waiter._waiting == {}
 
 
-def test_end_of_the_process_lets_everybody_go(database: Database, awaited_row: AwaitedRow) -> None:
-    waiter = Looks(database)
+def test_shutdown_ends_all_waits(database: Database, awaited_row: AwaitedRow) -> None:
+    waiter = CountingWaiter(database)
 
     async def wait() -> tuple[bool, bool]:
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
-        await waiter.at_rest()
+        await waiter.until_idle()
         waiter.close()
         return await waiting, await waiter.settle(awaited_row, LONG)
 
-    assert at_work(waiter, wait) == (False, False)
+    assert run_with(waiter, wait) == (False, False)
 
 
-def test_callers_that_have_gone_are_forgotten(database: Database, awaited_row: AwaitedRow) -> None:
-    waiter = Looks(database)
+def test_cancelled_waits_are_deregistered(database: Database, awaited_row: AwaitedRow) -> None:
+    waiter = CountingWaiter(database)
 
     async def wait() -> None:
         waiting = asyncio.create_task(waiter.settle(awaited_row, LONG))
-        await waiter.at_rest()
+        await waiter.until_idle()
         waiting.cancel()
         with suppress(asyncio.CancelledError):
             await waiting
 
-    at_work(waiter, wait)
+    run_with(waiter, wait)
     assert waiter._waiting == {}
 
 
-@pytest.mark.parametrize(("stage", "settled"), [(Stage.READY, True), (Stage.ERROR, True), (Stage.WORKING, False)])
-def test_start_task_settles_when_it_is_final(database: Database, user: Person, *, stage: Stage, settled: bool) -> None:
+@pytest.mark.parametrize(("stage", "completed"), [(Stage.READY, True), (Stage.ERROR, True), (Stage.WORKING, False)])
+def test_start_task_completes_when_it_is_final(
+    database: Database, user: Person, *, stage: Stage, completed: bool
+) -> None:
     task = make_start_task(database, user, stage=stage)
     waiter = CompletionWaiter(database, NEVER)
-    assert at_work(waiter, lambda: waiter.settle(AwaitedRow(StartTask, task.id), LONG if settled else 0.05)) == settled
+    assert (
+        run_with(waiter, lambda: waiter.settle(AwaitedRow(StartTask, task.id), LONG if completed else 0.05))
+        == completed
+    )
 
 
 @pytest.mark.parametrize("table", [Sandbox, StartTask])
-def test_row_that_is_gone_is_settled(database: Database, table: type[Sandbox | StartTask]) -> None:
+def test_deleted_row_is_completed(database: Database, table: type[Sandbox | StartTask]) -> None:
     waiter = CompletionWaiter(database, NEVER)
-    assert at_work(waiter, lambda: waiter.settle(AwaitedRow(table, "gone", 1), LONG))
+    assert run_with(waiter, lambda: waiter.settle(AwaitedRow(table, "gone", 1), LONG))
 
 
-def test_later_wish_is_waited_for_by_who_wished_it(
+def test_later_generation_is_awaited_by_its_own_request(
     database: Database, sandbox: Sandbox, awaited_row: AwaitedRow
 ) -> None:
-    answer(database, sandbox.id)
+    observe(database, sandbox.id)
     waiter = CompletionWaiter(database, NEVER)
 
     async def wait() -> tuple[bool, bool]:
         later = AwaitedRow(Sandbox, sandbox.id, 2)
         return await waiter.settle(awaited_row, LONG), await waiter.settle(later, 0.05)
 
-    assert at_work(waiter, wait) == (True, False)
+    assert run_with(waiter, wait) == (True, False)
 
 
-def test_thousand_that_wait_are_one_look_and_no_thread(
+def test_thousand_waits_cost_one_query_and_no_thread(
     database: Database, sandbox: Sandbox, awaited_row: AwaitedRow, statements: list[object]
 ) -> None:
-    waiter = Looks(database)
+    waiter = CountingWaiter(database)
 
     async def wait() -> tuple[list[bool], int, float]:
         waiting = [asyncio.create_task(waiter.settle(awaited_row, LONG)) for _ in range(1000)]
-        await waiter.at_rest(waiting=1000)
+        await waiter.until_idle(waiting=1000)
         borrowed = to_thread.current_default_thread_limiter().borrowed_tokens
-        await to_thread.run_sync(answer, database, sandbox.id)
+        await to_thread.run_sync(observe, database, sandbox.id)
         statements.clear()
         waiter.hear([sandbox.id])
         return await asyncio.gather(*waiting), len(statements), borrowed
 
-    assert at_work(waiter, wait) == ([True] * 1000, 1, 0)
+    assert run_with(waiter, wait) == ([True] * 1000, 1, 0)
     assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def statements(database: Database, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The queries that are sent to the store."""
+    """The queries that are sent to the database."""
     sent: list[object] = []
     fetch = database.fetch
 
-    def note(statement: ClauseElement, values: dict[str, Any]) -> Sequence[Any]:
+    def record(statement: ClauseElement, values: dict[str, Any]) -> Sequence[Any]:
         sent.append(statement)
         return fetch(statement, values)
 
-    monkeypatch.setattr(database, "fetch", note)
+    monkeypatch.setattr(database, "fetch", record)
     return sent

@@ -1,4 +1,4 @@
-"""Jobs on their way to a broker that stalls: requests do not wait for it, and hold none of its threads."""
+"""Jobs for a stalled broker: requests do not wait for it, and it takes no threads of requests."""
 
 import asyncio
 from threading import Event
@@ -11,45 +11,45 @@ from api.request.job_publisher import Publishing
 from shared.queue.jobs import Job, StartSandbox
 from tests.doubles import RecordingPublisher
 
-REQUESTS = 60  # more than threads for them
+REQUESTS = 60  # more than there are threads for requests
 
 
-class Stalled(RecordingPublisher):
-    """Publishes once it may."""
+class StalledPublisher(RecordingPublisher):
+    """Publishes when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.goes_on = Event()
+        self.may_publish = Event()
 
     def publish(self, *jobs: Job) -> None:
-        self.goes_on.wait()
+        self.may_publish.wait()
         super().publish(*jobs)
 
 
-def publish_many(publisher: Stalled) -> str:
-    """What a request is answered with while many jobs wait."""
+def publish_many(publisher: StalledPublisher) -> str:
+    """Answer a request while the jobs of many requests wait for the broker."""
 
     async def run() -> str:
         sent = Publishing(publisher)
         waiting = [asyncio.create_task(sent.publish(StartSandbox(str(number), "node"))) for number in range(REQUESTS)]
         await asyncio.sleep(0)
         try:
-            return await run_in_threadpool(lambda: "answered")
+            return await run_in_threadpool(lambda: "response")
         finally:
-            publisher.goes_on.set()
+            publisher.may_publish.set()
             await asyncio.gather(*waiting)
 
     return asyncio.run(run())
 
 
 def test_stalled_broker_takes_no_threads_of_requests() -> None:
-    publisher = Stalled()
-    assert publish_many(publisher) == "answered"
+    publisher = StalledPublisher()
+    assert publish_many(publisher) == "response"
     assert {job.subject for job in publisher.jobs} == set(map(str, range(REQUESTS)))
 
 
 def test_jobs_of_too_many_requests_are_left_to_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_publisher, "MAX_WAITING", 10)
-    publisher = Stalled()
+    publisher = StalledPublisher()
     publish_many(publisher)
     assert {job.subject for job in publisher.jobs} == set(map(str, range(10)))
