@@ -1,1 +1,1 @@
-"""One file a noun; each has a `router`."""
+"""Routes: one module for each noun, each with a `router`."""

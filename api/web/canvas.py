@@ -1,7 +1,7 @@
-"""The web page, Agent Canvas, as `deploy/canvas` has unpacked it: what no route takes is a file of it, or the page.
+"""The web UI, Agent Canvas, as unpacked by `deploy/canvas`: it answers the paths that no route takes.
 
-The page calls us with its cookie, and asks other hosts for nothing: its policy says so. It runs no scripts but its own,
-since what sandboxes answer is on this address, too (decision 32).
+The web UI sends its cookie to this service, and its policy forbids requests to other hosts. It runs only its own
+scripts, since responses of sandboxes come from the same origin (decision 32).
 """
 
 import json
@@ -18,21 +18,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.request.authentication import find_signed_in
 from api.request.session_cookie import own_origin
 
-# What begins so is never the page's.
+# Paths under these prefixes are never the web UI's.
 RESERVED = ("/api/", "/oauth/", "/sandbox/")
-# Names in it have a digest of their content.
-FOREVER = ("/assets/",)
-KEEP, ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
+# File names in these folders contain a digest of the content.
+IMMUTABLE = ("/assets/",)
+CACHE, REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
 
 
 class Canvas:
-    """An ASGI application for what no route takes."""
+    """The ASGI application for paths that no route takes."""
 
     def __init__(self, directory: Path, otherwise: ASGIApp) -> None:
-        """Serve this directory; `otherwise` answers what is not the page's.
+        """Serve `directory`; `otherwise` answers requests that are not for the web UI.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: the directory has no `index.html`.
         """
         self._index = (directory / "index.html").read_text()
         self._files = StaticFiles(directory=directory)
@@ -53,9 +53,9 @@ class Canvas:
 
     async def _answer(self, request: Request, path: str) -> Response:
         if await find_signed_in(request) is None:
-            # On a loopback address the page itself does not ask for a login.
-            context = path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse(f"/login?returnTo={quote(context, safe='/')}", 303, {"Cache-Control": "no-store"})
+            # On a loopback address the web UI itself does not ask for a login.
+            return_to = path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"/login?returnTo={quote(return_to, safe='/')}", 303, {"Cache-Control": "no-store"})
         return self._send_page(own_origin(request))
 
     async def _send_file(self, scope: Scope, path: str) -> Response:
@@ -63,24 +63,26 @@ class Canvas:
             response = await self._files.get_response(path.lstrip("/"), scope)
         except HTTPException:
             return JSONResponse({"detail": "Not Found"}, 404)
-        response.headers["Cache-Control"] = KEEP if path.startswith(FOREVER) else ASK_AGAIN
+        response.headers["Cache-Control"] = CACHE if path.startswith(IMMUTABLE) else REVALIDATE
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
     def _send_page(self, origin: str) -> HTMLResponse:
         nonce = secrets.token_urlsafe(16)
-        told = f"window.__AGENT_CANVAS_LOCK_TO_CLOUD__={json.dumps(origin)};window.__AGENT_CANVAS_DO_NOT_TRACK__=true;"
-        page = self._index.replace("</head>", f"<script>{told}</script></head>", 1)
+        settings = (
+            f"window.__AGENT_CANVAS_LOCK_TO_CLOUD__={json.dumps(origin)};window.__AGENT_CANVAS_DO_NOT_TRACK__=true;"
+        )
+        page = self._index.replace("</head>", f"<script>{settings}</script></head>", 1)
         return HTMLResponse(page.replace("<script", f'<script nonce="{nonce}"'), headers=_headers(origin, nonce))
 
 
 def _is_reserved(path: str) -> bool:
-    """Whether a program means one of our operations, even if it writes its path in another way."""
+    """Whether the path names an API operation, even in another spelling."""
     return f"/{path.lstrip('/').lower()}/".startswith(RESERVED)
 
 
 def _comes_from_browser(request: Request) -> bool:
-    """Whether a page would be understood: programs show a key, or say that they want no HTML."""
+    """Whether the client takes HTML: programs send a key, or accept no HTML."""
     accepted = request.headers.get("Accept", "*/*")
     has_key = "Authorization" in request.headers or "X-Session-API-Key" in request.headers
     return not has_key and any(kind in accepted for kind in ("text/html", "text/*", "*/*"))
@@ -93,7 +95,7 @@ def _is_file(path: str) -> bool:
 def _headers(origin: str, nonce: str) -> dict[str, str]:
     url = urlsplit(origin)
     socket = f"{'wss' if url.scheme == 'https' else 'ws'}://{url.netloc}"
-    # Not 'self': what a sandbox answers is that, too.
+    # Not 'self': responses of sandboxes have the same origin.
     own = f"{origin}/assets/ {origin}/monaco/"
     policy = {
         "default-src": "'self'",

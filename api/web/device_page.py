@@ -1,7 +1,7 @@
 """The page on which a user approves a device's login.
 
-Whoever is not signed in types a key of theirs. For whoever is, the page's own form does: one that somebody else made
-can't do it for them.
+Users who are not signed in enter an API key. For signed-in users the page's own form is enough: a form on another site
+can't approve for them.
 """
 
 from html import escape
@@ -24,13 +24,13 @@ SIGNED_IN = '<p>You are signed in as <strong class="who">{name}</strong>.</p>'
 
 
 def show_form(code: str, complaint: str = "", status: int = 200, name: str | None = None) -> HTMLResponse:
-    """The form, filled with what is known; `name`: who is signed in."""
+    """The form, with the code filled in. `name` is the name of the signed-in user."""
     who = KEY if name is None else SIGNED_IN.format(name=escape(name))
     filled = FORM.format(code=escape(code), complaint=show_complaint(complaint), who=who)
     return show_page("Approve a device", filled, status)
 
 
 def show_outcome(*, approved: bool) -> HTMLResponse:
-    """What has become of it."""
-    words = "The device is signed in. You can close this page." if approved else "The device was refused."
+    """The page after the user's decision."""
+    words = "The device is signed in. You can close this page." if approved else "The device was denied."
     return show_page("Approved" if approved else "Denied", f"<p>{words}</p>")

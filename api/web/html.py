@@ -1,4 +1,4 @@
-"""Pages of our own: no scripts, nothing from elsewhere, in nobody's frame."""
+"""HTML pages of this service: no scripts, no external content, in no frame."""
 
 from html import escape
 
@@ -9,7 +9,7 @@ HEADERS = {
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "Cache-Control": "no-store",
-    # With `no-referrer` a browser names no origin in what our own forms send.
+    # With `no-referrer` a browser would send no origin with these pages' forms.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
@@ -22,12 +22,12 @@ button { font: inherit; margin: 1.5rem .5rem 0 0; padding: .4rem 1rem } .code { 
 
 
 def show_page(title: str, content: str, status: int = 200) -> HTMLResponse:
-    """A page; its content is HTML, and so is its title."""
+    """A page. `title` and `content` are HTML, so escape their text."""
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
     page = f'<!doctype html><html lang="en"><head>{head}<style>{STYLE}</style></head>'
     return HTMLResponse(f"{page}<body><h1>{title}</h1>{content}</body></html>", status, HEADERS)
 
 
 def show_complaint(text: str) -> str:
-    """What was wrong with a form; nothing if nothing was."""
+    """The error message of a form; empty if there is none."""
     return f'<p class="wrong" role="alert">{escape(text)}</p>' if text else ""

@@ -1,4 +1,4 @@
-"""The page on which a browser is signed in, with an API key, and signed out."""
+"""The pages to sign in with an API key, and to sign out."""
 
 from html import escape
 
@@ -22,20 +22,20 @@ SIGNED_IN = """
 """
 
 
-# Pages of Agent Canvas that no menu of it leads to.
+# Pages of Agent Canvas that its menus do not link to.
 LINKS = """
-<p><a href="/">Go on</a>, or set your <a href="/settings/llm">model</a>,
+<p><a href="/">Continue</a>, or set your <a href="/settings/llm">model</a>,
 <a href="/settings/secrets">secrets</a> and <a href="/mcp">MCP servers</a>.</p>
 """
 
 
 def show_login(return_to: str, complaint: str = "", status: int = 200) -> HTMLResponse:
-    """The form that wants a key."""
+    """The form that asks for a key."""
     filled = FORM.format(complaint=show_complaint(complaint), return_to=escape(return_to))
     return show_page("Sign in to Agent Workspace", filled, status)
 
 
 def show_signed_in(name: str, *, with_canvas: bool) -> HTMLResponse:
-    """Who is signed in, the way out, and where to go where the web page is served."""
+    """The signed-in user and a sign-out button; `with_canvas` adds links to the web UI."""
     filled = SIGNED_IN.format(name=escape(name), links=LINKS if with_canvas else "")
     return show_page("Agent Workspace", filled)

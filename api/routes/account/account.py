@@ -1,4 +1,4 @@
-"""What clients of the hosted service ask about the one who calls; no part of V1, but pages don't work without it."""
+"""Operations of the hosted service about the current user. Not part of V1, but the web UI needs them."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ router = APIRouter(tags=["account"], route_class=ForUsers)
 
 
 class LlmKey(BaseModel):
-    """A model's key from the service itself; it sells none."""
+    """A model's key from the service itself; this service sells none."""
 
     key: str | None = None
 
 
 class AgentProfiles(BaseModel):
-    """Saved agents, and the one in force: there are none here, LLM profiles apart."""
+    """Saved agents and the active one: this service has none, only LLM profiles."""
 
     profiles: list[Any] = []
     active_agent_profile_id: str | None = None
@@ -26,7 +26,7 @@ class AgentProfiles(BaseModel):
 
 @router.post("/authenticate")
 async def authenticate() -> Success:
-    """Whether the caller is known; a 401 if not."""
+    """Check the caller's key or login; 401 if it is not valid."""
     return Success()
 
 
@@ -38,5 +38,5 @@ async def get_llm_key() -> LlmKey:
 
 @router.get("/agent-profiles")
 async def get_agent_profiles() -> AgentProfiles:
-    """None."""
+    """No agent profiles."""
     return AgentProfiles()

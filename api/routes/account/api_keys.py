@@ -1,4 +1,4 @@
-"""The caller's own API keys: made, listed and revoked by whoever holds one of them."""
+"""The caller's own API keys: create, list and revoke them with any one of them."""
 
 from fastapi import APIRouter
 
@@ -15,14 +15,14 @@ router = APIRouter(prefix="/keys", tags=["account"], route_class=ForUsers)
 
 @router.get("")
 def get_keys(context: ContextDep, caller: CurrentCaller) -> list[KeyInfo]:
-    """The caller's keys in force, oldest first, by their first characters."""
+    """The caller's valid keys, oldest first, each shown by its first characters."""
     with context.database.reading() as session:
         return [show_key(row) for row in api_keys.list_in_force(session, caller.id)]
 
 
 @router.post("", status_code=201, responses=error_responses(404, 409))
 def create_key(context: ContextDep, caller: CurrentCaller, wanted: KeyCreate) -> NewKey:
-    """A new key; it is shown now, and never again. It does not outlive the key that it is made with."""
+    """Create a key. Only this response shows it. It does not outlive the key that it is created with."""
     with context.database.transaction() as session:
         row, key = api_keys.create_own_key(
             session, context.vault, caller.id, wanted.name, wanted.expires_at, caller.key_id
@@ -32,13 +32,13 @@ def create_key(context: ContextDep, caller: CurrentCaller, wanted: KeyCreate) ->
 
 @router.get("/current")
 async def get_current_key(caller: CurrentCaller) -> CurrentKey:
-    """The key that is used, by its first characters, and whose it is."""
+    """The key of this request, by its first characters, and its owner."""
     return CurrentKey(org_id=caller.id, user_id=caller.id, id=caller.key_id, prefix=caller.key_prefix)
 
 
 @router.delete("/{key_id}")
 def revoke_key(context: ContextDep, caller: CurrentCaller, key_id: RowId) -> Success:
-    """Let a key open nothing any more, from the next request on; the one that is used, too."""
+    """Revoke a key, from the next request on. It may be the key of this request."""
     with context.database.transaction() as session:
         api_keys.revoke_own_key(session, caller.id, key_id)
     return Success()

@@ -1,6 +1,7 @@
-"""Device logins (RFC 8628): a program without a key gets one of its own, once a user has approved it on a page.
+"""Device logins (RFC 8628): a program without a key gets one after a user has approved it on a page.
 
-Nobody has a key yet who asks here, and nothing is told but codes; only the page's form wants a user's key, or login.
+Callers of these operations have no key yet, and get nothing but codes. Only the page's form requires a user's key or
+login.
 """
 
 from typing import Annotated, Any
@@ -26,10 +27,10 @@ router = APIRouter(prefix="/oauth/device", tags=["device login"])
 
 PAGE = "/oauth/device/verify"
 DESCRIPTIONS = {
-    PollError.AUTHORIZATION_PENDING: "nobody has approved it yet",
-    PollError.SLOW_DOWN: "asked too soon: wait for the interval from now on",
-    PollError.ACCESS_DENIED: "it was refused",
-    PollError.EXPIRED_TOKEN: "it was not approved in time: begin again",
+    PollError.AUTHORIZATION_PENDING: "not approved yet",
+    PollError.SLOW_DOWN: "polled too soon: wait for the interval between polls",
+    PollError.ACCESS_DENIED: "the user denied it",
+    PollError.EXPIRED_TOKEN: "it was not approved in time: start again",
     PollError.INVALID_GRANT: "no such device_code, or it was used already",
 }
 
@@ -39,7 +40,7 @@ UserCode = Annotated[str, Query(max_length=20, pattern=r"^[A-Za-z -]*$")]
 
 @router.post("/authorize", responses=error_responses(413, 503))
 def authorize(context: ContextDep, client: Client = "") -> DeviceCodes:
-    """Codes for a device: one that it shows to its user, and one that it asks for its key with."""
+    """Codes for a device: one to show to its user, and one to poll for its key with."""
     with context.database.transaction() as session:
         begun = device_authorizations.begin(session, context.vault, client)
     page = f"{context.settings.public_url}{PAGE}"
@@ -57,18 +58,18 @@ def authorize(context: ContextDep, client: Client = "") -> DeviceCodes:
     "/token", response_model=DeviceToken, responses=error_responses(413, 503) | {400: {"model": DeviceRefusal}}
 )
 def get_token(context: ContextDep, form: Form) -> Any:
-    """The device's key, once its user has approved; a 400 with the standard's words until then.
+    """The device's key, after its user has approved; until then, 400 with an error of RFC 8628.
 
-    A form with `device_code`. It may have a `grant_type`, and then only the one of this flow.
+    The form has a `device_code`. It may have a `grant_type`, which must be that of this flow.
     """
     if form.get("grant_type") not in (None, "", "urn:ietf:params:oauth:grant-type:device_code"):
-        return _refuse("unsupported_grant_type", "this is for device codes")
+        return _refuse("unsupported_grant_type", "only device codes are supported")
     if not form.get("device_code"):
         return _refuse("invalid_request", "a device_code is needed")
     with context.database.transaction() as session:
         polled = device_authorizations.poll(session, context.vault, form["device_code"])
     if polled.key is None:
-        return _notify(polled)
+        return _refuse_poll(polled)
     return JSONResponse(DeviceToken(access_token=polled.key).model_dump())
 
 
@@ -80,9 +81,9 @@ async def get_page(request: Request, user_code: UserCode = "") -> HTMLResponse:
 
 @router.post("/verify", response_class=HTMLResponse, responses=pages(400, 401, 403, 404) | error_responses(413, 503))
 async def decide(request: Request, context: ContextDep, form: Form) -> HTMLResponse:
-    """Take a user's word: a form with `user_code`, and `decision`, `approve` or `deny`.
+    """Approve or deny a device: a form with `user_code`, and `decision`, which is `approve` or `deny`.
 
-    Who is not signed in gives their `api_key`, too.
+    Users who are not signed in send their `api_key` too.
     """
     code, decision, signed_in = form.get("user_code", ""), form.get("decision"), None
     try:
@@ -91,15 +92,15 @@ async def decide(request: Request, context: ContextDep, form: Form) -> HTMLRespo
         if signed_in:
             check_origin(request)
         if decision not in ("approve", "deny"):
-            return show_form(code, "Say whether to approve or to deny.", 400, _name(signed_in))
+            return show_form(code, "Choose whether to approve or to deny.", 400, _name(signed_in))
         holder = signed_in or await context.callers.find(key)
         await run_in_threadpool(_decide, context, code, holder.key_id, approve=decision == "approve")
     except Forbidden:
         return show_form(code, "This must be sent from this page.", 403, _name(signed_in))
     except Unauthenticated:
-        return show_form(code, "That is no API key that is in force.", 401)
+        return show_form(code, "That is no valid API key.", 401)
     except NotFound:
-        complaint = "No device waits under that code: it was mistyped, or is over."
+        complaint = "No device waits under that code: it is mistyped or has expired."
         return show_form(code, complaint, 404, _name(signed_in))
     return show_outcome(approved=decision == "approve")
 
@@ -113,7 +114,7 @@ def _decide(context: Context, code: str, key_id: str, *, approve: bool) -> None:
         device_authorizations.decide(session, context.vault, code, key_id, approve=approve)
 
 
-def _notify(polled: Polled) -> JSONResponse:
+def _refuse_poll(polled: Polled) -> JSONResponse:
     error = polled.error or PollError.INVALID_GRANT
     return _refuse(error, DESCRIPTIONS[error], polled.interval)
 

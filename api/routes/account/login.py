@@ -1,4 +1,4 @@
-"""Signing in, for browsers: whoever gives a key of theirs gets a cookie, which opens what the key does."""
+"""Sign in with a browser: a user enters an API key and gets a cookie with the same access."""
 
 from typing import Annotated
 
@@ -16,16 +16,16 @@ from shared.errors import Forbidden, Unauthenticated
 from shared.users import web_sessions
 from shared.users.web_sessions import Begun
 
-router = APIRouter(tags=["web page"], default_response_class=HTMLResponse)
+router = APIRouter(tags=["web UI"], default_response_class=HTMLResponse)
 
-GOES_ON: Responses = {303: {"description": "signed in already: on to `returnTo`"}}
+SIGNED_IN_ALREADY: Responses = {303: {"description": "signed in already: redirects to `returnTo`"}}
 
 ReturnTo = Annotated[str | None, Query(alias="returnTo", max_length=10_000)]
 
 
-@router.get("/login", responses=GOES_ON | error_responses(503))
+@router.get("/login", responses=SIGNED_IN_ALREADY | error_responses(503))
 async def get_page(request: Request, context: ContextDep, return_to: ReturnTo = None) -> Response:
-    """The page that wants a key; who is signed in goes on, or with no place to go to, may sign out."""
+    """The page that asks for a key. Users who are signed in are redirected, or, without `returnTo`, may sign out."""
     holder = await find_signed_in(request)
     if holder is None:
         return show_login(local_path(return_to))
@@ -38,7 +38,7 @@ async def get_page(request: Request, context: ContextDep, return_to: ReturnTo = 
     "/login", response_class=RedirectResponse, status_code=303, responses=pages(401, 403) | error_responses(413, 503)
 )
 async def sign_in(request: Request, context: ContextDep, form: Form) -> Response:
-    """Take a form with `api_key` and `returnTo`: a cookie, and on to that path of ours."""
+    """Sign in with a form of `api_key` and `returnTo`: set a cookie, and redirect to that path of this service."""
     return_to = local_path(form.get("returnTo"))
     if is_for_sandboxes(request):
         return show_login(return_to, f"This address is for sandboxes: sign in at {context.settings.public_url}.", 403)
@@ -48,7 +48,7 @@ async def sign_in(request: Request, context: ContextDep, form: Form) -> Response
     except Forbidden:
         return show_login(return_to, "This must be sent from this page.", 403)
     except Unauthenticated:
-        return show_login(return_to, "That is no API key that is in force.", 401)
+        return show_login(return_to, "That is no valid API key.", 401)
     begun = await run_in_threadpool(_begin, context, holder.key_id, read_token(request))
     response = _go(return_to)
     set_cookie(request, response, begun.token, begun.seconds)

@@ -1,6 +1,6 @@
-"""Organizations, as clients of the hosted service know them: here each user has one of their own.
+"""Organizations, as in the hosted service. In this service each user has a personal one.
 
-Agent Canvas lets its user change LLM profiles only as the owner of one.
+Agent Canvas lets a user change LLM profiles only as the owner of an organization.
 """
 
 from typing import Annotated
@@ -17,10 +17,10 @@ OrganizationId = Annotated[str, Path(max_length=256)]
 
 
 async def check_organization(caller: CurrentCaller, organization_id: OrganizationId) -> None:
-    """Let the caller see no other organization than their own.
+    """Require the caller's own organization.
 
     Raises:
-        NotFound: it is none, or another's.
+        NotFound: the caller has no such organization.
     """
     if organization_id != caller.id:
         raise NotFound("organization", organization_id)
@@ -34,6 +34,6 @@ async def get_organizations(caller: CurrentCaller) -> OrganizationPage:
 
 @router.get("/{organization_id}/me")
 async def get_membership(caller: CurrentCaller, organization_id: OrganizationId) -> MembershipInfo:
-    """What the caller may do there: all of it."""
+    """The caller's membership in an organization: its owner."""
     await check_organization(caller, organization_id)
     return MembershipInfo(org_id=caller.id, user_id=caller.id)

@@ -1,4 +1,7 @@
-"""The page that describes the API. Its scripts come from us: on our address they may do what the page's user may."""
+"""The page that describes the API.
+
+Its scripts come from this service: on its origin they may do what the page's user may.
+"""
 
 from pathlib import Path
 
@@ -11,13 +14,13 @@ from starlette.responses import HTMLResponse
 from api.paths import DOCS_ASSETS
 
 router = APIRouter(include_in_schema=False)
-# The package's own application would be kept for ever by FastAPI's memory of routes' functions, one for each test.
+# FastAPI's cache of route functions would keep the package's own application for ever, one for each test.
 parts = StaticFiles(directory=Path(fastapi_offline.__file__).parent / "static")
 
 
 @router.get("/docs")
 def show_description() -> HTMLResponse:
-    """Every operation, to read and to try: in no frame of another page, which would have its reader try them."""
+    """All operations, to read and to try. No other page may frame it, and so trick its reader into trying them."""
     page = get_swagger_ui_html(
         openapi_url="/openapi.json",
         title="Agent Workspace",

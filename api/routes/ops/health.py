@@ -1,4 +1,4 @@
-"""Health: open to all, and silent about everything but health (wire contract 1.12)."""
+"""Health: needs no key, and shows nothing but health (wire contract 1.12)."""
 
 import time
 from typing import Any
@@ -27,14 +27,14 @@ async def get_health() -> str:
 
 @router.get("/ready", responses=error_responses(503))
 async def get_ready(context: ContextDep) -> str:
-    """The store answers too; a 503 otherwise, within seconds."""
+    """The database answers too; otherwise 503, within seconds."""
     await context.readiness.check()
     return "OK"
 
 
 @router.get("/server_info")
 async def get_server_info() -> dict[str, Any]:
-    """How long this process has been up, in seconds."""
+    """The uptime of this process, in seconds."""
     return {
         "uptime": time.monotonic() - STARTED,
         "idle_time": 0.0,

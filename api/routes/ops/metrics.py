@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format, under a key of their own: they are about everybody, and are nobody's."""
+"""Metrics in Prometheus' text format. They cover all users, so they have a separate key."""
 
 import hmac
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ router = APIRouter(tags=["health"])
 
 
 class _Scrape:
-    """One look at what this host's processes have counted, and at what the store says."""
+    """One scrape: the counters of this host's processes, and gauges read from the database."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def collect(self) -> Iterable[Metric]:
-        """The whole of it."""
+        """All metrics."""
         return [*collector(self._context.settings).collect(), *read_gauges(self._context.database)]
 
 
@@ -36,10 +36,10 @@ def get_metrics(request: Request, context: ContextDep) -> Response:
 
 
 def _require_key(request: Request, context: Context) -> None:
-    """Let in whoever has the key that the file holds now.
+    """Require the key that the file holds now.
 
     Raises:
-        Unauthenticated: no key or a wrong one, or there is no file: then nobody has the right one.
+        Unauthenticated: the key is missing or wrong, or there is no file: then no key is right.
     """
     try:
         key = context.settings.metrics_key_file.read_text().strip()
@@ -47,4 +47,4 @@ def _require_key(request: Request, context: Context) -> None:
         key = ""
     shown = read_bearer(request.headers.get("Authorization")) or ""
     if not key or not hmac.compare_digest(shown.encode(errors="surrogatepass"), key.encode()):
-        raise Unauthenticated("metrics have a key of their own: Authorization: Bearer <what metrics.key holds>")
+        raise Unauthenticated("metrics need their own key: Authorization: Bearer <content of metrics.key>")

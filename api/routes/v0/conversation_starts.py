@@ -1,4 +1,4 @@
-"""V0's conversations while they are being started: there is a start task, and no conversation yet."""
+"""V0's conversations while they start: a start task exists, but no conversation yet."""
 
 from api.request.authentication import Caller
 from api.request.context import Context
@@ -16,10 +16,13 @@ NEWEST_FIRST = "CREATED_AT_DESC"
 
 
 def find_start(context: Context, caller: Caller, conversation_id: str) -> StartTask | None:
-    """The task that starts the caller's conversation, or could not start it; None: it was started, or there is none.
+    """Find the unfinished or failed start task of the caller's conversation.
+
+    Returns:
+        None if the conversation was started, or the caller has no such start.
 
     Raises:
-        Invalid: that can be no id.
+        Invalid: `conversation_id` is no valid id.
     """
     with context.database.reading() as session:
         task = start_tasks.find_for_conversation(session, parse_id(conversation_id))
@@ -29,10 +32,10 @@ def find_start(context: Context, caller: Caller, conversation_id: str) -> StartT
 
 
 def find_unfinished(context: Context, caller: Caller, conversation_id: str) -> StartTask | None:
-    """The task that starts the caller's conversation at this moment; None: as for `find_start`.
+    """Find the unfinished start task of the caller's conversation; None: as for `find_start`.
 
     Raises:
-        Invalid: that can be no id.
+        Invalid: `conversation_id` is no valid id.
         Conflict: the start has failed.
     """
     task = find_start(context, caller, conversation_id)
@@ -42,11 +45,11 @@ def find_unfinished(context: Context, caller: Caller, conversation_id: str) -> S
 
 
 def require_started(context: Context, caller: Caller, conversation_id: str, what: str) -> None:
-    """Refuse what can't be done before the conversation runs.
+    """Refuse an operation on a conversation that is not started. `what` ends the error message.
 
     Raises:
-        Invalid: that can be no id.
-        Conflict: it is being started, or that has failed.
+        Invalid: `conversation_id` is no valid id.
+        Conflict: the conversation is being started, or its start has failed.
     """
     if find_unfinished(context, caller, conversation_id) is not None:
         raise Conflict(f"the conversation is being started: {what} as soon as it runs")
@@ -55,21 +58,21 @@ def require_started(context: Context, caller: Caller, conversation_id: str, what
 def list_starting(
     context: Context, caller: Caller, which: ConversationFilter, page_id: str | None
 ) -> list[ConversationInfo]:
-    """The caller's conversations that are being started, those on the pages before left out.
+    """The caller's conversations that are being started, without those on earlier pages.
 
     Raises:
-        Invalid: the page id is not one of the list's.
+        Invalid: `page_id` is not a page id of this list.
     """
     last = None if page_id is None else decode_page_id(page_id, conversation_lists.SORT_ORDERS[NEWEST_FIRST])
     with context.database.reading() as session:
-        tasks = [task for task in start_tasks.list_unfinished(session, caller.id) if _passes(task, which)]
+        tasks = [task for task in start_tasks.list_unfinished(session, caller.id) if _matches(task, which)]
     return [show_beginning(task) for task in tasks if last is None or (task.created_at, task.conversation_id) < last]
 
 
 def merge(
     started: list[ConversationInfo], next_page_id: str | None, starting: list[ConversationInfo], limit: int
 ) -> ConversationResults:
-    """One page of both, newest first: `started` is a page of conversations, and `next_page_id` what comes after it."""
+    """Merge both lists into one page, newest first. `started` is a page, and `next_page_id` is the id of the next."""
     known = {one.conversation_id for one in started}
     found = started + [one for one in starting if one.conversation_id not in known]
     found.sort(key=lambda one: (one.created_at, one.conversation_id), reverse=True)
@@ -80,7 +83,7 @@ def merge(
     return ConversationResults(results=results, next_page_id=next_page_id)
 
 
-def _passes(task: StartTask, which: ConversationFilter) -> bool:
+def _matches(task: StartTask, which: ConversationFilter) -> bool:
     request = task.request
     return (
         which.repository in (None, request.get("selected_repository"))

@@ -1,4 +1,4 @@
-"""V0's operations for a conversation's sandbox; what they do is in `sandboxes` and `workspaces`."""
+"""V0's operations for a conversation's sandbox, by way of V1's in `sandboxes` and `conversation_workspace`."""
 
 from itertools import chain
 from typing import Any
@@ -29,13 +29,13 @@ router = APIRouter(prefix="/conversations/{conversation_id}", tags=["conversatio
 
 PATH = "/api/v1/app-conversations/{conversation_id}"
 SANDBOXES = replaced_by("/api/v1/sandboxes")
-# What waits for a conversation that is being started.
+# The end of the error while the conversation is being started.
 FILES = "its files can be read"
 
 
 @router.get("/config", responses=error_responses(409), **replaced_by(PATH))
 def get_ids(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> RuntimeIds:
-    """What the conversation and its sandbox are called."""
+    """The ids of the conversation and of its sandbox."""
     task = find_unfinished(context, caller, conversation_id)
     if task is not None and task.sandbox_id is not None:
         return RuntimeIds(runtime_id=task.sandbox_id, session_id=task.conversation_id)
@@ -45,14 +45,14 @@ def get_ids(context: ContextDep, caller: CurrentCaller, conversation_id: str) ->
 
 @router.get("/vscode-url", responses=error_responses(409), **SANDBOXES)
 def get_vscode_url(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> VscodeUrl:
-    """Where the sandbox's editor is."""
+    """The URL of the sandbox's editor."""
     urls = _exposed(context, caller, conversation_id)
     return VscodeUrl(vscode_url=next((one.url for one in urls if one.name == "VSCODE"), None))
 
 
 @router.get("/web-hosts", responses=error_responses(409), **SANDBOXES)
 def get_web_hosts(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> WebHosts:
-    """Where what the agent serves is found."""
+    """The URLs of the web servers that the agent runs, with their ports."""
     urls = _exposed(context, caller, conversation_id)
     return WebHosts(hosts={one.url: one.port for one in urls if one.name.startswith("WORKER")})
 
@@ -61,7 +61,7 @@ def get_web_hosts(context: ContextDep, caller: CurrentCaller, conversation_id: s
 async def send_message(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, conversation_id: str, message: PlainMessage
 ) -> Success:
-    """Say something to the agent, which goes on with it; if it is being started, as soon as it can hear it."""
+    """Send a message to the agent, and let it run. During the start, the message is queued."""
     said = UserMessage(content=[TextContent(text=message.message)])
     if await run_in_threadpool(find_unfinished, context, caller, conversation_id) is not None:
         await run_in_threadpool(_queue, context, caller, queue, conversation_id, said)
@@ -70,23 +70,23 @@ async def send_message(
 
 
 @router.get(
-    "/git/changes", response_model=list[dict[str, Any]], responses=v1.ASKED, **replaced_by(f"{PATH}/git/changes")
+    "/git/changes", response_model=list[dict[str, Any]], responses=v1.ERRORS, **replaced_by(f"{PATH}/git/changes")
 )
 async def get_changes(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> Any:
-    """What has changed in the project's folder, in git's letters."""
+    """The changes in the project's folder, with git's status letters."""
     await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
     found = await v1.ask_git(context, caller, conversation_id, "changes", ".")
     return await v1.pass_on(await run_in_threadpool(_in_letters, found))
 
 
-@router.get("/git/diff", responses=v1.ASKED, **replaced_by(f"{PATH}/git/diff"))
+@router.get("/git/diff", responses=v1.ERRORS, **replaced_by(f"{PATH}/git/diff"))
 async def get_diff(context: ContextDep, caller: CurrentCaller, conversation_id: str, path: v1.FilePath) -> Any:
-    """A file before and after."""
+    """A file before and after its changes."""
     await run_in_threadpool(require_started, context, caller, conversation_id, FILES)
     return await v1.pass_on(await v1.ask_git(context, caller, conversation_id, "diff", path))
 
 
-@router.get("/select-file", response_model=FileContent, responses=v1.ASKED, **replaced_by(f"{PATH}/file"))
+@router.get("/select-file", response_model=FileContent, responses=v1.ERRORS, **replaced_by(f"{PATH}/file"))
 async def get_file(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, file: v1.FilePath
 ) -> StreamingResponse:

@@ -1,4 +1,4 @@
-"""V0's operations for conversations; what they do is in `conversations`, `sandboxes` and `workspaces`."""
+"""V0's operations for conversations, by way of V1's in `conversations` and `sandboxes`."""
 
 from typing import Annotated, Any
 
@@ -58,9 +58,9 @@ async def start_conversation(
     wait: WaitOption,
     request: NewConversation,
 ) -> Any:
-    """Wish for a conversation; its id is known at once, and it is STARTING until it can be spoken to."""
+    """Start a conversation. The response holds its id; it is STARTING until it can take messages."""
     found = await v1.start_conversation(context, caller, queue, idempotent, wait, request.as_v1())
-    # An answer that was kept comes as it went out.
+    # V1 answers with a written response.
     task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
     status, answer = show_start(task)
     return JSONResponse(answer, status)
@@ -76,13 +76,13 @@ def list_conversations(
     conversation_trigger: Trigger | None = None,
     include_sub_conversations: bool = False,
 ) -> ConversationResults:
-    """A page of the caller's conversations, newest first, with those that are being started."""
+    """A page of the caller's conversations, newest first, including those that are being started."""
     which = ConversationFilter(
         repository=selected_repository,
         trigger=conversation_trigger,
         with_sub_conversations=include_sub_conversations,
     )
-    # Before the others: one that is made READY meanwhile is found twice, instead of never.
+    # Read first: a conversation that becomes READY meanwhile is found twice rather than never.
     starting = list_starting(context, caller, which, page_id)
     page = conversation_lists.search(
         context.database, caller.id, which, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit
@@ -95,7 +95,7 @@ def list_conversations(
 
 @router.get("/{conversation_id}", **ONE)
 def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> ConversationInfo | None:
-    """One of the caller's conversations, also while it is being started; null for an unknown one."""
+    """One of the caller's conversations, even while it is being started; null for an unknown one."""
     task = find_start(context, caller, conversation_id)
     if task is not None:
         return show_beginning(task)
@@ -109,11 +109,11 @@ def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id
 def change_conversation(
     context: ContextDep, caller: CurrentCaller, conversation_id: RowId, update: TitleUpdate
 ) -> bool:
-    """Give a conversation another title, which stays; also while it is being started."""
+    """Set a conversation's title, even while it is being started. No automatic title replaces it."""
     with context.database.transaction() as session:
         if start_tasks.rename(session, conversation_id, caller.id, update.title):
             return True
-    # On its own: a deletion locks the conversation before its start task.
+    # A separate transaction: a deletion locks the conversation before its start task.
     with context.database.transaction() as session:
         conversation_queries.change(session, conversation_id, caller.id, {"title": update.title})
     return True
@@ -121,7 +121,7 @@ def change_conversation(
 
 @router.delete("/{conversation_id}", **ONE)
 def delete_conversation(context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, conversation_id: RowId) -> bool:
-    """Delete one of the caller's conversations, as V1 does; false: there is none."""
+    """Delete one of the caller's conversations, as V1 does; false: the caller has no such conversation."""
     try:
         return v1.delete_conversation(context, caller, queue, conversation_id).success
     except NotFound:
@@ -132,9 +132,9 @@ def delete_conversation(context: ContextDep, caller: CurrentCaller, queue: JobQu
 async def resume_conversation(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, conversation_id: RowId
 ) -> ConversationAnswer:
-    """Wish for the conversation's sandbox to run; a body that says which providers are set is not needed.
+    """Resume the conversation's sandbox. V0's body, the list of set providers, is not needed.
 
-    For one that is being started, RUNNING is the desired state already.
+    For a conversation that is being started this changes nothing: RUNNING is the desired state already.
     """
     if task := await run_in_threadpool(find_unfinished, context, caller, conversation_id):
         return _answer_of_start(task)
@@ -147,9 +147,9 @@ async def resume_conversation(
 async def stop_conversation(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, wait: WaitOption, conversation_id: RowId
 ) -> ConversationAnswer:
-    """Wish for the conversation's sandbox to be paused, with all that is in it.
+    """Pause the conversation's sandbox.
 
-    One that is being started can't be stopped: nothing of it could go on later. It can be deleted.
+    A conversation that is being started can't be stopped, since its start could not continue later. It can be deleted.
     """
     await run_in_threadpool(require_started, context, caller, conversation_id, "it can be stopped")
     sandbox_id = await run_in_threadpool(_sandbox_of, context, caller, conversation_id)

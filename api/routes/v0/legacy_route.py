@@ -1,7 +1,7 @@
-"""V0's operations: a thin face over V1's, which says of itself that it is one (wire contract, section 5).
+"""V0's operations: a thin layer over V1's, marked as deprecated (wire contract, section 5).
 
-Each answer names what took its place, as RFC 9745 (`Deprecation`) and RFC 5829 (`successor-version`) have it. They go
-on no day that is known, so there is no `Sunset`.
+Each response names its successor (RFC 9745 `Deprecation`, RFC 5829 `successor-version`). No day of removal is set, so
+there is no `Sunset`.
 """
 
 from datetime import UTC, datetime
@@ -23,15 +23,15 @@ SUCCESSOR = "x-successor-version"
 
 
 def replaced_by(path: str) -> dict[str, Any]:
-    """How a route says what took its place; placeholders are those of its own path."""
+    """The options of a route that is replaced by `path`, whose placeholders are those of the route's own path."""
     return {"deprecated": True, "openapi_extra": {SUCCESSOR: path}}
 
 
 class LegacyRoute(ForUsers):
-    """A route for users that is V0's; it is made with `replaced_by`."""
+    """A V0 route for users. Create it with `replaced_by`."""
 
     def get_route_handler(self) -> Handler:
-        """Handle, and tell errors under V0's names too."""
+        """Handle requests; errors carry V0's field names too."""
         handle = super().get_route_handler()
 
         async def handle_as_v0(request: Request) -> Response:
@@ -43,7 +43,7 @@ class LegacyRoute(ForUsers):
         return handle_as_v0
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the headers, whatever the answer is."""
+        """Add the deprecation headers to each response."""
         headers = self._headers(scope)
 
         async def send_with_headers(message: Message) -> None:

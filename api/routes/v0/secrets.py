@@ -1,4 +1,4 @@
-"""V0's operations for custom secrets; what they do is in `secrets`."""
+"""V0's operations for custom secrets, by way of V1's in `secrets`."""
 
 from fastapi import APIRouter
 
@@ -25,7 +25,7 @@ def list_secrets(context: ContextDep, caller: CurrentCaller) -> CustomSecrets:
 
 @router.post("", status_code=201, **replaced_by("/api/v1/secrets"))
 def create_secret(context: ContextDep, caller: CurrentCaller, secret: CustomSecretCreate) -> Message:
-    """Store a secret; a 400 if there is one of that name."""
+    """Store a secret; 400 if one with this name exists."""
     v1.store_secret(context, caller, secret, new=True)
     return Message(message="Secret created successfully")
 
@@ -34,13 +34,13 @@ def create_secret(context: ContextDep, caller: CurrentCaller, secret: CustomSecr
 def change_secret(
     context: ContextDep, caller: CurrentCaller, secret_id: str, change: CustomSecretWithoutValue
 ) -> Message:
-    """Rename or redescribe a secret; its id is its name."""
+    """Change the name or description of a secret; its id is its name."""
     v1.change_secret(context, caller, secret_id, change)
     return Message(message="Secret updated successfully")
 
 
 @router.delete("/{secret_id}", **replaced_by("/api/v1/secrets/{secret_id}"))
 def delete_secret(context: ContextDep, caller: CurrentCaller, secret_id: str) -> Message:
-    """Forget a secret."""
+    """Delete a secret."""
     v1.delete_secret(context, caller, secret_id)
     return Message(message="Secret deleted successfully")

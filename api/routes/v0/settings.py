@@ -1,4 +1,4 @@
-"""Settings: one document for each user, secrets masked. The operations are V0's; V1's are in `settings_v1`."""
+"""Settings: one document for each user, secrets masked. V0's operations; V1's are in `api.routes.v1.settings`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,36 +22,36 @@ router = APIRouter(tags=["settings (V0)"], route_class=LegacyRoute)
 
 REPLACED = replaced_by("/api/v1/settings")
 NEVER_SAVED = "Settings not found"
-NO_RESET = "settings are not reset as a whole: store null for what is to have its default again"
+NO_RESET = "settings are not reset as a whole: store null to set a field to its default"
 
-# Of the settings, of what is known of secrets, and of providers' hosts.
+# Takes the settings, the descriptions of secrets by name, and the hosts of providers.
 Show = Callable[[StoredSettings, dict[str, str | None], dict[str, str | None]], Any]
 
 
 @router.get("/settings", response_model=SettingsInfo, responses={404: {"description": NEVER_SAVED}}, **REPLACED)
 def get_settings(context: ContextDep, caller: CurrentCaller) -> Any:
-    """The caller's settings; a 404 until some, or secrets or tokens, are stored: the defaults hold."""
+    """The caller's settings. 404 until settings, secrets or tokens are stored: the defaults hold."""
     return show_stored(context, caller, show_settings)
 
 
 @router.post("/settings", **REPLACED)
 def store_settings(context: ContextDep, caller: CurrentCaller, update: SettingsUpdate) -> Message:
-    """Change the settings that are sent and keep the others.
+    """Change the settings in the body; the others stay.
 
-    Null is a field's default, except that it keeps `llm_api_key`, `llm_model`, `llm_base_url`, `search_api_key`
+    Null sets a field to its default, except that it keeps `llm_api_key`, `llm_model`, `llm_base_url`, `search_api_key`
     and `user_consents_to_analytics`; an empty text clears a key; `**********` keeps a secret.
     """
     return store(context, caller, in_clear(update))
 
 
-@router.post("/reset-settings", status_code=410, response_description="Given up", **REPLACED)
+@router.post("/reset-settings", status_code=410, response_description="Removed", **REPLACED)
 def reset_settings() -> None:
-    """What V0 has given up: settings are changed one by one, and null is the default of most."""
+    """Removed from V0: settings are changed one by one, and null sets most of them to their defaults."""
     raise Gone(NO_RESET)
 
 
 def show_stored(context: Context, caller: Caller, show: Show) -> Any:
-    """The caller's settings in the shape that is asked for; a 404 if neither settings nor secrets are stored."""
+    """The caller's settings in the shape that `show` gives them; 404 if neither settings nor secrets are stored."""
     with context.database.reading() as session:
         stored = settings_store.load(session, context.vault, caller.id)
         names = secrets.describe_secrets(session, caller.id)
@@ -63,10 +63,10 @@ def show_stored(context: Context, caller: Caller, show: Show) -> Any:
 
 
 def store(context: Context, caller: Caller, changes: dict[str, Any]) -> Message:
-    """Keep changes of settings, by the names they are kept under, and the secrets that came with them.
+    """Store changes of settings, under their stored names, and the secrets of the same request.
 
     Raises:
-        RequestValidationError: the sandbox spec is not known.
+        RequestValidationError: the sandbox spec is unknown to the caller.
     """
     sent = changes.pop("secrets_store", None) or {}
     with context.database.transaction() as session:

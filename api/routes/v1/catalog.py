@@ -1,4 +1,4 @@
-"""What forms suggest: models, their providers, skills."""
+"""Suggestions for forms: models, their providers, skills."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from shared.sql.pagination import page_of_names
 router = APIRouter(tags=["config"], route_class=ForUsers)
 
 Text = Annotated[str | None, Query(max_length=256)]
-NOT_LOADED = "conversations load no skills of marketplaces here"
+NOT_LOADED = "this service loads no skills from marketplaces"
 
 Verified = Annotated[bool | None, Query(alias="verified__eq")]
 
@@ -32,7 +32,7 @@ async def search_models(
     found = {
         f"{model.provider}/{model.name}": model
         for model in SUGGESTED
-        if provider__eq in (None, model.provider) and _is_meant(model.name, query, verified)
+        if provider__eq in (None, model.provider) and _matches(model.name, query, verified)
     }
     names, next_page_id = page_of_names("models", list(found), page_id, limit)
     items = [LlmModel(provider=found[name].provider, name=found[name].name, verified=True) for name in names]
@@ -44,14 +44,14 @@ async def search_providers(
     query: Text = None, verified: Verified = None, page_id: PageId = None, limit: Limit = 50
 ) -> PageOf[LlmProvider]:
     """A page of the models' providers, filtered."""
-    providers = {model.provider for model in SUGGESTED if _is_meant(model.provider, query, verified)}
+    providers = {model.provider for model in SUGGESTED if _matches(model.provider, query, verified)}
     names, next_page_id = page_of_names("providers", sorted(providers), page_id, limit)
     return PageOf(items=[LlmProvider(name=name, verified=True) for name in names], next_page_id=next_page_id)
 
 
 @router.get("/skills/search")
 async def search_skills(page_id: PageId = None, limit: Limit = 100) -> PageOf[SkillInfo]:
-    """No skills: a project's own are found by the agent server in each conversation."""
+    """No skills: the agent server finds a project's own in each conversation."""
     page_of_names("skills", [], page_id, limit)
     return PageOf(items=[])
 
@@ -60,10 +60,10 @@ async def search_skills(page_id: PageId = None, limit: Limit = 100) -> PageOf[Sk
 async def preview_marketplaces(
     marketplaces: Annotated[list[Marketplace], Body(max_length=MAX_MARKETPLACES)],
 ) -> MarketplacePreview:
-    """What conversations would get from these marketplaces: nothing, as they are stored but loaded by nobody."""
+    """The skills of these marketplaces: none, since marketplaces are stored but not loaded."""
     return MarketplacePreview(errors=[f"{one.name}: {NOT_LOADED}" for one in marketplaces])
 
 
-def _is_meant(name: str, query: str | None, verified: bool | None) -> bool:
-    # All that we suggest are models that agents do well with.
+def _matches(name: str, query: str | None, verified: bool | None) -> bool:
+    # All suggested models are verified.
     return (query or "").lower() in name.lower() and verified is not False

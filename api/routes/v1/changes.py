@@ -1,4 +1,4 @@
-"""The caller's changes as they happen, as server-sent events: ids and states, nothing secret."""
+"""Stream the caller's changes as server-sent events: ids and states, no secrets."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,8 +18,8 @@ log = structlog.get_logger()
 
 router = APIRouter(prefix="/changes", tags=["changes"], route_class=ForUsers)
 
-MOST = 2**63 - 1
-# Neither caches nor proxies may keep anything back.
+MAX_ID = 2**63 - 1
+# Neither caches nor proxies may buffer events.
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 EXAMPLE = (
     'event: reset\nid: 41\ndata: {}\n\nevent: change\nid: 42\ndata: {"kind":"sandbox","id":"…","status":"RUNNING"}\n\n'
@@ -34,18 +34,20 @@ async def follow_changes(
     context: ContextDep,
     caller: CurrentCaller,
     resumed_at: Annotated[
-        int | None, Header(alias="Last-Event-ID", ge=0, le=MOST, description="The id of the last event that came")
+        int | None, Header(alias="Last-Event-ID", ge=0, le=MAX_ID, description="The id of the last received event")
     ] = None,
     last_event_id: Annotated[
-        int | None, Query(ge=0, le=MOST, description="The same, for clients that can't set it; the header goes before")
+        int | None,
+        Query(ge=0, le=MAX_ID, description="As the header, for clients that can't set it; the header takes precedence"),
     ] = None,
 ) -> StreamingResponse:
-    """Follow the changes of the caller's sandboxes, start tasks and conversations (ours).
+    """Stream the changes of the caller's sandboxes, start tasks and conversations (Agent Workspace extension).
 
-    `reset` comes first, unless the stream goes on from an id: read your lists now, and follow from here on. It comes
-    too where changes since that id are no longer known. `change` names a row and what it is: the status of a sandbox
-    (DELETING once that is wished, DELETED at the end), the stage of a start task, a conversation's execution status.
-    The stream ends after some minutes, and when the service is restarted: go on from the last id.
+    Without an id, the first event is `reset`: read your lists now, and apply the changes that follow. `reset` is also
+    sent where the changes since the id are no longer stored. `change` holds a row's id and state: the status of a
+    sandbox (DELETING as soon as deletion is requested, DELETED at the end), the stage of a start task, or a
+    conversation's execution status. The stream ends after some minutes, and when the service restarts: reconnect with
+    the last id.
     """
     after = last_event_id if resumed_at is None else resumed_at
     context.streams.check_share(caller.id)
@@ -59,7 +61,7 @@ async def _write(stream: AsyncGenerator[ChangeBatch | None]) -> AsyncIterator[st
             async for batch in stream:
                 yield ": nothing new\n\n" if batch is None else _show(batch)
     except SQLAlchemyError as error:
-        # The answer has begun: all that can be said is its end, and the client comes again.
+        # The response has begun, so it can only end. The client reconnects.
         log.warning("stream_broken", error=type(error).__name__)
 
 

@@ -1,4 +1,4 @@
-"""What Agent Canvas asks of sandboxes by way of its server: for the caller's own only, as on the sandbox path."""
+"""Requests of Agent Canvas to sandboxes, sent through its server: to the caller's own only, as on the sandbox path."""
 
 import re
 
@@ -18,22 +18,22 @@ from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.availability import agent_server
 
-router = APIRouter(tags=["web page"], route_class=ForUsers)
+router = APIRouter(tags=["web UI"], route_class=ForUsers)
 
-# Whatever its origin: nothing else is reached by it.
-ON_PATH = re.compile(rf"https?://[^/?#]+{SANDBOX_PATH_PREFIX}/([0-9a-f]{{32}})/?")
+# The origin does not matter: the request is sent to the sandbox only.
+SANDBOX_URL = re.compile(rf"https?://[^/?#]+{SANDBOX_PATH_PREFIX}/([0-9a-f]{{32}})/?")
 SESSION_KEY = "x-session-api-key"
 
 
 class Forwarded(Response):
-    """The agent server's answer, passed on as it comes."""
+    """The agent server's response, streamed unchanged."""
 
     def __init__(self, path: SandboxProxy, proxied: ProxyRequest, content: bytes) -> None:
         super().__init__()
         self._path, self._proxied, self._content = path, proxied, content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask, and pass on; an error that comes before the answer is the application's to tell."""
+        """Send the request and stream the response. The application answers errors that come before it."""
         pending = [{"type": "http.request", "body": self._content, "more_body": False}] if self._content else []
 
         async def replay() -> dict[str, object]:
@@ -45,13 +45,16 @@ class Forwarded(Response):
 @router.post(
     "/cloud-proxy",
     response_class=Response,
-    response_description="The agent server's answer as it comes, with its own status",
+    response_description="The agent server's response, unchanged, with its own status",
     responses=error_responses(404, 409, 429, 502, 504),
 )
 async def ask_sandbox(
     request: Request, context: ContextDep, caller: CurrentCaller, wanted: CloudProxyRequest
 ) -> Response:
-    """Ask the agent server of one of the caller's sandboxes, with the sandbox's key; a paused one is woken."""
+    """Send a request to the agent server of one of the caller's sandboxes, with its session key.
+
+    A paused sandbox is resumed.
+    """
     key = wanted.find_header(SESSION_KEY)
     if not key:
         raise Unauthenticated("the sandbox's session key is needed, as X-Session-API-Key among `headers`")
@@ -74,14 +77,14 @@ def _own_headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def _find(context: Context, caller: Caller, host: str, key: str) -> str:
-    """The id of the caller's sandbox that is meant.
+    """The id of the caller's sandbox that `host` names.
 
     Raises:
-        NotFound: it is none of theirs.
+        NotFound: the caller has no such sandbox.
     """
     with context.database.reading() as session:
-        if on_path := ON_PATH.fullmatch(host):
-            return sandbox_queries.get(session, on_path[1], caller.id).id
+        if match := SANDBOX_URL.fullmatch(host):
+            return sandbox_queries.get(session, match[1], caller.id).id
         found = sandbox_queries.find_by_session_key(session, context.vault, key)
         if found is None or found.owner_id != caller.id or not _is_its(host, found):
             raise NotFound("sandbox", host, by="address")

@@ -1,4 +1,4 @@
-"""What a conversation's agent is made of, asked of its agent server, and changed there."""
+"""A conversation's agent: its skills and hooks, and a switch of its model, at its agent server."""
 
 import json
 from uuid import UUID
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["convers
 
 @router.get("/skills", responses=error_responses(409, 413, 502))
 async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> SkillList:
-    """The skills that the project brings, without those that the caller's settings disable; none while it is paused."""
+    """The project's skills, except those disabled in the caller's settings; none while the sandbox is paused."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     if wire_status(sandbox) == Status.PAUSED:
         return SkillList(skills=[])
@@ -47,7 +47,7 @@ async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id
 
 @router.get("/hooks", responses=error_responses(409, 413, 502))
 async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> HookList:
-    """What the project has run at the agent's doings; nothing while the sandbox is paused."""
+    """The commands that the project runs at the agent's actions; none while the sandbox is paused."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     if wire_status(sandbox) == Status.PAUSED:
         return HookList(hooks=[])
@@ -60,7 +60,7 @@ async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id:
 async def switch_profile(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, request: SwitchProfileRequest
 ) -> Success:
-    """Let the agent go on with a saved LLM profile; the settings stay as they are."""
+    """Switch the agent to a saved LLM profile; the settings stay unchanged."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     llm = await run_in_threadpool(_read_profile, context, caller.id, request.profile_name)
     path = f"/api/conversations/{UUID(conversation.id)}/switch_llm"
@@ -73,12 +73,12 @@ async def switch_profile(
 async def switch_acp_model(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, request: SwitchAcpModelRequest
 ) -> Success:
-    """Let an agent of another maker (ACP) go on with another of its models; our own agent takes a profile instead."""
+    """Switch an ACP agent to another of its models. The built-in agent takes a profile instead."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
     answer = await context.agent_servers.ask(sandbox, "POST", path, json={"model": request.model})
     if answer.status == 400:
-        raise Invalid(await answer.read_detail() or "the agent is none of another maker, or can't change its model")
+        raise Invalid(await answer.read_detail() or "the agent is no ACP agent, or can't change its model")
     if answer.status == 504:
         raise GatewayTimeout(await answer.read_detail() or "the agent does not answer")
     answer.need()
@@ -93,13 +93,13 @@ def _read_disabled(context: Context, user_id: str) -> set[str]:
 
 
 def _read_profile(context: Context, user_id: str, name: str) -> Llm:
-    """The profile as the agent server is to have it: with a key, and under a name that no other configuration has."""
+    """The profile for the agent server: with a key, and a `usage_id` that no other configuration has."""
     with context.database.reading() as session:
         llm = dict(llm_profile_store.load(session, context.vault, user_id).get(name))
         stored = settings_store.load(session, context.vault, user_id)
     if "api_key" not in llm and stored and stored.llm_api_key:
         llm["api_key"] = stored.llm_api_key
-    # The agent server keeps the first configuration that it is shown under a name.
+    # The agent server keeps the first configuration sent under a `usage_id`.
     fingerprint = context.vault.digest(json.dumps(llm, sort_keys=True))
     return llm | {"usage_id": f"profile:{name}:{fingerprint[:12]}"}
 

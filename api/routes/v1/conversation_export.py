@@ -1,4 +1,4 @@
-"""A conversation as a zip archive: what is known of it, and its events, one file each (wire contract 1.1)."""
+"""Export a conversation as a zip archive: its metadata, and one file for each event (wire contract 1.1)."""
 
 import json
 import re
@@ -15,20 +15,20 @@ from shared.json_documents import write_document
 from shared.models import Event
 
 MAX_EVENTS = 10_000
-# Events that are held at a time: some have a screenshot in them.
+# Events held in memory at a time: some contain a screenshot.
 PAGE = 20
-# What is larger is written without line breaks: indented, one that is nested deep has ninety times its size.
+# Larger events are written without indentation, which makes a deeply nested one ninety times its size.
 MAX_INDENTED = 64 * 1024
-# What changes by the minute, and what opens a sandbox, is not what a conversation was.
-LEFT_OUT = {"sandbox_status", "execution_status", "conversation_url", "session_api_key", "workspace"}
-ODD = re.compile(r"[^A-Za-z0-9_-]")
+# Excluded: fields that change by the minute, and the key of the sandbox.
+EXCLUDED = {"sandbox_status", "execution_status", "conversation_url", "session_api_key", "workspace"}
+UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def check_number(database: Database, conversation_id: str, owner_id: str) -> None:
-    """Refuse what is too much for one archive.
+    """Refuse a conversation with too many events for one archive.
 
     Raises:
-        TooLarge: there are more events than that.
+        TooLarge: there are more than `MAX_EVENTS`.
     """
     with database.reading() as session:
         number = events.count(session, conversation_id, owner_id, EventFilter())
@@ -37,14 +37,14 @@ def check_number(database: Database, conversation_id: str, owner_id: str) -> Non
 
 
 def export(database: Database, conversation: AppConversation, owner_id: str) -> Iterator[bytes]:
-    """The archive, made as it is sent: while its reader takes a piece, no connection is held, and no file."""
-    sent = _Sent()
-    with ZipFile(sent, "w", ZIP_DEFLATED) as archive:
-        archive.writestr("meta.json", conversation.model_dump_json(exclude=LEFT_OUT, indent=2))
+    """Stream the archive. Between two pieces no database connection is held, and no file is written."""
+    buffer = _Buffer()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("meta.json", conversation.model_dump_json(exclude=EXCLUDED, indent=2))
         for place, event in enumerate(_read_events(database, conversation.id, owner_id)):
-            archive.writestr(f"event_{place:06}_{ODD.sub('_', event.id)}.json", _write(event.body))
-            yield sent.take()
-    yield sent.take()
+            archive.writestr(f"event_{place:06}_{UNSAFE.sub('_', event.id)}.json", _write(event.body))
+            yield buffer.take()
+    yield buffer.take()
 
 
 def _write(body: Any) -> str:
@@ -52,8 +52,8 @@ def _write(body: Any) -> str:
     return compact if len(compact) > MAX_INDENTED else json.dumps(body, indent=2)
 
 
-class _Sent:
-    """A file that can't be read or sought: what is written is taken at once."""
+class _Buffer:
+    """A write-only, unseekable file whose content is taken after each write."""
 
     def __init__(self) -> None:
         self._written = bytearray()
@@ -69,13 +69,13 @@ class _Sent:
         pass
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Take the bytes written since the last call."""
         taken, self._written = bytes(self._written), bytearray()
         return taken
 
 
 def _read_events(database: Database, conversation_id: str, owner_id: str) -> Iterator[Event]:
-    """All of them, oldest first, a page at a time."""
+    """All events, oldest first, read page by page."""
     page_id: Any = None
     while True:
         with database.reading() as session:

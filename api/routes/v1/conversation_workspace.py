@@ -1,4 +1,4 @@
-"""What is asked of a conversation's agent server while its sandbox runs: messages, files, changes."""
+"""A conversation's messages, files and git changes, read from its agent server while its sandbox runs."""
 
 import shlex
 from pathlib import PurePosixPath
@@ -22,15 +22,15 @@ from shared.json_documents import write_document, write_text
 from shared.models import Conversation, Sandbox
 from shared.states import Status
 
-# Of what is asked of the agent server.
-ASKED = error_responses(409, 413, 429, 502)
+# Errors of requests to the agent server.
+ERRORS = error_responses(409, 413, 429, 502)
 
 router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=ForUsers)
 
-# Providers whose pages hide folders that begin with a dot.
+# Providers whose web pages hide folders that begin with a dot.
 DOTLESS = ("gitlab", "azure_devops")
 
-# What no user of a page looks for in it.
+# Folders that the file list leaves out.
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 MAX_FILES = 2000
 COMMAND_SECONDS = 20
@@ -45,7 +45,7 @@ Ref = Annotated[str | None, Query(max_length=256)]
 async def send_message(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, message: UserMessage
 ) -> MessageSent:
-    """Say something to the agent, which goes on with it; nothing is resumed for it."""
+    """Send a message to the agent, and let it run. A paused sandbox is not resumed."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     status = wire_status(sandbox)
     if status == "MISSING":
@@ -59,38 +59,38 @@ async def send_message(
     return MessageSent(success=True, sandbox_status=status)
 
 
-@router.get("/git/changes", responses=ASKED)
+@router.get("/git/changes", responses=ERRORS)
 async def get_changes(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
 ) -> Any:
-    """What has changed below a folder, as the agent server says it."""
+    """The changes below a folder, as the agent server reports them."""
     return await pass_on(await ask_git(context, caller, conversation_id, "changes", path, ref))
 
 
-@router.get("/git/diff", responses=ASKED)
+@router.get("/git/diff", responses=ERRORS)
 async def get_diff(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath, ref: Ref = None
 ) -> Any:
-    """A file before and after, as the agent server says it."""
+    """A file before and after its changes, as the agent server reports it."""
     return await pass_on(await ask_git(context, caller, conversation_id, "diff", path, ref))
 
 
-@router.get("/file", response_model=str, responses=ASKED)
+@router.get("/file", response_model=str, responses=ERRORS)
 async def get_file(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, file_path: FilePath | None = None
 ) -> StreamingResponse:
-    """A text file of the sandbox, by default the plan."""
+    """A text file of the sandbox; by default the plan."""
     text = await read_file(context, caller, conversation_id, file_path)
     return StreamingResponse(write_text(text), media_type="application/json")
 
 
-@router.get("/files", responses=ASKED)
+@router.get("/files", responses=ERRORS)
 async def list_files(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, path: FilePath | None = None
 ) -> list[str]:
-    """The files below a folder of the sandbox, by default the project's, as paths relative to it (ours).
+    """The files below a folder, as paths relative to it (Agent Workspace extension).
 
-    Up to 2,000, without those of git, of installed packages and of caches.
+    The default folder is the project's. At most 2,000 files, without those of git, installed packages and caches.
     """
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     folder = absolute_path(conversation, path or ".")
@@ -102,14 +102,14 @@ async def list_files(
 
 
 async def read_file(context: Context, caller: Caller, conversation_id: str, file_path: str | None) -> str:
-    """A text file of a conversation's sandbox; None: the plan.
+    """Read a text file of a conversation's sandbox. `file_path` None: the plan.
 
     Raises:
         Conflict: the sandbox does not run.
         Invalid: the file is no text, or the sandbox's user may not read it.
-        NotFound: there is no such conversation, or no such file.
+        NotFound: the caller has no such conversation, or the file does not exist.
         Refused: the agent server refuses the path.
-        TooLarge: the file is.
+        TooLarge: the file is too large.
         Unanswered: the agent server does not answer.
     """
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
@@ -117,7 +117,7 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
     try:
         answer = await context.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
     except BrokenOff:
-        # It looks whether there is such a file, and begins its answer before it opens the file.
+        # The agent server checks that the file exists, but begins its response before it opens the file.
         await _check_readable(context, sandbox, path)
         raise
     if answer.status == 404:
@@ -132,14 +132,14 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
 async def ask_git(
     context: Context, caller: Caller, conversation_id: str, what: str, path: str, ref: str | None = None
 ) -> Any:
-    """What a conversation's agent server says of a path: its changes, or its diff.
+    """Read the changes or the diff of a path from a conversation's agent server.
 
     Raises:
         Conflict: the sandbox does not run.
-        NotFound: there is no such conversation, or it is somebody else's.
+        NotFound: the caller has no such conversation.
         Refused: the agent server refuses the path or the reference.
-        TooLarge: the answer is.
-        Unanswered: there is none, or it is no JSON that an answer of ours could hold.
+        TooLarge: the response is too large.
+        Unanswered: the agent server does not answer, or not with JSON that this service can send.
     """
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
@@ -149,7 +149,7 @@ async def ask_git(
 
 
 async def pass_on(document: Any) -> Response:
-    """A document as the answer: as a response of our own, since FastAPI would go through it on the event loop."""
+    """Answer with a document. FastAPI would serialize it on the event loop; this does it in a thread."""
     body = await run_in_threadpool(write_document, document, ascii_only=False)
     return Response(body, media_type="application/json")
 
@@ -158,20 +158,20 @@ def load_shown(context: Context, caller: Caller, conversation_id: str) -> tuple[
     """The caller's conversation and its sandbox.
 
     Raises:
-        Invalid: that can be no id.
-        NotFound: there is none, or it is somebody else's.
+        Invalid: `conversation_id` is no valid id.
+        NotFound: the caller has no such conversation.
     """
     with context.database.reading() as session:
         return conversation_queries.get_shown(session, parse_id(conversation_id), caller.id)
 
 
 def absolute_path(conversation: Conversation, path: str) -> str:
-    """The path in the sandbox; a relative one is below the project's folder."""
+    """The absolute path in the sandbox; a relative path is below the project's folder."""
     return str(PurePosixPath(conversation.working_dir or "/", path))
 
 
 def plan_path(conversation: Conversation) -> str:
-    """Where in the project an agent that plans has written its plan."""
+    """The path of the plan in the project, as the planning agent writes it."""
     return f"{'agents-tmp-config' if conversation.git_provider in DOTLESS else '.agents_tmp'}/PLAN.md"
 
 
@@ -188,10 +188,10 @@ async def _check_readable(context: Context, sandbox: Sandbox, path: str) -> None
 
 
 async def _run(context: Context, sandbox: Sandbox, command: str) -> dict[str, Any]:
-    """The outcome of a command in the sandbox.
+    """Run a command in the sandbox and return its outcome.
 
     Raises:
-        Unanswered: the agent server says none.
+        Unanswered: the agent server does not answer, or without an outcome.
     """
     body = {"command": command, "timeout": COMMAND_SECONDS}
     answer = await context.agent_servers.ask(sandbox, "POST", "/api/bash/execute_bash_command", json=body)

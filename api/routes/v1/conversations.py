@@ -1,4 +1,4 @@
-"""Conversations: start them, list them."""
+"""Conversations: start, list, change and delete."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -60,7 +60,7 @@ async def read_filter(
     sandbox_id: Annotated[RowId | None, Query(alias="sandbox_id__eq")] = None,
     include_sub_conversations: bool = False,
 ) -> ConversationFilter:
-    """Which conversations are meant."""
+    """Read the filter of a search from the query."""
     return ConversationFilter(
         title_contains=title_contains,
         created_from=created_from,
@@ -135,7 +135,7 @@ async def search_conversations(
 
 @lists.get("/count", response_model=int)
 async def count_conversations(which: Which) -> ListResponse:
-    """How many conversations a search with these filters finds."""
+    """The number of conversations that a search with these filters finds."""
     return ListResponse(
         lambda context, caller: write_count(conversation_lists.count(context.database, caller.id, which))
     )
@@ -151,7 +151,7 @@ def get_conversations(
     page_id: PageId = None,
     limit: Limit = 100,
 ) -> Any:
-    """The caller's conversations of those ids, in order, null for an unknown one; without ids, as a search."""
+    """The caller's conversations with these ids, in order, null for an unknown one; without ids, as a search."""
     if ids is None:
         return _search(context, caller, which, sort_order, page_id, limit)
     hexes = parse_ids(ids, most=MAX_IDS)
@@ -163,7 +163,7 @@ def get_conversations(
 
 @router.get("/{conversation_id}")
 def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> AppConversation:
-    """One of the caller's conversations (ours)."""
+    """One of the caller's conversations (Agent Workspace extension)."""
     with context.database.reading() as session:
         row = conversation_queries.get_shown(session, conversation_id, caller.id)
         return _show(session, context, caller, [row])[0]
@@ -171,7 +171,7 @@ def get_conversation(context: ContextDep, caller: CurrentCaller, conversation_id
 
 @router.get("/{conversation_id}/download", response_class=StreamingResponse, responses=error_responses(413))
 def download_conversation(context: ContextDep, caller: CurrentCaller, conversation_id: RowId) -> StreamingResponse:
-    """A zip archive of a conversation and its events, whether its sandbox is there or not."""
+    """A zip archive of a conversation and its events. It needs no sandbox."""
     with context.database.reading() as session:
         shown = _show(session, context, caller, [conversation_queries.get_shown(session, conversation_id, caller.id)])[
             0
@@ -186,7 +186,7 @@ def download_conversation(context: ContextDep, caller: CurrentCaller, conversati
 def change_conversation(
     context: ContextDep, caller: CurrentCaller, conversation_id: RowId, update: ConversationUpdate
 ) -> AppConversation:
-    """Change a conversation's title, publicity or repository; a title that is given stays."""
+    """Change a conversation's title, visibility or repository. No automatic title replaces one set here."""
     with context.database.transaction() as session:
         conversation_queries.change(session, conversation_id, caller.id, update.columns())
         return _show(session, context, caller, [conversation_queries.get_shown(session, conversation_id, caller.id)])[0]
@@ -196,10 +196,10 @@ def change_conversation(
 def delete_conversation(
     context: ContextDep, caller: CurrentCaller, queue: JobQueueDep, conversation_id: RowId
 ) -> Success:
-    """Delete a conversation with its sub-conversations, and its sandbox if that was made for one and has none left.
+    """Delete a conversation with its sub-conversations.
 
-    It is gone at once; a worker sees to it that its agent server forgets it, too. One that is being started is
-    cancelled.
+    Its sandbox is deleted too if it was made for a conversation and holds no other. The conversation is gone
+    immediately; a worker then deletes it at the agent server. A start in progress is cancelled.
     """
     with context.database.transaction() as session:
         jobs = conversation_deletion.delete_conversation(session, conversation_id, caller.id, due_at=queue.due_at)

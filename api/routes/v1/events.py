@@ -1,4 +1,4 @@
-"""Events of conversations, from the store: they outlive the sandbox they happened in."""
+"""Events of conversations, read from the database: they outlive their sandbox."""
 
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ def read_filter(
     timestamp_from: Annotated[Since | None, Query(alias="timestamp__gte")] = None,
     timestamp_before: Annotated[Since | None, Query(alias="timestamp__lt")] = None,
 ) -> EventFilter:
-    """Which events are meant."""
+    """Read the filter of a search from the query."""
     return EventFilter(kind, timestamp_from, timestamp_before)
 
 
@@ -42,7 +42,7 @@ def search_events(
     page_id: PageId = None,
     limit: Limit = 100,
 ) -> Response:
-    """A page of a conversation's events; an empty one for a conversation that the caller doesn't have."""
+    """A page of a conversation's events; empty if the caller has no such conversation."""
     with context.database.reading() as session:
         page = events.search(
             session,
@@ -58,7 +58,7 @@ def search_events(
 
 @router.get("/count")
 def count_events(context: ContextDep, caller: CurrentCaller, conversation_id: str, which: Which) -> int:
-    """How many events a search with these filters finds."""
+    """The number of events that a search with these filters finds."""
     with context.database.reading() as session:
         return events.count(session, parse_id(conversation_id), caller.id, which)
 
@@ -67,7 +67,7 @@ def count_events(context: ContextDep, caller: CurrentCaller, conversation_id: st
 def get_events(
     context: ContextDep, caller: CurrentCaller, conversation_id: str, ids: Annotated[Ids, Query(alias="id")]
 ) -> Response:
-    """The conversation's events of those ids, in order; null for an unknown one."""
+    """The conversation's events with these ids, in order; null for an unknown one."""
     check_count(ids, most=MAX_IDS)
     with context.database.reading() as session:
         return show_events(events.get_many(session, parse_id(conversation_id), caller.id, ids))

@@ -1,4 +1,4 @@
-"""Searches at git providers, each with the caller's own token (wire contract 1.12)."""
+"""Search git providers with the caller's own tokens (wire contract 1.12)."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -26,25 +26,25 @@ from shared.users.settings import Provider
 
 router = APIRouter(prefix="/git", tags=["git providers"], route_class=ForUsers)
 
-# Of what is asked of the provider.
-ASKED = error_responses(403, 404, 502, 504)
+# Errors of requests to the provider.
+ERRORS = error_responses(403, 404, 502, 504)
 
 Name = Annotated[str, Query(max_length=500), AfterValidator(check_repository)]
 Words = Annotated[str, Query(max_length=256)]
 
 
-@router.get("/installations/search", responses=ASKED)
+@router.get("/installations/search", responses=ERRORS)
 async def search_installations(
     context: ContextDep, caller: CurrentCaller, provider: Provider, page_id: PageId = None, limit: Limit = 100
 ) -> PageOf[str]:
-    """Where a provider keeps the caller's repositories together: installations, workspaces or projects."""
-    asked = await _open(context, caller, provider)
+    """The provider's groups of the caller's repositories: installations, workspaces or projects."""
+    client = await _open(context, caller, provider)
     kind = f"{provider}/installations"
-    found = await asked.installations(open_window(kind, page_id, limit))
+    found = await client.installations(open_window(kind, page_id, limit))
     return _page(kind, limit, found)
 
 
-@router.get("/repositories/search", responses=ASKED)
+@router.get("/repositories/search", responses=ERRORS)
 async def search_repositories(
     context: ContextDep,
     caller: CurrentCaller,
@@ -55,20 +55,20 @@ async def search_repositories(
     limit: Limit = 100,
     sort_order: SortOrder | None = None,
 ) -> PageOf[Repository]:
-    """The caller's repositories at a provider, or with `query` those whose names hold it."""
+    """The caller's repositories at a provider; with `query`, those whose names contain it."""
     if sort_order is not None and not query:
-        raise Invalid("sort_order goes with query only")
-    asked = await _open(context, caller, provider)
+        raise Invalid("sort_order needs query")
+    client = await _open(context, caller, provider)
     kind = f"{provider}/repositories"
     window = open_window(kind, page_id, limit)
     if query:
-        found = await asked.search(window, query, sort_order or SortOrder.STARS_DESC)
+        found = await client.search(window, query, sort_order or SortOrder.STARS_DESC)
     else:
-        found = await asked.repositories(window, installation_id)
+        found = await client.repositories(window, installation_id)
     return _page(kind, limit, found)
 
 
-@router.get("/branches/search", responses=ASKED)
+@router.get("/branches/search", responses=ERRORS)
 async def search_branches(
     context: ContextDep,
     caller: CurrentCaller,
@@ -78,17 +78,17 @@ async def search_branches(
     page_id: PageId = None,
     limit: Limit = 30,
 ) -> PageOf[Branch]:
-    """A repository's branches, or those whose names hold `query`, if that is not empty."""
-    asked = await _open(context, caller, provider)
+    """A repository's branches; if `query` is not empty, those whose names contain it."""
+    client = await _open(context, caller, provider)
     kind = f"{provider}/branches"
-    return _page(kind, limit, await asked.branches(open_window(kind, page_id, limit), repository, query))
+    return _page(kind, limit, await client.branches(open_window(kind, page_id, limit), repository, query))
 
 
-@router.get("/suggested-tasks/search", responses=ASKED)
+@router.get("/suggested-tasks/search", responses=ERRORS)
 async def search_suggested_tasks(
     context: ContextDep, caller: CurrentCaller, page_id: PageId = None, limit: Limit = 30
 ) -> PageOf[SuggestedTask]:
-    """What an agent might do at the caller's providers; one that does not answer is passed over for the others."""
+    """Tasks for an agent, found at the caller's providers. A provider that does not answer is left out."""
     window = open_window("tasks", page_id, limit)
     first = window.count(0)
     tasks = await find_tasks(context.git, await _credentials(context, caller))

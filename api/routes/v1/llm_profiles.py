@@ -1,4 +1,4 @@
-"""Saved LLM configurations: below the settings, and below the caller's organization, where pages look for them."""
+"""Saved LLM configurations, below the settings and below the caller's organization, where the web UI reads them."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ router = APIRouter(tags=["llm profiles"], route_class=ForUsers)
 
 @router.get("")
 def get_profiles(context: ContextDep, caller: CurrentCaller) -> ProfileListResponse:
-    """The caller's profiles; no key is shown."""
+    """The caller's profiles, without keys."""
     with context.database.reading() as session:
         return list_profiles(llm_profile_store.load(session, context.vault, caller.id))
 
@@ -45,7 +45,7 @@ def save_profile(
     name: ProfileName,
     request: Annotated[SaveProfileRequest | None, Body()] = None,
 ) -> ProfileMutationResponse:
-    """Keep an LLM's configuration under a name, in place of the one that had it; a 409 when there are too many."""
+    """Save an LLM configuration under a name; it replaces an existing one. 409 if there are too many."""
     request = request or SaveProfileRequest()
     with context.database.transaction() as session:
         llm_profile_store.save(
@@ -62,7 +62,7 @@ def save_profile(
 
 @router.delete("/{name}")
 def delete_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName) -> ProfileMutationResponse:
-    """Forget a profile, if there is one; where it was active, the first of the others is from now on."""
+    """Delete a profile, if it exists. If it was active, the first of the others becomes active."""
     with context.database.transaction() as session:
         llm_profile_store.delete(session, context.vault, caller.id, name)
     return ProfileMutationResponse(name=name, message=f"Profile '{name}' deleted")
@@ -70,7 +70,7 @@ def delete_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName
 
 @router.post("/{name}/activate")
 def activate_profile(context: ContextDep, caller: CurrentCaller, name: ProfileName) -> ActivateProfileResponse:
-    """Put a profile in force: conversations that are started from now on use it."""
+    """Activate a profile: conversations started from now on use it."""
     with context.database.transaction() as session:
         llm = llm_profile_store.activate(session, context.vault, caller.id, name)
     return ActivateProfileResponse(name=name, message=f"Profile '{name}' activated", model=llm.get("model"))
@@ -80,7 +80,7 @@ def activate_profile(context: ContextDep, caller: CurrentCaller, name: ProfileNa
 def rename_profile(
     context: ContextDep, caller: CurrentCaller, name: ProfileName, request: RenameProfileRequest
 ) -> ProfileMutationResponse:
-    """Call a profile something else; a 409 if the name is taken."""
+    """Rename a profile; 409 if the name is taken."""
     with context.database.transaction() as session:
         llm_profile_store.rename(session, context.vault, caller.id, name, request.new_name)
     return ProfileMutationResponse(name=request.new_name, message=f"Profile '{name}' renamed to '{request.new_name}'")

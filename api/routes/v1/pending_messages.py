@@ -1,4 +1,4 @@
-"""Messages for conversations that can't be told yet: kept, and delivered by a worker, in order."""
+"""Messages for conversations that can't take them yet: stored, and delivered in order by a worker."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ router = APIRouter(
     prefix="/conversations/{conversation_id}/pending-messages", tags=["conversations"], route_class=ForUsers
 )
 
-# What stands before the id of a start task, where the conversation's own is not known yet.
-OF_START = "task-"
+# The prefix of a start task's id, where the conversation's own is not known yet.
+START_PREFIX = "task-"
 
 
 @router.post("", status_code=201, response_model=PendingMessageResponse, responses=error_responses(409, 410, 429))
@@ -31,16 +31,16 @@ def queue_message(
     conversation_id: str,
     message: QueuedMessage,
 ) -> Any:
-    """Say something to the agent as soon as it can hear it: when its start is READY, and its sandbox runs.
+    """Queue a message for the agent. It is delivered when the start is READY and the sandbox runs.
 
-    The id is that of the conversation, or `task-` and that of its start task. Up to ten messages wait.
+    The id is the conversation's, or `task-` followed by its start task's. At most ten messages are queued.
     """
     content = message.model_dump(mode="json")["content"]
     with context.database.transaction() as session:
-        if (kept := idempotent.find(session)) is not None:
-            return kept.answer
-        awaited_row = _find(session, caller, conversation_id)
-        queued = pending_messages.add(session, awaited_row, caller.id, content, due_at=queue.due_at)
+        if (stored := idempotent.find(session)) is not None:
+            return stored.answer
+        hex_id = _find(session, caller, conversation_id)
+        queued = pending_messages.add(session, hex_id, caller.id, content, due_at=queue.due_at)
         answer = PendingMessageResponse(id=queued.id, queued=True, position=queued.position)
         idempotent.keep(session, answer, status=201)
     if queued.job is not None:
@@ -50,13 +50,13 @@ def queue_message(
 
 @router.get("")
 def list_messages(context: ContextDep, caller: CurrentCaller, conversation_id: str) -> list[PendingMessageInfo]:
-    """What waits to be said, in order, and what the agent server has refused (ours)."""
+    """The queued messages in order, and those that the agent server refused (Agent Workspace extension)."""
     with context.database.reading() as session:
         found = pending_messages.list_pending(session, _find(session, caller, conversation_id), caller.id)
     return [show_pending_message(message) for message in found]
 
 
 def _find(session: Session, caller: Caller, text: str) -> str:
-    if not text.startswith(OF_START):
+    if not text.startswith(START_PREFIX):
         return parse_id(text)
-    return pending_messages.conversation_of_start(session, parse_id(text.removeprefix(OF_START)), caller.id)
+    return pending_messages.conversation_of_start(session, parse_id(text.removeprefix(START_PREFIX)), caller.id)

@@ -1,4 +1,4 @@
-"""Tokens for git providers. The operations are V0's; V1's are in `secrets`."""
+"""Tokens for git providers: V0's operations. V1's are in `secrets`."""
 
 from typing import Any
 
@@ -17,23 +17,23 @@ REPLACED = replaced_by("/api/v1/secrets/git-providers")
 
 @router.post("/add-git-providers", **REPLACED)
 def add_git_providers(context: ContextDep, caller: CurrentCaller, update: GitProvidersUpdate) -> Message:
-    """Store the tokens that are sent and keep those of other providers.
+    """Store the tokens in the body; those of other providers stay.
 
-    No provider is asked whether a token is good: that would show it to hosts it may not be meant for. The
-    first clone that needs it tells. A token that is empty, null or `**********` keeps the stored one.
+    Tokens are not checked with the provider, because that would send them to hosts they may not be meant for. A bad
+    token shows at the first clone that uses it. An empty token, null or `**********` keeps the stored one.
     """
     return store_tokens(context, caller, in_clear(update))
 
 
 @router.post("/unset-provider-tokens", **REPLACED)
 def unset_provider_tokens(context: ContextDep, caller: CurrentCaller) -> Message:
-    """Forget the tokens of all git providers."""
-    forget_tokens(context, caller)
+    """Delete the tokens of all git providers."""
+    delete_tokens(context, caller)
     return Message(message="Unset Git provider tokens")
 
 
 def store_tokens(context: Context, caller: Caller, changes: dict[str, Any]) -> Message:
-    """Keep tokens, and the MCP servers that came with them."""
+    """Store tokens, and the MCP servers of the same request."""
     with context.database.transaction() as session:
         secrets.put_provider_tokens(session, context.vault, caller.id, changes.get("provider_tokens") or {})
         if changes.get("mcp_config") is not None:
@@ -41,7 +41,7 @@ def store_tokens(context: Context, caller: Caller, changes: dict[str, Any]) -> M
     return Message(message="Git providers stored")
 
 
-def forget_tokens(context: Context, caller: Caller) -> None:
-    """Keep nothing for git providers."""
+def delete_tokens(context: Context, caller: Caller) -> None:
+    """Delete the caller's tokens of all git providers."""
     with context.database.transaction() as session:
         secrets.delete_provider_tokens(session, caller.id)

@@ -1,4 +1,4 @@
-"""What a page means by "stop": the agents, not the sandbox (decision 32)."""
+"""Interrupt the agents of a sandbox: the web UI's "stop" means them, not the sandbox (decision 32)."""
 
 import asyncio
 from typing import Any
@@ -18,17 +18,20 @@ from shared.states import Desired, Status
 
 log = structlog.get_logger()
 
-# An agent server that takes longer is frozen, whatever runs in it.
+# If the agent server takes longer, the sandbox is paused with all that runs in it.
 SECONDS = 5.0
 MAX_RUNNING = 100
 RUNNING = {"status": "running", "limit": MAX_RUNNING}
 
 
 async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> bool:
-    """End what the agents of a sandbox do; whether there was something to end.
+    """Interrupt the running conversations of a sandbox.
+
+    Returns:
+        Whether any was interrupted.
 
     Raises:
-        NotFound: there is no such sandbox, or it is somebody else's.
+        NotFound: the caller has no such sandbox.
     """
     sandbox = await run_in_threadpool(_load, context, caller, sandbox_id)
     if wire_status(sandbox) != Status.RUNNING or sandbox.desired != Desired.RUNNING:
@@ -37,27 +40,27 @@ async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> b
         async with asyncio.timeout(SECONDS):
             return await _interrupt(context, sandbox)
     except (WorkspaceError, TimeoutError, LookupError, TypeError, ValueError) as error:
-        log.info("not_interrupted", sandbox=sandbox.id, why=type(error).__name__)
+        log.info("not_interrupted", sandbox=sandbox.id, error=type(error).__name__)
         return False
 
 
 async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
     found = await context.agent_servers.ask(sandbox, "GET", "/api/conversations/search", params=RUNNING)
     running = _read_ids(await found.read_json())
-    asked = [
+    requests = [
         context.agent_servers.ask(sandbox, "POST", f"/api/conversations/{conversation_id}/interrupt")
         for conversation_id in running
     ]
-    # One that has ended meanwhile is not there to be interrupted: that is a 4xx, and well.
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    # A run that has ended meanwhile answers 4xx, which is no failure.
+    answers = await asyncio.gather(*requests, return_exceptions=True)
     return any(isinstance(answer, Answer) and answer.status < 300 for answer in answers)
 
 
 def _read_ids(page: Any) -> list[UUID]:
-    """The conversations of a page, up to as many as were asked for.
+    """The ids of a page of conversations, up to `MAX_RUNNING`.
 
     Raises:
-        LookupError, TypeError, ValueError: it is no page of them.
+        LookupError, TypeError, ValueError: `page` is not a page of conversations.
     """
     return [UUID(str(item["id"])) for item in page["items"][:MAX_RUNNING]]
 

@@ -1,6 +1,6 @@
-"""What a sandbox may read of its owner's secrets, with its own key, while it runs (wire contract 1.5).
+"""The secrets that a running sandbox may read with its session key: its owner's (wire contract 1.5).
 
-Clients hand these addresses to the agent server, which asks for a value when an agent needs it.
+Clients pass these URLs to the agent server, which requests a value when an agent needs it.
 """
 
 from typing import Annotated
@@ -20,15 +20,15 @@ from shared.users import secrets
 
 router = APIRouter(prefix="/sandboxes/{sandbox_id}/settings/secrets", tags=["sandboxes"], route_class=ForAgentServers)
 
-TOKEN = "_token"  # noqa: S105 - the end of a name
+TOKEN = "_token"  # noqa: S105 - a suffix of names
 
 
 async def find_owner(sandbox: FromSandbox, sandbox_id: RowId) -> str:
-    """The user whose secrets the sandbox that asks may read.
+    """The user whose secrets the calling sandbox may read.
 
     Raises:
-        Unauthenticated: it does not run, or is nobody's.
-        Forbidden: it asks in another one's name.
+        Unauthenticated: the sandbox does not run, or has no owner.
+        Forbidden: the path names another sandbox.
     """
     owner_id = owner_of_running(sandbox)
     if sandbox.id != sandbox_id:
@@ -37,10 +37,10 @@ async def find_owner(sandbox: FromSandbox, sandbox_id: RowId) -> str:
 
 
 def owner_of_running(sandbox: Sandbox | None) -> str:
-    """The owner of a sandbox that runs: the key of any other one opens nothing.
+    """The owner of a running sandbox. The key of a sandbox that does not run gives no access.
 
     Raises:
-        Unauthenticated: it does not run, or is nobody's, or there is none.
+        Unauthenticated: there is no sandbox, it does not run, or it has no owner.
     """
     usable = sandbox and sandbox.status == Status.RUNNING and sandbox.desired == Desired.RUNNING
     if not sandbox or not usable or sandbox.owner_id is None:
@@ -58,14 +58,14 @@ def get_secret_names(context: ContextDep, owner_id: OwnerId) -> SecretNamesRespo
         described = secrets.describe_secrets(session, owner_id)
         tokens = secrets.provider_hosts(session, owner_id)
     named = {f"{provider}{TOKEN}": None for provider in tokens}
-    # Under a name that both have, the secret is what `get_secret` answers with.
+    # Where a secret and a token share a name, `get_secret` returns the secret.
     listed = described | {name: text for name, text in named.items() if name not in described}
     return SecretNamesResponse(secrets=[CustomSecretInfo(name=name, description=text) for name, text in listed.items()])
 
 
 @router.get("/{secret_name}", response_class=PlainTextResponse, responses=error_responses(403))
 def get_secret(context: ContextDep, owner_id: OwnerId, secret_name: str) -> PlainTextResponse:
-    """The value of one of them, as text."""
+    """The value of one secret or git token, as text."""
     with context.database.reading() as session:
         value = secrets.find_value(session, context.vault, owner_id, secret_name)
         if value is None and secret_name.endswith(TOKEN):

@@ -1,4 +1,4 @@
-"""Sandbox specs: what a sandbox can be made from. They are written by the operator's CLI."""
+"""Sandbox specs: templates of sandboxes. Operators write them with the CLI."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ def search_specs(context: ContextDep, page_id: PageId = None, limit: Limit = 100
 
 @router.get("")
 def get_specs(context: ContextDep, ids: Annotated[Ids, Query(alias="id")]) -> list[SandboxSpecInfo | None]:
-    """The specs of those ids, in order; null for an unknown one."""
+    """The specs with these ids, in order; null for an unknown one."""
     check_count(ids, most=MAX_IDS)
     with context.database.reading() as session:
         return [show_spec(spec) if spec else None for spec in specs.get_specs(session, ids)]

@@ -1,6 +1,7 @@
-"""Custom secrets: values are written, never read; only a sandbox that runs may ask for its owner's (`sandbox_secrets`).
+"""Custom secrets: users write values and never read them back.
 
-A sandbox's agent is given them as variables when a conversation is started.
+Only a running sandbox may read its owner's values (`sandbox_secrets`). A sandbox's agent gets them as variables when a
+conversation starts.
 """
 
 from typing import Annotated
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Query
 from api.request.authentication import Caller, CurrentCaller, ForUsers
 from api.request.context import Context, ContextDep
 from api.request.query_params import Limit, PageId
-from api.routes.v1.provider_tokens import forget_tokens, store_tokens
+from api.routes.v1.provider_tokens import delete_tokens, store_tokens
 from api.schemas.v0.settings import GitProvidersUpdate, Message, in_clear
 from api.schemas.v1.secrets import CustomSecretCreate, CustomSecretInfo, CustomSecretWithoutValue
 from api.schemas.v1.wire_types import PageOf
@@ -38,25 +39,25 @@ def search_secrets(
 
 @router.post("", status_code=201)
 def create_secret(context: ContextDep, caller: CurrentCaller, secret: CustomSecretCreate) -> Message:
-    """Store a secret, or a new value for one there is; a description that is left out stays."""
+    """Store a secret, or a new value for an existing one. An omitted description stays."""
     store_secret(context, caller, secret)
     return Message(message="Secret stored")
 
 
 @router.post("/git-providers")
 def store_git_providers(context: ContextDep, caller: CurrentCaller, update: GitProvidersUpdate) -> Message:
-    """Store the tokens that are sent and keep those of other providers.
+    """Store the tokens in the body; those of other providers stay.
 
-    No provider is asked whether a token is good: that would show it to hosts it may not be meant for. The first
-    clone that needs it tells. A token that is empty, null or `**********` keeps the stored one.
+    Tokens are not checked with the provider, because that would send them to hosts they may not be meant for. A bad
+    token shows at the first clone that uses it. An empty token, null or `**********` keeps the stored one.
     """
     return store_tokens(context, caller, in_clear(update))
 
 
 @router.delete("/git-providers")
 def delete_git_providers(context: ContextDep, caller: CurrentCaller) -> Message:
-    """Forget the tokens of all git providers."""
-    forget_tokens(context, caller)
+    """Delete the tokens of all git providers."""
+    delete_tokens(context, caller)
     return Message(message="Git providers removed")
 
 
@@ -64,7 +65,7 @@ def delete_git_providers(context: ContextDep, caller: CurrentCaller) -> Message:
 def change_secret(
     context: ContextDep, caller: CurrentCaller, secret_id: str, change: CustomSecretWithoutValue
 ) -> Message:
-    """Rename or redescribe a secret; its id is its name. A description that is left out stays."""
+    """Change the name or description of a secret; its id is its name. An omitted description stays."""
     sent = in_clear(change)
     if change.name != secret_id:
         _refuse_reserved(change.name)
@@ -75,17 +76,17 @@ def change_secret(
 
 @router.delete("/{secret_id}")
 def delete_secret(context: ContextDep, caller: CurrentCaller, secret_id: str) -> Message:
-    """Forget a secret."""
+    """Delete a secret."""
     with context.database.transaction() as session:
         secrets.delete_custom_secret(session, caller.id, secret_id)
     return Message(message="Secret deleted")
 
 
 def store_secret(context: Context, caller: Caller, secret: CustomSecretCreate, *, new: bool = False) -> None:
-    """Keep a secret.
+    """Store a secret.
 
     Raises:
-        Invalid: it is to be a new one, and there is one of that name; or there would be too many.
+        Invalid: with `new`, a secret with this name exists; or the user would have too many.
     """
     sent = in_clear(secret)
     entry = {"secret": sent["value"]} | ({"description": sent["description"]} if "description" in sent else {})

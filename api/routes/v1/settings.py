@@ -16,15 +16,15 @@ router = APIRouter(prefix="/settings", tags=["settings"], route_class=ForUsers)
 
 @router.get("", response_model=SettingsInfoV1, responses={404: {"description": NEVER_SAVED}})
 def get_settings(context: ContextDep, caller: CurrentCaller) -> Any:
-    """The caller's settings, secrets masked; a 404 until some, or secrets or tokens, are stored: the defaults hold."""
+    """The caller's settings, secrets masked. 404 until settings, secrets or tokens are stored: the defaults hold."""
     return show_stored(context, caller, show_settings_v1)
 
 
 @router.post("")
 def store_settings(context: ContextDep, caller: CurrentCaller, update: SettingsUpdateV1) -> Message:
-    """Change the settings that are sent, by V1's names or by V0's, and keep the others.
+    """Change the settings in the body, under V1's or V0's names; the others stay.
 
-    Null is a field's default, except that it keeps keys, `llm_model`, `llm_base_url` and
+    Null sets a field to its default, except that it keeps keys, `llm_model`, `llm_base_url` and
     `user_consents_to_analytics`; in `agent_settings_diff` it keeps the LLM's key only. An empty text clears a key;
     `**********` keeps a secret.
     """
@@ -33,11 +33,11 @@ def store_settings(context: ContextDep, caller: CurrentCaller, update: SettingsU
 
 @router.get("/agent-schema")
 def get_agent_schema() -> dict[str, Any]:
-    """What can be set for agents, for forms."""
+    """The schema of agent settings, for forms."""
     return AGENT_SCHEMA
 
 
 @router.get("/conversation-schema")
 def get_conversation_schema() -> dict[str, Any]:
-    """What can be set for conversations, for forms."""
+    """The schema of conversation settings, for forms."""
     return CONVERSATION_SCHEMA

@@ -1,4 +1,4 @@
-"""Who calls, and what they have set."""
+"""The current user: identity and settings."""
 
 from typing import Annotated, Any
 
@@ -26,13 +26,15 @@ SessionKey = Annotated[str | None, Header(alias="X-Session-API-Key", description
 def get_me(
     context: ContextDep,
     caller: CurrentCaller,
-    expose_secrets: Annotated[bool, Query(description="Show secrets in clear; wants a sandbox's key too")] = False,
+    expose_secrets: Annotated[
+        bool, Query(description="Show secrets in clear; requires a sandbox's session key")
+    ] = False,
     session_key: SessionKey = None,
 ) -> dict[str, Any]:
-    """The caller with their settings in both shapes, the defaults where none are stored, secrets masked.
+    """The caller, with their settings in both shapes and secrets masked. Settings not stored have their defaults.
 
-    With `expose_secrets` they are in clear, for a caller who also holds the session key of a running sandbox of
-    theirs: 401 without one, 403 with another's.
+    With `expose_secrets` the secrets are in clear. This requires the session key of a running sandbox of the caller:
+    401 without one, 403 with another user's.
     """
     if expose_secrets:
         _check_sandbox(context, caller, session_key)
@@ -42,14 +44,14 @@ def get_me(
         hosts = secrets.provider_hosts(session, caller.id)
     shown = show_settings_v1(stored, names, hosts, expose=expose_secrets)
     if not expose_secrets and _is_from_sandbox(context, caller, session_key):
-        # The Python client builds its MCP servers from this, and asks for no secrets when it does.
+        # The Python client builds its MCP servers from this, without `expose_secrets`.
         shown["mcp_config"] = stored.mcp_config
     return shown | {"id": caller.id, "name": caller.name}
 
 
 @router.get("/git-info", responses=error_responses(403))
 def get_git_info(context: ContextDep, caller: CurrentCaller) -> UserGitInfo:
-    """How the caller is known to git; a 403 while no provider is connected."""
+    """The caller's git identity; 403 while no provider is connected."""
     with context.database.reading() as session:
         stored = settings_store.load(session, context.vault, caller.id) or StoredSettings()
         account = next(iter(secrets.provider_accounts(session, caller.id)), None)
@@ -73,11 +75,11 @@ def _is_from_sandbox(context: Context, caller: Caller, session_key: str | None) 
 
 
 def _check_sandbox(context: Context, caller: Caller, session_key: str | None) -> None:
-    """Want the key of a running sandbox of the caller's.
+    """Require the session key of a running sandbox of the caller.
 
     Raises:
-        Unauthenticated: it is no running sandbox's.
-        Forbidden: it is another's.
+        Unauthenticated: the key belongs to no running sandbox.
+        Forbidden: the sandbox belongs to another user.
     """
     with context.database.reading() as session:
         sandbox = sandbox_queries.find_by_session_key(session, context.vault, session_key or "")

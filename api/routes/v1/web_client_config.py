@@ -1,4 +1,4 @@
-"""What a page asks for before anybody has signed in."""
+"""The configuration that a web UI reads before its user signs in."""
 
 from fastapi import APIRouter
 
@@ -19,5 +19,5 @@ DEFAULT_HOSTS = {
 
 @router.get("/config")
 async def get_config() -> WebClientConfig:
-    """What pages are to offer; no key is needed."""
+    """The features that a web UI offers; no key is needed."""
     return WebClientConfig(updated_at=STARTED_AT, provider_default_hosts=DEFAULT_HOSTS)

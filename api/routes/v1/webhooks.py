@@ -1,4 +1,7 @@
-"""Webhooks: what agent servers report. A sandbox writes to its own conversations only; an error makes it send again."""
+"""Webhooks: reports of agent servers.
+
+A sandbox writes to its own conversations only. The agent server repeats a report that was answered with an error.
+"""
 
 from fastapi import APIRouter
 
@@ -18,33 +21,31 @@ router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=ForAgentSe
 
 
 @router.post("/conversations", responses=error_responses(404), openapi_extra=CONVERSATION)
-def receive_conversation(context: ContextDep, sandbox: FromSandbox, told: ToldConversation) -> Success:
-    """A conversation was created, paused, renamed: take over what is new (ConversationInfo)."""
+def receive_conversation(context: ContextDep, sandbox: FromSandbox, report: ToldConversation) -> Success:
+    """Record that a conversation was created, paused or renamed (ConversationInfo)."""
     with context.database.transaction() as session:
-        webhook_ingest.record_conversation(session, sandbox, told)
+        webhook_ingest.record_conversation(session, sandbox, report)
     return Success()
 
 
 @router.post("/events/{conversation_id}", openapi_extra=EVENTS)
 def receive_events(
-    context: ContextDep, sandbox: FromSandbox, queue: JobQueueDep, conversation_id: str, told: ToldEvents
+    context: ContextDep, sandbox: FromSandbox, queue: JobQueueDep, conversation_id: str, reports: ToldEvents
 ) -> Success:
-    """Events happened: store each once, and take over what they say of their conversation."""
-    awaited_row = parse_id(conversation_id)
-    told = _hide_secrets(context, sandbox, awaited_row, told)
+    """Store each event once, and update the conversation from them."""
+    hex_id = parse_id(conversation_id)
+    reports = _redact(context, sandbox, hex_id, reports)
     with context.database.transaction() as session:
-        job = webhook_ingest.record_events(session, sandbox, awaited_row, told, due_at=queue.due_at)
+        job = webhook_ingest.record_events(session, sandbox, hex_id, reports, due_at=queue.due_at)
     if job is not None:
         queue.enqueue(job)
     return Success()
 
 
-def _hide_secrets(
-    context: Context, sandbox: Sandbox, conversation_id: str, told: list[EventReport]
-) -> list[EventReport]:
-    """The events, with the secrets of owner and conversation hidden in errors: providers quote keys they refuse."""
-    if sandbox.owner_id is None or not any(event.is_error for event in told):
-        return told
+def _redact(context: Context, sandbox: Sandbox, conversation_id: str, reports: list[EventReport]) -> list[EventReport]:
+    """Redact secrets of the owner and the conversation in error events: providers quote the keys they refuse."""
+    if sandbox.owner_id is None or not any(event.is_error for event in reports):
+        return reports
     with context.database.reading() as session:
         redact = redact_for(session, context.vault, sandbox.owner_id, conversation_id)
-    return [event.redacted(redact) if event.is_error else event for event in told]
+    return [event.redacted(redact) if event.is_error else event for event in reports]

@@ -1,4 +1,4 @@
-"""`?wait=seconds` and `Prefer: wait=seconds`: when the answer comes, what it is, and what is no number of seconds."""
+"""`?wait=seconds` and `Prefer: wait=seconds`: when the answer comes, what it holds, and which values are refused."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -28,15 +28,16 @@ from tests.waiting import eventually
 
 SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
+Writes = Callable[..., None]
 URLS = [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18000", "port": 8000}]
 RUNNING = ObservedState(Status.RUNNING, exposed_urls=URLS)
 PAUSED = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
-MORE_THAN_A_ROUND = {"wait": 20}
+LONG_WAIT = {"wait": 20}
 
 
 @pytest.fixture
 def client(context: Context, database: Database) -> Iterator[TestClient]:
-    """A client of an application that looks again very often: nobody tells it anything."""
+    """A client of an application that polls very often: no notifications reach it."""
     make_spec(database)
     make_node(database)
     waiting = replace(context, waiter=CompletionWaiter(database, PollIntervals(blind=0.05)))
@@ -44,27 +45,27 @@ def client(context: Context, database: Database) -> Iterator[TestClient]:
         yield client
 
 
-def wish(database: Database, sandbox_id: str, desired: Desired) -> None:
+def set_desired(database: Database, sandbox_id: str, desired: Desired) -> None:
     with database.transaction() as session:
         desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
 
 @pytest.fixture
-def execute_and_commit(database: Database, publisher: RecordingPublisher) -> Iterator[Callable[..., None]]:
-    """Carries out the next wish that is published, with these facts, in a thread of its own."""
+def worker_writes(database: Database, publisher: RecordingPublisher) -> Iterator[Writes]:
+    """Writes these observed states for the next published job, in a separate thread."""
     threads: list[threading.Thread] = []
 
-    def execute_and_commit(*facts: ObservedState, desired: Desired | None = None) -> None:
+    def execute(*observed: ObservedState, desired: Desired | None = None) -> None:
         def work() -> None:
             [job] = eventually(lambda: publisher.jobs)
             if desired is not None:
-                wish(database, job.subject, desired)
-            settle(database, job.subject, *facts)
+                set_desired(database, job.subject, desired)
+            settle(database, job.subject, *observed)
 
         threads.append(threading.Thread(target=work))
         threads[-1].start()
 
-    yield execute_and_commit
+    yield execute
     for thread in threads:
         thread.join()
 
@@ -75,55 +76,52 @@ def post(client: TestClient, user: Person, path: str, **options: Any) -> Any:
 
 
 class TestAnswers:
-    def test_start_answers_running(
-        self, client: TestClient, user: Person, execute_and_commit: Callable[..., None]
-    ) -> None:
-        execute_and_commit(RUNNING)
-        answer = post(client, user, SANDBOXES, params=MORE_THAN_A_ROUND)
+    def test_start_answers_running(self, client: TestClient, user: Person, worker_writes: Writes) -> None:
+        worker_writes(RUNNING)
+        answer = post(client, user, SANDBOXES, params=LONG_WAIT)
         shown = answer.json()
         assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "true")
         assert (shown["status"], shown["exposed_urls"], bool(shown["session_api_key"])) == ("RUNNING", URLS, True)
         assert shown == client.get(f"{SANDBOXES}/{shown['id']}", headers=user.headers).json()
 
-    def test_start_that_failed_says_so(
-        self, client: TestClient, user: Person, execute_and_commit: Callable[..., None]
-    ) -> None:
-        execute_and_commit(ObservedState(Status.ERROR, detail="no such image"))
-        answer = post(client, user, SANDBOXES, params=MORE_THAN_A_ROUND)
+    def test_failed_start_is_shown_in_error(self, client: TestClient, user: Person, worker_writes: Writes) -> None:
+        worker_writes(ObservedState(Status.ERROR, detail="no such image"))
+        answer = post(client, user, SANDBOXES, params=LONG_WAIT)
         assert (answer.json()["status"], answer.json()["detail"]) == ("ERROR", "no such image")
 
-    def test_pause_is_settled_before_the_answer(
-        self, client: TestClient, user: Person, database: Database, execute_and_commit: Callable[..., None]
+    def test_pause_is_complete_before_the_answer(
+        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
-        execute_and_commit(PAUSED)
+        worker_writes(PAUSED)
         answer = post(client, user, f"{SANDBOXES}/{sandbox.id}/pause", headers={"Prefer": "respond-async, wait=20"})
         assert (answer.json(), answer.headers["Preference-Applied"]) == ({"success": True}, "wait=20")
         assert client.get(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).json()["status"] == "PAUSED"
 
-    def test_delete_answers_when_it_is_gone(
-        self, client: TestClient, user: Person, database: Database, execute_and_commit: Callable[..., None]
+    def test_delete_answers_when_the_sandbox_is_deleted(
+        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
-        execute_and_commit(ObservedState(Status.DELETING), ObservedState(Status.DELETED))
-        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}", method="DELETE", params=MORE_THAN_A_ROUND)
+        worker_writes(ObservedState(Status.DELETING), ObservedState(Status.DELETED))
+        answer = post(client, user, f"{SANDBOXES}/{sandbox.id}", method="DELETE", params=LONG_WAIT)
         assert (answer.json(), answer.headers["Operation-Settled"]) == ({"success": True}, "true")
-        assert status_of(database, sandbox.id) == Status.DELETED
+        with database.reading() as session:
+            assert session.get_one(Sandbox, sandbox.id).status == Status.DELETED
 
-    def test_time_that_is_up_shows_what_is_so(self, client: TestClient, user: Person) -> None:
+    def test_timeout_answers_with_the_current_state(self, client: TestClient, user: Person) -> None:
         answer = post(client, user, SANDBOXES, params={"wait": 0.01})
         assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
         assert answer.json()["session_api_key"] is None
 
-    def test_broker_that_stalls_is_not_waited_for(self, context: Context, database: Database, user: Person) -> None:
+    def test_wait_does_not_include_a_stalled_broker(self, context: Context, database: Database, user: Person) -> None:
         make_spec(database)
         publisher = StalledPublisher()
-        waiter = Waking(database, publisher.woken)
+        waiter = ReleasingWaiter(database, publisher.released)
         with TestClient(create_app(replace(context, publisher=publisher, waiter=waiter))) as client:
             assert post(client, user, SANDBOXES, params={"wait": 0.01}).json()["status"] == "STARTING"
-        assert publisher.was_woken
+        assert publisher.was_released
 
-    def test_request_without_wait_is_answered_at_once(
+    def test_request_without_wait_is_answered_immediately(
         self, client: TestClient, user: Person, publisher: RecordingPublisher
     ) -> None:
         for options in ({}, {"params": {"wait": 0}}, {"headers": {"Prefer": "return=minimal"}}):
@@ -131,16 +129,16 @@ class TestAnswers:
             assert (answer.json()["status"], "Operation-Settled" in answer.headers) == ("STARTING", False)
         assert len(publisher.jobs) == 3
 
-    def test_sandbox_that_is_deleted_meanwhile_is_answered_as_it_was(
-        self, client: TestClient, user: Person, database: Database, execute_and_commit: Callable[..., None]
+    def test_sandbox_deleted_during_the_wait_is_shown_as_of_the_commit(
+        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
     ) -> None:
-        execute_and_commit(ObservedState(Status.DELETING), ObservedState(Status.DELETED), desired=Desired.DELETED)
-        answer = post(client, user, SANDBOXES, params=MORE_THAN_A_ROUND)
-        said = (answer.status_code, answer.json()["status"], answer.headers["Operation-Settled"])
-        assert said == (200, "STARTING", "superseded")
+        worker_writes(ObservedState(Status.DELETING), ObservedState(Status.DELETED), desired=Desired.DELETED)
+        answer = post(client, user, SANDBOXES, params=LONG_WAIT)
+        shown = (answer.status_code, answer.json()["status"], answer.headers["Operation-Settled"])
+        assert shown == (200, "STARTING", "superseded")
 
     @pytest.mark.parametrize("path", ["pause", "pause?kind=stopped", "resume"])
-    def test_a_wait_that_another_command_supersedes_says_so(
+    def test_wait_reports_another_command_as_superseding(
         self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher, path: str
     ) -> None:
         sandbox = make_sandbox(database, user)
@@ -148,7 +146,7 @@ class TestAnswers:
 
         def supersede() -> None:
             eventually(lambda: publisher.jobs)
-            wish(database, sandbox.id, other)  # and no worker answers
+            set_desired(database, sandbox.id, other)  # and no worker observes it
 
         thread = threading.Thread(target=supersede)
         thread.start()
@@ -156,38 +154,38 @@ class TestAnswers:
         thread.join()
         assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "superseded")
 
-    def test_a_wait_whose_command_is_only_repeated_is_settled(
-        self, client: TestClient, user: Person, database: Database, execute_and_commit: Callable[..., None]
+    def test_wait_completes_when_its_command_is_only_repeated(
+        self, client: TestClient, user: Person, database: Database, worker_writes: Writes
     ) -> None:
         sandbox = make_sandbox(database, user)
-        execute_and_commit(PAUSED, desired=Desired.PAUSED)
+        worker_writes(PAUSED, desired=Desired.PAUSED)
         answer = post(client, user, f"{SANDBOXES}/{sandbox.id}/pause", headers={"Prefer": "wait=20"})
         assert answer.headers["Operation-Settled"] == "true"
 
 
 class StalledPublisher(RecordingPublisher):
-    """Takes its time until it is woken."""
+    """Blocks in `publish` until `released` is set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.woken = threading.Event()
-        self.was_woken = False
+        self.released = threading.Event()
+        self.was_released = False
 
     def publish(self, *jobs: Job) -> None:
-        self.was_woken = self.woken.wait(20)
+        self.was_released = self.released.wait(20)
 
 
-class Waking(CompletionWaiter):
-    """Wakes the publisher when a wait is over."""
+class ReleasingWaiter(CompletionWaiter):
+    """Releases the publisher when a wait ends."""
 
-    def __init__(self, database: Database, woken: threading.Event) -> None:
+    def __init__(self, database: Database, released: threading.Event) -> None:
         super().__init__(database)
-        self._woken = woken
+        self._released = released
 
     async def settle(self, awaited_row: AwaitedRow, seconds: float) -> bool:
-        settled = await super().settle(awaited_row, seconds)
-        self._woken.set()
-        return settled
+        is_complete = await super().settle(awaited_row, seconds)
+        self._released.set()
+        return is_complete
 
 
 class TestConversations:
@@ -197,21 +195,21 @@ class TestConversations:
         store_model(client, user)
         thread = threading.Thread(target=lambda: fail_start(database, publisher))
         thread.start()
-        answer = post(client, user, CONVERSATIONS, json={}, params=MORE_THAN_A_ROUND)
+        answer = post(client, user, CONVERSATIONS, json={}, params=LONG_WAIT)
         thread.join()
         assert (answer.json()["status"], answer.json()["reason"]) == ("ERROR", "clone_failed")
         assert answer.headers["Operation-Settled"] == "true"
 
-    def test_start_that_has_failed_is_answered_at_once(self, client: TestClient, user: Person) -> None:
-        answer = post(client, user, CONVERSATIONS, json={}, params=MORE_THAN_A_ROUND)
+    def test_failed_start_task_is_answered_immediately(self, client: TestClient, user: Person) -> None:
+        answer = post(client, user, CONVERSATIONS, json={}, params=LONG_WAIT)
         assert (answer.json()["reason"], answer.headers["Operation-Settled"]) == ("llm_key_missing", "true")
 
-    def test_replay_shows_the_same_task_as_it_is(self, client: TestClient, user: Person) -> None:
+    def test_replay_shows_the_current_state_of_the_same_task(self, client: TestClient, user: Person) -> None:
         store_model(client, user)
         key = {"Idempotency-Key": "one"}
         first = post(client, user, CONVERSATIONS, json={}, headers=key).json()
-        again = post(client, user, CONVERSATIONS, json={}, headers=key, params={"wait": 0.01})
-        assert (again.json(), again.headers["Operation-Settled"]) == (first, "false")
+        replay = post(client, user, CONVERSATIONS, json={}, headers=key, params={"wait": 0.01})
+        assert (replay.json(), replay.headers["Operation-Settled"]) == (first, "false")
 
 
 def store_model(client: TestClient, user: Person) -> None:
@@ -229,42 +227,42 @@ def fail_start(database: Database, publisher: RecordingPublisher) -> None:
 
 class TestIdempotencyKeys:
     def test_replay_waits_too_and_shows_the_same_sandbox(
-        self, client: TestClient, user: Person, execute_and_commit: Callable[..., None]
+        self, client: TestClient, user: Person, worker_writes: Writes
     ) -> None:
         key = {"Idempotency-Key": "one"}
         first = post(client, user, SANDBOXES, headers=key).json()
-        execute_and_commit(RUNNING)
-        again = post(client, user, SANDBOXES, headers=key | {"Prefer": "wait=20"}, params=MORE_THAN_A_ROUND)
-        assert (again.json()["id"], again.json()["status"]) == (first["id"], "RUNNING")
-        assert again.headers["Operation-Settled"] == "true"
+        worker_writes(RUNNING)
+        replay = post(client, user, SANDBOXES, headers=key | {"Prefer": "wait=20"}, params=LONG_WAIT)
+        assert (replay.json()["id"], replay.json()["status"]) == (first["id"], "RUNNING")
+        assert replay.headers["Operation-Settled"] == "true"
         assert post(client, user, SANDBOXES, headers=key).json() == first
 
-    def test_replay_whose_time_is_up_says_so(self, client: TestClient, user: Person) -> None:
+    def test_replay_reports_a_timeout(self, client: TestClient, user: Person) -> None:
         key = {"Idempotency-Key": "one", "Prefer": "wait=1"}
         first = post(client, user, SANDBOXES, headers=key, params={"wait": 0.01}).json()
-        again = post(client, user, SANDBOXES, headers=key, params={"wait": 0.01})
-        assert (again.json(), again.headers["Operation-Settled"]) == (first, "false")
+        replay = post(client, user, SANDBOXES, headers=key, params={"wait": 0.01})
+        assert (replay.json(), replay.headers["Operation-Settled"]) == (first, "false")
 
-    def test_kept_answer_holds_no_session_key(
-        self, client: TestClient, user: Person, execute_and_commit: Callable[..., None]
+    def test_stored_response_holds_no_session_key(
+        self, client: TestClient, user: Person, worker_writes: Writes
     ) -> None:
-        execute_and_commit(RUNNING)
+        worker_writes(RUNNING)
         key = {"Idempotency-Key": "one"}
-        post(client, user, SANDBOXES, headers=key, params=MORE_THAN_A_ROUND)
-        kept = post(client, user, SANDBOXES, headers=key).json()
-        assert (kept["status"], kept["session_api_key"]) == ("STARTING", None)
+        post(client, user, SANDBOXES, headers=key, params=LONG_WAIT)
+        replay = post(client, user, SANDBOXES, headers=key).json()
+        assert (replay["status"], replay["session_api_key"]) == ("STARTING", None)
 
-    def test_replay_of_a_deleted_sandbox_is_what_was_kept(
+    def test_replay_of_a_deleted_sandbox_is_the_stored_response(
         self, client: TestClient, user: Person, database: Database
     ) -> None:
         key = {"Idempotency-Key": "one"}
         first = post(client, user, SANDBOXES, headers=key).json()
         client.delete(f"{SANDBOXES}/{first['id']}", headers=user.headers)
         settle(database, first["id"], ObservedState(Status.DELETING), ObservedState(Status.DELETED))
-        assert post(client, user, SANDBOXES, headers=key, params=MORE_THAN_A_ROUND).json() == first
+        assert post(client, user, SANDBOXES, headers=key, params=LONG_WAIT).json() == first
 
 
-class TestRefusals:
+class TestInvalidWaits:
     @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf", ""])
     def test_wrong_wait_in_the_query_is_refused(
         self, client: TestClient, user: Person, database: Database, wait: str
@@ -286,18 +284,13 @@ class TestRefusals:
         assert (entry["loc"], "0 to 60" in entry["msg"]) == (["header", "Prefer"], True)
         assert count(database) == 0
 
-    def test_unknown_sandbox_is_not_waited_for(self, client: TestClient, user: Person) -> None:
-        assert post(client, user, f"{SANDBOXES}/{'0' * 32}/pause", params=MORE_THAN_A_ROUND).status_code == 404
+    def test_unknown_sandbox_is_answered_immediately(self, client: TestClient, user: Person) -> None:
+        assert post(client, user, f"{SANDBOXES}/{'0' * 32}/pause", params=LONG_WAIT).status_code == 404
 
 
 @pytest.mark.parametrize("value", ['Wait="0"', "wait = 0 ; x=y", "handling=lenient,WAIT=0, wait=7"])
-def test_preferences_are_read_as_they_may_be_written(client: TestClient, user: Person, value: str) -> None:
+def test_preferences_are_read_in_all_their_spellings(client: TestClient, user: Person, value: str) -> None:
     assert post(client, user, SANDBOXES, headers={"Prefer": value}).headers["Preference-Applied"] == "wait=0"
-
-
-def status_of(database: Database, sandbox_id: str) -> str:
-    with database.reading() as session:
-        return session.get_one(Sandbox, sandbox_id).status
 
 
 def count(database: Database) -> int:

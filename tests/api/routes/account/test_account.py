@@ -60,7 +60,7 @@ def test_models_and_providers_are_suggested(client: TestClient, user: Person) ->
     asked = [{"name": "ours", "source": "github:acme/skills", "auto_load": ["review"]}]
     told = client.post("/api/v1/skills/marketplace-skills", json=asked, headers=user.headers).json()
     assert (told["skills"], told["plugins"], told["marketplace_skills"]) == ([], [], {})
-    assert told["errors"] == ["ours: conversations load no skills of marketplaces here"]
+    assert told["errors"] == ["ours: this service loads no skills from marketplaces"]
 
 
 def test_a_page_is_told_what_to_offer_without_a_key(client: TestClient) -> None:
