@@ -1,4 +1,4 @@
-"""The web page: where it was unpacked, what no operation takes is a file of it, or the page, for who is signed in."""
+"""The web UI: where it is unpacked, it answers paths that no operation takes, for signed-in users."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def test_signed_out_browser_is_led_to_the_login_and_back(
     assert answer.headers["Location"] == ("/" if path.startswith("//") else path)
 
 
-def test_its_files_are_everybodys(client: TestClient) -> None:
+def test_its_files_need_no_login(client: TestClient) -> None:
     for path, content, kept in (
         ("/assets/a-1.js", "export default 1", "public, max-age=31536000, immutable"),
         ("/monaco/vs/loader.js", "define()", "no-cache"),

@@ -1,4 +1,4 @@
-"""What pages and command lines ask for besides V1: who calls, organizations, and what forms suggest."""
+"""Operations besides V1 for the web UI and command lines: the current user, organizations, suggestions for forms."""
 
 from typing import Any
 
@@ -58,12 +58,12 @@ def test_models_and_providers_are_suggested(client: TestClient, user: Person) ->
         assert _all_of(client, user, f"/api/v1/config/{path}/search", verified__eq=True) == everything
     assert get_json("/api/v1/skills/search", client, user) == {"items": [], "next_page_id": None}
     asked = [{"name": "ours", "source": "github:acme/skills", "auto_load": ["review"]}]
-    told = client.post("/api/v1/skills/marketplace-skills", json=asked, headers=user.headers).json()
-    assert (told["skills"], told["plugins"], told["marketplace_skills"]) == ([], [], {})
-    assert told["errors"] == ["ours: this service loads no skills from marketplaces"]
+    preview = client.post("/api/v1/skills/marketplace-skills", json=asked, headers=user.headers).json()
+    assert (preview["skills"], preview["plugins"], preview["marketplace_skills"]) == ([], [], {})
+    assert preview["errors"] == ["ours: this service loads no skills from marketplaces"]
 
 
-def test_a_page_is_told_what_to_offer_without_a_key(client: TestClient) -> None:
+def test_web_ui_configuration_needs_no_key(client: TestClient) -> None:
     found = client.get("/api/v1/web-client/config").json()
     assert (found["app_mode"], found["posthog_client_key"], found["kind"]) == ("oss", None, "WebClientConfig")
     assert found["feature_flags"]["deployment_mode"] == "self_hosted"

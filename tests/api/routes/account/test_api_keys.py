@@ -101,7 +101,7 @@ def test_bad_keys_are_refused(client: TestClient, user: Person, body: Any) -> No
     assert len(listed(client, user.key)) == 1
 
 
-def test_a_hundred_are_kept(client: TestClient, user: Person) -> None:
+def test_user_has_at_most_a_hundred_keys(client: TestClient, user: Person) -> None:
     for number in range(99):
         make(client, user, f"k{number}")
     answer = client.post(PATH, json={"name": "one more"}, headers=user.headers)

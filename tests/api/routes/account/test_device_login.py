@@ -1,4 +1,4 @@
-"""/oauth/device: a device asks, its user approves on a page, the device gets a key of its own, once."""
+"""/oauth/device: a device polls, its user approves on a page, and the device gets its own key exactly once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -34,9 +34,9 @@ def poll(client: TestClient, begun: dict[str, Any], **more: str) -> tuple[int, d
 
 
 def error_of(client: TestClient, begun: dict[str, Any]) -> str:
-    status, told = poll(client, begun)
-    assert (status, bool(told["error_description"])) == (400, True)
-    return str(told["error"])
+    status, received = poll(client, begun)
+    assert (status, bool(received["error_description"])) == (400, True)
+    return str(received["error"])
 
 
 def decide(client: TestClient, code: str, key: str, decision: str = "approve") -> int:
@@ -66,13 +66,13 @@ def test_a_device_gets_a_key_once_its_user_approves(client: TestClient, database
     assert begun["verification_uri_complete"] == f"{begun['verification_uri']}?user_code={begun['user_code']}"
     assert error_of(client, begun) == "authorization_pending"
     assert decide(client, begun["user_code"], user.key) == 200
-    status, told = poll(client, begun, grant_type=GRANT)
-    assert (status, told["token_type"]) == (200, "Bearer")
-    headers = {"Authorization": f"Bearer {told['access_token']}"}
+    status, received = poll(client, begun, grant_type=GRANT)
+    assert (status, received["token_type"]) == (200, "Bearer")
+    headers = {"Authorization": f"Bearer {received['access_token']}"}
     assert client.get("/api/v1/users/me", headers=headers).json()["id"] == user.id
     assert [key["name"] for key in client.get("/api/keys", headers=headers).json()] == ["tests", "device login"]
     held = raw_store(database)
-    assert not [one for one in (told["access_token"], begun["device_code"], begun["user_code"]) if one in held]
+    assert not [one for one in (received["access_token"], begun["device_code"], begun["user_code"]) if one in held]
 
 
 def test_a_code_is_used_once(client: TestClient, database: Database, user: Person) -> None:
@@ -85,7 +85,7 @@ def test_a_code_is_used_once(client: TestClient, database: Database, user: Perso
         assert len(session.exec(select(ApiKey)).all()) == 2
 
 
-def test_a_code_that_is_used_twice_at_once_is_used_once(client: TestClient, database: Database, user: Person) -> None:
+def test_code_used_twice_concurrently_is_used_once(client: TestClient, database: Database, user: Person) -> None:
     begun = begin(client)
     decide(client, begun["user_code"], user.key)
     with ThreadPoolExecutor(6) as pool:
@@ -99,7 +99,7 @@ def test_a_denied_device_gets_nothing(client: TestClient, user: Person) -> None:
     begun = begin(client)
     assert decide(client, begun["user_code"], user.key, "deny") == 200
     assert [error_of(client, begun) for _ in range(2)] == ["access_denied", "access_denied"]
-    assert decide(client, begun["user_code"], user.key) == 404  # it was said once
+    assert decide(client, begun["user_code"], user.key) == 404  # it was decided already
 
 
 @pytest.mark.parametrize("approved", [False, True])
@@ -112,20 +112,18 @@ def test_a_request_expires(client: TestClient, database: Database, user: Person,
     assert decide(client, begun["user_code"], user.key) == 404
 
 
-def test_program_that_polls_too_often_is_told_to_slow_down(
-    client: TestClient, database: Database, user: Person
-) -> None:
+def test_program_that_polls_too_often_gets_slow_down(client: TestClient, database: Database, user: Person) -> None:
     begun = begin(client)
     assert poll(client, begun)[1]["interval"] == 5
     for interval in (10, 15):
-        status, told = poll(client, begun)
-        assert (status, told["error"], told["interval"]) == (400, "slow_down", interval)
+        status, received = poll(client, begun)
+        assert (status, received["error"], received["interval"]) == (400, "slow_down", interval)
     shift(database, polled_at=timedelta(seconds=14.5))
-    status, told = poll(client, begun)
-    assert (status, told["error"], told["interval"]) == (400, "authorization_pending", 15)
+    status, received = poll(client, begun)
+    assert (status, received["error"], received["interval"]) == (400, "authorization_pending", 15)
     for _ in range(20):
-        told = poll(client, begun)[1]
-    assert told["interval"] == 60
+        received = poll(client, begun)[1]
+    assert received["interval"] == 60
     decide(client, begun["user_code"], user.key)
     assert poll(client, begun)[0] == 200  # what is there is not held back
 
@@ -213,14 +211,14 @@ def test_the_page_shows_the_code_and_runs_nothing(client: TestClient) -> None:
 
 
 class TestStrangers:
-    """Anybody may ask, as often as they like; nobody is kept from their login by that."""
+    """Callers without a key may ask without limit. That blocks no other user's login."""
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(device_authorizations, "MAX_PENDING", 5)
         monkeypatch.setattr(device_authorizations, "ROOM", 2)
 
-    def test_stranger_who_fills_the_list_keeps_nobody_out(
+    def test_stranger_who_fills_the_list_blocks_no_login(
         self, client: TestClient, database: Database, user: Person
     ) -> None:
         early = begin(client)
@@ -266,7 +264,7 @@ def pending(database: Database) -> int:
     return len([row for row in rows if row.status == DeviceStatus.PENDING])
 
 
-def test_old_ones_are_forgotten(client: TestClient, database: Database) -> None:
+def test_expired_authorizations_are_deleted(client: TestClient, database: Database) -> None:
     for _ in range(3):
         begin(client)
     shift(database, expires_at=timedelta(days=2))

@@ -1,4 +1,4 @@
-"""/login: a browser is signed in with a key, and its cookie opens what the key does, for pages of ours alone."""
+"""/login: a browser signs in with a key; its cookie gives the same access, for pages of this service only."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -200,7 +200,7 @@ def test_signing_in_again_replaces_it(browser: TestClient, database: Database, u
         assert len(session.exec(select(WebSession)).all()) == 1
 
 
-def test_a_key_has_so_many_logins_and_old_ones_are_forgotten(
+def test_key_has_a_max_of_logins_and_old_ones_are_deleted(
     client: TestClient, database: Database, user: Person, other_user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_sessions, "MAX_SESSIONS", 2)
@@ -247,16 +247,16 @@ class TestDevices:
         strange = {"Origin": "https://elsewhere.example"}
         assert browser.post("/oauth/device/verify", data=form, headers=strange).status_code == 403
         assert browser.post("/oauth/device/verify", data=form).status_code == 200
-        told = browser.post("/oauth/device/token", data={"device_code": begun["device_code"]}).json()
-        headers = {"Authorization": f"Bearer {told['access_token']}"}
+        token = browser.post("/oauth/device/token", data={"device_code": begun["device_code"]}).json()
+        headers = {"Authorization": f"Bearer {token['access_token']}"}
         assert browser.get(ME, headers=headers).json()["user_id"] == user.id
 
     def test_a_key_that_is_typed_holds(self, browser: TestClient, other_user: Person) -> None:
         begun = browser.post("/oauth/device/authorize", json={}).json()
         form = {"user_code": begun["user_code"], "decision": "approve", "api_key": other_user.key}
         assert browser.post("/oauth/device/verify", data=form).status_code == 200
-        told = browser.post("/oauth/device/token", data={"device_code": begun["device_code"]}).json()
-        headers = {"Authorization": f"Bearer {told['access_token']}"}
+        token = browser.post("/oauth/device/token", data={"device_code": begun["device_code"]}).json()
+        headers = {"Authorization": f"Bearer {token['access_token']}"}
         assert browser.get(ME, headers=headers).json()["user_id"] == other_user.id
 
 

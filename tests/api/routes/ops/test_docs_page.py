@@ -1,4 +1,4 @@
-"""The page that describes the API: on our address, so what runs there may do what the page's user may."""
+"""The page that describes the API: on this service's origin, so its scripts may do what the page's user may."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told, and who may ask."""
+"""The metrics for Prometheus, and the key they need."""
 
 from datetime import timedelta
 from functools import partial
@@ -36,9 +36,9 @@ def pooled(database: Database) -> SandboxSpec:
 
 
 def add_member(database: Database, spec: SandboxSpec, status: Status = Status.RUNNING) -> Sandbox:
-    nobody = Person("", "", "")
+    no_owner = Person("", "", "")
     mine: dict[str, Any] = {"owner_id": None, "boot_key": VAULT.encrypt("boot"), "spec_revision": spec.revision}
-    return make_sandbox(database, nobody, spec_id=spec.id, status=status, **mine)
+    return make_sandbox(database, no_owner, spec_id=spec.id, status=status, **mine)
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -79,7 +79,7 @@ def test_metrics_without_a_key_file_are_closed(client: TestClient, settings: Set
     assert client.get("/metrics", headers=bearer("")).status_code == 401
 
 
-def test_new_metrics_key_holds_at_once(client: TestClient, key: str, settings: Settings) -> None:
+def test_new_metrics_key_is_valid_immediately(client: TestClient, key: str, settings: Settings) -> None:
     assert scrape(client, key)
     settings.metrics_key_file.write_text("another")
     assert scrape(client, "another")
@@ -92,11 +92,11 @@ def test_starts_from_the_pool_and_others_are_counted(
     add_member(database, pooled)
     start = partial(client.post, SANDBOXES, params={"sandbox_spec_id": pooled.id}, headers=user.headers)
     assert start().status_code == 200
-    told = scrape(client, key)
-    assert (told[STARTS, "pool", pooled.id], told[STARTS, "boot", pooled.id]) == (1, 0)
+    metrics = scrape(client, key)
+    assert (metrics[STARTS, "pool", pooled.id], metrics[STARTS, "boot", pooled.id]) == (1, 0)
     assert start().status_code == start().status_code == 200
-    told = scrape(client, key)
-    assert (told[STARTS, "pool", pooled.id], told[STARTS, "boot", pooled.id]) == (1, 2)
+    metrics = scrape(client, key)
+    assert (metrics[STARTS, "pool", pooled.id], metrics[STARTS, "boot", pooled.id]) == (1, 2)
 
 
 def test_starts_of_a_spec_without_a_pool_are_neither(
@@ -108,16 +108,14 @@ def test_starts_of_a_spec_without_a_pool_are_neither(
     assert not [name for name in scrape(client, key) if spec.id in name]
 
 
-def test_a_start_that_is_sent_again_is_one_start(
-    client: TestClient, key: str, user: Person, pooled: SandboxSpec
-) -> None:
+def test_repeated_start_is_counted_once(client: TestClient, key: str, user: Person, pooled: SandboxSpec) -> None:
     headers = user.headers | {"Idempotency-Key": "once"}
     for _ in range(2):
         assert client.post(SANDBOXES, params={"sandbox_spec_id": pooled.id}, headers=headers).status_code == 200
     assert scrape(client, key)[STARTS, "boot", pooled.id] == 1
 
 
-def test_a_start_that_is_refused_is_none(
+def test_refused_start_is_not_counted(
     client: TestClient, key: str, user: Person, pooled: SandboxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -129,26 +127,28 @@ def test_a_start_that_is_refused_is_none(
     assert (STARTS, "boot", pooled.id) not in scrape(client, key)
 
 
-def test_pools_are_told_as_they_are(client: TestClient, key: str, database: Database, pooled: SandboxSpec) -> None:
+def test_pool_gauges_show_the_current_pools(
+    client: TestClient, key: str, database: Database, pooled: SandboxSpec
+) -> None:
     for status in (Status.RUNNING, Status.RUNNING, Status.STARTING, Status.ERROR, Status.DELETED):
         add_member(database, pooled, status)
-    told = scrape(client, key)
+    metrics = scrape(client, key)
     pool = "agent_workspace_warm_pool"
-    assert told[f"{pool}_members", pooled.id, "ready"] == 2
-    assert told[f"{pool}_members", pooled.id, "booting"] == 1
-    assert told[f"{pool}_target", pooled.id] == 2
-    assert told[f"{pool}_most", pooled.id] == 3
+    assert metrics[f"{pool}_members", pooled.id, "ready"] == 2
+    assert metrics[f"{pool}_members", pooled.id, "booting"] == 1
+    assert metrics[f"{pool}_target", pooled.id] == 2
+    assert metrics[f"{pool}_most", pooled.id] == 3
 
 
-def test_an_empty_pool_is_told_too(client: TestClient, key: str, pooled: SandboxSpec) -> None:
+def test_empty_pool_has_gauges_too(client: TestClient, key: str, pooled: SandboxSpec) -> None:
     assert scrape(client, key)["agent_workspace_warm_pool_members", pooled.id, "ready"] == 0
 
 
 def test_metrics_count_what_waits_for_a_worker(client: TestClient, key: str, user: Person, database: Database) -> None:
     def waiting() -> list[float]:
-        told = scrape(client, key)
+        metrics = scrape(client, key)
         names = ("sandboxes_waiting", "sandboxes_due", "oldest_due_seconds")
-        return [told[f"agent_workspace_{name}",] for name in names]
+        return [metrics[f"agent_workspace_{name}",] for name in names]
 
     make_sandbox(database, user)
     assert waiting() == [0, 0, 0]

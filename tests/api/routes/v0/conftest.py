@@ -1,4 +1,4 @@
-"""Conversations here are in the sandbox with the scripted agent server."""
+"""Fixtures whose conversations are in the sandbox with the scripted agent server."""
 
 import pytest
 

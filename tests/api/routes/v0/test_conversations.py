@@ -197,7 +197,7 @@ def test_a_title_is_changed(client: TestClient, database: Database, user: Person
     assert ask(client, user, "PATCH", f"/{'0' * 32}", {"title": "x"}).status_code == 404
 
 
-def test_a_deleted_one_is_gone_with_its_sandbox(
+def test_deletion_deletes_the_sandbox_too(
     client: TestClient, database: Database, user: Person, other_user: Person, publisher: RecordingPublisher
 ) -> None:
     place = make_sandbox(database, user)
@@ -213,7 +213,7 @@ def test_a_deleted_one_is_gone_with_its_sandbox(
     assert ask(client, user, "DELETE", "/nonsense").status_code == 400
 
 
-def test_stop_and_start_are_wishes_for_the_sandbox(
+def test_stop_and_start_set_the_sandboxs_desired_state(
     client: TestClient, database: Database, user: Person, other_user: Person, publisher: RecordingPublisher
 ) -> None:
     place = make_sandbox(database, user)
@@ -261,6 +261,6 @@ def test_the_agent_server_is_asked_as_by_v1(
     assert ask(client, user, "GET", f"{one}/git/diff?path=a.py").json() == {"modified": "x", "original": ""}
     assert agent.got[-1][2] == "path=%2Fworkspace%2Fproject%2Fapp%2Fa.py"
     assert ask(client, user, "GET", f"{one}/select-file?file=a.py").json() == {"code": "text"}
-    for told in ((500, b""), (200, b"null")):
-        agent.answers = {"GET /api/git/changes": told}
+    for response in ((500, b""), (200, b"null")):
+        agent.answers = {"GET /api/git/changes": response}
         assert ask(client, user, "GET", f"{one}/git/changes").status_code == 502

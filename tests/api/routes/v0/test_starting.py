@@ -1,4 +1,4 @@
-"""V0's conversations are there from their POST on: listed, renamed, told something, deleted, before they are READY."""
+"""V0's conversations exist from their POST on: they are listed, renamed, sent messages and deleted before READY."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -56,7 +56,7 @@ def test_conversation_works_from_its_post_on(client: TestClient, user: Person, o
     assert (listed(client, other_user), ask(client, other_user, "GET", one).json()) == ([], None)
 
 
-def test_message_to_one_that_is_being_started_waits(client: TestClient, user: Person, task: StartTask) -> None:
+def test_message_to_a_starting_conversation_is_queued(client: TestClient, user: Person, task: StartTask) -> None:
     assert ask(client, user, "POST", f"/{task.conversation_id}/message", {"message": "go on"}).status_code == 200
     waiting = client.get(f"/api/v1/conversations/{task.conversation_id}/pending-messages", headers=user.headers)
     assert [one["content"][0]["text"] for one in waiting.json()] == ["go on"]
@@ -71,7 +71,7 @@ def test_message_to_one_that_is_being_started_waits(client: TestClient, user: Pe
         ("GET", "select-file?file=a"),
     ],
 )
-def test_what_one_that_is_being_started_can_not_do_yet_is_a_409(
+def test_operation_unavailable_during_the_start_is_a_409(
     client: TestClient, user: Person, other_user: Person, task: StartTask, method: str, path: str
 ) -> None:
     answer = ask(client, user, method, f"/{task.conversation_id}/{path}")
@@ -101,7 +101,7 @@ def test_commands_to_one_whose_start_has_failed_say_so(
     assert listed(client, user) == []
 
 
-def test_title_of_one_that_is_being_started_is_kept_with_its_request(
+def test_title_of_a_starting_conversation_is_stored_with_its_request(
     client: TestClient, database: Database, user: Person, other_user: Person, task: StartTask
 ) -> None:
     assert ask(client, other_user, "PATCH", f"/{task.conversation_id}", {"title": "Theirs"}).status_code == 404

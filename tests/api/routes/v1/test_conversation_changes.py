@@ -51,7 +51,7 @@ class TestChange:
         [listed] = client.get(f"{PATH}/search", headers=user.headers).json()["items"]
         assert listed == shown
 
-    def test_a_title_that_was_given_stays(
+    def test_title_set_by_a_user_stays(
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         patch(client, user, conversation, {"title": "Mine"})
@@ -101,7 +101,7 @@ class TestChange:
         answer = client.patch(f"{PATH}/{conversation.id}", json=body, headers=user.headers)
         assert answer.status_code == 422
 
-    def test_of_nobody_elses(
+    def test_other_users_conversation_is_a_404(
         self, client: TestClient, user: Person, other_user: Person, conversation: Conversation, database: Database
     ) -> None:
         hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)
@@ -197,7 +197,7 @@ class TestDownload:
         answer = client.get(f"{PATH}/{conversation.id}/download", headers=user.headers)
         assert (answer.status_code, "2 events" in answer.json()["detail"]) == (413, True)
 
-    def test_of_nobody_elses(
+    def test_other_users_conversation_is_a_404(
         self, client: TestClient, user: Person, other_user: Person, conversation: Conversation
     ) -> None:
         for person, one, status in ((other_user, conversation.id, 404), (user, new_id(), 404), (user, "x", 400)):

@@ -1,4 +1,4 @@
-"""DELETE of a conversation: gone at once, with what belongs to it; what is left to do is in its row."""
+"""DELETE of a conversation removes it immediately with its parts; its row holds the remaining work."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ def neighbour(database: Database, user: Person, sandbox: Sandbox) -> Conversatio
 
 
 class TestDeletion:
-    def test_conversation_is_gone_at_once_from_every_operation(
+    def test_conversation_is_missing_immediately_in_all_operations(
         self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, database: Database
     ) -> None:
         make_event(database, conversation)
@@ -58,7 +58,7 @@ class TestDeletion:
         assert client.get(f"{events}/count", headers=user.headers).json() == 0
         assert client.get(f"{events}/search", headers=user.headers).json()["items"] == []
 
-    def test_events_are_gone_and_the_work_that_is_left_is_stored(
+    def test_events_are_deleted_and_the_remaining_work_is_stored(
         self,
         client: TestClient,
         user: Person,
@@ -84,7 +84,7 @@ class TestDeletion:
         assert (row.listed, row.awaits_sandbox, row.execution_status) == (False, True, None)
         assert publisher.jobs == [DeleteConversation(conversation.id, NODE_ID)]
 
-    def test_its_start_task_goes_along(
+    def test_its_start_task_is_deleted_too(
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.READY, conversation_id=conversation.id, due_at=None)
@@ -102,7 +102,7 @@ class TestDeletion:
             (user.id, "conversation", "deleting")
         ]
 
-    def test_its_id_is_not_given_again(
+    def test_its_id_is_not_reused(
         self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation
     ) -> None:
         assert delete(client, user, conversation.id) == 200
@@ -186,7 +186,7 @@ class TestSubConversations:
 
 
 class TestSandbox:
-    def test_goes_with_the_last_one_in_it(
+    def test_is_deleted_with_its_last_conversation(
         self,
         client: TestClient,
         user: Person,
@@ -214,7 +214,7 @@ class TestSandbox:
         assert as_stored(database, shared).desired == Desired.RUNNING
         assert as_stored(database, own).desired == Desired.DELETED
 
-    def test_stays_for_a_start_that_is_on_its_way(
+    def test_stays_for_a_start_in_progress(
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox)

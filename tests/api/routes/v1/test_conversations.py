@@ -110,7 +110,7 @@ class TestSearch:
         assert _get(client, user, "/count") == 2
 
     @pytest.mark.parametrize("title", ["Über Straße", "ПРИВЕТ", "a*b", "a?b", "[x]", "a]b^-c", "100% of_it", "a/b\\c"])
-    def test_parts_of_titles_are_found_whatever_their_capitals(
+    def test_parts_of_titles_are_found_in_any_case(
         self, client: TestClient, user: Person, database: Database, sandbox: Sandbox, title: str
     ) -> None:
         make_conversation(database, user, sandbox, title=f"x{title}x")
@@ -247,7 +247,7 @@ class TestFields:
         for name in ("execution_status", "conversation_url", "session_api_key", "launched_agent_profile"):
             assert shown[name] is None
 
-    def test_a_wish_for_deletion_is_enough_to_be_missing(
+    def test_requested_deletion_is_enough_to_be_missing(
         self, client: TestClient, user: Person, database: Database
     ) -> None:
         leaving = make_sandbox(database, user, desired=Desired.DELETED)

@@ -77,7 +77,9 @@ class TestFields:
         [spec] = get_json("/api/v1/sandbox-specs", client, user, id=chained.spec_id)
         assert in_force(spec) == NONE | CHAIN
 
-    def test_why_it_is_gone(self, client: TestClient, user: Person, database: Database, other_user: Person) -> None:
+    def test_reason_of_the_deletion_is_shown(
+        self, client: TestClient, user: Person, database: Database, other_user: Person
+    ) -> None:
         sandbox = make_sandbox(database, user, max_age_seconds=1, created_at=after(-2))
         with database.transaction() as session:
             deadlines.refresh(session, sandbox.id)
@@ -131,7 +133,7 @@ class TestPatch:
         shown = patch(client, user, chained, {}).json()
         assert time_of(shown["last_active_at"]) > chained.last_active_at + timedelta(seconds=29)
         assert time_of(shown["next_deadline"]["at"]) == time_of(shown["last_active_at"]) + timedelta(seconds=60)
-        assert as_stored(database, chained).generation == chained.generation  # and no wish
+        assert as_stored(database, chained).generation == chained.generation  # unchanged
 
     def test_says_what_is_wrong(self, client: TestClient, user: Person, chained: Sandbox, database: Database) -> None:
         values: list[Any] = [0, -1, 1.5, True, "7", "Never", "", [], {}, MAX_SECONDS + 1, 10**30]
@@ -177,7 +179,7 @@ class TestUse:
                 assert tell(path, body) == 200
                 assert self.last_use(client, user, conversation) == used  # not worth a write yet
 
-    def test_a_report_that_is_refused_is_none(
+    def test_refused_report_is_no_activity(
         self, client: TestClient, tell: Tell, user: Person, conversation: Conversation, database: Database
     ) -> None:
         before = self.last_use(client, user, conversation)
@@ -199,7 +201,7 @@ class TestUse:
             assert answer.status_code == 200
             assert as_stored(database, sandbox).last_active_at == now()
 
-    def test_a_resume_is_and_a_pause_or_a_look_is_not(
+    def test_resume_is_activity_and_pause_or_read_is_not(
         self, client: TestClient, user: Person, chained: Sandbox, database: Database
     ) -> None:
         _get(client, user, f"/{chained.id}")

@@ -19,7 +19,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def conversation(database: Database, user: Person) -> Conversation:
-    # Its sandbox is gone: what happened in it is not.
+    # The events outlive their sandbox.
     return make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
 
 

@@ -57,11 +57,11 @@ def test_a_conversation_in_error_says_why_until_it_goes_on(
 def test_reports_of_an_error_may_come_in_any_order(
     tell: Tell, user: Person, sandbox: Sandbox, database: Database
 ) -> None:
-    told = [status("running", 1), status("error", 2), failure(2.01)]
+    reports = [status("running", 1), status("error", 2), failure(2.01)]
     for order in itertools.permutations(range(3)):
         each = make_conversation(database, user, sandbox)
         for number in order:
-            assert tell(f"/events/{each.id}", [told[number] | {"id": f"{each.id}{number}"}]) == 200
+            assert tell(f"/events/{each.id}", [reports[number] | {"id": f"{each.id}{number}"}]) == 200
         found = as_stored(database, each)
         assert (found.execution_status, found.execution_reason, found.execution_detail) == ("error", *WHY), order
 
@@ -79,8 +79,8 @@ def test_strange_reasons_are_made_storable(
 ) -> None:
     strange: list[dict[str, Any]] = [{}, {"code": 7, "detail": ["x"]}, {"code": "c" * 100, "detail": "a\0" * 3000}]
     for number, fields in enumerate(strange):
-        told = [status("error", number), told_event("ConversationErrorEvent", number + 0.5, **fields)]
-        assert tell(f"/events/{conversation.id}", told) == 200
+        reports = [status("error", number), told_event("ConversationErrorEvent", number + 0.5, **fields)]
+        assert tell(f"/events/{conversation.id}", reports) == 200
         assert all(reason())
     assert [len(text) for text in reason()] == [64, 2000]
 
@@ -96,7 +96,7 @@ def test_a_sandbox_that_does_not_run_hides_the_reason_with_the_status(
 
 
 class TestSilence:
-    def test_a_worker_is_asked_to_look_at_an_agent_that_runs(
+    def test_running_agent_is_due_for_a_check(
         self, tell: Tell, database: Database, user: Person, sandbox: Sandbox
     ) -> None:
         for value, expected in (("running", True), ("finished", False)):
@@ -106,16 +106,14 @@ class TestSilence:
             assert (due_at is not None) is expected
             assert due_at is None or due_at <= after(MAX_SECONDS)
 
-    def test_a_look_that_was_asked_for_sooner_stays(
-        self, tell: Tell, database: Database, user: Person, sandbox: Sandbox
-    ) -> None:
+    def test_earlier_check_stays_due(self, tell: Tell, database: Database, user: Person, sandbox: Sandbox) -> None:
         soon = after(2)
         each = make_conversation(database, user, sandbox, title_settled=True, due_at=soon)
         assert tell(f"/events/{each.id}", [status("running", 1)]) == 200
         assert as_stored(database, each).due_at == soon
 
     @pytest.mark.parametrize(
-        ("told", "stays"),
+        ("reports", "stays"),
         [
             (told_event("ActionEvent", 9), False),
             (status("finished", 9), False),
@@ -124,12 +122,19 @@ class TestSilence:
         ids=["action", "finished", "stats"],
     )
     def test_it_is_said_until_something_happens(
-        self, tell: Tell, client: TestClient, user: Person, database: Database, sandbox: Sandbox, told: Any, stays: bool
+        self,
+        tell: Tell,
+        client: TestClient,
+        user: Person,
+        database: Database,
+        sandbox: Sandbox,
+        reports: Any,
+        stays: bool,
     ) -> None:
         each = make_conversation(
             database, user, sandbox, execution_status="running", execution_reason="model_silent", execution_detail="x"
         )
         shown = client.get(f"{PATH}/{each.id}", headers=user.headers).json()
         assert (shown["execution_status"], shown["execution_reason"]) == ("running", "model_silent")
-        assert tell(f"/events/{each.id}", [told]) == 200
+        assert tell(f"/events/{each.id}", [reports]) == 200
         assert (as_stored(database, each).execution_reason == "model_silent") is stays

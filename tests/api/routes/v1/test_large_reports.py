@@ -67,8 +67,8 @@ def test_event_of_very_many_values_is_stored_without_them(
 def test_conversation_of_many_megabytes_is_heard(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, parsed: list[int]
 ) -> None:
-    told = told_conversation(conversation.id, title="A title", system_prompt="x" * (8 * MEGABYTE))
-    assert send(client, sandbox, "conversations", json.dumps(told).encode()).status_code == 200
+    report = told_conversation(conversation.id, title="A title", system_prompt="x" * (8 * MEGABYTE))
+    assert send(client, sandbox, "conversations", json.dumps(report).encode()).status_code == 200
     assert max(parsed) <= webhook_body.MAX_DOCUMENT_BYTES
 
 

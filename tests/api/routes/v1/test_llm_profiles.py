@@ -130,7 +130,7 @@ def test_change_of_the_llm_leaves_no_profile_active(
     assert profiles.listed() == (["fast"], None)
 
 
-def test_a_profile_that_is_overwritten_is_not_in_force(database: Database, user: Person, profiles: Profiles) -> None:
+def test_overwritten_profile_is_not_active(database: Database, user: Person, profiles: Profiles) -> None:
     profiles.save("fast", FAST)
     profiles.activate("fast")
     profiles.save("fast", FAST)
@@ -149,7 +149,7 @@ def test_a_key_that_is_not_sent_stays(
     assert load(database, user).llm_profiles.profiles["deep"] == {"model": "new", "api_key": DEEP["api_key"]}
 
 
-def test_a_key_can_be_cleared_left_out_or_kept(database: Database, user: Person, profiles: Profiles) -> None:
+def test_key_can_be_cleared_left_out_or_preserved(database: Database, user: Person, profiles: Profiles) -> None:
     profiles.save("deep", DEEP)
     profiles.save("deep", FAST, preserve_existing_api_key=True)
     assert load(database, user).llm_profiles.profiles["deep"] == FAST | {"api_key": DEEP["api_key"]}

@@ -34,7 +34,7 @@ def test_a_sandbox_that_was_started_by_itself_outlives_its_last_conversation(
 
 
 @pytest.mark.usefixtures("spec", "node", "model_key")
-def test_a_sandbox_that_was_made_for_a_conversation_goes_with_the_last_one(
+def test_sandbox_made_for_a_conversation_is_deleted_with_the_last_one(
     client: TestClient, user: Person, database: Database
 ) -> None:
     task = client.post(f"{API}/app-conversations", json={}, headers=user.headers).json()

@@ -35,7 +35,7 @@ def waiting(client: TestClient, person: Person, conversation_id: str) -> list[st
 
 
 class TestMessagesOfAConversation:
-    def test_defect_37_are_kept_in_order_and_handed_to_a_worker(
+    def test_defect_37_are_stored_in_order_for_a_worker(
         self,
         client: TestClient,
         user: Person,
@@ -65,7 +65,7 @@ class TestMessagesOfAConversation:
         conversation = make_conversation(database, user, make_sandbox(database, user, status=Status.DELETED))
         assert say(client, user, conversation.id).status_code == 410
 
-    def test_defect_41_are_gone_with_it(
+    def test_defect_41_are_deleted_with_it(
         self, client: TestClient, user: Person, conversation: Conversation, database: Database
     ) -> None:
         assert say(client, user, conversation.id).status_code == 201
@@ -158,7 +158,7 @@ class TestErrors:
     def test_malformed_id_is_refused(self, client: TestClient, user: Person, wrong: str, status: int) -> None:
         assert say(client, user, wrong).status_code == status
 
-    def test_defect_37_what_is_somebody_else_s(
+    def test_defect_37_other_users_conversations_are_a_404(
         self,
         client: TestClient,
         user: Person,

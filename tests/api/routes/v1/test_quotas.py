@@ -53,7 +53,7 @@ def _count(database: Database, table: type[SQLModel]) -> int:
 
 @pytest.mark.parametrize("path", [SANDBOXES, CONVERSATIONS])
 @pytest.mark.parametrize("quota", ["running", "sandboxes", "creates_per_minute"])
-def test_a_refusal_says_what_to_do(
+def test_error_says_what_to_do(
     limited: Limited, user: Person, database: Database, publisher: RecordingPublisher, path: str, quota: str
 ) -> None:
     client = limited(**{quota: 2})
@@ -84,7 +84,7 @@ def test_a_start_in_a_sandbox(limited: Limited, user: Person, database: Database
     assert _count(database, StartTask) == 1
 
 
-def test_a_start_that_is_there_already_takes_no_quota(limited: Limited, user: Person) -> None:
+def test_repeated_start_takes_no_quota(limited: Limited, user: Person) -> None:
     client, asked = limited(running=1), {"conversation_id": new_id()}
     keyed = user.headers | {"Idempotency-Key": "a"}
     answers = [client.post(CONVERSATIONS, json=asked, headers=one) for one in (user.headers, keyed, keyed)]
@@ -92,7 +92,7 @@ def test_a_start_that_is_there_already_takes_no_quota(limited: Limited, user: Pe
     assert len({answer.json()["id"] for answer in answers}) == 1
 
 
-def test_a_refusal_is_not_kept(limited: Limited, user: Person, database: Database) -> None:
+def test_error_is_not_stored_for_the_key(limited: Limited, user: Person, database: Database) -> None:
     sandbox, client = make_sandbox(database, user), limited(running=1)
     keyed = user.headers | {"Idempotency-Key": "a"}
     assert client.post(SANDBOXES, headers=keyed).status_code == 429
@@ -143,7 +143,7 @@ class TestPauseOldest:
         assert "being started" in refused.json()["detail"]
 
 
-def test_many_at_once_never_exceed_it(limited: Limited, user: Person, database: Database) -> None:
+def test_concurrent_starts_never_exceed_the_quota(limited: Limited, user: Person, database: Database) -> None:
     client = limited(running=5)
     paths = [SANDBOXES, CONVERSATIONS] * 30
     with ThreadPoolExecutor(8) as pool:

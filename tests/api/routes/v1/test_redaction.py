@@ -41,7 +41,7 @@ QUOTED = [
     "sk-proj-0123456789abcdefghij",
 ]
 ERROR = f"AuthenticationError: incorrect API key: {' '.join(QUOTED)}"
-TOLD = [
+EVENTS = [
     lambda: told_event("ConversationErrorEvent", code="LLMAuthenticationError", detail=ERROR),
     lambda: told_event("AgentErrorEvent", error=ERROR, tool_call_id="call_1"),
     lambda: told_event("ServerErrorEvent", code="x", detail={"nested": [ERROR]}),
@@ -59,8 +59,8 @@ def _secrets(database: Database, user: Person) -> None:
 
 
 @pytest.mark.usefixtures("_secrets")
-@pytest.mark.parametrize("event", TOLD, ids=["conversation", "agent", "server", "tool"])
-def test_an_error_that_quotes_a_key_is_kept_without_it(
+@pytest.mark.parametrize("event", EVENTS, ids=["conversation", "agent", "server", "tool"])
+def test_error_that_quotes_a_key_is_stored_without_it(
     client: TestClient,
     user: Person,
     conversation: Conversation,
@@ -68,8 +68,8 @@ def test_an_error_that_quotes_a_key_is_kept_without_it(
     database: Database,
     event: Callable[[], dict[str, Any]],
 ) -> None:
-    told = event()
-    assert tell(f"/events/{conversation.id}", [told]) == 200
+    sent = event()
+    assert tell(f"/events/{conversation.id}", [sent]) == 200
     found = client.get(f"/api/v1/conversation/{conversation.id}/events/search", headers=user.headers)
     archive = client.get(f"/api/v1/app-conversations/{conversation.id}/download", headers=user.headers)
     with zipfile.ZipFile(io.BytesIO(archive.content)) as packed:
@@ -77,11 +77,11 @@ def test_an_error_that_quotes_a_key_is_kept_without_it(
     for kept in (found.text, files, raw_store(database)):
         assert "AuthenticationError: incorrect API key: ******" in kept
         assert [secret for secret in QUOTED if secret in kept] == []
-    assert found.json()["items"][0].items() >= {name: told[name] for name in ("id", "kind", "timestamp")}.items()
+    assert found.json()["items"][0].items() >= {name: sent[name] for name in ("id", "kind", "timestamp")}.items()
 
 
 @pytest.mark.parametrize("stage", [Stage.STARTING_CONVERSATION, Stage.READY])
-def test_an_error_that_quotes_a_secret_of_its_start_request_is_kept_without_it(
+def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
     client: TestClient,
     user: Person,
     sandbox: Sandbox,
@@ -108,10 +108,10 @@ def test_an_error_that_quotes_a_secret_of_its_start_request_is_kept_without_it(
 def test_ids_are_left_as_they_are(
     client: TestClient, user: Person, conversation: Conversation, tell: Tell, database: Database
 ) -> None:
-    told = told_event("AgentErrorEvent", error="it ends", tool_call_id="call_1234", action_id="1234")
+    sent = told_event("AgentErrorEvent", error="it ends", tool_call_id="call_1234", action_id="1234")
     with database.transaction() as session:
-        values = {"A": {"secret": "1234"}, "B": {"secret": told["id"][:8]}, "C": {"secret": "2026"}}
+        values = {"A": {"secret": "1234"}, "B": {"secret": sent["id"][:8]}, "C": {"secret": "2026"}}
         secrets.put_custom_secrets(session, VAULT, user.id, values)
-    assert tell(f"/events/{conversation.id}", [told]) == 200
+    assert tell(f"/events/{conversation.id}", [sent]) == 200
     found = client.get(f"/api/v1/conversation/{conversation.id}/events/search", headers=user.headers)
-    assert found.json()["items"] == [told]
+    assert found.json()["items"] == [sent]

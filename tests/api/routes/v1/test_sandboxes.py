@@ -1,4 +1,4 @@
-"""Sandboxes over HTTP: each command writes a wish, hurries it and answers at once."""
+"""Sandboxes over HTTP: each command sets a desired state, enqueues its job and answers immediately."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -44,7 +44,7 @@ class TestStart:
         assert (move["from_status"], move["to_status"]) == (None, "STARTING")
 
     @pytest.mark.usefixtures("node")
-    def test_the_spec_of_the_settings_while_it_is_there(
+    def test_spec_of_the_settings_while_it_exists(
         self, client: TestClient, user: Person, other_user: Person, spec: SandboxSpec, database: Database
     ) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
@@ -83,7 +83,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("method", "path", "desired", "job"), COMMANDS)
 @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED, Status.ERROR])
-def test_commands_write_wishes(
+def test_commands_set_desired_states(
     client: TestClient,
     user: Person,
     database: Database,
@@ -209,7 +209,7 @@ class TestLists:
         assert [item["id"] for item in (*page["items"], *rest["items"])] == [paused[1].id, paused[0].id]
         assert rest["next_page_id"] is None
         assert _get(client, user, "/search", status__eq="ERROR")["items"] == []
-        assert len(_get(client, user, "/search", status="ERROR")["items"]) == 3  # a parameter that nobody knows
+        assert len(_get(client, user, "/search", status="ERROR")["items"]) == 3  # an unknown parameter
         assert (
             client.get("/api/v1/sandboxes/search", params={"status__eq": "x"}, headers=user.headers).status_code == 422
         )

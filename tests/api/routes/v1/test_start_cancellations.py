@@ -1,4 +1,4 @@
-"""Cancelling a start: a wish in its row, whatever stage it is at, unless it is over."""
+"""Cancelling a start: a mark in its row, at any stage before the final ones."""
 
 from typing import Any
 
@@ -45,7 +45,9 @@ def test_defect_52_one_on_its_way_is_withdrawn(
     assert publisher.jobs == [CancelStart(task.id, NODE_ID)]
 
 
-def test_again_it_is_the_same_wish(client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
+def test_repeated_cancellation_changes_nothing(
+    client: TestClient, user: Person, sandbox: Sandbox, database: Database
+) -> None:
     task = make_start_task(database, user, sandbox)
     assert cancel(client, user, task.id).status_code == 200
     first = as_stored(database, task).cancelled_at
@@ -53,9 +55,7 @@ def test_again_it_is_the_same_wish(client: TestClient, user: Person, sandbox: Sa
     assert as_stored(database, task).cancelled_at == first
 
 
-def test_start_that_is_ready_is_not_cancelled(
-    client: TestClient, user: Person, sandbox: Sandbox, database: Database
-) -> None:
+def test_ready_start_is_not_cancelled(client: TestClient, user: Person, sandbox: Sandbox, database: Database) -> None:
     task = make_start_task(database, user, sandbox, stage=Stage.READY)
     answer = cancel(client, user, task.id)
     assert answer.status_code == 409

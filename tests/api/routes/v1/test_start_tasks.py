@@ -95,7 +95,7 @@ def test_filters_agree_with_count(client: TestClient, user: Person, database: Da
         ({"created_at__gte": "2026-01-01T12:00:00"}, [waiting.id]),
         ({"status__eq": "READY"}, [ready.id]),
         ({"status__eq": "ERROR"}, []),
-        ({"status": "ERROR"}, [waiting.id, ready.id]),  # a parameter that nobody knows
+        ({"status": "ERROR"}, [waiting.id, ready.id]),  # an unknown parameter
         ({}, [waiting.id, ready.id]),
     ):
         assert [item["id"] for item in _get(client, user, "/search", **params)["items"]] == expected

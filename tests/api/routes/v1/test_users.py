@@ -1,4 +1,4 @@
-"""GET /api/v1/users/me and git-info: the caller and their settings; in clear only for who holds a sandbox's key too."""
+"""GET /api/v1/users/me and git-info: the caller and their settings; in clear only with a sandbox's key."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def test_secrets_are_exposed_with_a_running_sandbox_s_key(client: TestClient, us
 
 
 @pytest.mark.usefixtures("saved")
-def test_servers_are_usable_for_who_holds_both_keys(client: TestClient, user: Person, sandbox: Sandbox) -> None:
+def test_servers_are_usable_with_both_keys(client: TestClient, user: Person, sandbox: Sandbox) -> None:
     found = client.get(ME, headers=both_keys(user, sandbox)).json()
     assert found["mcp_config"]["shttp_servers"][0]["api_key"] == "mcp-plain"
     assert (found["llm_api_key"], found["agent_settings"]["mcp_config"]["docs"]["auth"]) == (None, MASK)

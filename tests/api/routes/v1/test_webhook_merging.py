@@ -26,13 +26,13 @@ class TestStatus:
     def test_the_latest_wins_in_any_order(
         self, tell: Tell, conversation: Conversation, sandbox: Sandbox, user: Person, database: Database
     ) -> None:
-        told: list[tuple[str, Any]] = [
+        reports: list[tuple[str, Any]] = [
             ("/events/{}", [told_update("full_state", {"execution_status": "idle"}, 1)]),
             ("/events/{}", [told_update("execution_status", "running", 2)]),
             ("/conversations", {"after": 3, "execution_status": "paused"}),
             ("/events/{}", [told_update("execution_status", "finished", 4)]),
         ]
-        for order in itertools.permutations(told):
+        for order in itertools.permutations(reports):
             each = make_conversation(database, user, sandbox, updated_at=FIRST)
             for path, body in order:
                 sent = (
@@ -91,7 +91,7 @@ class TestStatus:
         listed = client.get(path, headers=user.headers).json()["items"]
         assert {item["id"] for item in listed} == {odd["id"], later["id"]}
 
-    def test_status_from_a_time_that_is_not_yet_gives_way(
+    def test_status_from_the_future_is_replaced(
         self, tell: Tell, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         stuck = make_conversation(
@@ -162,7 +162,7 @@ class TestConversationReports:
             assert tell("/conversations", told_conversation(conversation.id, tags=tags)) == 200
         assert as_stored(database, conversation).tags == {"a": "1", "b": "2", "c": "2"}
 
-    def test_a_title_settles_once(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_title_is_set_automatically_once(self, tell: Tell, conversation: Conversation, database: Database) -> None:
         for title in (None, "", "The agent's", "Another"):
             assert tell("/conversations", told_conversation(conversation.id, title=title)) == 200
         row = as_stored(database, conversation)
@@ -230,7 +230,7 @@ class TestWorkerJobs:
         assert publisher.jobs == [RefreshConversation(conversation.id, sandbox.node_id)]
         assert as_stored(database, conversation).due_at is not None
 
-    def test_worker_is_not_asked_for_a_settled_title(
+    def test_worker_is_not_asked_for_a_title_that_is_set(
         self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         titled = make_conversation(database, user, sandbox, title_settled=True)

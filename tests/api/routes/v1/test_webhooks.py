@@ -1,4 +1,4 @@
-"""Webhooks: who may report what, and that each event is stored once."""
+"""Webhooks: what each sandbox may report, and that each event is stored once."""
 
 import json
 from collections.abc import Callable
@@ -141,13 +141,13 @@ class TestSender:
     def test_two_bring_the_same_news(
         self, tell: Tell, database: Database, monkeypatch: pytest.MonkeyPatch, conversation: Conversation
     ) -> None:
-        find, looks = conversation_queries.find, [0]
+        find, calls = conversation_queries.find, [0]
 
-        def look_too_early(*args: Any, **kwargs: Any) -> Conversation | None:
-            looks[0] += 1
-            return None if looks[0] == 1 else find(*args, **kwargs)
+        def find_too_early(*args: Any, **kwargs: Any) -> Conversation | None:
+            calls[0] += 1
+            return None if calls[0] == 1 else find(*args, **kwargs)
 
-        monkeypatch.setattr(conversation_queries, "find", look_too_early)
+        monkeypatch.setattr(conversation_queries, "find", find_too_early)
         assert tell(f"/events/{conversation.id}", [told_event()]) == 200
         assert len(_stored(database, conversation.id)) == 1
 
@@ -199,7 +199,7 @@ class TestEvents:
             assert answer.status_code == 422
 
     # More values than one statement of PostgreSQL can bind.
-    def test_events_are_stored_by_thousands_at_once(
+    def test_thousands_of_events_are_stored_in_one_request(
         self, tell: Tell, conversation: Conversation, database: Database
     ) -> None:
         events = [told_event(after=number) for number in range(13_500)]
@@ -216,5 +216,5 @@ class TestEvents:
         with monkeypatch.context() as down:
             down.setattr("shared.conversations.events.store", fail)
             assert tell(f"/events/{conversation.id}", [event]) == 503
-        assert tell(f"/events/{conversation.id}", [event]) == 200  # sent again
+        assert tell(f"/events/{conversation.id}", [event]) == 200  # repeated
         assert len(_stored(database, conversation.id)) == 1

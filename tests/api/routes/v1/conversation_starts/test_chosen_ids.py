@@ -1,4 +1,4 @@
-"""A conversation id that the client chooses: asking twice is asking once."""
+"""A conversation id chosen by the client makes a start idempotent."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,7 +23,7 @@ from tests.factories import (
 
 @pytest.mark.usefixtures("spec")
 class TestChosenId:
-    def test_asking_twice_is_asking_once(
+    def test_repeated_request_starts_one_conversation(
         self, client: TestClient, user: Person, database: Database, publisher: RecordingPublisher
     ) -> None:
         conversation_id = new_id()
@@ -34,7 +34,9 @@ class TestChosenId:
         assert publisher.jobs == jobs
         assert _task(database, first["id"]).conversation_id == conversation_id
 
-    def test_asking_at_once_is_asking_once(self, client: TestClient, user: Person, database: Database) -> None:
+    def test_concurrent_requests_start_one_conversation(
+        self, client: TestClient, user: Person, database: Database
+    ) -> None:
         conversation_id = new_id()
         with ThreadPoolExecutor(4) as pool:
             asked = [pool.submit(_start, client, user, conversation_id=conversation_id) for _ in range(4)]
@@ -80,19 +82,17 @@ class TestChosenId:
     ) -> None:
         conversation_id = new_id()
         first = _start(client, user, conversation_id=conversation_id)
-        look, looks = conversation_start._find_earlier, [0]
+        find, calls = conversation_start._find_earlier, [0]
 
-        def look_too_early(*args: Any) -> StartTask | None:
-            looks[0] += 1
-            return None if looks[0] == 1 else look(*args)
+        def find_too_early(*args: Any) -> StartTask | None:
+            calls[0] += 1
+            return None if calls[0] == 1 else find(*args)
 
-        monkeypatch.setattr(conversation_start, "_find_earlier", look_too_early)
+        monkeypatch.setattr(conversation_start, "_find_earlier", find_too_early)
         assert _start(client, user, conversation_id=conversation_id)["id"] == first["id"]
         assert len(_all_sandboxes(database)) == 1
 
-    def test_id_that_is_taken_is_a_409(
-        self, client: TestClient, user: Person, other_user: Person, database: Database
-    ) -> None:
+    def test_taken_id_is_a_409(self, client: TestClient, user: Person, other_user: Person, database: Database) -> None:
         theirs = make_start_task(database, other_user)
         mine = make_conversation(database, user, make_sandbox(database, user))
         for conversation_id in (theirs.conversation_id, mine.id):

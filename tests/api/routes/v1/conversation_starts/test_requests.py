@@ -98,7 +98,7 @@ class TestStart:
         assert task.due_at is not None
         assert publisher.jobs == [StartSandbox(sandbox.id, node.id), StartConversation(task.id, node.id)]
 
-    def test_the_spec_of_the_settings_while_it_is_there(
+    def test_spec_of_the_settings_while_it_exists(
         self, client: TestClient, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
         other = make_spec(database, "registry.example.com/other:1", position=1)
@@ -156,7 +156,7 @@ class TestStart:
         secrets = {f"{'N' * 253}_{number:02}": "x" for number in range(49)} | {"BIG": "x" * 64 * 1024}
         assert len(_start(client, user, secrets=secrets)["request"]["secrets"]) == 50
 
-    def test_a_refusal_does_not_repeat_a_secret(self, client: TestClient, user: Person) -> None:
+    def test_error_does_not_repeat_a_secret(self, client: TestClient, user: Person) -> None:
         for secrets in ({"LLM_API_KEY": "s3cr3t-value", "pasted-s3cr3t": "x"}, {"pasted-s3cr3t": 1}):
             asked = {"secrets": secrets, "title": ["s3cr3t"]}
             answer = client.post(PATH, json=asked, headers=user.headers)
@@ -175,7 +175,7 @@ class TestStart:
         for name in GOOD_REPOSITORIES:
             assert _start(client, user, selected_repository=name, selected_branch="a/b_c.d#1")["status"] == "WORKING"
 
-    def test_start_without_a_model_fails_at_once(
+    def test_start_without_a_model_fails_immediately(
         self, client: TestClient, other_user: Person, database: Database, publisher: RecordingPublisher
     ) -> None:
         shown = _start(client, other_user, secrets={"A": "b"})

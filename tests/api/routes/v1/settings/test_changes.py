@@ -75,7 +75,7 @@ def test_secrets_are_added_and_changed_and_never_lost(client: TestClient, user: 
     }
 
 
-def test_refusal_repeats_only_what_can_be_a_secret_s_name(client: TestClient, user: Person) -> None:
+def test_error_repeats_only_valid_names_of_secrets(client: TestClient, user: Person) -> None:
     sent: tuple[dict[str, Any], ...] = ({"LLM_API_KEY": SECRET}, {f"{SECRET}-": 1, "LLM_API_KEY": SECRET})
     taken, pasted = (
         client.post("/api/settings", json={"secrets_store": {"custom_secrets": named}}, headers=user.headers)
@@ -98,7 +98,7 @@ def test_a_secret_whose_name_became_reserved_does_not_stop_settings_from_being_s
     assert refused(client, user, {"secrets_store": {"custom_secrets": {"LLM_OLD": "new"}}})
 
 
-def test_more_secrets_than_are_kept_change_nothing(client: TestClient, user: Person) -> None:
+def test_too_many_secrets_change_nothing(client: TestClient, user: Person) -> None:
     store(client, user, {"secrets_store": {"custom_secrets": {f"S{number}": "x" for number in range(200)}}})
     body = {"language": "fr", "secrets_store": {"custom_secrets": {"ONE_MORE": "x"}}}
     assert client.post("/api/settings", json=body, headers=user.headers).status_code == 400
@@ -107,6 +107,6 @@ def test_more_secrets_than_are_kept_change_nothing(client: TestClient, user: Per
 
 
 def test_unknown_fields_are_ignored(client: TestClient, user: Person) -> None:
-    body = '{"language": "en", "\\ud800": 1, "agent_settings": {"x": 1}, "user_id": "somebody"}'
+    body = '{"language": "en", "\\ud800": 1, "agent_settings": {"x": 1}, "user_id": "another"}'
     assert client.post("/api/settings", content=body, headers=user.headers | JSON).status_code == 200
     assert read(client, user)["language"] == "en"

@@ -156,7 +156,7 @@ def test_a_spec_that_is_not_there_is_refused_unless_it_is_stored_already(
     assert refused(client, user, {"default_sandbox_spec_id": spec.id}) == ["body.default_sandbox_spec_id"]
 
 
-def test_the_other_fields_of_v1_are_kept(client: TestClient, database: Database, user: Person) -> None:
+def test_other_fields_of_v1_are_stored(client: TestClient, database: Database, user: Person) -> None:
     make_spec(database, "image:1")
     marketplace = {"name": "ours", "source": "github:a/b", "ref": None, "repo_path": None, "auto_load": True}
     sent = {
