@@ -56,7 +56,7 @@ def require_started(context: Context, caller: Caller, conversation_id: str, what
 
 
 def list_starting(
-    context: Context, caller: Caller, which: ConversationFilter, page_id: str | None
+    context: Context, caller: Caller, filters: ConversationFilter, page_id: str | None
 ) -> list[ConversationInfo]:
     """The caller's conversations that are being started, without those on earlier pages.
 
@@ -65,7 +65,7 @@ def list_starting(
     """
     last = None if page_id is None else decode_page_id(page_id, conversation_lists.SORT_ORDERS[NEWEST_FIRST])
     with context.database.reading() as session:
-        tasks = [task for task in start_tasks.list_unfinished(session, caller.id) if _matches(task, which)]
+        tasks = [task for task in start_tasks.list_unfinished(session, caller.id) if _matches(task, filters)]
     return [show_beginning(task) for task in tasks if last is None or (task.created_at, task.conversation_id) < last]
 
 
@@ -83,10 +83,10 @@ def merge(
     return ConversationResults(results=results, next_page_id=next_page_id)
 
 
-def _matches(task: StartTask, which: ConversationFilter) -> bool:
+def _matches(task: StartTask, filters: ConversationFilter) -> bool:
     request = task.request
     return (
-        which.repository in (None, request.get("selected_repository"))
-        and which.trigger in (None, request.get("trigger"))
-        and (which.with_sub_conversations or request.get("parent_conversation_id") is None)
+        filters.repository in (None, request.get("selected_repository"))
+        and filters.trigger in (None, request.get("trigger"))
+        and (filters.with_sub_conversations or request.get("parent_conversation_id") is None)
     )

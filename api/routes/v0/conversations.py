@@ -77,15 +77,15 @@ def list_conversations(
     include_sub_conversations: bool = False,
 ) -> ConversationResults:
     """A page of the caller's conversations, newest first, including those that are being started."""
-    which = ConversationFilter(
+    filters = ConversationFilter(
         repository=selected_repository,
         trigger=conversation_trigger,
         with_sub_conversations=include_sub_conversations,
     )
     # Read first: a conversation that becomes READY meanwhile is found twice rather than never.
-    starting = list_starting(context, caller, which, page_id)
+    starting = list_starting(context, caller, filters, page_id)
     page = conversation_lists.search(
-        context.database, caller.id, which, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit
+        context.database, caller.id, filters, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit
     )
     shown = [
         show_conversation(*conversation_lists.read_text(text), context.vault, caller.origin) for text in page.items

@@ -72,7 +72,7 @@ async def read_filter(
     )
 
 
-Which = Annotated[ConversationFilter, Depends(read_filter)]
+FilterOption = Annotated[ConversationFilter, Depends(read_filter)]
 
 
 def start(
@@ -124,20 +124,20 @@ async def start_conversation(
 
 @lists.get("/search", response_model=PageOf[AppConversation])
 async def search_conversations(
-    which: Which,
+    filters: FilterOption,
     sort_order: ConversationOrder = ConversationOrder.CREATED_AT_DESC,
     page_id: PageId = None,
     limit: Limit = 100,
 ) -> ListResponse:
     """A page of the caller's conversations."""
-    return ListResponse(lambda context, caller: _search(context, caller, which, sort_order, page_id, limit))
+    return ListResponse(lambda context, caller: _search(context, caller, filters, sort_order, page_id, limit))
 
 
 @lists.get("/count", response_model=int)
-async def count_conversations(which: Which) -> ListResponse:
+async def count_conversations(filters: FilterOption) -> ListResponse:
     """The number of conversations that a search with these filters finds."""
     return ListResponse(
-        lambda context, caller: write_count(conversation_lists.count(context.database, caller.id, which))
+        lambda context, caller: write_count(conversation_lists.count(context.database, caller.id, filters))
     )
 
 
@@ -145,7 +145,7 @@ async def count_conversations(which: Which) -> ListResponse:
 def get_conversations(
     context: ContextDep,
     caller: CurrentCaller,
-    which: Which,
+    filters: FilterOption,
     ids: Annotated[Ids | None, Query()] = None,
     sort_order: ConversationOrder = ConversationOrder.CREATED_AT_DESC,
     page_id: PageId = None,
@@ -153,7 +153,7 @@ def get_conversations(
 ) -> Any:
     """The caller's conversations with these ids, in order, null for an unknown one; without ids, as a search."""
     if ids is None:
-        return _search(context, caller, which, sort_order, page_id, limit)
+        return _search(context, caller, filters, sort_order, page_id, limit)
     hexes = parse_ids(ids, most=MAX_IDS)
     with context.database.reading() as session:
         found = conversation_queries.get_many(session, hexes, caller.id)
@@ -208,10 +208,10 @@ def delete_conversation(
 
 
 def _search(
-    context: Context, caller: Caller, which: ConversationFilter, sort_order: str, page_id: str | None, limit: int
+    context: Context, caller: Caller, filters: ConversationFilter, sort_order: str, page_id: str | None, limit: int
 ) -> Response:
     page = conversation_lists.search(
-        context.database, caller.id, which, sort_order=sort_order, page_id=page_id, limit=limit
+        context.database, caller.id, filters, sort_order=sort_order, page_id=page_id, limit=limit
     )
     return write_page(page, write_conversation, context.vault, caller.origin)
 

@@ -29,7 +29,7 @@ def read_filter(
     return EventFilter(kind, timestamp_from, timestamp_before)
 
 
-Which = Annotated[EventFilter, Depends(read_filter)]
+FilterOption = Annotated[EventFilter, Depends(read_filter)]
 
 
 @router.get("/search", response_model=PageOf[dict[str, Any]])
@@ -37,7 +37,7 @@ def search_events(
     context: ContextDep,
     caller: CurrentCaller,
     conversation_id: str,
-    which: Which,
+    filters: FilterOption,
     sort_order: EventOrder = EventOrder.TIMESTAMP,
     page_id: PageId = None,
     limit: Limit = 100,
@@ -48,7 +48,7 @@ def search_events(
             session,
             parse_id(conversation_id),
             caller.id,
-            which,
+            filters,
             descending=sort_order == EventOrder.TIMESTAMP_DESC,
             page_id=page_id,
             limit=limit,
@@ -57,10 +57,10 @@ def search_events(
 
 
 @router.get("/count")
-def count_events(context: ContextDep, caller: CurrentCaller, conversation_id: str, which: Which) -> int:
+def count_events(context: ContextDep, caller: CurrentCaller, conversation_id: str, filters: FilterOption) -> int:
     """The number of events that a search with these filters finds."""
     with context.database.reading() as session:
-        return events.count(session, parse_id(conversation_id), caller.id, which)
+        return events.count(session, parse_id(conversation_id), caller.id, filters)
 
 
 @router.get("", response_model=list[dict[str, Any] | None], responses=error_responses(413))
