@@ -1,6 +1,8 @@
-"""Deleting conversations: gone for their owners at once, and forgotten by their sandboxes as soon as these run.
+"""Deletion of conversations.
 
-A deleted conversation's row stays as a tombstone, without what it said: else the next webhook would bring it back.
+The owner no longer sees a deleted conversation. Its sandbox deletes it as soon as the sandbox runs.
+The row of a deleted conversation stays as a tombstone without its content: otherwise the next webhook would create the
+conversation again.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,11 +28,11 @@ from shared.sql import locks
 from shared.sql.prepared import give
 from shared.states import Desired
 
-# What is told to whoever follows changes: V1's word for it.
+# The status in the change feed, as V1 names it.
 GONE = "deleting"
-# A conversation may have many thousands of events, and nobody else writes to SQLite meanwhile.
+# The limit of one transaction: a conversation may have many thousands of events, and SQLite has one writer.
 EVENTS_AT_ONCE = 1000
-# What says something of a conversation, and what it is once it is deleted.
+# The columns with a conversation's content, and their values in a tombstone.
 BLANK: dict[str, Any] = {
     "title": "",
     "title_settled": True,
@@ -41,7 +43,7 @@ BLANK: dict[str, Any] = {
     "metrics": None,
     "tags": {},
     "working_dir": None,
-    # No agent that was at work here keeps the sandbox from being frozen.
+    # Otherwise an agent that was running in the conversation would keep its sandbox from being paused.
     "execution_status": None,
     "execution_reason": None,
     "execution_detail": None,
@@ -54,15 +56,16 @@ class _DeletionTarget(NamedTuple):
 
 
 def delete_conversation(session: Session, conversation_id: str, owner_id: str, *, due_at: datetime) -> list[Job]:
-    """Delete the owner's conversation with its sub-conversations, and each sandbox made for one that none is left in.
+    """Delete the owner's conversation, its sub-conversations and the sandboxes that this leaves empty.
 
-    One whose start is on its way is cancelled. To delete what is deleted changes nothing.
+    A sandbox is deleted if it was made for a conversation and has no other one.
+    A conversation that is still being started is cancelled. Deleting a deleted conversation changes nothing.
 
     Returns:
         The jobs to be published after the commit.
 
     Raises:
-        NotFound: there is none, its start has failed, or it is somebody else's.
+        NotFound: the conversation does not exist, its start has failed, or it belongs to another user.
     """
     conversation = conversation_queries.find(session, conversation_id)
     if conversation is not None and conversation.owner_id != owner_id:
@@ -71,21 +74,21 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
         return []
     if conversation is None or not conversation.listed:
         return _cancel_start_of(session, conversation_id, owner_id, due_at)
-    doomed = _family(session, _DeletionTarget(conversation.id, conversation.sandbox_id), owner_id)
-    # Sandboxes first, each kind in one order: two that lock in opposite orders would wait for each other.
-    held = [_lock_sandbox(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in doomed})]
-    nodes = {sandbox.id: sandbox.node_id for sandbox in held}
-    jobs: list[Job] = [DeleteConversation(one.id, nodes[one.sandbox_id]) for one in sorted(doomed)]
-    jobs += _end_starts(session, [one.id for one in doomed], owner_id, due_at)
-    for one in sorted(doomed):
+    targets = _family(session, _DeletionTarget(conversation.id, conversation.sandbox_id), owner_id)
+    # Sandboxes first, each kind in one order: transactions that lock in opposite orders would deadlock.
+    sandboxes = [_lock_sandbox(session, sandbox_id) for sandbox_id in sorted({one.sandbox_id for one in targets})]
+    nodes = {sandbox.id: sandbox.node_id for sandbox in sandboxes}
+    jobs: list[Job] = [DeleteConversation(one.id, nodes[one.sandbox_id]) for one in sorted(targets)]
+    jobs += _end_starts(session, [one.id for one in targets], owner_id, due_at)
+    for one in sorted(targets):
         _delete(session, one.id, due_at)
-    for sandbox in held:
-        jobs += _leave(session, sandbox, due_at)
+    for sandbox in sandboxes:
+        jobs += _delete_if_empty(session, sandbox, due_at)
     return jobs
 
 
 def tombstone(conversation: Conversation, due_at: datetime) -> None:
-    """Make a tombstone of a conversation that the caller has locked, and have a worker see to the rest."""
+    """Make a tombstone of a conversation that the caller has locked, and schedule the work in its sandbox."""
     conversation.listed = False
     conversation.deleted_at = conversation.updated_at = now()
     conversation.awaits_sandbox = True
@@ -95,37 +98,41 @@ def tombstone(conversation: Conversation, due_at: datetime) -> None:
 
 
 def remove_events(session: Session, conversation_id: str) -> bool:
-    """Remove some of a conversation's events; whether there may be more."""
-    some = select(Event.seq).where(Event.conversation_id == conversation_id).limit(EVENTS_AT_ONCE)
-    removed = session.execute(delete(Event).where(col(Event.seq).in_(some)))
+    """Remove one batch of a conversation's events.
+
+    Returns:
+        Whether more events may be left.
+    """
+    batch = select(Event.seq).where(Event.conversation_id == conversation_id).limit(EVENTS_AT_ONCE)
+    removed = session.execute(delete(Event).where(col(Event.seq).in_(batch)))
     return bool(removed.rowcount >= EVENTS_AT_ONCE)  # type: ignore[attr-defined]
 
 
 def finish_deletion(session: Session, conversation: Conversation) -> None:
-    """Its sandbox knows the conversation no more; under the lease that the caller holds.
+    """Record, under the caller's lease, that the conversation's sandbox has deleted it.
 
-    The tombstone of a start that has failed has done its work: the task itself says that there is nothing to bring
-    back.
+    The tombstone of a failed start is removed as well: the start task itself keeps webhooks from creating the
+    conversation again.
     """
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=False, attempt=0)
     if start_tasks.find_for_conversation(session, conversation.id) is None:
         return
     conversation_queries.discard(session, conversation.id)
-    conversation.lease_until = conversation.due_at = None  # there is nothing to let go
+    conversation.lease_until = conversation.due_at = None  # the row is gone: no lease is left to release
 
 
 def _cancel_start_of(session: Session, conversation_id: str, owner_id: str, due_at: datetime) -> list[Job]:
     task = start_tasks.find_for_conversation(session, conversation_id)
     if task is None or task.owner_id != owner_id:
         raise NotFound("conversation", conversation_id)
-    withdrawn = start_tasks.cancel(session, task.id, owner_id, due_at=due_at)
-    if withdrawn.task.cancelled_at is None:
+    cancelled = start_tasks.cancel(session, task.id, owner_id, due_at=due_at)
+    if cancelled.task.cancelled_at is None:
         raise NotFound("conversation", conversation_id)
-    return [withdrawn.job]
+    return [cancelled.job]
 
 
 def _family(session: Session, root: _DeletionTarget, owner_id: str) -> set[_DeletionTarget]:
-    """The conversation and all below it; a circle, which an agent server may tell of, ends."""
+    """The conversation and all its descendants. A cycle, which an agent server may report, ends the search."""
     found, level = {root}, {root}
     while level:
         parents = [one.id for one in level]
@@ -145,28 +152,28 @@ def _lock_sandbox(session: Session, sandbox_id: str) -> Sandbox:
 def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:
     conversation = conversation_queries.find(session, conversation_id, lock=True)
     if conversation is None or not conversation.listed:
-        return  # somebody has deleted it at this moment
+        return  # another transaction has deleted it in the meantime
     tombstone(conversation, due_at)
     pending_messages.discard(session, conversation_id)
     change_recorder.record_change_of(session, Change(conversation.owner_id, Kind.CONVERSATION, conversation_id, GONE))
 
 
-def _end_starts(session: Session, doomed: Collection[str], owner_id: str, due_at: datetime) -> list[Job]:
-    """Forget the starts of the conversations, and cancel those of sub-conversations that are being started."""
-    own = col(StartTask.conversation_id).in_(doomed)
+def _end_starts(session: Session, deleted: Collection[str], owner_id: str, due_at: datetime) -> list[Job]:
+    """Delete the start tasks of the conversations, and cancel those of sub-conversations that are being started."""
+    own = col(StartTask.conversation_id).in_(deleted)
     unfinished = select(StartTask).where(StartTask.owner_id == owner_id, *UNFINISHED, ~own)
     tasks = session.exec(unfinished).all()
-    ids = [task.id for task in tasks if task.request.get("parent_conversation_id") in doomed]
+    ids = [task.id for task in tasks if task.request.get("parent_conversation_id") in deleted]
     children = col(StartTask.id).in_(ids)
     session.execute(locks.in_order(StartTask, or_(own, children)))
     session.execute(delete(StartTask).where(own).execution_options(synchronize_session=False))
-    # Until it was locked, one could succeed: it is deleted when a worker sees to the conversation above it.
+    # A start could succeed until its task was locked: the worker that deletes the parent deletes that conversation too.
     left = session.exec(select(StartTask.id).where(children, *UNFINISHED).order_by(col(StartTask.id))).all()
     return [start_tasks.cancel(session, task_id, owner_id, due_at=due_at).job for task_id in left]
 
 
-def _leave(session: Session, sandbox: Sandbox, due_at: datetime) -> Sequence[Job]:
-    """Delete a sandbox, which the caller has locked, if it was made for a conversation and has none any more."""
+def _delete_if_empty(session: Session, sandbox: Sandbox, due_at: datetime) -> Sequence[Job]:
+    """Delete a sandbox, which the caller has locked, if it was made for a conversation and has none left."""
     listed = select(Conversation.id).where(Conversation.sandbox_id == sandbox.id, col(Conversation.listed))
     starting = select(StartTask.id).where(
         StartTask.sandbox_id == sandbox.id, col(StartTask.cancelled_at).is_(None), *UNFINISHED

@@ -1,4 +1,4 @@
-"""Events: each stored once, read in the order of their time."""
+"""Events: stored without duplicates, read in the order of their timestamps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from shared.models import Conversation, Event
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 
 STATE = "ConversationStateUpdateEvent"
-# More than an agent's tools are at work at once.
+# More than the number of tools that an agent runs concurrently.
 NEWEST = 10
 
 
 @dataclass(frozen=True)
 class EventFilter:
-    """Which events are meant; a None filters nothing."""
+    """A selection of events; a None filters nothing."""
 
     kind: str | None = None
     timestamp_from: datetime | None = None
@@ -27,13 +27,13 @@ class EventFilter:
 
 
 def store(session: Session, events: Sequence[Event]) -> None:
-    """Store events; those that are stored already are left as they are."""
+    """Store events. An event that is stored already stays unchanged."""
     if not events:
         return
     dialect = session.get_bind().dialect.name
     insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
     names = [name for name in Event.model_fields if name != "seq"]
-    # Rows apart from the statement: a batch may have more values than a statement can bind.
+    # Rows are passed separately from the statement: a batch may have more values than one statement can bind.
     rows = [{name: getattr(event, name) for name in names} for event in events]
     session.execute(insert(Event).on_conflict_do_nothing(index_elements=["conversation_id", "id"]), rows)
 
@@ -48,9 +48,10 @@ def search(
     page_id: str | None,
     limit: int,
 ) -> Page[Event]:
-    """A page of a conversation's events; of an unknown or another owner's one, an empty page (wire contract 1.3).
+    """A page of a conversation's events.
 
-    It has fewer than `limit` where so many are larger than `MAX_PAGE_BYTES` together, and one at least.
+    The page is empty for an unknown conversation and for another user's (wire contract 1.3).
+    It has fewer than `limit` events if these together exceed `MAX_PAGE_BYTES`, but always at least one.
     """
     order = Order(col(Event.timestamp), col(Event.seq), descending, of=conversation_id)
     conditions = _conditions(conversation_id, owner_id, which)
@@ -59,22 +60,22 @@ def search(
 
 
 def newest(session: Session, conversation_id: str) -> Sequence[Event]:
-    """The newest events of a conversation, whoever owns it, newest first: without those that tell of its state."""
+    """The newest events of a conversation of any owner, newest first, without state updates."""
     found = select(Event).where(Event.conversation_id == conversation_id, Event.kind != STATE)
     return session.exec(found.order_by(col(Event.timestamp).desc(), col(Event.seq).desc()).limit(NEWEST)).all()
 
 
 def count(session: Session, conversation_id: str, owner_id: str, which: EventFilter) -> int:
-    """How many events `search` would list with this filter."""
+    """The number of events that `search` lists with this filter."""
     statement = select(func.count()).select_from(Event).where(*_conditions(conversation_id, owner_id, which))
     return session.exec(statement).one()
 
 
 def get_many(session: Session, conversation_id: str, owner_id: str, ids: list[str]) -> list[Event | None]:
-    """The conversation's events of those ids in order, None for an unknown one.
+    """The conversation's events with those ids, in that order; None for an unknown id.
 
     Raises:
-        TooLarge: there are several, of more than `MAX_PAGE_BYTES` together.
+        TooLarge: two or more events together exceed `MAX_PAGE_BYTES`.
     """
     conditions = [*_conditions(conversation_id, owner_id, EventFilter()), col(Event.id).in_(ids)]
     check_batch(session.exec(select(measure(session, col(Event.body))).where(*conditions)).all(), "events")

@@ -1,4 +1,4 @@
-"""All the secrets that are kept of a user, in clear: for hiding them in what others say."""
+"""All stored secrets of a user, in clear, so that they can be redacted in the texts of agent servers and providers."""
 
 from sqlmodel import Session
 
@@ -12,13 +12,13 @@ from shared.users.settings import StoredSettings
 
 
 def redact_for(session: Session, vault: Vault, user_id: str, conversation_id: str | None = None) -> Redact:
-    """A function that hides the user's keys, tokens and custom secrets in a text.
+    """Return a function that redacts the user's keys, tokens and custom secrets in a text.
 
     Args:
-        session: reads them.
-        vault: decrypts them.
-        user_id: whose they are.
-        conversation_id: hides what its start request brought, too.
+        session: reads the secrets.
+        vault: decrypts the secrets.
+        user_id: the user with the secrets.
+        conversation_id: a conversation; the secrets of its start request are redacted too.
     """
     settings = settings_store.load(session, vault, user_id) or StoredSettings()
     tokens = secrets.provider_tokens(session, vault, user_id).values()

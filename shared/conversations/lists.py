@@ -20,7 +20,7 @@ SORT_ORDERS = {
     for name in ("created_at", "updated_at", "title")
     for suffix in ("", "_DESC")
 }
-# What is shown of a conversation, and of its sandbox.
+# The columns that are shown of a conversation and of its sandbox.
 SHOWN = (
     *("id", "owner_id", "sandbox_id", "parent_id", "title", "public", "created_at", "updated_at", "working_dir"),
     *("selected_repository", "selected_branch", "git_provider", "trigger", "pr_number", "llm_model", "agent_kind"),
@@ -31,7 +31,7 @@ SHOWN_OF_SANDBOX = ("status", "desired", "exposed_urls", "session_key")
 
 @dataclass(frozen=True)
 class ConversationFilter:
-    """Which of the owner's conversations are meant; a None filters nothing."""
+    """A selection of the owner's conversations; a None filters nothing."""
 
     title_contains: str | None = None
     created_from: datetime | None = None
@@ -56,18 +56,18 @@ def search(
     """A page of the owner's conversations, each as a text for `read_text`.
 
     Raises:
-        Invalid: the page id is not one of ours.
+        Invalid: this service did not issue the page id.
     """
     return _LIST.page(database, _values(owner_id, which), SORT_ORDERS[sort_order], page_id, limit)
 
 
 def count(database: Database, owner_id: str, which: ConversationFilter) -> int:
-    """How many conversations `search` would list with this filter."""
+    """The number of conversations that `search` lists with this filter."""
     return _LIST.count(database, _values(owner_id, which))
 
 
 def read_text(text: str) -> tuple[Conversation, Sandbox, list[str]]:
-    """The conversation, its sandbox and its children's ids; of both rows, what is shown."""
+    """The conversation, its sandbox and the ids of its children. Both rows have the shown columns only."""
     *values, children = _LIST.read(text)
     conversation = Conversation(**dict(zip(SHOWN, values, strict=False)))
     of_sandbox = dict(zip(SHOWN_OF_SANDBOX, values[len(SHOWN) :], strict=True))
@@ -80,16 +80,16 @@ def _values(owner_id: str, which: ConversationFilter) -> dict[str, Any]:
 
 
 def _children() -> Any:
-    """Their ids, oldest first."""
+    """The ids of the sub-conversations, oldest first."""
     child: Any = aliased(Conversation)
-    ours = and_(col(child.parent_id) == col(Conversation.id), col(child.owner_id) == col(Conversation.owner_id))
-    listed = select(child.id).where(ours, col(child.listed)).order_by(col(child.created_at))
+    of_parent = and_(col(child.parent_id) == col(Conversation.id), col(child.owner_id) == col(Conversation.owner_id))
+    listed = select(child.id).where(of_parent, col(child.listed)).order_by(col(child.created_at))
     ids = listed.correlate(Conversation).subquery()
     return select(lines(ids.c.id)).scalar_subquery()
 
 
 def _time(name: str) -> Any:
-    # It would take no type from a column that follows it, and SQLite would compare texts that are written differently.
+    # Without its own type the parameter gets none from the column on its right, and SQLite compares differing formats.
     return bindparam(name, type_=UtcDateTime())
 
 

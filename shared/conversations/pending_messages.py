@@ -1,4 +1,4 @@
-"""Messages that wait for their conversation: kept in order, each until the agent server has it."""
+"""Pending messages of conversations: stored in order, each until the agent server has it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,14 +16,14 @@ from shared.models import Conversation, PendingMessage, Sandbox, StartTask
 from shared.queue.jobs import DeliverMessages
 from shared.states import Desired, Stage
 
-# As many as V1 lets wait (wire contract 1.4).
+# V1's limit of pending messages (wire contract 1.4).
 MOST = 10
 RETRY_SECONDS = 5
 ADVICE = "they are delivered as soon as the conversation runs"
 
 
 class Queued(NamedTuple):
-    """A message that was taken, how many are in front of it, itself included, and what hurries it."""
+    """An accepted message, its position in the queue (the first is 1), and the job that delivers it."""
 
     id: str
     position: int
@@ -33,18 +33,18 @@ class Queued(NamedTuple):
 def add(
     session: Session, conversation_id: str, owner_id: str, content: list[dict[str, Any]], *, due_at: datetime
 ) -> Queued:
-    """Keep a message for the owner's conversation, or for the one that is being started under that id.
+    """Store a message for the owner's conversation, or for the one that is being started under that id.
 
     Raises:
-        NotFound: there is none, or it is somebody else's.
-        Conflict: its start has failed, or was cancelled.
-        Gone: its sandbox is deleted.
-        QuotaExceeded: too many wait already.
+        NotFound: the conversation does not exist or belongs to another user.
+        Conflict: the start of the conversation has failed or was cancelled.
+        Gone: the sandbox of the conversation is deleted.
+        QuotaExceeded: the conversation has the maximum number of pending messages already.
     """
     job = _lock(session, conversation_id, owner_id, due_at)
     waiting = session.exec(select(func.count()).select_from(PendingMessage).where(*_deliverable(conversation_id))).one()
     if waiting >= MOST:
-        raise QuotaExceeded("messages that wait", MOST, ADVICE, RETRY_SECONDS)
+        raise QuotaExceeded("pending messages", MOST, ADVICE, RETRY_SECONDS)
     message = PendingMessage(conversation_id=conversation_id, content=content)
     session.add(message)
     return Queued(message.id, waiting + 1, job)
@@ -54,7 +54,7 @@ def conversation_of_start(session: Session, task_id: str, owner_id: str) -> str:
     """The id of the conversation that the owner's task starts.
 
     Raises:
-        NotFound: there is no such task, or it is somebody else's.
+        NotFound: the task does not exist or belongs to another user.
     """
     task = session.get(StartTask, task_id)
     if task is None or task.owner_id != owner_id:
@@ -63,10 +63,10 @@ def conversation_of_start(session: Session, task_id: str, owner_id: str) -> str:
 
 
 def list_pending(session: Session, conversation_id: str, owner_id: str) -> Sequence[PendingMessage]:
-    """What waits for the owner's conversation, in order, and what its agent server has refused.
+    """The pending messages of the owner's conversation, in order, with those that its agent server rejected.
 
     Raises:
-        NotFound: there is none, none is being started, or it is somebody else's.
+        NotFound: no conversation exists or is being started under that id, or it belongs to another user.
     """
     of_conversation = select(Conversation.id).where(
         Conversation.id == conversation_id, Conversation.owner_id == owner_id, col(Conversation.listed)
@@ -79,7 +79,11 @@ def list_pending(session: Session, conversation_id: str, owner_id: str) -> Seque
 
 
 def hand_over(session: Session, conversation: Conversation) -> bool:
-    """Have what was said while it was being started delivered, now that it is READY; whether there is anything."""
+    """Schedule the delivery of the messages that arrived during the start of a conversation, which is READY now.
+
+    Returns:
+        Whether there is a message to deliver.
+    """
     if find_next(session, conversation.id) is None:
         return False
     conversation.awaits_sandbox, conversation.due_at = True, now()
@@ -87,72 +91,76 @@ def hand_over(session: Session, conversation: Conversation) -> bool:
 
 
 def discard(session: Session, conversation_id: str) -> None:
-    """Nobody is there any more who could be told."""
+    """Delete the pending messages of a conversation that was deleted or has failed to start."""
     session.execute(delete(PendingMessage).where(col(PendingMessage.conversation_id) == conversation_id))
 
 
-# --- for who delivers them, under the conversation's lease ------------------------------------------------------------
+# --- for the worker that delivers messages, under the conversation's lease --------------------------------------------
 
 
 def find_next(session: Session, conversation_id: str) -> PendingMessage | None:
-    """The one that is to be delivered now."""
+    """The next message to deliver."""
     found = select(PendingMessage).where(*_deliverable(conversation_id))
     return session.exec(found.order_by(col(PendingMessage.seq)).limit(1)).first()
 
 
 def mark_attempt(session: Session, conversation: Conversation, message: PendingMessage, newest: str | None) -> None:
-    """From now on the agent server may have it.
+    """Record a delivery attempt: from now on the agent server may have the message.
 
     Raises:
-        LeaseLost: another worker delivers by now; nothing was written.
+        LeaseLost: another worker has the lease now; nothing was written.
     """
-    _show_lease(session, conversation)
+    _require_lease(session, conversation)
     row = session.get_one(PendingMessage, message.seq)
     row.attempted_at, row.newest_before = now(), newest
 
 
-def mark_refused(session: Session, conversation: Conversation, message: PendingMessage, refusal: str) -> None:
-    """The agent server does not take it, and would not the next time.
+def mark_refused(session: Session, conversation: Conversation, message: PendingMessage, reason: str) -> None:
+    """Record that the agent server rejected the message, and would reject it at the next attempt too.
 
     Raises:
         LeaseLost: as above.
     """
-    _show_lease(session, conversation)
-    session.get_one(PendingMessage, message.seq).refusal = refusal
+    _require_lease(session, conversation)
+    session.get_one(PendingMessage, message.seq).refusal = reason
 
 
 def remove(session: Session, conversation: Conversation, message: PendingMessage) -> None:
-    """The agent server has it.
+    """Remove a message that the agent server has.
 
     Raises:
         LeaseLost: as above.
     """
-    _show_lease(session, conversation)
+    _require_lease(session, conversation)
     session.execute(delete(PendingMessage).where(col(PendingMessage.seq) == message.seq))
 
 
 def finish_delivery(session: Session, conversation: Conversation) -> None:
-    """Nothing more is to be done in the sandbox, unless somebody has said something at this moment.
+    """Record that nothing is left to deliver, unless another transaction has added a message in the meantime.
 
     Raises:
         LeaseLost: as above.
     """
-    conversation_queries.find(session, conversation.id, lock=True)  # who adds a message holds this, too
+    conversation_queries.find(session, conversation.id, lock=True)  # a transaction that adds a message locks it too
     waits = find_next(session, conversation.id) is not None
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=waits)
 
 
 def _lock(session: Session, conversation_id: str, owner_id: str, due_at: datetime) -> DeliverMessages | None:
-    """Keep everybody else away from the conversation's messages; the job, if it can be told already."""
+    """Lock the conversation's messages.
+
+    Returns:
+        The job that delivers them, or None as long as the conversation is being started.
+    """
     conversation = conversation_queries.find(session, conversation_id)
     if conversation is None or not conversation.listed:
         task = start_tasks.find_for_conversation(session, conversation_id, lock=True)
         if task is None or task.owner_id != owner_id:
             raise NotFound("conversation", conversation_id)
         if task.stage == Stage.ERROR or task.cancelled_at is not None:
-            raise Conflict("the conversation's start has failed: there is nobody to be told")
+            raise Conflict("the conversation's start has failed: it can't receive messages")
         if task.stage != Stage.READY:
-            return None  # who makes it READY looks for messages, and has to wait for us
+            return None  # the worker that makes it READY waits for this lock and reads the messages after it
     conversation = conversation_queries.find(session, conversation_id, lock=True)
     if conversation is None or conversation.owner_id != owner_id or not conversation.listed:
         raise NotFound("conversation", conversation_id)
@@ -167,5 +175,5 @@ def _deliverable(conversation_id: str) -> tuple[Any, Any]:
     return (PendingMessage.conversation_id == conversation_id, col(PendingMessage.refusal).is_(None))
 
 
-def _show_lease(session: Session, conversation: Conversation) -> None:
+def _require_lease(session: Session, conversation: Conversation) -> None:
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=True)

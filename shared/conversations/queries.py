@@ -1,4 +1,4 @@
-"""Conversations: what is stored of them."""
+"""Queries of stored conversations, and changes of them."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -19,25 +19,25 @@ from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.sql.prepared import give, given
 from shared.states import Desired, Stage, Status
 
-# Of one sandbox: as many as its agent server tells at once.
+# Per sandbox: the number of conversations in one page of its agent server's list.
 MAX_RUNNING = 100
 
 
 def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conversation | None:
-    """The conversation of that id, whoever owns it."""
+    """The conversation with that id, of any owner."""
     return session.get(Conversation, conversation_id, with_for_update=lock or None)
 
 
 def are_in(database: Database, sandbox_id: str) -> bool:
-    """Whether a sandbox has, or had, any conversations that the store knows of."""
+    """Whether the store has any conversation of a sandbox, deleted ones included."""
     return bool(database.fetch(_in_sandbox(), give(sandbox_id=sandbox_id)))
 
 
 def get(session: Session, conversation_id: str, owner_id: str) -> Conversation:
-    """The owner's conversation of that id.
+    """The owner's conversation with that id.
 
     Raises:
-        NotFound: there is none, its start has not succeeded yet, or it is somebody else's.
+        NotFound: the conversation does not exist, its start has not succeeded yet, or it belongs to another user.
     """
     conversation = find(session, conversation_id)
     if conversation is None or conversation.owner_id != owner_id or not conversation.listed:
@@ -46,7 +46,7 @@ def get(session: Session, conversation_id: str, owner_id: str) -> Conversation:
 
 
 def get_shown(session: Session, conversation_id: str, owner_id: str) -> tuple[Conversation, Sandbox]:
-    """The owner's conversation of that id with its sandbox.
+    """The owner's conversation with that id, and its sandbox.
 
     Raises:
         NotFound: as for `get`.
@@ -58,13 +58,13 @@ def get_shown(session: Session, conversation_id: str, owner_id: str) -> tuple[Co
 
 
 def change(session: Session, conversation_id: str, owner_id: str, columns: Mapping[str, Any]) -> None:
-    """Change what its owner may change of a conversation.
+    """Change the columns of a conversation that its owner may change.
 
     Args:
-        session: of a transaction; the conversation is locked until it ends.
-        conversation_id: which one.
-        owner_id: whose.
-        columns: new values by name. A title stays from then on; None for it is the one it had at first.
+        session: a transaction; the conversation is locked until it ends.
+        conversation_id: the conversation to change.
+        owner_id: the user that must own it.
+        columns: new values by name. A new title is never replaced by a generated one; None restores the default title.
 
     Raises:
         NotFound: as for `get`.
@@ -83,39 +83,42 @@ def change(session: Session, conversation_id: str, owner_id: str, columns: Mappi
 
 
 def default_title(conversation_id: str) -> str:
-    """The title until there is a better one, as V1 makes it (wire contract 3.2, step 12)."""
+    """The title until a better one is known, as V1 makes it (wire contract 3.2, step 12)."""
     return f"Conversation {conversation_id[:5]}"
 
 
 def find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation | None:
-    """The conversation a sandbox reports on, locked: a known one, or one that a client created in the sandbox itself.
+    """Return the conversation that a sandbox reports on, locked.
+
+    A conversation that a client created in the sandbox itself is added to the store.
 
     Returns:
-        None when the conversation is another sandbox's, or its start has failed; or it is new, and the sandbox has no
-        owner or is not live. A deleted conversation is returned as it is: a tombstone.
+        None if the conversation belongs to another sandbox, or its start has failed; also if it is unknown and the
+        sandbox has no owner or is not live. For a deleted conversation its tombstone is returned.
     """
     conversation = find(session, conversation_id, lock=True)
     if conversation is None and sandbox.owner_id is not None and _is_live(session, sandbox.id):
         task = session.exec(select(StartTask).where(StartTask.conversation_id == conversation_id)).first()
         if task is None or (task.sandbox_id == sandbox.id and task.stage != Stage.ERROR):
             conversation = _adopt(session, conversation_id, sandbox, sandbox.owner_id, listed=task is None)
-    mine = conversation is not None and conversation.sandbox_id == sandbox.id
-    return conversation if mine else None
+    matches = conversation is not None and conversation.sandbox_id == sandbox.id
+    return conversation if matches else None
 
 
 def continue_later(session: Session, sandbox: Sandbox, ids: Iterable[str]) -> None:
-    """Have those conversations of a sandbox go on when it runs again: a pause interrupts their agents.
+    """Mark conversations of a sandbox to be continued at its next resume: a pause interrupts their agents.
 
     Args:
-        sandbox: the row as claimed; nothing is written once another worker owns it.
-        ids: as the sandbox's agent server tells them, which may be anything.
+        session: a transaction.
+        sandbox: the row as claimed; nothing is written if another worker has claimed it since.
+        ids: conversation ids as the sandbox's agent server reports them, unchecked.
     """
-    mine = select(Sandbox.id).where(Sandbox.id == sandbox.id, Sandbox.fence == sandbox.fence)
+    claimed = select(Sandbox.id).where(Sandbox.id == sandbox.id, Sandbox.fence == sandbox.fence)
     known = {id_ for id_ in map(_read_id, islice(ids, MAX_RUNNING)) if id_ is not None}
     found = select(Conversation).where(
-        col(Conversation.id).in_(known), Conversation.sandbox_id == sandbox.id, mine.exists()
+        col(Conversation.id).in_(known), Conversation.sandbox_id == sandbox.id, claimed.exists()
     )
-    # In one order, as all who lock several.
+    # In the order of ids, like every transaction that locks two or more of them.
     for conversation in session.exec(found.order_by(col(Conversation.id)).with_for_update()).all():
         conversation.awaits_sandbox = True
 
@@ -128,7 +131,7 @@ def _read_id(text: Any) -> str | None:
 
 
 def publish(session: Session, conversation_id: str) -> Conversation | None:
-    """Let the owner see the conversation, which is locked from now on: its start, locked already, has succeeded."""
+    """List and lock the conversation of a start that has succeeded; the caller has locked its task."""
     conversation = find(session, conversation_id, lock=True)
     if conversation is not None:
         _adopt_title(session, conversation)
@@ -139,19 +142,19 @@ def publish(session: Session, conversation_id: str) -> Conversation | None:
 
 
 def is_deleted(session: Session, conversation_id: str) -> bool:
-    """Whether a conversation was deleted; if not, it stays until the transaction ends."""
+    """Whether a conversation was deleted. One that was not can't be deleted before the transaction ends."""
     conversation = find(session, conversation_id, lock=True)
     return conversation is not None and conversation.deleted_at is not None
 
 
 def discard(session: Session, conversation_id: str) -> None:
-    """Forget a conversation whose start failed, with what its webhooks had stored; the caller has locked it."""
+    """Delete a conversation whose start failed, with the events of its webhooks. The caller has locked it."""
     session.execute(delete(Event).where(col(Event.conversation_id) == conversation_id))
     session.execute(delete(Conversation).where(col(Conversation.id) == conversation_id))
 
 
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Conversation, Sandbox] | None]:
-    """The owner's conversations of those ids in order with their sandboxes, None for an unknown one."""
+    """The owner's conversations with those ids and their sandboxes, in that order; None for an unknown id."""
     statement = _with_sandbox().where(
         col(Conversation.id).in_(ids), Conversation.owner_id == owner_id, col(Conversation.listed)
     )
@@ -173,7 +176,7 @@ def children(session: Session, parent_ids: list[str], owner_id: str) -> dict[str
 
 
 def _is_live(session: Session, sandbox_id: str) -> bool:
-    """Whether a sandbox runs now or is to run: nothing else makes new conversations."""
+    """Whether a sandbox runs or its desired state is RUNNING: no other one creates conversations."""
     sandbox = session.get_one(Sandbox, sandbox_id)
     if sandbox.desired == Desired.DELETED or sandbox.status in (Status.DELETING, Status.DELETED):
         return False
@@ -183,7 +186,7 @@ def _is_live(session: Session, sandbox_id: str) -> bool:
 def _adopt(
     session: Session, conversation_id: str, sandbox: Sandbox, owner_id: str, *, listed: bool
 ) -> Conversation | None:
-    # Two webhooks may bring the same news at the same time: the second finds what the first has made.
+    # Two webhooks may report the same new conversation at the same time: the second one finds the row of the first.
     with contextlib.suppress(IntegrityError), change_recorder.savepoint(session):
         session.add(
             Conversation(
@@ -201,7 +204,7 @@ def _adopt(
 
 
 def _adopt_title(session: Session, conversation: Conversation) -> None:
-    """Its owner may have changed the title since the row was made."""
+    """Take over the title of the start request, which the owner may have changed since the row was made."""
     request = session.exec(select(StartTask.request).where(StartTask.conversation_id == conversation.id)).first()
     if title := (request or {}).get("title"):
         conversation.title, conversation.title_settled = title, True

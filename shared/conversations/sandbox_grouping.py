@@ -1,7 +1,7 @@
-"""Which of a user's sandboxes the next conversation joins, where the user wants them grouped (wire contract 2.1).
+"""Choice of the sandbox that the next conversation joins, by the user's grouping strategy (wire contract 2.1).
 
-V1 calls the oldest sandbox the least recently used, and starts a new one when the choice fails (its defect 45): here
-the use is what is looked at, and an error is one.
+V1 takes the oldest sandbox for the least recently used one, and starts a new sandbox when the choice fails (its
+defect 45). This service compares the times of the last activity, and reports an error as an error.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from shared.sql.prepared import give
 from shared.states import Desired, Status
 from shared.users import settings_store
 
-# Who has so many conversations, those being started too, gets no more: V1's max_num_conversations_per_sandbox.
+# The limit of conversations in a sandbox, with those being started: V1's max_num_conversations_per_sandbox.
 MAX_CONVERSATIONS = 20
 
 LISTED = (
@@ -40,7 +40,7 @@ STARTING = (
     .scalar_subquery()
 )
 OLDEST = (col(Sandbox.created_at), col(Sandbox.id))
-# By the names of V1's strategies; what is none of them, NO_GROUPING above all, groups nothing.
+# By the names of V1's strategies. Any other name, such as NO_GROUPING, groups nothing.
 ORDERS: Mapping[str, tuple[Any, ...]] = {
     "ADD_TO_ANY": OLDEST,
     "GROUP_BY_NEWEST": (col(Sandbox.created_at).desc(), col(Sandbox.id).desc()),
@@ -50,28 +50,31 @@ ORDERS: Mapping[str, tuple[Any, ...]] = {
 
 
 def choose(session: Session, owner_id: str, spec_id: str, strategy: str) -> Sandbox | None:
-    """The running sandbox that the strategy puts first, locked; None: a new one is wanted.
+    """Choose and lock the running sandbox that the strategy puts first.
 
-    It was made from that spec, is to go on running, is on a node that takes sandboxes, and has a place left. Until the
-    transaction ends, no other start of the user chooses: two could take the same last place. Call it before a sandbox
-    is locked.
+    The sandbox was made from that spec, its desired state is RUNNING, its node accepts sandboxes, and it has a free
+    place. The user's other starts wait until the transaction ends: two of them could take the same last place.
+    Call this function before a sandbox is locked.
+
+    Returns:
+        None if the conversation needs a new sandbox.
 
     Raises:
-        NotFound: there is no such user.
+        NotFound: the user does not exist.
     """
     if strategy not in ORDERS:
         return None
     settings_store.lock(session, owner_id)
     fitting = _fitting(owner_id, spec_id)
     for sandbox_id in session.exec(fitting.order_by(*ORDERS[strategy])).all():
-        # One lock at a time: with the savepoint, what does not fit is let go of.
+        # One lock at a time: the end of the savepoint releases a sandbox that does not fit.
         with suppress(_DoesNotFit), change_recorder.savepoint(session):
             return _lock_fitting(session, fitting, sandbox_id)
     return None
 
 
 class _DoesNotFit(Exception):
-    """Until it was locked, the sandbox was paused, deleted or filled."""
+    """The sandbox was paused, deleted or filled before it was locked."""
 
 
 def _lock_fitting(session: Session, fitting: SelectOfScalar[str], sandbox_id: str) -> Sandbox:
@@ -84,7 +87,7 @@ def _lock_fitting(session: Session, fitting: SelectOfScalar[str], sandbox_id: st
 def _fitting(owner_id: str, spec_id: str) -> SelectOfScalar[str]:
     stays = or_(col(Sandbox.expires_at).is_(None), col(Sandbox.expires_at) > now())
     runs = (Sandbox.desired == Desired.RUNNING, Sandbox.status == Status.RUNNING, stays)
-    mine = select(Sandbox.id).join(Node, col(Node.id) == col(Sandbox.node_id)).where(Sandbox.owner_id == owner_id)
-    return mine.where(
+    owned = select(Sandbox.id).join(Node, col(Node.id) == col(Sandbox.node_id)).where(Sandbox.owner_id == owner_id)
+    return owned.where(
         Sandbox.spec_id == spec_id, *runs, *placement.takes_sandboxes(), LISTED + STARTING < MAX_CONVERSATIONS
     )

@@ -1,4 +1,4 @@
-"""Conversations that share a clone: one folder of a sandbox, and the branch that it is on."""
+"""Conversations that share a clone: one folder of a sandbox, and its current branch."""
 
 from sqlalchemy import ColumnElement, and_, or_
 from sqlmodel import Session, col, select
@@ -10,19 +10,19 @@ from shared.models import Conversation, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.states import Stage
 
-# What an agent does next, it does in the tree as it is then.
+# In these states the agent's next action works in the working tree as it is then.
 AT_WORK = ("running", "waiting_for_confirmation")
 
 
 def find_at_work(session: Session, task: StartTask, folder: str) -> str | None:
-    """The id of another conversation that is at work in the clone of a start, or is being started there before it."""
+    """The id of another conversation that runs in the clone of a start, or is being started there before it."""
     at_work = or_(col(Conversation.execution_status).in_(AT_WORK), col(Conversation.awaits_sandbox))
     found = select(Conversation.id).where(*_others(task, folder), at_work).order_by(col(Conversation.id)).limit(1)
     return session.exec(found).first() or _find_start(session, task)
 
 
 def set_branch(session: Session, task: StartTask, folder: str, branch: str) -> None:
-    """Show the branch that the clone is on now with all other conversations that share it, under the task's lease.
+    """Set the clone's current branch on all other conversations that share the clone, under the task's lease.
 
     Raises:
         LeaseLost: another worker owns the task now; nothing was written.
@@ -48,15 +48,15 @@ def _others(task: StartTask, folder: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _find_start(session: Session, task: StartTask) -> str | None:
-    """Of two starts that prepare the clone at once, the older one is first."""
+    """The conversation of another start in the same clone. Of two concurrent starts the older one comes first."""
     earlier = or_(
         col(StartTask.created_at) < task.created_at,
         and_(col(StartTask.created_at) == task.created_at, col(StartTask.id) < task.id),
     )
     prepared = col(StartTask.stage).not_in((Stage.WORKING, Stage.WAITING_FOR_SANDBOX, Stage.PREPARING_REPOSITORY))
     begun = or_(prepared, and_(col(StartTask.stage) == Stage.PREPARING_REPOSITORY, earlier))
-    here = (col(StartTask.sandbox_id) == task.sandbox_id, col(StartTask.id) != task.id, *UNFINISHED)
-    starts = session.exec(select(StartTask).where(*here, begun)).all()
+    same_sandbox = (col(StartTask.sandbox_id) == task.sandbox_id, col(StartTask.id) != task.id, *UNFINISHED)
+    starts = session.exec(select(StartTask).where(*same_sandbox, begun)).all()
     return next((start.conversation_id for start in starts if _shares_clone(start, task)), None)
 
 

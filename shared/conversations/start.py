@@ -1,4 +1,4 @@
-"""Accepting the wish for a conversation: one transaction that leaves a start task, and what to hurry after it."""
+"""Acceptance of start requests: one transaction that creates a start task, and the jobs to publish after it."""
 
 import json
 from dataclasses import dataclass
@@ -29,22 +29,25 @@ NO_MODEL = (
     "No language model is configured: store an llm_api_key with POST /api/settings, "
     "or an llm_base_url for a model that needs no key, and start again."
 )
-# Kept with the request, and not shown: what is decided when it is accepted holds for all of its stages.
+# Stored with the request and not shown: decisions at acceptance hold for all stages of the start.
 OWN_FOLDER = {"own_folder": True}
-# Its branch is its parent's: for a new clone, while one that is there stays as the parent's agent has it.
+# The branch is inherited from the parent. It is for a new clone only: an existing clone stays on its current branch.
 KEEPS_BRANCH = {"keeps_branch": True}
-# What a request that leaves it open has from its parent.
+# The fields that a request inherits from its parent conversation where it leaves them open.
 INHERITED = ("sandbox_id", "llm_model", "selected_repository", "selected_branch", "git_provider")
 
 
 @dataclass(frozen=True)
 class StartCommand:
-    """What somebody asks for. `request` is as it is shown and kept (wire contract, appendix B), secrets apart."""
+    """A user's start request. `request` is the document that is shown and stored (wire contract, appendix B).
+
+    The secrets are separate from it.
+    """
 
     owner_id: str
     request: dict[str, Any]
     secrets: dict[str, str]
-    # When the sweep hands the work out, should the jobs be lost.
+    # When the sweep enqueues the work in case the jobs are lost.
     due_at: datetime
     quotas: Quotas = NO_QUOTAS
 
@@ -56,52 +59,54 @@ class Start:
     task: StartTask
     sandbox: Sandbox | None = None
     jobs: tuple[Job, ...] = ()
-    # What is paused to make room for the sandbox.
+    # The sandboxes that are paused to make room for this one.
     paused: tuple[Sandbox, ...] = ()
 
 
-def create_start_task(session: Session, vault: Vault, wish: StartCommand) -> Start:
-    """Accept a wish; one for a conversation id that the same user is starting already is that same wish.
+def create_start_task(session: Session, vault: Vault, command: StartCommand) -> Start:
+    """Accept a start request.
+
+    If the same user is starting that conversation id already, the existing task is returned.
 
     Raises:
-        NotFound: the parent or the sandbox is not the user's.
+        NotFound: the parent or the sandbox does not belong to the user.
         Invalid: the sandbox is in ERROR.
-        Conflict: the conversation id is taken, or the same user has asked for it by another request.
-        QuotaExceeded: the user may not have the sandbox that this needs.
+        Conflict: the conversation id is taken, or the same user has requested it with other values.
+        QuotaExceeded: the start needs a sandbox beyond the user's quota.
     """
-    sandbox_quotas.lock(session, wish.owner_id, wish.quotas)
-    earlier = _find_earlier(session, wish)
+    sandbox_quotas.lock(session, command.owner_id, command.quotas)
+    earlier = _find_earlier(session, command)
     if earlier is not None:
         return _repeat(session, earlier)
     try:
-        # Everything or nothing of it: somebody may take the conversation id at this very moment.
+        # All or nothing: another transaction may take the conversation id concurrently.
         with change_recorder.savepoint(session):
-            return _begin(session, vault, wish)
+            return _begin(session, vault, command)
     except IntegrityError:
-        earlier = _find_earlier(session, wish)
+        earlier = _find_earlier(session, command)
         if earlier is None:
             raise
         return _repeat(session, earlier)
 
 
-def _find_earlier(session: Session, wish: StartCommand) -> StartTask | None:
-    conversation_id = _conversation_id(wish)
+def _find_earlier(session: Session, command: StartCommand) -> StartTask | None:
+    conversation_id = _conversation_id(command)
     if conversation_id is None:
         return None
     task = start_tasks.find_for_conversation(session, conversation_id)
     taken = conversation_queries.find(session, conversation_id) is not None
-    if taken if task is None else task.owner_id != wish.owner_id:
+    if taken if task is None else task.owner_id != command.owner_id:
         raise Conflict(f"there is a conversation with id {conversation_id} already")
-    if task is not None and not _asks_for(wish.request, task.request):
+    if task is not None and not _is_same_request(command.request, task.request):
         raise Conflict(f"conversation {conversation_id} was asked for already, by another request")
     return task
 
 
-def _asks_for(request: dict[str, Any], kept: dict[str, Any]) -> bool:
-    """Whether a request is the one that was kept; what it leaves open the kept one may have from its parent."""
+def _is_same_request(request: dict[str, Any], stored: dict[str, Any]) -> bool:
+    """Whether a request is the stored one. Fields that it leaves open may be inherited in the stored one."""
     open_names = INHERITED if request.get("parent_conversation_id") else ()
     return all(
-        kept.get(name, value) == value or (value is None and name in open_names)
+        stored.get(name, value) == value or (value is None and name in open_names)
         for name, value in request.items()
         if name != "conversation_id"
     )
@@ -112,20 +117,22 @@ def _repeat(session: Session, task: StartTask) -> Start:
     return Start(task, sandbox)
 
 
-def _begin(session: Session, vault: Vault, wish: StartCommand) -> Start:
-    request = _inherit(session, wish)
-    asked = _find_sandbox(session, wish, request)
-    settings = settings_store.load(session, vault, wish.owner_id) or StoredSettings()
+def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
+    request = _inherit(session, command)
+    asked = _find_sandbox(session, command, request)
+    settings = settings_store.load(session, vault, command.owner_id) or StoredSettings()
     if not (settings.llm_api_key or settings.llm_base_url):
         return Start(
-            _add_task(session, wish, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
+            _add_task(session, command, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
         )
-    place = asked or _choose_place(session, wish, settings)
+    place = asked or _choose_place(session, command, settings)
     if settings.sandbox_grouping_strategy in sandbox_grouping.ORDERS:
         request |= OWN_FOLDER
-    task = _add_task(session, wish, request, stage=Stage.WORKING, due_at=wish.due_at, secrets=_seal(vault, wish))
-    paused = _make_room(session, wish, place)
-    sandbox, first = _ready_sandbox(session, vault, wish, place)
+    task = _add_task(
+        session, command, request, stage=Stage.WORKING, due_at=command.due_at, secrets=_seal(vault, command)
+    )
+    paused = _make_room(session, command, place)
+    sandbox, first = _ready_sandbox(session, vault, command, place)
     task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(first, StartSandbox)
     pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
     jobs = (*pauses, first, None if _is_claimed(sandbox) else StartConversation(task.id, sandbox.node_id))
@@ -133,20 +140,20 @@ def _begin(session: Session, vault: Vault, wish: StartCommand) -> Start:
 
 
 def _is_claimed(sandbox: Sandbox) -> bool:
-    """Whether it comes from the warm pool: it runs in a moment, and has the task looked at when it does."""
+    """Whether the sandbox comes from the warm pool: its initialization enqueues the task when it runs."""
     return sandbox.boot_key is not None and sandbox.ready_at is None
 
 
-def _inherit(session: Session, wish: StartCommand) -> dict[str, Any]:
-    """The request with what it leaves open taken from the parent (wire contract 3.2, step 1)."""
-    request = dict(wish.request)
+def _inherit(session: Session, command: StartCommand) -> dict[str, Any]:
+    """The request with its open fields inherited from the parent (wire contract 3.2, step 1)."""
+    request = dict(command.request)
     parent_id = request.get("parent_conversation_id")
     if parent_id is None:
         return request
-    parent = conversation_queries.get(session, parent_id, wish.owner_id)
+    parent = conversation_queries.get(session, parent_id, command.owner_id)
     inherited: dict[str, Any] = {"sandbox_id": parent.sandbox_id, "llm_model": parent.llm_model}
     if request.get("selected_repository") in (None, parent.selected_repository):
-        inherited |= _repository_of(parent)  # a branch of another repository means nothing here
+        inherited |= _repository_of(parent)  # a branch of another repository has no meaning in this one
     taken = {name: value for name, value in inherited.items() if request.get(name) is None}
     return request | taken | (KEEPS_BRANCH if taken.get("selected_branch") else {})
 
@@ -159,25 +166,25 @@ def _repository_of(parent: Conversation) -> dict[str, Any]:
     }
 
 
-def _find_sandbox(session: Session, wish: StartCommand, request: dict[str, Any]) -> Sandbox | None:
+def _find_sandbox(session: Session, command: StartCommand, request: dict[str, Any]) -> Sandbox | None:
     if request.get("sandbox_id") is None:
         return None
-    sandbox_quotas.lock_resumed(session, request["sandbox_id"], wish.owner_id, wish.quotas)
-    sandbox = sandbox_queries.get(session, request["sandbox_id"], wish.owner_id, lock=True)
+    sandbox_quotas.lock_resumed(session, request["sandbox_id"], command.owner_id, command.quotas)
+    sandbox = sandbox_queries.get(session, request["sandbox_id"], command.owner_id, lock=True)
     sandbox_queries.require_usable(sandbox)
     return sandbox
 
 
-def _choose_place(session: Session, wish: StartCommand, settings: StoredSettings) -> Sandbox | SandboxSpec:
-    """The sandbox that it joins, or the spec of the new one that it needs."""
+def _choose_place(session: Session, command: StartCommand, settings: StoredSettings) -> Sandbox | SandboxSpec:
+    """The sandbox that the conversation joins, or the spec of the new one that it needs."""
     spec = specs.prefer_spec(session, settings.default_sandbox_spec_id)
-    return sandbox_grouping.choose(session, wish.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
+    return sandbox_grouping.choose(session, command.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
 
 
-def _add_task(session: Session, wish: StartCommand, request: dict[str, Any], **columns: Any) -> StartTask:
+def _add_task(session: Session, command: StartCommand, request: dict[str, Any], **columns: Any) -> StartTask:
     task = StartTask(
-        owner_id=wish.owner_id,
-        conversation_id=_conversation_id(wish) or new_id(),
+        owner_id=command.owner_id,
+        conversation_id=_conversation_id(command) or new_id(),
         sandbox_id=request.get("sandbox_id"),
         request=request,
         **columns,
@@ -188,31 +195,31 @@ def _add_task(session: Session, wish: StartCommand, request: dict[str, Any], **c
     return task
 
 
-def _make_room(session: Session, wish: StartCommand, place: Sandbox | SandboxSpec) -> list[Sandbox]:
+def _make_room(session: Session, command: StartCommand, place: Sandbox | SandboxSpec) -> list[Sandbox]:
     if isinstance(place, SandboxSpec):
-        return sandbox_quotas.admit_create(session, wish.owner_id, wish.quotas, spec=place, due_at=wish.due_at)
-    return sandbox_quotas.admit_resume(session, place, wish.quotas, due_at=wish.due_at)
+        return sandbox_quotas.admit_create(session, command.owner_id, command.quotas, spec=place, due_at=command.due_at)
+    return sandbox_quotas.admit_resume(session, place, command.quotas, due_at=command.due_at)
 
 
 def _ready_sandbox(
-    session: Session, vault: Vault, wish: StartCommand, place: Sandbox | SandboxSpec
+    session: Session, vault: Vault, command: StartCommand, place: Sandbox | SandboxSpec
 ) -> tuple[Sandbox, Job | None]:
     if isinstance(place, SandboxSpec):
-        made = warm_pool.claim_or_create(session, vault, owner_id=wish.owner_id, spec=place, due_at=wish.due_at)
+        made = warm_pool.claim_or_create(session, vault, owner_id=command.owner_id, spec=place, due_at=command.due_at)
         made.goes_with_conversations = True
         return made, StartSandbox(made.id, made.node_id)
     if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
         deadlines.record_use(session, place.id)
         return place, None
-    desired_state.set_desired(session, place, Desired.RUNNING, due_at=wish.due_at)
+    desired_state.set_desired(session, place, Desired.RUNNING, due_at=command.due_at)
     return place, ResumeSandbox(place.id, place.node_id)
 
 
-def _seal(vault: Vault, wish: StartCommand) -> str | None:
-    return vault.encrypt(json.dumps(wish.secrets)) if wish.secrets else None
+def _seal(vault: Vault, command: StartCommand) -> str | None:
+    return vault.encrypt(json.dumps(command.secrets)) if command.secrets else None
 
 
-def _conversation_id(wish: StartCommand) -> str | None:
-    """V1 shows this id with dashes, alone of all (wire contract, section 0)."""
-    asked: str | None = wish.request.get("conversation_id")
+def _conversation_id(command: StartCommand) -> str | None:
+    """The requested id without dashes. V1 shows dashes in this id only (wire contract, section 0)."""
+    asked: str | None = command.request.get("conversation_id")
     return asked and asked.replace("-", "")

@@ -1,4 +1,4 @@
-"""Start tasks: their queue, their stages, their reads."""
+"""Start tasks: their stages, changes and queries."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -35,19 +35,19 @@ SORT_ORDERS = {
 
 
 class CancelledStart(NamedTuple):
-    """A start task that its owner has cancelled, or that had failed before."""
+    """A start task that its owner has cancelled, or that had failed already."""
 
     task: StartTask
     sandbox: Sandbox | None
 
     @property
     def job(self) -> CancelStart:
-        """What hurries it."""
+        """The job that performs the cancellation."""
         return CancelStart(self.task.id, self.sandbox.node_id if self.sandbox else None)
 
 
 def find_for_conversation(session: Session, conversation_id: str, *, lock: bool = False) -> StartTask | None:
-    """The task that starts, or started, that conversation."""
+    """The start task of that conversation, finished or not."""
     statement = select(StartTask).where(StartTask.conversation_id == conversation_id)
     return session.exec(statement.with_for_update() if lock else statement).first()
 
@@ -60,21 +60,21 @@ def secrets_of(session: Session, vault: Vault, conversation_id: str) -> dict[str
 
 
 def list_unfinished(session: Session, owner_id: str) -> Sequence[StartTask]:
-    """The owner's tasks that are on their way, without those that are cancelled."""
+    """The owner's unfinished tasks, except for cancelled ones."""
     own = select(StartTask).where(StartTask.owner_id == owner_id, col(StartTask.cancelled_at).is_(None))
     return session.exec(own.where(*UNFINISHED)).all()
 
 
 def rename(session: Session, conversation_id: str, owner_id: str, title: str) -> bool:
-    """Give the conversation that is being started another title; it has that one when it is READY.
+    """Change the title of a conversation that is being started; it takes effect when the start is READY.
 
     Returns:
-        False: nothing was done, since none of the owner's is being started under that id.
+        False if the owner is not starting a conversation under that id. Nothing is written then.
 
     Raises:
-        Conflict: its start has failed.
+        Conflict: the start of the conversation has failed.
     """
-    # Locked before its conversation, as by the worker that makes it READY.
+    # The task is locked before its conversation, in the same order as by the worker that makes it READY.
     task = find_for_conversation(session, conversation_id, lock=True)
     if task is None or task.owner_id != owner_id or task.stage == Stage.READY or task.cancelled_at is not None:
         return False
@@ -94,18 +94,18 @@ def advance(
     reason: Reason | None = None,
     detail: str | None = None,
 ) -> None:
-    """Record the stage that begins now, under the lease the caller holds.
+    """Record the stage that begins now, under the caller's lease.
 
     Raises:
         LeaseLost: another worker owns the row now; nothing was written.
         IllegalMove: the stage can't follow the present one; nothing was written.
-        Cancelled: the start was withdrawn, so that ERROR alone may follow; the transaction must be undone.
+        Cancelled: the start was cancelled, so that only ERROR may follow; the caller must roll the transaction back.
     """
     if stage not in stage_moves(Stage(task.stage)):
         raise IllegalMove(f"start task {task.id}: {task.stage} → {stage}")
     values: dict[str, Any] = {"stage": stage, "reason": reason, "detail": detail, "updated_at": now()}
     if stage == Stage.ERROR:
-        values["secrets"] = None  # those of a conversation are hidden in what it reports, as long as it is there
+        values["secrets"] = None  # a started conversation needs its secrets for redaction; a failed one does not
     [task.cancelled_at] = leases.write(session, StartTask, task.id, task.fence, returning=("cancelled_at",), **values)
     if task.cancelled_at is not None and stage != Stage.ERROR:
         raise Cancelled(f"start task {task.id} is cancelled")
@@ -114,11 +114,13 @@ def advance(
 
 
 def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -> CancelledStart:
-    """Withdraw a start: a wish, which the worker heeds at its next step. One that has failed stays as it is.
+    """Request the cancellation of a start, which the worker checks before its next action.
+
+    A failed start stays unchanged.
 
     Raises:
-        NotFound: there is none, or it is somebody else's.
-        Conflict: it is READY.
+        NotFound: the task does not exist or belongs to another user.
+        Conflict: the start is READY.
     """
     own = (col(StartTask.id) == task_id, col(StartTask.owner_id) == owner_id)
     at = func.coalesce(col(StartTask.cancelled_at), now(), type_=UtcDateTime())
@@ -127,40 +129,40 @@ def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -
     found = session.exec(_with_sandbox().where(*own).execution_options(populate_existing=True)).first()
     if found is None:
         raise NotFound("start task", task_id)
-    withdrawn = CancelledStart(*found)
-    if (task := withdrawn.task).stage == Stage.READY:
+    cancelled = CancelledStart(*found)
+    if (task := cancelled.task).stage == Stage.READY:
         raise Conflict(f"the start has succeeded: DELETE /api/v1/app-conversations/{task.conversation_id} undoes it")
-    return withdrawn
+    return cancelled
 
 
 def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | None:
-    """Wish the sandbox away that was made for a task that failed, unless somebody else uses it by now.
+    """Set the desired state DELETED on the sandbox of a failed task, unless another conversation or start needs it.
 
     Returns:
-        Its node's id, to hurry the deletion, if there is something to delete.
+        The id of the sandbox's node, to enqueue the deletion there; None if the task made no sandbox.
     """
     if not task.made_sandbox or task.sandbox_id is None:
         return None
-    # Or a start that joins it at this moment would not be seen.
+    # Without the lock a start that joins the sandbox concurrently would be missed.
     session.exec(select(Sandbox.id).where(Sandbox.id == task.sandbox_id).with_for_update()).one()
     values = {"desired": Desired.DELETED, "generation": col(Sandbox.generation) + 1, "due_at": at, "wish_reason": None}
-    alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_used_by_nobody_else(task))
+    alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_is_unused_by_others(task))
     if session.execute(update(Sandbox).where(*alive).values(**values)).rowcount:  # type: ignore[attr-defined]
         change_recorder.record_change(session, deadlines.refresh(session, task.sandbox_id))
     return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
 
 
 def is_parent_deleted(session: Session, task: StartTask, parent_id: str) -> bool:
-    """Whether the conversation above the task's own was deleted; if not, it stays until the transaction ends.
+    """Whether the parent of the task's conversation was deleted. Otherwise it stays until the transaction ends.
 
-    The task is locked before the conversations, as a deletion does.
+    The task is locked before the conversations, in the same order as by a deletion.
     """
     session.execute(locks.in_order(StartTask, col(StartTask.id) == task.id))
     session.execute(locks.in_order(Conversation, col(Conversation.id).in_((parent_id, task.conversation_id))))
     return conversation_queries.is_deleted(session, parent_id)
 
 
-def _used_by_nobody_else(task: StartTask) -> tuple[Any, Any]:
+def _is_unused_by_others(task: StartTask) -> tuple[Any, Any]:
     other = select(StartTask.id).where(
         StartTask.sandbox_id == task.sandbox_id, StartTask.id != task.id, StartTask.stage != Stage.ERROR
     )
@@ -169,10 +171,10 @@ def _used_by_nobody_else(task: StartTask) -> tuple[Any, Any]:
 
 
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[StartTask, Sandbox | None] | None]:
-    """The owner's tasks of those ids in order with their sandboxes, None for an unknown one.
+    """The owner's tasks with those ids and their sandboxes, in that order; None for an unknown id.
 
     Raises:
-        TooLarge: there are several, whose requests are too large together.
+        TooLarge: the requests of two or more tasks together exceed `MAX_PAGE_BYTES`.
     """
     own = (col(StartTask.id).in_(ids), StartTask.owner_id == owner_id)
     if len(ids) > 1:
@@ -182,7 +184,7 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Star
 
 
 def final(database: Database, ids: Collection[str]) -> set[str]:
-    """Those of the tasks that nothing follows for, or that are gone."""
+    """The ids of those tasks that are in a final stage or no longer exist."""
     found = database.fetch(_unfinished(rounded(len(ids))), give_several("id", list(ids)))
     return set(ids) - {task_id for (task_id,) in found}
 
@@ -200,7 +202,7 @@ def search(
 ) -> Page[tuple[StartTask, Sandbox | None]]:
     """A page of the owner's tasks.
 
-    It has fewer than `limit` where the requests of so many are larger than `MAX_PAGE_BYTES` together.
+    It has fewer than `limit` tasks if their requests together exceed `MAX_PAGE_BYTES`.
     """
     column, descending = SORT_ORDERS[sort_order]
     order = Order(column, col(StartTask.id), descending)
@@ -217,7 +219,7 @@ def count(
     created_from: datetime | None,
     stage: Stage | None = None,
 ) -> int:
-    """How many of the owner's tasks `search` would list with these filters."""
+    """The number of the owner's tasks that `search` lists with these filters."""
     statement = select(func.count()).select_from(StartTask)
     return session.exec(statement.where(*_filters(owner_id, conversation_id, created_from, stage))).one()
 
@@ -240,7 +242,7 @@ def _filters(
     return filters
 
 
-# --- the statements, made once --------------------------------------------------------------------------------------
+# --- prepared statements ----------------------------------------------------------------------------------------------
 
 
 @cache

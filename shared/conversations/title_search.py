@@ -1,4 +1,4 @@
-"""Parts of titles, whatever their capitals, on both databases."""
+"""Case-insensitive search for substrings of titles, on both databases."""
 
 from typing import Any
 
@@ -7,27 +7,27 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-# What means something else in a pattern of GLOB.
+# The characters with a special meaning in a GLOB pattern.
 SPECIAL = "*?["
 
 
 class Part(TypeDecorator[str]):
-    """A part of a text, as the pattern that `contains` compares with."""
+    """A substring, bound as the pattern that `contains` compares with."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Write the pattern."""
+        """Convert the substring to the pattern of the dialect."""
         if value is None:
             return None
         return _glob(value) if dialect.name == "sqlite" else _like(value)
 
 
 class contains(FunctionElement[bool]):  # noqa: N801 - it stands for a function of SQL
-    """Whether a column holds a `Part`.
+    """Whether a column contains a `Part`.
 
-    PostgreSQL lowers both, and has an index of that. SQLite can lower ASCII alone, so all capitals are in the pattern.
+    PostgreSQL compares lower case, and has an index of it. SQLite lowers ASCII only: its pattern has both cases.
     """
 
     type = Boolean()
@@ -57,7 +57,7 @@ def _glob(part: str) -> str:
 
 
 def _any_case(character: str) -> str:
-    """A pattern of each character that is the same one in lower case."""
+    """A pattern for all characters with the same lower case as this one."""
     lower = character.lower()
     forms = {form for form in (character, lower, character.upper()) if len(form) == 1 and form.lower() == lower}
     is_plain = len(forms) < 2 and character not in SPECIAL

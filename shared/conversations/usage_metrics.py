@@ -1,4 +1,4 @@
-"""What a conversation has cost: one snapshot out of many usages, which never goes backwards."""
+"""The cost of a conversation: one snapshot combined from many usages, which never decreases."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ SUMMED = (
 )
 # The usage id of the agent's own model; others (condenser, profiles, …) cost money too.
 AGENT = "agent"
-# Beyond this a number is nonsense, and some of them no longer fit a float.
-MOST = 1e15
+# A larger number is invalid, and some integers exceed a float.
+MAX_NUMBER = 1e15
 
 
 def combine(stats: Any) -> dict[str, Any] | None:
     """V1's MetricsSnapshot over all usage ids of an agent server's `stats`.
 
     Returns:
-        None when nothing was used yet, or the document is not one of the known shape.
+        None if nothing was used yet, or the document has an unknown shape.
     """
     by_usage = stats.get("usage_to_metrics") if isinstance(stats, dict) else None
     usages = [usage for usage in _sorted(by_usage) if isinstance(usage, dict)]
@@ -35,14 +35,14 @@ def combine(stats: Any) -> dict[str, Any] | None:
 
 
 def latest(known: dict[str, Any] | None, reported: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The later of two snapshots: the one that cost more, since they may arrive in any order."""
+    """The later of two snapshots, which may arrive in any order: the one with the higher cost."""
     if known is None or reported is None:
         return reported or known
     return reported if _size(reported) >= _size(known) else known
 
 
 def _sorted(by_usage: Any) -> list[Any]:
-    """The usages, the agent's first: the snapshot takes its names from that one."""
+    """The usages, the agent's first: the snapshot takes its model names from the first usage."""
     if not isinstance(by_usage, dict):
         return []
     return [by_usage[name] for name in sorted(by_usage, key=lambda name: (name != AGENT, str(name)))]
@@ -71,7 +71,7 @@ def _size(snapshot: dict[str, Any]) -> tuple[float, int]:
 
 def _number(value: Any) -> float:
     known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known and 0 <= value <= MOST else 0.0
+    return float(value) if known and 0 <= value <= MAX_NUMBER else 0.0
 
 
 def _count(value: Any) -> int:

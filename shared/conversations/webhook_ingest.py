@@ -1,4 +1,4 @@
-"""What sandboxes report: stored once, merged into their conversations, with a worker asked where one is needed."""
+"""Webhooks of sandboxes: stored without duplicates, merged into their conversations, passed to a worker if needed."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,8 +17,8 @@ from shared.models import Conversation, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.sandboxes import deadlines
 
-# A worker looks by then whether the model has answered; as far ahead as a row may ask for it.
-LOOK_SECONDS = leases.MAX_SECONDS
+# A worker checks after this time whether the model has responded; it is the furthest due time of a row.
+SILENCE_CHECK_SECONDS = leases.MAX_SECONDS
 SHOWN = (
     "title",
     "execution_status",
@@ -32,61 +32,61 @@ SHOWN = (
 )
 
 
-def record_conversation(session: Session, sandbox: Sandbox, told: ConversationReport) -> None:
-    """Take over what a sandbox says of one of its conversations.
+def record_conversation(session: Session, sandbox: Sandbox, reported: ConversationReport) -> None:
+    """Merge a sandbox's report on one of its conversations.
 
     Raises:
-        NotFound: the conversation is not that sandbox's.
+        NotFound: the conversation does not belong to that sandbox.
     """
     _record_use(session, sandbox)
-    conversation = _welcome(session, told.id, sandbox)
+    conversation = _find_or_adopt(session, reported.id, sandbox)
     if conversation.deleted_at is None:
-        _take_over(session, conversation, [told.report])
+        _merge(session, conversation, [reported.report])
 
 
 def record_events(
     session: Session,
     sandbox: Sandbox,
     conversation_id: str,
-    told: Sequence[EventReport],
+    reported: Sequence[EventReport],
     *,
     due_at: datetime,
 ) -> RefreshConversation | None:
-    """Store a sandbox's events and take over what they say of their conversation.
+    """Store a sandbox's events and merge their reports into the conversation.
 
     Returns:
-        The job to be published after the commit, if a worker must look at the conversation by `due_at`.
+        The job to be published after the commit, if a worker must refresh the conversation by `due_at`.
 
     Raises:
-        NotFound: the conversation is not that sandbox's.
+        NotFound: the conversation does not belong to that sandbox.
     """
     _record_use(session, sandbox)
-    conversation = _welcome(session, conversation_id, sandbox)
+    conversation = _find_or_adopt(session, conversation_id, sandbox)
     if conversation.deleted_at is not None:
-        return None  # the last that its agent server says of it: an error would make it say so again
-    events.store(session, [event.as_row(conversation_id) for event in told])
-    batch = [event.report for event in told if event.report is not None]
-    _take_over(session, conversation, batch, goes_on=any(event.kind != events.STATE for event in told))
-    return _ask_worker(conversation, batch, sandbox, due_at)
+        return None  # the agent server's final report on it, which an error would make it repeat
+    events.store(session, [event.as_row(conversation_id) for event in reported])
+    batch = [event.report for event in reported if event.report is not None]
+    _merge(session, conversation, batch, progressed=any(event.kind != events.STATE for event in reported))
+    return _request_refresh(conversation, batch, sandbox, due_at)
 
 
 def _record_use(session: Session, sandbox: Sandbox) -> None:
-    # Before its conversation is locked: two that lock in opposite orders would wait for each other.
+    # Before its conversation is locked: transactions that lock in opposite orders would deadlock.
     if deadlines.is_use_stale(sandbox):
         deadlines.record_use(session, sandbox.id)
 
 
-def _welcome(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation:
+def _find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation:
     conversation = conversation_queries.find_or_adopt(session, conversation_id, sandbox)
     if conversation is None:
         raise NotFound("conversation", conversation_id)
     return conversation
 
 
-def _take_over(session: Session, conversation: Conversation, batch: Sequence[Report], *, goes_on: bool = False) -> None:
-    """`goes_on`: the agent has done something, or heard something."""
+def _merge(session: Session, conversation: Conversation, batch: Sequence[Report], *, progressed: bool = False) -> None:
+    """Merge reports. `progressed`: the agent has acted or received a message."""
     before = _shown(conversation)
-    if goes_on and conversation.execution_reason == webhook_reports.MODEL_SILENT:
+    if progressed and conversation.execution_reason == webhook_reports.MODEL_SILENT:
         webhook_reports.explain(conversation, None, None)
     for report in batch:
         webhook_reports.merge(conversation, report)
@@ -95,16 +95,16 @@ def _take_over(session: Session, conversation: Conversation, batch: Sequence[Rep
 
 
 def _shown(conversation: Conversation) -> list[Any]:
-    """What is worth telling: a report may say no more than that all is as it was."""
+    """The values whose change is recorded: a report may repeat the known state."""
     return [getattr(conversation, name) for name in SHOWN]
 
 
-def _ask_worker(
+def _request_refresh(
     conversation: Conversation, batch: list[Report], sandbox: Sandbox, due_at: datetime
 ) -> RefreshConversation | None:
     if not webhook_reports.needs_worker(conversation, batch):
         if conversation.execution_status == "running" and conversation.due_at is None:
-            conversation.due_at = after(LOOK_SECONDS)
+            conversation.due_at = after(SILENCE_CHECK_SECONDS)
         return None
     conversation.due_at = due_at
     return RefreshConversation(conversation.id, sandbox.node_id)

@@ -1,4 +1,4 @@
-"""Events: each stored once, however often and however many are sent."""
+"""Events: stored without duplicates, for repeated and for large batches."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,7 @@ ALL = EventFilter()
 
 @pytest.fixture
 def conversation(database: Database, user: Person) -> Conversation:
-    """Whose events they are."""
+    """The conversation that has the events."""
     return make_conversation(database, user, make_sandbox(database, user))
 
 
@@ -40,9 +40,7 @@ def found(database: Database, owner: Person, conversation: Conversation, which: 
     return [item.id for item in page.items]
 
 
-def test_an_event_sent_twice_is_stored_once_and_as_it_first_was(
-    database: Database, user: Person, conversation: Conversation
-) -> None:
+def test_event_sent_twice_keeps_its_first_version(database: Database, user: Person, conversation: Conversation) -> None:
     store(database, event(conversation, 1, "first"), event(conversation, 1, "in the same batch"))
     store(database, event(conversation, 1, "later"), event(conversation, 2))
     assert found(database, user, conversation) == ["e1", "e2"]
@@ -53,7 +51,7 @@ def test_an_event_sent_twice_is_stored_once_and_as_it_first_was(
     assert unknown is None
 
 
-def test_two_batches_at_once_store_an_event_once(database: Database, user: Person, conversation: Conversation) -> None:
+def test_concurrent_batches_store_no_duplicate(database: Database, user: Person, conversation: Conversation) -> None:
     overlap(
         database,
         lambda session: events.store(session, [event(conversation, 1), event(conversation, 2)]),
@@ -62,7 +60,7 @@ def test_two_batches_at_once_store_an_event_once(database: Database, user: Perso
     assert found(database, user, conversation) == ["e1", "e2", "e3"]
 
 
-def test_a_batch_may_be_large(database: Database, user: Person, conversation: Conversation) -> None:
+def test_large_batch_is_stored(database: Database, user: Person, conversation: Conversation) -> None:
     store(database, *(event(conversation, number) for number in range(12_000)))
     with database.reading() as session:
         assert events.count(session, conversation.id, user.id, ALL) == 12_000
@@ -76,7 +74,9 @@ def test_storing_no_events_writes_nothing(database: Database, user: Person, conv
     assert found(database, user, conversation) == ["e1"]
 
 
-def test_filters_take_the_start_and_leave_the_end(database: Database, user: Person, conversation: Conversation) -> None:
+def test_time_filters_include_the_start_and_exclude_the_end(
+    database: Database, user: Person, conversation: Conversation
+) -> None:
     store(database, *(event(conversation, number) for number in range(5)))
     until, since = NOON + timedelta(seconds=3), NOON + timedelta(seconds=1)
     which = EventFilter(timestamp_from=since, timestamp_before=until)
@@ -84,7 +84,7 @@ def test_filters_take_the_start_and_leave_the_end(database: Database, user: Pers
     assert found(database, user, conversation, EventFilter(kind="K1")) == ["e1", "e3"]
 
 
-def test_events_of_another_user_are_not_there(
+def test_events_of_another_user_are_not_found(
     database: Database, user: Person, other_user: Person, conversation: Conversation
 ) -> None:
     hidden = make_conversation(database, user, make_sandbox(database, user), listed=False)

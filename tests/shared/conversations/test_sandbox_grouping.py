@@ -1,4 +1,4 @@
-"""Which sandbox a conversation may join, and what holds when two start, or one starts and something else ends."""
+"""The sandbox that a conversation joins, also when starts, pauses and deletions run concurrently."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ def _grouped(database: Database, user: Person, other_user: Person) -> None:
 
 @pytest.fixture
 def join(user: Person) -> Callable[[Session], str | None]:
-    """Starts a conversation; the id of its sandbox."""
+    """Return a function that starts a conversation and returns the id of its sandbox."""
     return lambda session: create_start_task(session, VAULT, StartCommand(user.id, {}, {}, after(5))).task.sandbox_id
 
 
@@ -42,7 +42,7 @@ def fill(database: Database, owner: Person, sandbox: Sandbox, number: int) -> No
         make_conversation(database, owner, sandbox)
 
 
-def wish(sandbox: Sandbox, desired: Desired) -> Callable[[Session], None]:
+def set_desired(sandbox: Sandbox, desired: Desired) -> Callable[[Session], None]:
     def act(session: Session) -> None:
         row = sandbox_queries.get(session, sandbox.id, str(sandbox.owner_id), lock=True)
         desired_state.set_desired(session, row, desired, due_at=now())
@@ -77,11 +77,11 @@ def test_unusable_sandbox_is_not_joined(
         assert join(session) == fits.id
 
 
-def test_nobody_joins_anothers(
+def test_sandbox_of_another_owner_is_not_joined(
     database: Database, other_user: Person, join: Callable[[Session], str | None], client: TestClient
 ) -> None:
     theirs = make_sandbox(database, other_user)
-    make_sandbox(database, other_user, owner_id=None, boot_key="waits for anybody")
+    make_sandbox(database, other_user, owner_id=None, boot_key="an init key")
     with database.transaction() as session:
         made = as_stored(database, theirs).id, join(session)
     assert len(set(made)) == 2
@@ -89,7 +89,7 @@ def test_nobody_joins_anothers(
     assert [item["id"] for item in listed] == [theirs.id]
 
 
-def test_conversation_that_has_ended_leaves_its_place(
+def test_deleted_conversation_and_finished_starts_free_their_places(
     database: Database, user: Person, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -101,14 +101,16 @@ def test_conversation_that_has_ended_leaves_its_place(
         assert [join(session) == sandbox.id for _ in range(2)] == [True, False]
 
 
-def test_the_last_place_is_given_once(database: Database, user: Person, join: Callable[[Session], str | None]) -> None:
+def test_last_place_goes_to_one_of_two_starts(
+    database: Database, user: Person, join: Callable[[Session], str | None]
+) -> None:
     sandbox = make_sandbox(database, user)
     fill(database, user, sandbox, MAX_CONVERSATIONS - 1)
     first, second = overlap(database, join, join)
     assert first == sandbox.id != second
 
 
-def test_many_at_once_fill_it_and_no_more(client: TestClient, database: Database, user: Person) -> None:
+def test_concurrent_starts_fill_a_sandbox_up_to_the_limit(client: TestClient, database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     fill(database, user, sandbox, MAX_CONVERSATIONS - 3)
 
@@ -127,12 +129,12 @@ def test_sandbox_that_is_being_deleted_is_not_joined(
 ) -> None:
     leaving = make_sandbox(database, user, created_at=after(-60))
     stays = make_sandbox(database, user)
-    _, joined = overlap(database, wish(leaving, desired), join)
+    _, joined = overlap(database, set_desired(leaving, desired), join)
     assert joined == stays.id
     assert as_stored(database, leaving).desired == desired
 
 
-def test_a_start_that_fails_takes_no_sandbox_that_another_joins_at_this_moment(
+def test_failing_start_keeps_a_sandbox_that_another_start_joins_concurrently(
     database: Database, user: Person, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -142,7 +144,7 @@ def test_a_start_that_fails_takes_no_sandbox_that_another_joins_at_this_moment(
     assert as_stored(database, sandbox).desired == Desired.RUNNING
 
 
-def test_a_start_joins_no_sandbox_that_a_failing_one_takes_at_this_moment(
+def test_start_joins_no_sandbox_that_a_failing_start_deletes_concurrently(
     database: Database, user: Person, join: Callable[[Session], str | None]
 ) -> None:
     sandbox = make_sandbox(database, user)

@@ -1,4 +1,4 @@
-"""The stages of a start task, over every pair of them."""
+"""The stages of a start task: every pair of them."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def advance(database: Database, task: StartTask, stage: Stage, reason: Reason | 
 
 
 @pytest.mark.parametrize("before", sorted(set(Stage) - set(FINAL_STAGES)))
-def test_every_legal_stage_is_written(database: Database, user: Person, before: Stage) -> None:
+def test_legal_stages_are_written(database: Database, user: Person, before: Stage) -> None:
     for after in stage_moves(before):
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         advance(database, task, after, Reason.INTERNAL_ERROR)
@@ -30,7 +30,7 @@ def test_every_legal_stage_is_written(database: Database, user: Person, before: 
 
 
 @pytest.mark.parametrize("before", Stage)
-def test_every_illegal_stage_is_refused_and_writes_nothing(database: Database, user: Person, before: Stage) -> None:
+def test_illegal_stages_are_rejected_and_write_nothing(database: Database, user: Person, before: Stage) -> None:
     for after in set(Stage) - stage_moves(before):
         task = make_start_task(database, user, stage=before, secrets="ciphertext")
         stored = as_stored(database, task).model_dump()
@@ -41,17 +41,17 @@ def test_every_illegal_stage_is_refused_and_writes_nothing(database: Database, u
 
 
 @pytest.mark.parametrize("stage", sorted(set(Stage) - set(FINAL_STAGES)))
-def test_an_unfinished_task_goes_forward_again_or_fails(stage: Stage) -> None:
+def test_unfinished_task_repeats_its_stage_advances_or_fails(stage: Stage) -> None:
     assert stage_moves(stage) == frozenset(ORDER[ORDER.index(stage) :])
     assert {stage, Stage.ERROR} <= stage_moves(stage)
 
 
 @pytest.mark.parametrize("stage", FINAL_STAGES)
-def test_nothing_follows_a_final_stage(stage: Stage) -> None:
+def test_final_stage_is_followed_by_none(stage: Stage) -> None:
     assert stage_moves(stage) == frozenset()
 
 
-def test_an_old_fence_advances_nothing(database: Database, user: Person) -> None:
+def test_stale_fencing_token_advances_nothing(database: Database, user: Person) -> None:
     task = make_start_task(database, user, fence=2)
     task.fence = 1
     with pytest.raises(LeaseLost):

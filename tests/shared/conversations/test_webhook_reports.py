@@ -1,4 +1,4 @@
-"""Reports of agent servers: what is stored of their events."""
+"""Reports of agent servers: the stored form of their events."""
 
 from typing import Any
 
@@ -20,21 +20,21 @@ SERVERS: dict[str, Any] = {
     [("full_state", {"agent": {"mcp_config": SERVERS}, "title": "A title"}), ("agent", {"mcp_config": SERVERS})],
 )
 def test_event_with_mcp_servers_is_stored_without_the_credentials_in_their_urls(key: str, value: Any) -> None:
-    told = told_update(key, value)
-    stored = read_event(told).body
+    received = told_update(key, value)
+    stored = read_event(received).body
     agent = stored["value"]["agent"] if key == "full_state" else stored["value"]
     masked = f"https://{MASK}@mcp.example/?api_key={MASK}&page=2"
     assert agent["mcp_config"] == {**SERVERS, "docs": {**SERVERS["docs"], "url": masked}}
-    assert {**stored, "value": None} == {**told, "value": None}
-    assert "secret" in str(told)  # what came is left as it was
+    assert {**stored, "value": None} == {**received, "value": None}
+    assert "secret" in str(received)  # the received document is unchanged
 
 
-def test_event_that_is_too_large_keeps_its_shape_and_loses_the_ends_of_its_longest_texts() -> None:
+def test_event_that_is_too_large_keeps_its_shape_with_shortened_texts() -> None:
     parts = [{"type": "text", "text": "a" * 900_000}, {"type": "image", "image_urls": ["data:," + "b" * 3_000_000]}]
-    told = told_event(llm_message={"role": "user", "content": [*parts, {"type": "text", "text": "short"}]})
-    stored = read_event(told).body
+    received = told_event(llm_message={"role": "user", "content": [*parts, {"type": "text", "text": "short"}]})
+    stored = read_event(received).body
     assert count_bytes(stored) <= MAX_EVENT_BYTES
-    assert {**stored, "llm_message": None} == {**told, "llm_message": None}
+    assert {**stored, "llm_message": None} == {**received, "llm_message": None}
     first, second, third = stored["llm_message"]["content"]
     assert first["text"].startswith("aaa")
     assert first["text"].endswith("characters were left out)")
@@ -42,27 +42,27 @@ def test_event_that_is_too_large_keeps_its_shape_and_loses_the_ends_of_its_longe
     assert third == {"type": "text", "text": "short"}
 
 
-def test_event_that_is_not_too_large_is_stored_as_it_came() -> None:
-    told = told_event(text="a" * (MAX_EVENT_BYTES - 1000))
-    assert read_event(told).body == told
+def test_event_that_is_not_too_large_is_stored_unchanged() -> None:
+    received = told_event(text="a" * (MAX_EVENT_BYTES - 1000))
+    assert read_event(received).body == received
 
 
 @pytest.mark.parametrize("bulk", [[0] * 600_000, {f"{number:0100}": 1 for number in range(20_000)}, ["ü" * 90] * 5000])
-def test_event_that_is_too_large_without_long_texts_is_stored_as_a_mention(bulk: Any) -> None:
-    told = told_event(bulk=bulk)
-    report = read_event(told)
-    assert report.body == {name: told[name] for name in ("id", "kind", "timestamp")}
-    assert report.id == told["id"]
+def test_event_that_is_too_large_without_long_texts_is_stored_with_its_essential_fields(bulk: Any) -> None:
+    received = told_event(bulk=bulk)
+    report = read_event(received)
+    assert report.body == {name: received[name] for name in ("id", "kind", "timestamp")}
+    assert report.id == received["id"]
 
 
-def test_what_a_large_event_says_of_its_conversation_is_heard() -> None:
-    told = told_update("full_state", {"title": "A title", "bulk": [0] * 600_000})
-    report = read_event(told).report
+def test_report_of_a_large_event_is_read() -> None:
+    received = told_update("full_state", {"title": "A title", "bulk": [0] * 600_000})
+    report = read_event(received).report
     assert report is not None
     assert report.title == "A title"
 
 
 @pytest.mark.parametrize("value", [None, [], {"agent": {"mcp_config": None}}, {"agent": {"mcp_config": {"a": 1}}}])
-def test_event_with_a_state_of_another_shape_is_stored_as_it_came(value: Any) -> None:
-    told = told_update("full_state", value)
-    assert read_event(told).body == told
+def test_event_with_a_state_of_another_shape_is_stored_unchanged(value: Any) -> None:
+    received = told_update("full_state", value)
+    assert read_event(received).body == received
