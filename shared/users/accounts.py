@@ -10,7 +10,7 @@ def create_user(session: Session, name: str) -> User:
     """Add a user.
 
     Raises:
-        Conflict: the name is taken.
+        Conflict: the name belongs to another user.
     """
     if find_user(session, name) is not None:
         raise Conflict(f"there is a user named {name!r} already")
@@ -21,15 +21,15 @@ def create_user(session: Session, name: str) -> User:
 
 
 def find_user(session: Session, name: str) -> User | None:
-    """The user of that name, if there is one."""
+    """The user with that name, or None."""
     return session.exec(select(User).where(User.name == name)).one_or_none()
 
 
 def get_user(session: Session, name: str) -> User:
-    """The user of that name.
+    """The user with that name.
 
     Raises:
-        NotFound: there is none.
+        NotFound: no user has that name.
     """
     user = find_user(session, name)
     if user is None:
@@ -38,5 +38,5 @@ def get_user(session: Session, name: str) -> User:
 
 
 def list_users(session: Session) -> list[User]:
-    """Every user, oldest first."""
+    """All users, oldest first."""
     return list(session.exec(select(User).order_by(col(User.created_at), col(User.id))).all())

@@ -1,4 +1,4 @@
-"""Users and their API keys."""
+"""API keys of users: creation, revocation and authentication."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -20,17 +20,17 @@ from shared.sql.prepared import give, give_several, given, rounded, several
 
 PREFIX_LENGTH = 11
 MAX_KEYS = 100
-# How stale `last_used_at` may be: writing it on every request would make every read a write.
+# The maximum age of `last_used_at`: updating it on every request would make every read a write.
 LAST_USE_RESOLUTION = timedelta(minutes=1)
 USED = update(ApiKey).where(col(ApiKey.id) == given("key_id"))
 USE = USED.values(last_used_at=given("now")).returning(col(ApiKey.id))
 
 
 class AuthenticatedKey(NamedTuple):
-    """A user whose key was presented, and that key.
+    """An authenticated user and the key of the request.
 
-    `use_is_stale`: its last use is worth writing down again. `lists_version` is another text after each change of what
-    the user's lists show; None if nothing can be said about that.
+    `use_is_stale`: the recorded last use is due for an update. `lists_version` differs after each change of the user's
+    lists; None if it is unknown.
     """
 
     id: str
@@ -42,7 +42,7 @@ class AuthenticatedKey(NamedTuple):
 
 
 def create_key(session: Session, vault: Vault, user: User, name: str, expires_at: datetime | None = None) -> str:
-    """A new key for the user: the only time it can be read."""
+    """Create a key for the user and return it. The key can't be read later."""
     key = new_api_key()
     row = ApiKey(
         user_id=user.id,
@@ -61,10 +61,10 @@ def list_keys(session: Session, user: User) -> list[ApiKey]:
 
 
 def revoke_key(session: Session, prefix: str) -> int:
-    """Revoke the keys that begin so.
+    """Revoke the keys with that prefix.
 
     Returns:
-        How many were revoked now.
+        The number of keys revoked by this call.
     """
     keys = session.exec(select(ApiKey).where(ApiKey.prefix == prefix[:PREFIX_LENGTH], col(ApiKey.revoked_at).is_(None)))
     revoked = list(keys.all())
@@ -74,7 +74,7 @@ def revoke_key(session: Session, prefix: str) -> int:
 
 
 def list_in_force(session: Session, user_id: str) -> list[ApiKey]:
-    """The user's keys that open something, oldest first."""
+    """The user's keys that are neither revoked nor expired, oldest first."""
     statement = select(ApiKey).where(ApiKey.user_id == user_id, *_is_in_force())
     return list(session.exec(statement.order_by(col(ApiKey.created_at), col(ApiKey.id))).all())
 
@@ -82,29 +82,32 @@ def list_in_force(session: Session, user_id: str) -> list[ApiKey]:
 def create_own_key(
     session: Session, vault: Vault, user_id: str, name: str, expires_at: datetime | None, made_with: str | None
 ) -> tuple[ApiKey, str]:
-    """A new key that its owner asks for, and the only time it can be read.
+    """Create a key at its owner's request.
 
     Args:
-        session: of a transaction; the user is locked until it ends.
-        vault: digests it.
-        user_id: whose key.
-        name: what it is for.
-        expires_at: when it ends; None: with the key it is made with, or never.
-        made_with: the id of the key that the user asks with, if it is one.
+        session: a transaction; the user is locked until it ends.
+        vault: digests the key.
+        user_id: the owner.
+        name: a description of the key.
+        expires_at: the time of expiry; None: the expiry of the key `made_with`, or none.
+        made_with: the id of the key that authenticated the request, or None.
+
+    Returns:
+        The row, and the key, which can't be read later.
 
     Raises:
-        Conflict: the user has as many as they may have.
-        Invalid: it would outlive the key it is made with: who finds that one must not make it last.
-        NotFound: there is no such user.
+        Conflict: the user has the maximum number of keys already.
+        Invalid: the new key would outlive the key `made_with`: a stolen key must not be prolonged.
+        NotFound: the user does not exist.
     """
     user = session.exec(select(User).where(User.id == user_id).with_for_update(key_share=True)).one_or_none()
     if user is None:
         raise NotFound("user", user_id)
     if len(list_in_force(session, user_id)) >= MAX_KEYS:
-        raise Conflict(f"at most {MAX_KEYS} keys are kept for a user: revoke one first")
+        raise Conflict(f"a user can have at most {MAX_KEYS} keys: revoke one first")
     ends = session.get_one(ApiKey, made_with).expires_at if made_with else None
     if ends and expires_at and expires_at > ends:
-        raise Invalid("a key can't outlive the one that it is made with")
+        raise Invalid("a key can't outlive the key that creates it")
     key = create_key(session, vault, user, name, expires_at or ends)
     session.flush()
     row = session.exec(select(ApiKey).where(ApiKey.digest == vault.digest(key))).one()
@@ -112,10 +115,10 @@ def create_own_key(
 
 
 def revoke_own_key(session: Session, user_id: str, key_id: str) -> None:
-    """Let one of the user's keys open nothing any more.
+    """Revoke one of the user's keys.
 
     Raises:
-        NotFound: the user has none in force with that id.
+        NotFound: the user has no valid key with that id.
     """
     row = next((row for row in list_in_force(session, user_id) if row.id == key_id), None)
     if row is None:
@@ -125,34 +128,34 @@ def revoke_own_key(session: Session, user_id: str, key_id: str) -> None:
 
 
 def authenticate(database: Database, vault: Vault, keys: Sequence[str]) -> list[AuthenticatedKey | None]:
-    """Whose each of these keys is; None if it is nobody's, or was revoked or has expired. One query finds all."""
-    return look_up(database, vault, keys, _holders_of)
+    """The user of each key; None for an unknown, revoked or expired key. One query finds all."""
+    return find_holders(database, vault, keys, _holders_of)
 
 
-def look_up(
+def find_holders(
     database: Database, vault: Vault, texts: Sequence[str], holders_of: Callable[[int], Select[Any]]
 ) -> list[AuthenticatedKey | None]:
-    """Whose each of these texts is, by their digests, with the query for so many that `holders_of` gives."""
+    """The user of each text, found by its digests. `holders_of` returns the query for a number of digests."""
     digests = [vault.digests(text) for text in texts]
-    asked = sorted({digest for some in digests for digest in some})
+    wanted = sorted({digest for of_text in digests for digest in of_text})
     times = {"now": now(), "stale_before": now() - LAST_USE_RESOLUTION}
-    found = database.fetch(holders_of(rounded(len(asked))), give_several("digest", asked) | times)
+    found = database.fetch(holders_of(rounded(len(wanted))), give_several("digest", wanted) | times)
     holders = {digest: AuthenticatedKey(*holder) for digest, *holder in found}
-    return [next((holders[digest] for digest in some if digest in holders), None) for some in digests]
+    return [next((holders[digest] for digest in of_text if digest in holders), None) for of_text in digests]
 
 
 def in_force(vault: Vault, key: str) -> ColumnElement[bool]:
-    """What is true of the row of this key, unless it was revoked or has expired."""
+    """The condition that selects the row of this key, unless it is revoked or expired."""
     return and_(col(ApiKey.digest).in_(vault.digests(key)), *_is_in_force())
 
 
 def is_use_stale(key: ApiKey) -> bool:
-    """Whether the key's last use is worth writing down again."""
+    """Whether the recorded last use of the key is due for an update."""
     return key.last_used_at is None or key.last_used_at < now() - LAST_USE_RESOLUTION
 
 
 def record_use(database: Database, key_id: str) -> None:
-    """Write down that the key was used now."""
+    """Record that the key is used now."""
     database.execute_and_commit(USE, give(key_id=key_id, now=now()))
 
 
@@ -162,12 +165,12 @@ def _is_in_force() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 
 
 def select_holders(digest: Any) -> Select[Any]:
-    """The users whose keys are in force, with what is asked of them; `digest` comes first in each row.
+    """The query for the columns of `AuthenticatedKey` of all valid keys, with `digest` as the first column.
 
-    One query for every request: no rows are made of it, and nothing about a key outlives the query.
+    The query runs for every request. No model instances are created, and no result about a key is cached.
     """
-    own, all_of_them = aliased(ListVersion), aliased(ListVersion)
-    version = col(own.version) + col(all_of_them.version)
+    own, common = aliased(ListVersion), aliased(ListVersion)
+    version = col(own.version) + col(common.version)
     last_use = col(ApiKey.last_used_at)
     stale = case((last_use >= bindparam("stale_before"), 0), else_=1)
     shown: list[Any] = [digest, User.id, User.name, ApiKey.id, ApiKey.prefix, stale, version]
@@ -176,7 +179,7 @@ def select_holders(digest: Any) -> Select[Any]:
         .select_from(User)
         .join(ApiKey, col(ApiKey.user_id) == col(User.id))
         .outerjoin(own, col(own.owner_id) == col(User.id))
-        .outerjoin(all_of_them, col(all_of_them.owner_id) == literal(EVERYBODY))
+        .outerjoin(common, col(common.owner_id) == literal(EVERYBODY))
         .where(
             col(ApiKey.revoked_at).is_(None),
             or_(col(ApiKey.expires_at).is_(None), col(ApiKey.expires_at) > bindparam("now")),

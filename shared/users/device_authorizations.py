@@ -1,4 +1,4 @@
-"""Keys for devices: asked for there, approved by a user elsewhere, handed out once (RFC 8628)."""
+"""Keys for devices: requested by a device, approved by a user elsewhere, issued to the device (RFC 8628)."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -19,33 +19,33 @@ from shared.users import api_keys
 
 LIFE_SECONDS = 600
 INTERVAL_SECONDS = 5
-# What a poll that came too soon adds (RFC 8628, 3.5), and where that ends.
+# The addition to the interval after an early poll (RFC 8628, 3.5), and the limit of the interval.
 SLOWER_SECONDS = 5
 MAX_INTERVAL_SECONDS = 60
-# Networks are not clocks: who waits for the interval must not be told to slow down.
+# The tolerance for network delays: a device that waits for the interval must not receive `slow_down`.
 TOLERANCE = timedelta(seconds=1)
-# Anybody may ask: so many requests may wait for a user's word at a time. Whose device has been silent for longest goes
-# first, a few at once, and what is over is forgotten so long after it (decision 38).
+# Requests need no authentication. At the limit of pending requests, a batch of those with the oldest polls is deleted.
+# Expired requests are deleted after the retention time (decision 38).
 MAX_PENDING = 10_000
 ROOM = 100
-KEPT = timedelta(days=1)
-# No vowels, so that no words come out, and nothing that looks like something else.
+RETENTION = timedelta(days=1)
+# No vowels, so that codes contain no words, and no characters that are easily confused.
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 CODE_LENGTH = 8
 
 
 class PollError(StrEnum):
-    """The words that a device is told."""
+    """Error codes in responses to a device."""
 
     AUTHORIZATION_PENDING = "authorization_pending"
     SLOW_DOWN = "slow_down"
     ACCESS_DENIED = "access_denied"
-    EXPIRED_TOKEN = "expired_token"  # noqa: S105 - a word of the standard
+    EXPIRED_TOKEN = "expired_token"  # noqa: S105 - an error code of the standard
     INVALID_GRANT = "invalid_grant"
 
 
 class Begun(NamedTuple):
-    """The codes of a request, the only time they can be read."""
+    """The codes of a new request, which can't be read later."""
 
     device_code: str
     user_code: str
@@ -53,7 +53,7 @@ class Begun(NamedTuple):
 
 @dataclass(frozen=True)
 class Polled:
-    """What a device is told: a key, or why there is none, and how long to wait before it asks again, in seconds."""
+    """The response to a device: a key or an error, and the number of seconds until its next poll."""
 
     key: str | None = field(default=None, repr=False)
     error: PollError | None = None
@@ -61,7 +61,7 @@ class Polled:
 
 
 def begin(session: Session, vault: Vault, client: str) -> Begun:
-    """Open a request; where too many are open, forget those whose devices have been silent for longest."""
+    """Open a request. If too many are pending, delete those with the oldest polls."""
     _delete_old(session)
     _make_room(session)
     begun = Begun(secrets.token_urlsafe(32), _new_user_code())
@@ -79,17 +79,17 @@ def begin(session: Session, vault: Vault, client: str) -> Begun:
 
 
 def decide(session: Session, vault: Vault, user_code: str, key_id: str, *, approve: bool) -> None:
-    """Take the user's word for it, once.
+    """Record the user's decision on a pending request.
 
     Args:
-        session: of a transaction.
+        session: a transaction.
         vault: digests the code.
-        user_code: as the user typed it.
-        key_id: the user's own key, by which they say so.
-        approve: or deny.
+        user_code: the code as the user typed it.
+        key_id: the user's own key, which authorizes the decision.
+        approve: True approves the request, False denies it.
 
     Raises:
-        NotFound: no request is open under that code.
+        NotFound: no request is pending under that code.
     """
     row = session.exec(_of_user(vault, user_code).with_for_update()).one_or_none()
     if row is None:
@@ -101,9 +101,9 @@ def decide(session: Session, vault: Vault, user_code: str, key_id: str, *, appro
 
 
 def poll(session: Session, vault: Vault, device_code: str) -> Polled:
-    """What the device is told now; a key is handed out once.
+    """The response to a poll of the device. A request yields one key.
 
-    A refusal is an answer, not an error: what it changes is to be committed.
+    An error response is no exception: the caller commits the changes that come with it.
     """
     digests = vault.digests(device_code)
     statement = select(DeviceAuthorization).where(col(DeviceAuthorization.device_code_digest).in_(digests))
@@ -114,27 +114,27 @@ def poll(session: Session, vault: Vault, device_code: str) -> Polled:
         return Polled(error=PollError.EXPIRED_TOKEN)
     if row.status == DeviceStatus.PENDING:
         return _wait(session, row)
-    return _hand_out(session, vault, row) if row.status == DeviceStatus.APPROVED else _denied()
+    return _issue_key(session, vault, row) if row.status == DeviceStatus.APPROVED else _denied()
 
 
 def _wait(session: Session, row: DeviceAuthorization) -> Polled:
     soonest = row.polled_at and row.polled_at + timedelta(seconds=row.interval_seconds) - TOLERANCE
-    hasty = soonest is not None and now() < soonest
-    if hasty:
+    is_early = soonest is not None and now() < soonest
+    if is_early:
         row.interval_seconds = min(row.interval_seconds + SLOWER_SECONDS, MAX_INTERVAL_SECONDS)
     row.polled_at = now()
     session.add(row)
     session.flush()
     return Polled(
-        error=PollError.SLOW_DOWN if hasty else PollError.AUTHORIZATION_PENDING, interval=row.interval_seconds
+        error=PollError.SLOW_DOWN if is_early else PollError.AUTHORIZATION_PENDING, interval=row.interval_seconds
     )
 
 
-def _hand_out(session: Session, vault: Vault, row: DeviceAuthorization) -> Polled:
+def _issue_key(session: Session, vault: Vault, row: DeviceAuthorization) -> Polled:
     approved_with = session.get_one(ApiKey, row.approved_with)
     ended = approved_with.expires_at is not None and approved_with.expires_at <= now()
     if ended or approved_with.revoked_at is not None:
-        return _denied()  # whoever approved it may not any more
+        return _denied()  # the approving key is no longer valid
     name = f"device login {row.client}".strip()[:100]
     try:
         _, key = api_keys.create_own_key(session, vault, approved_with.user_id, name, None, approved_with.id)
@@ -170,21 +170,21 @@ def _of_user(vault: Vault, user_code: str) -> SelectOfScalar[DeviceAuthorization
 
 
 def _delete_old(session: Session) -> None:
-    old = col(DeviceAuthorization.expires_at) < now() - KEPT
-    _forget(session, select(DeviceAuthorization.id).where(old).limit(100))
+    old = col(DeviceAuthorization.expires_at) < now() - RETENTION
+    _delete_unlocked(session, select(DeviceAuthorization.id).where(old).limit(100))
 
 
 def _make_room(session: Session) -> None:
-    """Keep those that are asked after: a device that somebody waits at says so every few seconds."""
+    """Delete pending requests with the oldest polls: a device in use polls every few seconds."""
     pending = col(DeviceAuthorization.status) == DeviceStatus.PENDING
     number = session.exec(select(func.count()).select_from(DeviceAuthorization).where(pending)).one()
     if number >= MAX_PENDING:
-        heard = func.coalesce(col(DeviceAuthorization.polled_at), col(DeviceAuthorization.created_at))
-        silent = select(DeviceAuthorization.id).where(pending).order_by(heard).limit(number - MAX_PENDING + ROOM)
-        _forget(session, silent)
+        last_poll = func.coalesce(col(DeviceAuthorization.polled_at), col(DeviceAuthorization.created_at))
+        excess = number - MAX_PENDING + ROOM
+        _delete_unlocked(session, select(DeviceAuthorization.id).where(pending).order_by(last_poll).limit(excess))
 
 
-def _forget(session: Session, found: SelectOfScalar[str]) -> None:
-    """Remove these, but for those that somebody decides upon at this moment."""
+def _delete_unlocked(session: Session, found: SelectOfScalar[str]) -> None:
+    """Delete these requests, except those that another transaction has locked."""
     old = session.exec(found.with_for_update(skip_locked=True)).all()
     session.execute(delete(DeviceAuthorization).where(col(DeviceAuthorization.id).in_(old)))

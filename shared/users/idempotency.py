@@ -1,4 +1,4 @@
-"""Kept answers: found under the user's lock, written in the transaction of the wish they answer."""
+"""Stored responses of idempotency keys: read under the user's lock, written in the transaction of their request."""
 
 from datetime import timedelta
 
@@ -13,14 +13,14 @@ KEPT_FOR = timedelta(hours=24)
 
 
 def find(session: Session, owner_id: str, operation: str, key: str) -> IdempotencyKey | None:
-    """What was answered under that key, if it is kept still.
+    """The stored response of that key, or None.
 
-    Until the transaction ends, nobody else is told anything about a key of this user: of two requests that come at
-    once, the second one finds the answer of the first.
+    Other requests with a key of this user wait until the transaction ends: of two concurrent requests, the second one
+    finds the response of the first.
     """
     settings_store.lock(session, owner_id)
-    asked = (IdempotencyKey.owner_id == owner_id, IdempotencyKey.operation == operation, IdempotencyKey.key == key)
-    row = session.exec(select(IdempotencyKey).where(*asked)).first()
+    matches = (IdempotencyKey.owner_id == owner_id, IdempotencyKey.operation == operation, IdempotencyKey.key == key)
+    row = session.exec(select(IdempotencyKey).where(*matches)).first()
     if row is None or row.expires_at > now():
         return row
     session.expunge(row)
@@ -29,19 +29,19 @@ def find(session: Session, owner_id: str, operation: str, key: str) -> Idempoten
 
 
 def keep(session: Session, row: IdempotencyKey) -> None:
-    """Keep an answer, in the transaction that `find` has found none in."""
+    """Store a response in the transaction in which `find` returned None."""
     session.add(row)
     session.flush()
 
 
 def has_expired(session: Session) -> bool:
-    """Whether there is something to forget."""
+    """Whether an expired response is stored."""
     return session.exec(select(IdempotencyKey.id).where(_expired()).limit(1)).first() is not None
 
 
 def forget_expired(session: Session, *, limit: int = 1000) -> None:
-    """Remove answers that nobody can ask for any more."""
-    # Several workers sweep: each leaves alone what another one has in hand.
+    """Delete expired responses."""
+    # Workers sweep concurrently: each skips the rows that another one has locked.
     found = select(IdempotencyKey.id).where(_expired()).limit(limit).with_for_update(skip_locked=True)
     session.execute(delete(IdempotencyKey).where(col(IdempotencyKey.id).in_(session.exec(found).all())))
 

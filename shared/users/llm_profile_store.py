@@ -1,4 +1,4 @@
-"""Saved LLM configurations of users: they are part of the settings, and sealed with them."""
+"""Saved LLM configurations of users: part of the settings, and encrypted with them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,21 +31,21 @@ def save(
     include_secrets: bool,
     keep_key: bool,
 ) -> None:
-    """Keep a configuration under a name.
+    """Save a configuration under a name.
 
     Args:
-        session: of a transaction; the user is locked until it ends.
-        vault: encrypts it.
-        user_id: whose profile.
-        name: of the profile; one that is there is replaced.
-        llm: the configuration, in clear; None: the one in force. An `api_key` that is null or absent keeps the one
-            that the profile has, an empty one clears it; a mask keeps what the profile has.
-        include_secrets: keep its secrets too.
-        keep_key: have the key that the profile has already, and no other.
+        session: a transaction; the user is locked until it ends.
+        vault: encrypts the configuration.
+        user_id: the owner of the profile.
+        name: the name of the profile; an existing one is replaced.
+        llm: the configuration, in clear; None: the current one. A null or absent `api_key` and any mask keep the value
+            of the existing profile; an empty `api_key` clears it.
+        include_secrets: save the secrets of the configuration too.
+        keep_key: keep the key of the existing profile, and ignore the one in `llm`.
 
     Raises:
-        Conflict: there are as many profiles as there may be.
-        Invalid: a mask where nothing is stored.
+        Conflict: the user has the maximum number of profiles already.
+        Invalid: a mask has no stored value.
     """
     with settings_store.editing(session, vault, user_id) as draft:
         profiles = draft.read().llm_profiles
@@ -59,7 +59,7 @@ def save(
 
 
 def delete(session: Session, vault: Vault, user_id: str, name: str) -> None:
-    """Forget a profile, if there is one; where it was active, the first of those that remain is put in force."""
+    """Delete a profile, if it exists. If it was active, the first remaining profile is activated."""
     if session.get(UserSettings, user_id) is None:
         return
     with settings_store.editing(session, vault, user_id) as draft:
@@ -70,25 +70,25 @@ def delete(session: Session, vault: Vault, user_id: str, name: str) -> None:
         profiles.active = None if was_active else profiles.active
         draft.keep_profiles(profiles)
         if was_active and profiles.profiles:
-            _put_in_force(draft, next(iter(profiles.profiles)))
+            _activate(draft, next(iter(profiles.profiles)))
 
 
 def activate(session: Session, vault: Vault, user_id: str, name: str) -> Llm:
-    """Put a profile in force: from now on it is what the settings say of the LLM.
+    """Activate a profile: copy its configuration into the LLM settings.
 
     Raises:
-        NotFound: there is none of that name.
+        NotFound: no profile has that name.
     """
     with settings_store.editing(session, vault, user_id) as draft:
-        return _put_in_force(draft, name)
+        return _activate(draft, name)
 
 
 def rename(session: Session, vault: Vault, user_id: str, name: str, new_name: str) -> None:
-    """Call a profile something else.
+    """Rename a profile.
 
     Raises:
-        NotFound: there is none of that name.
-        Conflict: the new name is taken.
+        NotFound: no profile has that name.
+        Conflict: another profile has the new name.
     """
     with settings_store.editing(session, vault, user_id) as draft:
         profiles = draft.read().llm_profiles
@@ -96,23 +96,23 @@ def rename(session: Session, vault: Vault, user_id: str, name: str, new_name: st
         draft.keep_profiles(profiles)
 
 
-def _put_in_force(draft: Draft, name: str) -> Llm:
+def _activate(draft: Draft, name: str) -> Llm:
     profiles = draft.read().llm_profiles
     llm = profiles.get(name)
     for field, flat in LLM_FIELDS.items():
         part = draft.sealed if flat in settings_store.SEALED else draft.document
         part.pop(flat, None)
         part |= {flat: llm[field]} if field in llm else {}
-    rest = dict(draft.sealed.get("agent_settings", {}))
-    rest["llm"] = _without(llm, set(LLM_FIELDS))
-    draft.sealed["agent_settings"] = {section: value for section, value in rest.items() if value}
+    remaining = dict(draft.sealed.get("agent_settings", {}))
+    remaining["llm"] = _without(llm, set(LLM_FIELDS))
+    draft.sealed["agent_settings"] = {section: value for section, value in remaining.items() if value}
     profiles.active = name
     draft.keep_profiles(profiles)
     return llm
 
 
 def _resolved(llm: Mapping[str, Any], before: Llm) -> Llm:
-    """What was sent, with what is stored in place of masks and of a key that was left out."""
+    """The sent configuration, with stored values in place of masks and of a missing key."""
     sent = dict(llm)
     if sent.get("api_key") is None:
         sent["api_key"] = before.get("api_key")
@@ -129,7 +129,7 @@ def _set_only(config: Mapping[str, Any]) -> dict[str, Any]:
 def _unmasked(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
     missing = next((name for name, value in sent.items() if value == MASK and name not in stored), None)
     if missing is not None:
-        raise Invalid(f"nothing is stored that the mask of {missing!r} could stand for")
+        raise Invalid(f"the mask of {missing!r} has no stored value")
     return {name: stored[name] if value == MASK else value for name, value in sent.items()}
 
 

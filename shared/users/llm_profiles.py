@@ -1,4 +1,4 @@
-"""A user's LLM configurations: the one in force and those saved under names. Pure functions over plain documents."""
+"""A user's LLM configurations: the current one and the saved ones. Pure functions over plain documents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,14 +9,14 @@ from shared.errors import Conflict, Invalid, NotFound
 from shared.users.mcp_config import MASK
 
 MAX_PROFILES = 10
-# Of an LLM's configuration; the values of its extra headers are secrets too.
+# The secret fields of an LLM configuration. The values of its extra headers are secrets too.
 SECRET_FIELDS = frozenset({"api_key", "aws_access_key_id", "aws_secret_access_key", "aws_session_token"})
 
 Llm = dict[str, Any]
 
 
 class LlmProfiles(BaseModel):
-    """Configurations by name, secrets in clear, and the name of the one in force, if it is one of them."""
+    """Configurations by name, secrets in clear, and the name of the active one, if the current one is saved."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -24,31 +24,31 @@ class LlmProfiles(BaseModel):
     active: str | None = None
 
     def get(self, name: str) -> Llm:
-        """The configuration of that name.
+        """The configuration with that name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: no configuration has that name.
         """
         if name not in self.profiles:
             raise NotFound("profile", name, by="name")
         return self.profiles[name]
 
     def save(self, name: str, llm: Llm) -> None:
-        """Keep a configuration under a name, in place of the one that had it.
+        """Save a configuration under a name. An existing one is replaced.
 
         Raises:
-            Conflict: there are as many as there may be.
+            Conflict: the user has the maximum number of profiles already.
         """
         if name not in self.profiles and len(self.profiles) >= MAX_PROFILES:
-            raise Conflict(f"at most {MAX_PROFILES} profiles are kept for a user: delete one first")
+            raise Conflict(f"a user can have at most {MAX_PROFILES} profiles: delete one first")
         self.profiles[name] = llm
 
     def rename(self, name: str, new_name: str) -> None:
-        """Call a configuration something else, at its old place in the list.
+        """Rename a configuration. Its position in the list stays.
 
         Raises:
-            NotFound: there is none of that name.
-            Conflict: the new name is taken.
+            NotFound: no configuration has that name.
+            Conflict: another configuration has the new name.
         """
         self.get(name)
         if new_name != name and new_name in self.profiles:
@@ -57,7 +57,7 @@ class LlmProfiles(BaseModel):
         self.active = new_name if self.active == name else self.active
 
     def follow(self, current: Llm) -> None:
-        """No profile is active whose configuration is not the one in force."""
+        """Deactivate the active profile if its configuration differs from the current one."""
         if self.active is not None and self.profiles.get(self.active) != current:
             self.active = None
 
@@ -76,10 +76,10 @@ def mask_llm(llm: Mapping[str, Any]) -> Llm:
 
 
 def merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with the changes in it: null and an empty text take a field away, a mask leaves it, objects merge.
+    """Merge changes into a document: null and an empty text remove a field, a mask keeps it, objects are merged.
 
     Raises:
-        Invalid: a mask where nothing is stored.
+        Invalid: a mask has no stored value.
     """
     merged = dict(stored)
     for name, value in diff.items():
@@ -88,7 +88,7 @@ def merge(stored: Mapping[str, Any], diff: Mapping[str, Any]) -> dict[str, Any]:
             merged[name] = merge(before if isinstance(before, Mapping) else {}, value)
         elif value == MASK:
             if name not in merged:
-                raise Invalid(f"nothing is stored that the mask of {name!r} could stand for")
+                raise Invalid(f"the mask of {name!r} has no stored value")
         elif value in (None, ""):
             merged.pop(name, None)
         else:

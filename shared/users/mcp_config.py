@@ -1,7 +1,6 @@
-"""MCP servers in a user's settings: three lists, as they are kept, and V1's map of names, and what stands for secrets.
+"""MCP servers in a user's settings: the three stored lists, V1's map of names, and masks in place of secrets.
 
-An entry of the lists is V0's (wire contract, section 5), and more where a server came from a map: the name of a remote
-server, its headers.
+A list entry is V0's (wire contract, section 5). A remote server that came from a map also has its name and headers.
 """
 
 import re
@@ -10,29 +9,29 @@ from typing import Any, NamedTuple
 
 from shared.errors import Invalid
 
-# Shown in place of a secret; sent back, it stands for the stored one and is never stored itself.
+# Shown in place of a secret. In a request it means the stored secret; the mask itself is never stored.
 MASK = "**********"
 
 McpConfig = dict[str, Any]
 Server = dict[str, Any]
-# In each of the lists.
+# The limit of each list.
 MAX_SERVERS = 100
 
-# What in a URL may be a credential: all before the @, and the parameters with such names.
+# The parts of a URL that may be credentials: the user info before the @, and parameters with such names.
 USER_INFO = re.compile(r"(?<=//)[^/?#]*(?=@)")
 SECRET_PARAMETER = re.compile(
     r"([?&#;][^=&#;]*(?:auth|code|cred|jwt|key|pass|secret|session|sig|token)[^=&#;]*=)[^&#;]*", re.IGNORECASE
 )
-# Each list, how its servers are reached, and what those without a name are called.
+# Each list, the transport of its servers, and the default name.
 LISTS = (("stdio_servers", "stdio", "stdio"), ("sse_servers", "sse", "sse"), ("shttp_servers", "http", "shttp"))
 
 
 class Additions(McpConfig):
-    """Servers to keep beside the stored ones: a map of V1's, in the lists' shape."""
+    """Servers to add to the stored ones: V1's map in the shape of the lists."""
 
 
 class Named(NamedTuple):
-    """A server with its name in a map."""
+    """A server with its name in V1's map."""
 
     name: str
     transport: str
@@ -40,7 +39,7 @@ class Named(NamedTuple):
 
 
 def name_servers(config: Mapping[str, Any] | None) -> Iterator[Named]:
-    """The servers in the order of the lists, each under a name that is its own."""
+    """The servers in the order of the lists, each under a unique name."""
     taken: set[str] = set()
     for list_name, transport, default in LISTS:
         for entry in _listed(config, list_name):
@@ -50,7 +49,7 @@ def name_servers(config: Mapping[str, Any] | None) -> Iterator[Named]:
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """The name, with a number if it is taken."""
+    """The name, followed by a number if it is taken."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -64,10 +63,10 @@ def to_map(config: Mapping[str, Any] | None) -> dict[str, Server]:
 
 
 def to_lists(servers: Any) -> McpConfig:
-    """The lists from V1's map; each entry is still to be checked.
+    """Convert V1's map to the lists. The caller checks the entries.
 
     Raises:
-        ValueError: it is no map of servers. No value is quoted.
+        ValueError: the value is not a map of servers. The error quotes no value.
     """
     if isinstance(servers, dict) and set(servers) == {"mcpServers"}:
         servers = servers["mcpServers"]
@@ -76,17 +75,17 @@ def to_lists(servers: Any) -> McpConfig:
     lists: McpConfig = {name: [] for name, _, _ in LISTS}
     for name, server in servers.items():
         if "command" in server:
-            lists["stdio_servers"].append({"name": name, **_given(server, "command", "args", "env")})
+            lists["stdio_servers"].append({"name": name, **_pick(server, "command", "args", "env")})
         else:
             lists[_remote_list(server)].append({"name": name, **_listed_remote(server)})
     return lists
 
 
 def add_servers(added: Additions, stored: Mapping[str, Any] | None) -> McpConfig:
-    """The stored servers with the added ones, each in place of the one with its name or its URL.
+    """The stored servers with the added ones. An added server replaces those with its name or its URL.
 
     Raises:
-        Invalid: one list would hold too many.
+        Invalid: a list would exceed `MAX_SERVERS`.
     """
     new = list(name_servers(added))
     taken = {server.name for server in new} | {mask_url(server.entry["url"]) for server in new if "url" in server.entry}
@@ -101,7 +100,7 @@ def add_servers(added: Additions, stored: Mapping[str, Any] | None) -> McpConfig
 
 
 def mask_servers(config: Mapping[str, Any]) -> McpConfig:
-    """The MCP servers without keys, values of headers and environments, and the credentials in URLs."""
+    """The MCP servers with masks in place of keys, header values, environment values and credentials in URLs."""
     return {
         "sse_servers": [_mask_remote(server) for server in _listed(config, "sse_servers")],
         "stdio_servers": [_mask_process(server) for server in _listed(config, "stdio_servers")],
@@ -110,10 +109,10 @@ def mask_servers(config: Mapping[str, Any]) -> McpConfig:
 
 
 def unmask_servers(config: Mapping[str, Any], stored: Mapping[str, Any] | None) -> McpConfig:
-    """The MCP servers with what is stored wherever they hold the mask: found by URL, or by name.
+    """The MCP servers with stored values in place of masks; stored servers are found by URL or by name.
 
     Raises:
-        Invalid: nothing is stored that a mask could stand for.
+        Invalid: a mask has no stored value.
     """
     sse, shttp = _by_url(stored, "sse_servers"), _by_url(stored, "shttp_servers")
     processes = {server["name"]: server for server in _listed(stored, "stdio_servers")}
@@ -126,7 +125,7 @@ def unmask_servers(config: Mapping[str, Any], stored: Mapping[str, Any] | None) 
 
 
 def secrets_of_servers(config: Mapping[str, Any] | None) -> Iterator[str]:
-    """The servers' secrets in clear: keys, values of headers and environments, and credentials in URLs."""
+    """The secrets of the servers in clear: keys, header values, environment values and credentials in URLs."""
     for _, _, entry in name_servers(config):
         yield from (value for value in (entry.get("api_key"), *(entry.get("headers") or {}).values()) if value)
         yield from (entry.get("env") or {}).values()
@@ -135,8 +134,8 @@ def secrets_of_servers(config: Mapping[str, Any] | None) -> Iterator[str]:
         yield from (found.group().partition("=")[2] for found in SECRET_PARAMETER.finditer(url))
 
 
-def mask_told(servers: Mapping[Any, Any]) -> dict[Any, Any]:
-    """An agent server's map of names to servers without the credentials in URLs: it masks only the others itself."""
+def mask_reported(servers: Mapping[Any, Any]) -> dict[Any, Any]:
+    """An agent server's map of names to servers with credentials in URLs masked: it masks only other secrets itself."""
     return {
         name: server | {"url": mask_url(server["url"])}
         if isinstance(server, dict) and isinstance(server.get("url"), str)
@@ -146,7 +145,7 @@ def mask_told(servers: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def mask_url(url: str) -> str:
-    """The URL without what looks like a credential in it."""
+    """The URL with its possible credentials masked."""
     return SECRET_PARAMETER.sub(rf"\g<1>{MASK}", USER_INFO.sub(MASK, url))
 
 
@@ -154,15 +153,15 @@ def _listed(config: Mapping[str, Any] | None, name: str) -> Sequence[Server]:
     return (config or {}).get(name) or ()
 
 
-def _given(entry: Mapping[str, Any], *names: str) -> Server:
+def _pick(entry: Mapping[str, Any], *names: str) -> Server:
     return {name: entry[name] for name in names if entry.get(name) is not None}
 
 
 def _mapped(server: Named) -> Server:
     entry = server.entry
     if server.transport == "stdio":
-        return {"transport": "stdio", **_given(entry, "command", "args", "env")}
-    shown = {"transport": server.transport, **_given(entry, "url", "headers", "timeout")}
+        return {"transport": "stdio", **_pick(entry, "command", "args", "env")}
+    shown = {"transport": server.transport, **_pick(entry, "url", "headers", "timeout")}
     return shown | ({"auth": entry["api_key"]} if entry.get("api_key") else {})
 
 
@@ -170,19 +169,19 @@ def _remote_list(server: Server) -> str:
     transport = server.get("transport")
     if transport not in (None, "sse", "http", "streamable-http"):
         raise ValueError("a server's transport is stdio, sse, http or streamable-http")
-    # Without a word about it, as V1's own client guesses.
+    # Without a transport, the same guess as in V1's own client.
     guessed = "sse" if re.search(r"/sse(?:[/?#]|$)", str(server.get("url"))) else "http"
     return "sse_servers" if (transport or guessed) == "sse" else "shttp_servers"
 
 
 def _listed_remote(server: Server) -> Server:
-    entry, auth = _given(server, "url", "headers"), server.get("auth")
+    entry, auth = _pick(server, "url", "headers"), server.get("auth")
     if _remote_list(server) == "shttp_servers":
-        entry |= _given(server, "timeout")
+        entry |= _pick(server, "timeout")
     if isinstance(auth, dict) and auth.get("strategy") == "bearer":
         auth = auth.get("value")
     if auth == "oauth" or isinstance(auth, dict):
-        raise ValueError("a server's auth is a bearer token: others can't be used here")
+        raise ValueError("a server's auth is a bearer token: other kinds are not supported")
     return entry | ({"api_key": auth} if auth else {})
 
 
@@ -206,22 +205,22 @@ def _unmask_remote(server: Server, stored: Mapping[str, Server]) -> Server:
         url = before.get("url", url)
     if key == MASK:
         key = before.get("api_key", key)
-    # Those who know the lists only send back a server without what a map has said of it.
-    kept = _given(before, "name", "headers") | server
-    headers = _unmask(kept.get("headers"), before.get("headers"))
+    # V0 clients return a server without the fields that came from a map.
+    merged = _pick(before, "name", "headers") | server
+    headers = _unmask(merged.get("headers"), before.get("headers"))
     if MASK in url or key == MASK or MASK in headers.values():
-        raise Invalid("mcp_config: no server with that URL is stored whose secret the mask could stand for")
-    return kept | {"url": url, "api_key": key or None} | ({"headers": headers} if headers else {})
+        raise Invalid("mcp_config: a mask has no stored secret of a server with that URL")
+    return merged | {"url": url, "api_key": key or None} | ({"headers": headers} if headers else {})
 
 
 def _unmask_process(server: Server, stored: Mapping[str, Server]) -> Server:
     env = _unmask(server.get("env"), stored.get(server["name"], {}).get("env"))
     if MASK in env.values():
-        raise Invalid(f"mcp_config: {server['name']!r} has no stored variable that the mask could stand for")
+        raise Invalid(f"mcp_config: a mask has no stored variable of {server['name']!r}")
     return server | {"env": env}
 
 
 def _unmask(sent: Mapping[str, str] | None, stored: Mapping[str, str] | None) -> dict[str, str]:
-    """The values with the stored ones in place of masks, as far as there are any."""
+    """The values, with stored ones in place of masks where they exist."""
     before = stored or {}
     return {name: before.get(name, value) if value == MASK else value for name, value in (sent or {}).items()}

@@ -1,16 +1,16 @@
-"""What a conversation's secrets may be called, and how large they may be (wire contract 3.1). Pure functions.
+"""Valid names and sizes of a conversation's secrets (wire contract 3.1). Pure functions.
 
-They become variables of the commands that an agent runs, beside those that the sandbox itself is run with.
+Secrets become environment variables of the commands that an agent runs, beside the variables of the sandbox itself.
 """
 
 import re
 from collections.abc import Collection, Iterable
 
-# Of one start request; how many a user may keep is the store's rule.
+# The limit of one start request; the limit of a user's stored secrets is in `shared.users.secrets`.
 MAX_SECRETS = 50
 MAX_VALUE_BYTES = 64 * 1024
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-# What the sandbox's own processes read from their environment.
+# Variables that the processes of the sandbox read.
 RESERVED_NAMES = frozenset(
     {
         "AGENT_SERVER",
@@ -29,7 +29,7 @@ RESERVED_NAMES = frozenset(
     }
 )
 RESERVED_PREFIXES = ("LLM_", "OH_ALLOW_CORS_ORIGINS_", "OH_WEBHOOKS_")
-# What a shell and the programs it starts are found and run by; in these letters only: `path` is a variable like others.
+# Variables that shells and program loading depend on. They are case-sensitive: `path` is an ordinary variable.
 SHELL_NAMES = frozenset(
     {
         "BASH",
@@ -65,10 +65,10 @@ SHELL_PREFIXES = ("BASH_", "LD_")
 
 
 def check_requested(names: Collection[object]) -> None:
-    """Hold the names of a start request's secrets against all the rules.
+    """Check the number and the names of a start request's secrets.
 
     Raises:
-        ValueError: too many, or one that can't be used.
+        ValueError: there are too many names, or a name can't be used.
     """
     if len(names) > MAX_SECRETS:
         raise ValueError(f"at most {MAX_SECRETS} secrets, got {len(names)}")
@@ -77,20 +77,20 @@ def check_requested(names: Collection[object]) -> None:
 
 
 def check_form(names: Iterable[object]) -> None:
-    """Refuse what no variable could be called.
+    """Reject names that no variable can have.
 
     Raises:
-        ValueError: one can't be a name. It is not quoted: it may be a value.
+        ValueError: a name is malformed. The error does not quote it, because it may be a secret value.
     """
     if not all(_is_name(name) for name in names):
         raise ValueError("a name is letters, digits and _, begins with no digit, and is no longer than 256")
 
 
 def check_free(names: Iterable[object]) -> None:
-    """Refuse the names that are the sandbox's own, in capitals or not, and those that a shell needs.
+    """Reject the names of the sandbox's own variables, in any case, and those that shells depend on.
 
     Raises:
-        ValueError: it says which they are.
+        ValueError: a name is reserved. The error lists the reserved names.
     """
     reserved = [name for name in map(str, names) if _is_reserved(name)]
     if reserved:
@@ -98,7 +98,7 @@ def check_free(names: Iterable[object]) -> None:
 
 
 def is_usable(name: str) -> bool:
-    """Whether a secret may be called so."""
+    """Whether a secret may have that name."""
     return _is_name(name) and not _is_reserved(name)
 
 
@@ -107,5 +107,5 @@ def _is_name(name: object) -> bool:
 
 
 def _is_reserved(name: str) -> bool:
-    is_ours = name.upper() in RESERVED_NAMES or name.upper().startswith(RESERVED_PREFIXES)
-    return is_ours or name in SHELL_NAMES or name.startswith(SHELL_PREFIXES)
+    belongs_to_sandbox = name.upper() in RESERVED_NAMES or name.upper().startswith(RESERVED_PREFIXES)
+    return belongs_to_sandbox or name in SHELL_NAMES or name.startswith(SHELL_PREFIXES)

@@ -1,4 +1,4 @@
-"""Custom secrets and git provider tokens, encrypted one by one."""
+"""Custom secrets and git provider tokens, each encrypted separately."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ MAX_SECRETS = 200
 
 @dataclass(frozen=True)
 class CustomSecret:
-    """A secret that the user's conversations are given."""
+    """A secret that is available in the user's conversations."""
 
     value: str = field(repr=False)
     description: str | None
@@ -28,9 +28,9 @@ class CustomSecret:
 
 @dataclass(frozen=True)
 class ProviderCredential:
-    """How the user is known to a git provider."""
+    """A user's credentials for a git provider."""
 
-    # None: the user named a host, and no token yet.
+    # None: the user has set a host but no token yet.
     token: str | None = field(repr=False)
     account_id: str | None
     host: str | None
@@ -49,19 +49,19 @@ def describe_secrets(session: Session, user_id: str) -> dict[str, str | None]:
 
 
 def find_value(session: Session, vault: Vault, user_id: str, name: str) -> str | None:
-    """The value of one custom secret; None if there is none of that name."""
+    """The value of a custom secret; None if no secret has that name."""
     row = _find_secret(session, user_id, name)
     return None if row is None else vault.decrypt(row.ciphertext)
 
 
 def find_token(session: Session, vault: Vault, user_id: str, provider: str) -> str | None:
-    """The token for one git provider; None if there is none."""
+    """The token for a git provider; None if none is stored."""
     row = next((row for row in _tokens(session, user_id) if row.provider == provider), None)
     return vault.decrypt(row.ciphertext) if row and row.ciphertext else None
 
 
 def provider_tokens(session: Session, vault: Vault, user_id: str) -> dict[str, ProviderCredential]:
-    """What is stored for each git provider, tokens in clear."""
+    """The stored credentials of each git provider, tokens in clear."""
     return {
         row.provider: ProviderCredential(
             vault.decrypt(row.ciphertext) if row.ciphertext else None, row.account_id, row.host
@@ -81,14 +81,14 @@ def provider_accounts(session: Session, user_id: str) -> list[ProviderToken]:
 
 
 def put_custom_secrets(session: Session, vault: Vault, user_id: str, entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add or change the named secrets; the others stay.
+    """Add or change the named secrets. Other secrets stay.
 
     Args:
-        session: of a transaction; the user is locked until it ends.
+        session: a transaction; the user is locked until it ends.
         vault: encrypts the values.
-        user_id: whose secrets.
-        entries: `secret` and `description` by name. An empty or masked `secret` keeps what is stored, and
-            makes nothing where nothing is; an absent `description` keeps the stored one.
+        user_id: the owner of the secrets.
+        entries: `secret` and `description` by name. An empty or masked `secret` keeps the stored value, and
+            creates no new secret; an absent `description` keeps the stored one.
 
     Raises:
         Invalid: the user would have more than `MAX_SECRETS`.
@@ -96,7 +96,7 @@ def put_custom_secrets(session: Session, vault: Vault, user_id: str, entries: Ma
     lock(session, user_id)
     stored = {row.name: row for row in _secrets(session, user_id)}
     for name, entry in entries.items():
-        row, value = stored.get(name), _given(entry.get("secret"))
+        row, value = stored.get(name), _new_value(entry.get("secret"))
         if row is None and value is not None:
             row = Secret(user_id=user_id, name=name, ciphertext="")
         if row is not None:
@@ -107,19 +107,19 @@ def put_custom_secrets(session: Session, vault: Vault, user_id: str, entries: Ma
 
 
 def put_provider_tokens(session: Session, vault: Vault, user_id: str, entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add or change what is stored for the named providers; the others stay.
+    """Add or change the credentials for the named providers. Other providers stay.
 
     Args:
-        session: of a transaction; the user is locked until it ends.
+        session: a transaction; the user is locked until it ends.
         vault: encrypts the tokens.
-        user_id: whose tokens.
-        entries: `token`, `user_id` and `host` by provider. An empty or masked `token` keeps what is stored;
-            the other two are kept where absent.
+        user_id: the owner of the tokens.
+        entries: `token`, `user_id` and `host` by provider. An empty or masked `token` keeps the stored one;
+            an absent `user_id` or `host` does too.
     """
     lock(session, user_id)
     stored = {row.provider: row for row in _tokens(session, user_id)}
     for provider, entry in entries.items():
-        row, token = stored.get(provider), _given(entry.get("token"))
+        row, token = stored.get(provider), _new_value(entry.get("token"))
         if row is None and not (token or entry.get("host")):
             continue
         row = row or ProviderToken(user_id=user_id, provider=provider)
@@ -136,7 +136,7 @@ def search_secrets(
     """A page of the user's custom secrets by name; nothing is decrypted.
 
     Raises:
-        Invalid: the page id is not one of ours.
+        Invalid: this service did not issue the page id.
     """
     statement = select(Secret).where(Secret.user_id == user_id)
     if name_contains:
@@ -147,18 +147,18 @@ def search_secrets(
 def change_custom_secret(
     session: Session, user_id: str, name: str, new_name: str, described: Mapping[str, Any]
 ) -> None:
-    """Rename or redescribe a secret; its value stays.
+    """Change the name or the description of a secret. Its value stays.
 
     Args:
-        session: of a transaction; the user is locked until it ends.
-        user_id: whose secret.
-        name: what it is called.
-        new_name: what it is to be called.
-        described: its `description`, if that is to change.
+        session: a transaction; the user is locked until it ends.
+        user_id: the owner of the secret.
+        name: the present name.
+        new_name: the new name, or the present one.
+        described: the new `description`; an absent one stays.
 
     Raises:
-        NotFound: there is none of that name.
-        Invalid: the new name is taken.
+        NotFound: no secret has that name.
+        Invalid: another secret has the new name.
     """
     row = _locked_secret(session, user_id, name)
     if new_name != name:
@@ -169,10 +169,10 @@ def change_custom_secret(
 
 
 def check_untaken(session: Session, user_id: str, name: str) -> None:
-    """Want that none of the user's secrets has this name; none gets it before the transaction ends.
+    """Check that none of the user's secrets has this name, and keep it free until the transaction ends.
 
     Raises:
-        Invalid: one has.
+        Invalid: a secret has this name.
     """
     lock(session, user_id)
     if _find_secret(session, user_id, name) is not None:
@@ -180,17 +180,17 @@ def check_untaken(session: Session, user_id: str, name: str) -> None:
 
 
 def delete_custom_secret(session: Session, user_id: str, name: str) -> None:
-    """Forget a secret.
+    """Delete a secret.
 
     Raises:
-        NotFound: there is none of that name.
+        NotFound: no secret has that name.
     """
     session.delete(_locked_secret(session, user_id, name))
     session.flush()
 
 
 def delete_provider_tokens(session: Session, user_id: str) -> None:
-    """Forget everything that is stored for git providers."""
+    """Delete all stored credentials for git providers."""
     lock(session, user_id)
     for row in _tokens(session, user_id):
         session.delete(row)
@@ -218,7 +218,7 @@ def _tokens(session: Session, user_id: str) -> list[ProviderToken]:
     return list(session.exec(statement.order_by(col(ProviderToken.provider))))
 
 
-def _given(value: str | None) -> str | None:
+def _new_value(value: str | None) -> str | None:
     return None if value in (None, "", MASK) else value
 
 
@@ -231,4 +231,4 @@ def _check_count(session: Session, user_id: str) -> None:
     session.flush()
     count = session.exec(select(func.count()).select_from(Secret).where(Secret.user_id == user_id)).one()
     if count > MAX_SECRETS:
-        raise Invalid(f"at most {MAX_SECRETS} custom secrets are kept for a user, this would make {count}")
+        raise Invalid(f"a user can have at most {MAX_SECRETS} custom secrets, this would make {count}")

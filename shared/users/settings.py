@@ -22,9 +22,9 @@ class Provider(StrEnum):
 
 
 class OpenSettings(BaseModel):
-    """The settings that are no secrets, with their defaults (wire contract, section 5).
+    """The settings that are not secret, with their defaults (wire contract, section 5).
 
-    Bounds are checked where settings come in, not here: what is stored can always be read.
+    Bounds are checked on input, not in this model: stored settings can always be read.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -55,21 +55,21 @@ class OpenSettings(BaseModel):
 
 
 class V1Settings(OpenSettings):
-    """And those that V1 has beyond V0."""
+    """The settings of V0, and those that only V1 has."""
 
-    # These three are kept and given back, and change nothing here.
+    # These three are stored and returned, and have no other effect in this service.
     user_version: int | None = None
     v1_enabled: bool = True
     registered_marketplaces: list[dict[str, Any]] = Field(default_factory=list)
-    # The names of a project's skills that no conversation is to have.
+    # The names of a project's skills that are disabled in all conversations.
     disabled_skills: list[str] | None = None
-    # Clones have their whole history.
+    # Clones have their full history.
     git_full_clone: bool = False
-    # One of `shared.conversations.sandbox_grouping.ORDERS`, or none.
+    # One of `shared.conversations.sandbox_grouping.ORDERS`; any other name means no grouping.
     sandbox_grouping_strategy: str = "NO_GROUPING"
-    # What is made when no spec is asked for, while there is such a spec.
+    # The spec of new sandboxes where a request names none; it is ignored if no such spec exists.
     default_sandbox_spec_id: str | None = None
-    # The name of the profile that makes titles; one that is not there stands for none.
+    # The name of the LLM profile that generates titles; an unknown name means none.
     title_llm_profile: str | None = None
 
 
@@ -81,6 +81,6 @@ class StoredSettings(V1Settings):
     sandbox_api_key: str | None = Field(default=None, repr=False)
     # {sse_servers, stdio_servers, shttp_servers}, see `shared.users.mcp_config`.
     mcp_config: McpConfig | None = Field(default=None, repr=False)
-    # What V1's nested shape has beyond the fields above: see `shared.users.settings_v1`.
+    # The values of V1's nested shape without a field above: see `shared.users.settings_v1`.
     agent_settings: dict[str, Any] = Field(default_factory=dict, repr=False)
     llm_profiles: LlmProfiles = Field(default_factory=LlmProfiles, repr=False)

@@ -1,4 +1,4 @@
-"""Settings of users: the open part as it is, the secret part encrypted as one document."""
+"""Storage of users' settings: the open part in clear, the secret part encrypted as one document."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -19,48 +19,48 @@ from shared.users.settings_v1 import current_llm
 
 KEYS = frozenset({"llm_api_key", "search_api_key", "sandbox_api_key"})
 SEALED = KEYS | {"mcp_config", "agent_settings", "llm_profiles"}
-# For these null says nothing new (V0's rule, wire contract 5), so an empty text is what clears them. The sandbox key
-# is ours to add: it is shown as null, and whoever sends back what they read must not lose it.
+# For these, null keeps the stored value (V0's rule, wire contract 5), and an empty text clears it. The sandbox key is
+# an Agent Workspace extension: it is shown as null, and a client that returns what it read must not clear it.
 KEPT_ON_NULL = KEYS | {"llm_model", "llm_base_url", "user_consents_to_analytics"}
 CLEARED_BY_EMPTY = KEYS | {"llm_model", "llm_base_url"}
 
 
 @dataclass
 class Draft:
-    """A user's settings under change, in clear: the open part and the part to be sealed."""
+    """A user's settings during a change, in clear: the open part, and the part to be encrypted."""
 
     document: dict[str, Any]
     sealed: dict[str, Any]
 
     def read(self) -> StoredSettings:
-        """What they say by now."""
+        """The settings with the changes made until now."""
         return StoredSettings(**self.document, **self.sealed)
 
     def follow(self) -> None:
-        """Let no profile be active that is not in force any more."""
+        """Deactivate the active profile if the current LLM configuration differs from it."""
         profiles = self.read().llm_profiles
         profiles.follow(current_llm(self.read()))
         self.keep_profiles(profiles)
 
     def keep_profiles(self, profiles: LlmProfiles) -> None:
-        """Have these profiles instead of those there are."""
+        """Replace the profiles."""
         self.sealed["llm_profiles"] = profiles.model_dump()
 
 
 def load(session: Session, vault: Vault, user_id: str) -> StoredSettings | None:
-    """The user's settings in clear; None when none were ever saved: `StoredSettings()` is then what holds."""
+    """The user's settings in clear; None if none were ever saved: the defaults of `StoredSettings()` apply then."""
     row = session.get(UserSettings, user_id)
     return None if row is None else StoredSettings(**row.document, **_unseal(vault, row.sealed))
 
 
 @contextmanager
 def editing(session: Session, vault: Vault, user_id: str) -> Iterator[Draft]:
-    """The user's settings as they are, to be changed by whoever holds them; they are written back at the end.
+    """Load the user's settings for the caller to change, and write them at the end of the block.
 
     The user is locked until the transaction ends.
 
     Raises:
-        NotFound: there is no such user.
+        NotFound: the user does not exist.
     """
     lock(session, user_id)
     row = session.get(UserSettings, user_id, populate_existing=True)
@@ -74,18 +74,18 @@ def editing(session: Session, vault: Vault, user_id: str) -> Iterator[Draft]:
 
 
 def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, Any]) -> None:
-    """Store the named settings and leave the others as they are.
+    """Store the named settings. Other settings stay.
 
     Args:
-        session: of a transaction; the user is locked until it ends.
-        vault: encrypts the secret ones.
-        user_id: whose settings.
-        changes: checked values in clear. None is the default, or for `KEPT_ON_NULL` what is stored; an empty
-            text clears a secret; a mask keeps one.
+        session: a transaction; the user is locked until it ends.
+        vault: encrypts the secret settings.
+        user_id: the owner of the settings.
+        changes: checked values in clear. None resets a setting to its default, or keeps it for `KEPT_ON_NULL`; an
+            empty text clears a secret; a mask keeps one.
 
     Raises:
-        Invalid: a mask in `mcp_config` or `agent_settings` where nothing is stored.
-        NotFound: there is no such user.
+        Invalid: a mask in `mcp_config` or `agent_settings` has no stored value.
+        NotFound: the user does not exist.
     """
     with editing(session, vault, user_id) as draft:
         for name, value in changes.items():
@@ -94,14 +94,14 @@ def change(session: Session, vault: Vault, user_id: str, changes: Mapping[str, A
 
 
 def lock(session: Session, user_id: str) -> None:
-    """Let nobody else write this user's settings, secrets or tokens until the transaction ends.
+    """Lock this user's settings, secrets and tokens against other transactions until this one ends.
 
-    The user's row is what is locked: it is always there. SQLite's transaction is alone from its first word.
+    The lock is on the user's row, which always exists. On SQLite a transaction is exclusive from its first statement.
 
     Raises:
-        NotFound: there is no such user.
+        NotFound: the user does not exist.
     """
-    # NO KEY: rows that refer to the user, their sandboxes say, may still be written.
+    # NO KEY: rows that refer to the user, such as sandboxes, can still be written.
     statement = select(User.id).where(User.id == user_id).with_for_update(key_share=True)
     if session.exec(statement).first() is None:
         raise NotFound("user", user_id)
@@ -118,7 +118,7 @@ def _set(part: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _resolve(name: str, value: Any, stored: Any) -> Any:
-    """What is to be stored: of a document that may hold masks, with what they stand for."""
+    """The value to store, with stored values in place of masks."""
     if name == "mcp_config":
         servers = unmask_servers(value, stored)
         return add_servers(Additions(servers), stored) if isinstance(value, Additions) else servers

@@ -1,6 +1,6 @@
 """V1's nested settings and V0's flat ones: two views of the same values (wire contract 1.7). Pure functions.
 
-What has a flat name is kept under it, and nowhere else; what V1 has beyond is kept as the rest of `agent_settings`.
+A value with a flat name is stored under that name only. All other V1 values are stored in `agent_settings`.
 """
 
 from collections.abc import Mapping
@@ -18,42 +18,42 @@ DEFAULT_ITERATIONS = 500
 ANALYZERS = ("llm", "none")
 LLM_FIELDS = {"model": "llm_model", "api_key": "llm_api_key", "base_url": "llm_base_url"}
 CONDENSER_FIELDS = {"enabled": "enable_default_condenser", "max_size": "condenser_max_size"}
-# Flat, null keeps these; nested, it is a wish like any other. A key is shown as null, and so null keeps it.
+# In the flat view, null keeps these; in the nested view, it clears them. A key is shown as null, so null keeps it.
 CLEARED_BY_NULL = ("llm_model", "llm_base_url")
 
 
 def flatten(diff: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes that a diff of the agent's settings means, by the names they are kept under."""
-    rest = dict(diff)
-    changes: dict[str, Any] = {name: rest.pop(name) for name in ("agent", "mcp_config") if name in rest}
+    """The changes in a diff of the agent's settings, by the names they are stored under."""
+    remaining = dict(diff)
+    changes: dict[str, Any] = {name: remaining.pop(name) for name in ("agent", "mcp_config") if name in remaining}
     for section, fields in (("llm", LLM_FIELDS), ("condenser", CONDENSER_FIELDS)):
-        if section in rest:
-            rest[section] = dict(rest[section] or {})
-            found = {flat: rest[section].pop(name) for name, flat in fields.items() if name in rest[section]}
+        if section in remaining:
+            remaining[section] = dict(remaining[section] or {})
+            found = {flat: remaining[section].pop(name) for name, flat in fields.items() if name in remaining[section]}
             changes |= found
     for name in CLEARED_BY_NULL:
         if name in changes and changes[name] is None:
             changes[name] = ""
-    rest.pop("agent_kind", None)
-    return changes | {"agent_settings": rest}
+    remaining.pop("agent_kind", None)
+    return changes | {"agent_settings": remaining}
 
 
 def current_llm(stored: StoredSettings) -> Llm:
-    """The LLM's configuration that is in force, secrets in clear; what is not set is left out."""
+    """The current LLM configuration, secrets in clear, without unset values."""
     known = {name: getattr(stored, flat) for name, flat in LLM_FIELDS.items()}
-    rest: Llm = stored.agent_settings.get("llm", {})
-    return {name: value for name, value in known.items() if value} | rest
+    extra: Llm = stored.agent_settings.get("llm", {})
+    return {name: value for name, value in known.items() if value} | extra
 
 
 def nest(stored: StoredSettings, *, expose: bool) -> Nested:
-    """The agent's settings as V1 shows them; only exposed with secrets."""
-    rest = stored.agent_settings
+    """The agent's settings as V1 shows them. Secrets are included only with `expose`."""
+    extra = stored.agent_settings
     servers = stored.mcp_config or {}
-    return (rest if expose else _mask_critic(rest)) | {
+    return (extra if expose else _mask_critic(extra)) | {
         "agent_kind": "openhands",
         "agent": stored.agent or DEFAULT_AGENT,
         "llm": _show_llm(stored, expose=expose),
-        "condenser": rest.get("condenser", {})
+        "condenser": extra.get("condenser", {})
         | {
             "enabled": stored.enable_default_condenser,
             "max_size": stored.condenser_max_size or DEFAULT_CONDENSER_SIZE,
@@ -69,7 +69,7 @@ def nest_conversation(stored: StoredSettings) -> Nested:
         "schema_version": 1,
         "max_iterations": stored.max_iterations or DEFAULT_ITERATIONS,
         "confirmation_mode": bool(stored.confirmation_mode),
-        # V0 knows others; V1's clients know two words.
+        # V0 has more analyzers; V1's clients know these two values.
         "security_analyzer": analyzer if analyzer in ANALYZERS else None,
     }
 
@@ -80,6 +80,6 @@ def _show_llm(stored: StoredSettings, *, expose: bool) -> Llm:
     return unset | (llm if expose else mask_llm(llm) | {"api_key": None})
 
 
-def _mask_critic(rest: Nested) -> Nested:
-    known = rest.get("verification", {})
-    return rest | {"verification": known | {"critic_api_key": MASK}} if known.get("critic_api_key") else rest
+def _mask_critic(extra: Nested) -> Nested:
+    known = extra.get("verification", {})
+    return extra | {"verification": known | {"critic_api_key": MASK}} if known.get("critic_api_key") else extra

@@ -1,4 +1,4 @@
-"""Logins of browsers: begun with a key, ended by their owner, by time, or with that key (decision 32)."""
+"""Browser logins: begun with a key, ended by their owner, by expiry, or together with that key (decision 32)."""
 
 import secrets
 from collections.abc import Sequence
@@ -18,24 +18,24 @@ from shared.users import api_keys
 from shared.users.api_keys import AuthenticatedKey
 
 LIFE_SECONDS = 14 * 24 * 3600
-# For one key: whoever signs in more often is signed out where they did so first.
+# The limit per key. A login beyond it ends the oldest one.
 MAX_SESSIONS = 20
 
 
 class Begun(NamedTuple):
-    """A login: its token, the only time it can be read, and for how many seconds it is good."""
+    """A new login: its token, which can't be read later, and its lifetime in seconds."""
 
     token: str
     seconds: int
 
 
 def begin(session: Session, vault: Vault, key_id: str) -> Begun:
-    """A new login of whoever holds that key.
+    """Begin a login with a key.
 
     Args:
-        session: of a transaction; the key is locked until it ends.
+        session: a transaction; the key is locked until it ends.
         vault: digests the token.
-        key_id: the key's id.
+        key_id: the id of the key.
     """
     key = session.exec(select(ApiKey).where(ApiKey.id == key_id).with_for_update(key_share=True)).one()
     _delete_old(session, key_id)
@@ -47,28 +47,28 @@ def begin(session: Session, vault: Vault, key_id: str) -> Begun:
 
 
 def end(session: Session, vault: Vault, token: str) -> None:
-    """Let this token open nothing any more."""
+    """End the login of this token."""
     session.execute(delete(WebSession).where(col(WebSession.digest).in_(vault.digests(token))))
 
 
 def authenticate(database: Database, vault: Vault, tokens: Sequence[str]) -> list[AuthenticatedKey | None]:
-    """Whose each of these tokens is; None if its login is over, or its key was revoked. One query finds all."""
-    return api_keys.look_up(database, vault, tokens, _holders_of)
+    """The user of each token; None if its login has ended or its key was revoked. One query finds all."""
+    return api_keys.find_holders(database, vault, tokens, _holders_of)
 
 
 @cache
 def _holders_of(digests: int) -> Select[Any]:
     statement = api_keys.select_holders(WebSession.digest).join(WebSession, col(WebSession.key_id) == col(ApiKey.id))
-    theirs = col(WebSession.digest).in_(several("digest", digests))
-    return statement.where(theirs, col(WebSession.expires_at) > bindparam("now"))
+    matches = col(WebSession.digest).in_(several("digest", digests))
+    return statement.where(matches, col(WebSession.expires_at) > bindparam("now"))
 
 
 def _delete_old(session: Session, key_id: str) -> None:
-    """Make room for one more, and let go of some of anybody's that are over."""
+    """Delete the key's oldest logins to make room for a new one, and a batch of any expired logins."""
     newest = select(WebSession.id).where(WebSession.key_id == key_id).order_by(col(WebSession.created_at).desc())
-    over = select(WebSession.id).where(col(WebSession.expires_at) < now() - timedelta(days=1)).limit(100)
+    expired = select(WebSession.id).where(col(WebSession.expires_at) < now() - timedelta(days=1)).limit(100)
     old = [
         *session.exec(newest.offset(MAX_SESSIONS - 1).limit(100)).all(),
-        *session.exec(over.with_for_update(skip_locked=True)).all(),
+        *session.exec(expired.with_for_update(skip_locked=True)).all(),
     ]
     session.execute(delete(WebSession).where(col(WebSession.id).in_(old)))

@@ -1,4 +1,4 @@
-"""Users, and the keys that speak for them."""
+"""Users and their API keys."""
 
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from tests.factories import VAULT, Person
 def authenticate(database: Database, key: str, vault: Vault = VAULT) -> AuthenticatedKey:
     [holder] = api_keys.authenticate(database, vault, [key])
     if holder is None:
-        raise Unauthenticated("nobody's")
+        raise Unauthenticated("unknown key")
     return holder
 
 
@@ -32,7 +32,7 @@ def revoke(database: Database, prefix: str) -> int:
         return api_keys.revoke_key(session, prefix)
 
 
-def test_a_key_says_whose_it_is(database: Database, user: Person, other_user: Person) -> None:
+def test_key_identifies_its_user(database: Database, user: Person, other_user: Person) -> None:
     for person in (user, other_user):
         found = authenticate(database, person.key)
         assert (found.id, found.name) == (person.id, person.name)
@@ -41,18 +41,18 @@ def test_a_key_says_whose_it_is(database: Database, user: Person, other_user: Pe
 
 @pytest.mark.parametrize("key", ["", "aw_", "aw_" + "x" * 43, "\x00", "\udcff", "ключ", "a" * 100_000])
 @pytest.mark.usefixtures("user")
-def test_unknown_keys_are_nobody_s(database: Database, key: str) -> None:
+def test_unknown_keys_are_rejected(database: Database, key: str) -> None:
     with pytest.raises(Unauthenticated):
         authenticate(database, key)
 
 
-def test_neither_prefix_nor_digest_is_a_key(database: Database, user: Person) -> None:
+def test_prefix_and_digest_are_no_keys(database: Database, user: Person) -> None:
     for text in (user.key[:-1], user.key[:11], VAULT.digest(user.key), user.key.upper()):
         with pytest.raises(Unauthenticated):
             authenticate(database, text)
 
 
-def test_a_revoked_key_is_nobody_s_and_the_others_stay(database: Database, user: Person) -> None:
+def test_revoked_key_is_rejected_and_the_others_stay(database: Database, user: Person) -> None:
     other = add_key(database, user)
     assert revoke(database, user.key[: api_keys.PREFIX_LENGTH]) == 1
     with pytest.raises(Unauthenticated):
@@ -61,7 +61,7 @@ def test_a_revoked_key_is_nobody_s_and_the_others_stay(database: Database, user:
     assert revoke(database, user.key) == 0
 
 
-def test_a_key_is_good_until_it_expires(database: Database, user: Person) -> None:
+def test_key_is_valid_until_it_expires(database: Database, user: Person) -> None:
     assert authenticate(database, add_key(database, user, after(60))).id == user.id
     with pytest.raises(Unauthenticated):
         authenticate(database, add_key(database, user, after(-1)))
@@ -77,13 +77,13 @@ def test_keys_outlive_the_secret_key_they_were_made_with(database: Database, use
         authenticate(database, user.key, Vault([fresh]))
 
 
-def test_the_key_itself_is_not_stored(database: Database, user: Person) -> None:
+def test_key_itself_is_not_stored(database: Database, user: Person) -> None:
     with database.reading() as session:
         (row,) = session.exec(select(ApiKey)).all()
     assert all(user.key not in str(value) for value in row.model_dump().values())
 
 
-def test_a_use_is_written_down_once_a_minute(database: Database, user: Person) -> None:
+def test_use_is_recorded_at_most_every_minute(database: Database, user: Person) -> None:
     holder = authenticate(database, user.key)
     assert holder.use_is_stale
     api_keys.record_use(database, holder.key_id)
@@ -94,20 +94,20 @@ def test_a_use_is_written_down_once_a_minute(database: Database, user: Person) -
     assert authenticate(database, user.key).use_is_stale
 
 
-def test_a_name_is_taken_once(database: Database, user: Person) -> None:
+def test_name_of_another_user_is_rejected(database: Database, user: Person) -> None:
     with pytest.raises(Conflict, match="alice"), database.transaction() as session:
         accounts.create_user(session, user.name)
     with database.reading() as session:
         assert [row.name for row in accounts.list_users(session)] == [user.name]
 
 
-def test_an_unknown_user_is_not_found(database: Database) -> None:
+def test_unknown_user_is_not_found(database: Database) -> None:
     with pytest.raises(NotFound), database.reading() as session:
-        accounts.get_user(session, "nobody")
+        accounts.get_user(session, "unknown")
 
 
 @pytest.mark.usefixtures("other_user")
-def test_a_user_s_keys_are_listed_oldest_first(database: Database, user: Person) -> None:
+def test_keys_of_a_user_are_listed_oldest_first(database: Database, user: Person) -> None:
     second = add_key(database, user)
     with database.reading() as session:
         listed = api_keys.list_keys(session, accounts.get_user(session, user.name))

@@ -1,3 +1,5 @@
+"""Names of secrets: usable, malformed and reserved ones."""
+
 import pytest
 
 from shared.users.secret_names import (
@@ -38,16 +40,16 @@ def test_usable_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_text_that_can_not_be_a_name_is_refused_and_not_quoted(name: str) -> None:
+def test_malformed_name_is_rejected_and_not_quoted(name: str) -> None:
     for check in (check_form, check_requested):
-        with pytest.raises(ValueError, match="a name is") as refusal:
+        with pytest.raises(ValueError, match="a name is") as error:
             check(["FINE", name])
-        assert not name or name not in str(refusal.value)
+        assert not name or name not in str(error.value)
     assert not is_usable(name)
 
 
 @pytest.mark.parametrize("name", [*TAKEN, *SHELLS])
-def test_taken_names_are_refused_by_name(name: str) -> None:
+def test_reserved_names_are_rejected_by_name(name: str) -> None:
     for check in (check_free, check_requested):
         with pytest.raises(ValueError, match=f"reserved names: {name}$"):
             check(["FINE", name])

@@ -1,4 +1,4 @@
-"""The store of settings, secrets and tokens: several writers, several keys, nothing shown."""
+"""The store of settings, secrets and tokens: concurrent writers, rotated keys, redacted representations."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +28,13 @@ def test_settings_never_saved_are_none(database: Database, vault: Vault, user: P
         assert secrets.provider_tokens(session, vault, user.id) == {}
 
 
-def test_nobody_has_no_settings(database: Database, vault: Vault) -> None:
+def test_unknown_user_has_no_settings(database: Database, vault: Vault) -> None:
     with pytest.raises(NotFound), database.transaction() as session:
         settings_store.change(session, vault, "0" * 32, {"language": "en"})
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_writer_waits_for_the_one_before_it(database: Database, vault: Vault, user: Person, *, saved: bool) -> None:
+def test_writer_waits_for_the_previous_one(database: Database, vault: Vault, user: Person, *, saved: bool) -> None:
     if saved:
         with database.transaction() as session:
             settings_store.change(session, vault, user.id, {"agent": "A"})
@@ -60,7 +60,7 @@ def test_a_writer_waits_for_the_one_before_it(database: Database, vault: Vault, 
     assert (stored.language, stored.email, stored.llm_api_key) == ("first", "second", "second")
 
 
-def test_writers_at_once_lose_nothing(database: Database, vault: Vault, user: Person) -> None:
+def test_concurrent_writers_lose_nothing(database: Database, vault: Vault, user: Person) -> None:
     writers: list[Callable[[Session], None]] = [
         *(lambda session, name=name: settings_store.change(session, vault, user.id, {name: name}) for name in FIELDS),
         lambda session: settings_store.change(session, vault, user.id, {"mcp_config": SERVERS}),
@@ -93,7 +93,7 @@ def test_writers_at_once_lose_nothing(database: Database, vault: Vault, user: Pe
     assert {name: entry.token for name, entry in tokens.items()} == {"github": "github", "gitlab": "gitlab"}
 
 
-def test_a_new_key_writes_and_the_old_one_still_reads(database: Database, vault: Vault, user: Person) -> None:
+def test_new_secret_key_writes_and_the_old_one_still_reads(database: Database, vault: Vault, user: Person) -> None:
     rotated, other = Vault([new_secret_key(), SECRET_KEY]), Vault([new_secret_key()])
     with database.transaction() as session:
         settings_store.change(session, vault, user.id, {"llm_api_key": "k"})
