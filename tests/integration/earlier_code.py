@@ -23,16 +23,16 @@ main()
 
 
 def find_earlier_commit() -> str:
-    """The newest commit, from HEAD backwards, whose migrations are not those of the working tree.
+    """The newest commit, from HEAD backwards, whose migrations differ from those of the working tree.
 
     Raises:
-        RuntimeError: the history doesn't reach back to one: the clone is shallow, or the schema never changed.
+        RuntimeError: the history contains no such commit: the clone is shallow, or the schema never changed.
     """
     if _git("rev-parse", "--is-shallow-repository").strip() == "true":
-        raise RuntimeError("this clone is shallow: fetch its whole history (git fetch --unshallow)")
+        raise RuntimeError("this clone is shallow: fetch its full history (git fetch --unshallow)")
     now = {path.name for path in (REPOSITORY / VERSIONS).glob("*.py")}
     changed = _git("log", "--format=%H^", "--first-parent", "--", VERSIONS).split()
-    for commit in ("HEAD", *changed[:-1]):  # the first commit of all has no parent with migrations
+    for commit in ("HEAD", *changed[:-1]):  # the very first commit has no parent with migrations
         names = {Path(name).name for name in _git("ls-tree", "--name-only", commit, f"{VERSIONS}/").split()}
         if {name for name in names if name.endswith(".py")} != now:
             return _git("rev-parse", commit).strip()
@@ -52,7 +52,7 @@ def start(tree: Path, module: str, log: Path, environment: Mapping[str, str]) ->
 
 
 def run_command_line(tree: Path, *arguments: str, environment: Mapping[str, str]) -> str:
-    """What `agent-workspace` of that tree prints."""
+    """The output of that tree's `agent-workspace` command."""
     command = [sys.executable, "-c", COMMAND_LINE, *arguments]
     done = subprocess.run(
         command, cwd="/", env=_environment(tree, environment), capture_output=True, text=True, check=False

@@ -1,11 +1,11 @@
-"""Canaries: secrets of every kind that a test plants, and then searches for where they must not be."""
+"""Canaries: secrets of every kind, which a test plants and then searches for."""
 
 import secrets
 from dataclasses import dataclass, field
 
 import httpx
 
-# Of these the owner of a sandbox, or of a login, is shown their own.
+# The API shows these to the owner of the sandbox or the login.
 SHOWN_TO_THEIR_OWNER = ("session key", "session key of the pool", "cookie")
 
 
@@ -15,14 +15,14 @@ def canary(kind: str) -> str:
 
 @dataclass
 class Planted:
-    """The secrets by what they are; some are known only once they have been made."""
+    """The secrets by kind. Some are known only after the service has generated them."""
 
     by_name: dict[str, str] = field(
         default_factory=lambda: {
             name: canary(name.replace(" ", "-"))
             for name in (
                 *("model key", "search key", "custom secret", "secret of a start", "provider token"),
-                *("MCP header", "MCP environment", "MCP address", "wrong API key", "key in a refused request"),
+                *("MCP header", "MCP environment", "MCP address", "wrong API key", "key in a rejected request"),
             )
         }
     )

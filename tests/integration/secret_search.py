@@ -1,7 +1,7 @@
-"""Searches for secrets in what processes, engine, broker and database show; each place must also hold a known text.
+"""Searches for secrets in the texts of processes, engine, broker and database.
 
-A search that can't find anything proves nothing, so that each `Place` names what is allowed to be there and must be
-found by the same search.
+A search that finds nothing proves nothing. Each `Place` therefore names an allowed text, which the same search must
+find.
 """
 
 import base64
@@ -21,7 +21,7 @@ from tests.services.valkey import Valkey
 
 @dataclass(frozen=True)
 class Place:
-    """Everything that was found in one place, and what is allowed there: the proof that the search can find it."""
+    """The full text of one place, and an allowed text in it, which proves that the search works."""
 
     name: str
     content: str
@@ -29,10 +29,10 @@ class Place:
 
 
 def assert_hidden(secrets: Mapping[str, str], place: Place) -> None:
-    """Fail if one of the secrets is there, as it is or in base64, or if the control is not."""
+    """Fail if the place contains one of the secrets, in clear or in base64, or does not contain the control."""
     assert is_in(place.control, place.content), f"{place.name}: the search does not find {place.control!r}"
     found = [name for name, secret in secrets.items() if is_in(secret, place.content)]
-    assert not found, f"{place.name} holds: {found}"
+    assert not found, f"{place.name} contains: {found}"
 
 
 def is_in(wanted: str, content: str) -> bool:
@@ -40,11 +40,11 @@ def is_in(wanted: str, content: str) -> bool:
 
 
 def in_base64(wanted: str) -> list[str]:
-    """What of a text is the same in base64 whatever stands before and behind it, for each of the three alignments."""
+    """The part of a text's base64 form that does not depend on its surroundings, for each of the three alignments."""
     forms = []
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + wanted.encode()).decode().rstrip("=")
-        first = -(-before * 8 // 6)  # characters that bits of what stands before are in
+        first = -(-before * 8 // 6)  # characters with bits of the preceding text
         last = (before + len(wanted)) * 8 // 6
         forms.append(encoded[first:last])
     return forms
@@ -52,7 +52,7 @@ def in_base64(wanted: str) -> list[str]:
 
 @contextmanager
 def monitored(valkey: Valkey) -> Iterator[list[str]]:
-    """Every command that the broker is sent meanwhile, as text."""
+    """Record the text of every command that the broker receives during the block."""
     seen: list[str] = []
     with valkey.client() as known:
         path = known.connection_pool.connection_kwargs["path"]
@@ -89,11 +89,11 @@ def stored_text(database: Database, url: str) -> str:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and its descendants."""
     parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
     found = [pid]
-    for member in found:
-        found += [child for child, parent in parents.items() if parent == member]
+    for ancestor in found:
+        found += [child for child, parent in parents.items() if parent == ancestor]
     return found
 
 

@@ -1,4 +1,4 @@
-"""What agents do while the API is away: their servers send it again, and it is stored once."""
+"""Events of agents during an outage of the API: their servers repeat them, and they are stored without duplicates."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ SAID_MEANWHILE = 25
 
 @pytest.fixture
 def service(installed: Deployment) -> Deployment:
-    """The service, running, with an image whose agent server reports what happens in it."""
+    """The running service, with an image whose agent server reports its events."""
     installed.prepare()
     installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1", "TINY_REPORTS": "1"})
     installed.start_api()
@@ -27,7 +27,7 @@ def service(installed: Deployment) -> Deployment:
     return installed
 
 
-def test_reports_of_an_outage_arrive_once_it_is_over(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
+def test_events_of_an_outage_arrive_after_it(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     task = alice.post("/api/v1/app-conversations", params=WAIT, json={"initial_message": HELLO}).json()
     assert task["status"] == "READY", task
@@ -42,19 +42,19 @@ def test_reports_of_an_outage_arrive_once_it_is_over(service: Deployment, alice:
 
 
 def stored(alice: Client, conversation_id: str) -> list[str]:
-    """The ids of the stored events, without those that its agent server reports and does not keep."""
+    """The ids of the stored events, without those that the agent server reports but does not keep."""
     page: Any = alice.read(f"/api/v1/conversation/{conversation_id}/events/search", limit=100)
     return [event["id"] for event in page["items"] if event.get("key") != "full_state"]
 
 
 def kept(engine: PrivateEngine, container: str, conversation_id: str) -> list[str]:
-    """The ids of the events as the agent server has them."""
+    """The ids of the events that the agent server has."""
     path = f"/workspace/conversations/{conversation_id}/events"
     return [json.loads(line)["id"] for line in engine.docker("exec", container, "cat", path).splitlines()]
 
 
 def say(engine: PrivateEngine, container: str, conversation_id: str, text: str) -> None:
-    """Give the agent server a message from within its sandbox: the way there from outside leads through the API."""
+    """Send the agent server a message from inside its sandbox: the API is the only path from outside."""
     message = {"role": "user", "content": [{"type": "text", "text": text}], "run": False}
     url = f"http://127.0.0.1:8000/api/conversations/{conversation_id}/events"
     key = engine.docker("exec", container, "cat", "/dev/shm/agent-server/session_key").strip()

@@ -1,4 +1,4 @@
-"""The stream of changes from outside, on real parts: all that happens is in it, across a restart of the API too."""
+"""The stream of changes over HTTP, on real components: it has every change, also across a restart of the API."""
 
 import json
 import threading
@@ -18,8 +18,8 @@ SANDBOXES = "/api/v1/sandboxes"
 WAIT = {"wait": 60}
 
 
-class Follower:
-    """Follows somebody's changes in a thread of its own, and goes on from the last id when the stream ends."""
+class Subscriber:
+    """Reads a user's changes in its own thread, and continues from the last id when the stream ends."""
 
     def __init__(self, client: Client) -> None:
         self.events: list[tuple[str, str, dict[str, Any]]] = []
@@ -29,7 +29,7 @@ class Follower:
         self._thread.start()
 
     def changes(self, row_id: str) -> list[str | None]:
-        """What became of a row, in order."""
+        """The statuses of a row, in order."""
         return [data["status"] for name, _, data in self.events if name == "change" and data["id"] == row_id]
 
     def stop(self) -> None:
@@ -59,7 +59,7 @@ def read_events(answer: httpx.Response) -> Iterator[tuple[str, str, dict[str, An
 
 @pytest.fixture
 def service(installed: Deployment) -> Deployment:
-    """The service, running, with an image that is small and converses."""
+    """The running service, with a small image that supports conversations."""
     installed.prepare()
     installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1"})
     installed.start()
@@ -67,16 +67,16 @@ def service(installed: Deployment) -> Deployment:
 
 
 @pytest.fixture
-def follower(alice: Client) -> Iterator[Follower]:
-    follower = Follower(alice)
+def subscriber(alice: Client) -> Iterator[Subscriber]:
+    subscriber = Subscriber(alice)
     try:
-        eventually(lambda: follower.events)
-        yield follower
+        eventually(lambda: subscriber.events)
+        yield subscriber
     finally:
-        follower.stop()
+        subscriber.stop()
 
 
-def test_all_that_happens_is_told(service: Deployment, alice: Client, follower: Follower) -> None:
+def test_stream_has_all_changes_of_its_user(service: Deployment, alice: Client, subscriber: Subscriber) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     with service.user("bob") as bob:
         theirs = bob.start_sandbox()
@@ -87,16 +87,16 @@ def test_all_that_happens_is_told(service: Deployment, alice: Client, follower: 
     eventually(lambda: service.exit_code("api") is not None)
     service.start_api()
     alice.delete(f"{SANDBOXES}/{sandbox_id}", params=WAIT)
-    eventually(lambda: "DELETED" in follower.changes(sandbox_id))
+    eventually(lambda: "DELETED" in subscriber.changes(sandbox_id))
 
-    assert distinct(follower.changes(sandbox_id)) == ["STARTING", "RUNNING", "PAUSED", "DELETING", "DELETED"]
-    assert follower.changes(task["id"])[0] == "WORKING"
-    assert follower.changes(task["id"])[-1] == "READY"
-    assert follower.changes(conversation_id)
-    assert follower.changes(theirs) == []
-    numbers = [int(number) for _, number, _ in follower.events]
+    assert distinct(subscriber.changes(sandbox_id)) == ["STARTING", "RUNNING", "PAUSED", "DELETING", "DELETED"]
+    assert subscriber.changes(task["id"])[0] == "WORKING"
+    assert subscriber.changes(task["id"])[-1] == "READY"
+    assert subscriber.changes(conversation_id)
+    assert subscriber.changes(theirs) == []
+    numbers = [int(number) for _, number, _ in subscriber.events]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert [name for name, _, _ in follower.events].count("reset") == 1
+    assert [name for name, _, _ in subscriber.events].count("reset") == 1
 
 
 def test_stream_ends_in_order_when_its_process_does(installed: Deployment) -> None:
@@ -111,5 +111,5 @@ def test_stream_ends_in_order_when_its_process_does(installed: Deployment) -> No
 
 
 def distinct(states: list[str | None]) -> list[str | None]:
-    """Each state once where it follows itself."""
+    """The states without adjacent duplicates."""
     return [state for before, state in zip([None, *states], states, strict=False) if state != before]

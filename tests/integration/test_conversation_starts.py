@@ -1,4 +1,4 @@
-"""The stages of a start on the real agent server: a repository with a token, its scripts, and the owner's settings."""
+"""The stages of a start with the real agent server: a repository with a token, its scripts, and the user's settings."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def git_server(tmp_path: Path, engine: PrivateEngine) -> Iterator[GitServer]:
 
 
 @pytest.fixture
-def settled(alice: Client, model: ScriptedModel, git_server: GitServer) -> Client:
+def configured(alice: Client, model: ScriptedModel, git_server: GitServer) -> Client:
     """Alice, with settings and a token for the git server."""
     store_settings(alice, model)
     token = {"provider_tokens": {"github": {"token": TOKEN, "host": git_server.url}}}
@@ -43,14 +43,14 @@ def settled(alice: Client, model: ScriptedModel, git_server: GitServer) -> Clien
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 class TestStarts:
-    """What the store does in these is shown on both databases elsewhere."""
+    """Starts on SQLite; other tests cover the store on both databases."""
 
     def test_repository_is_cloned_and_its_token_stays_nowhere(
-        self, settled: Client, service: Deployment, engine: PrivateEngine
+        self, configured: Client, service: Deployment, engine: PrivateEngine
     ) -> None:
         request = {**REQUEST, "selected_repository": "acme/app", "git_provider": "github"}
-        asked = settled.start_conversation(**request, title="Mine", public=True)
-        task = settled.await_start(asked)
+        asked = configured.start_conversation(**request, title="Mine", public=True)
+        task = configured.await_start(asked)
         container = f"aw-{task['sandbox_id']}"
 
         def inside(command: str) -> str:
@@ -62,8 +62,8 @@ class TestStarts:
         assert inside("git config user.name; git config user.email") == "Alice\nalice@example.com"
         assert "pre-commit.sh" in inside("cat .git/hooks/pre-commit")
         assert inside("git log --format=%s") == "commit 1"
-        eventually(lambda: conversation(settled, task).get("execution_status") == "finished")
-        shown = conversation(settled, task)
+        eventually(lambda: conversation(configured, task).get("execution_status") == "finished")
+        shown = conversation(configured, task)
         assert (shown["title"], shown["public"], shown["selected_repository"]) == ("Mine", True, "acme/app")
         assert inside("cat greeting.txt")
         assert inside("git push --quiet origin HEAD:refs/heads/made && git ls-remote origin refs/heads/made")
@@ -75,33 +75,33 @@ class TestStarts:
         ("repository", "reason", "words"),
         [("acme/nowhere", "clone_failed", "acme/nowhere"), ("acme/broken", "setup_script_failed", "no such luck")],
     )
-    def test_start_that_fails_says_why_and_leaves_nothing(
-        self, settled: Client, service: Deployment, engine: PrivateEngine, repository: str, reason: str, words: str
+    def test_failed_start_has_a_reason_and_leaves_nothing(
+        self, configured: Client, service: Deployment, engine: PrivateEngine, repository: str, reason: str, words: str
     ) -> None:
         request = {**REQUEST, "selected_repository": repository, "git_provider": "github"}
-        task = settled.await_start(settled.start_conversation(**request), status="ERROR")
+        task = configured.await_start(configured.start_conversation(**request), status="ERROR")
         assert task["reason"] == reason
         assert words in str(task["detail"])
         assert TOKEN not in str(task) + service.log()
         eventually(lambda: engine.containers() == engine.volumes() == [])
 
     @pytest.mark.nightly  # for a change, tests of starts show it with a fake agent server
-    def test_paused_sandbox_that_is_given_is_resumed(self, settled: Client, engine: PrivateEngine) -> None:
-        first = settled.await_start(settled.start_conversation(**REQUEST))
+    def test_paused_sandbox_of_the_request_is_resumed(self, configured: Client, engine: PrivateEngine) -> None:
+        first = configured.await_start(configured.start_conversation(**REQUEST))
         sandbox_id = str(first["sandbox_id"])
-        eventually(lambda: conversation(settled, first).get("execution_status") == "finished")
-        assert settled.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
-        settled.await_sandbox(sandbox_id, "PAUSED")
-        second = settled.await_start(settled.start_conversation(**REQUEST, sandbox_id=sandbox_id))
+        eventually(lambda: conversation(configured, first).get("execution_status") == "finished")
+        assert configured.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
+        configured.await_sandbox(sandbox_id, "PAUSED")
+        second = configured.await_start(configured.start_conversation(**REQUEST, sandbox_id=sandbox_id))
         assert second["sandbox_id"] == sandbox_id
-        eventually(lambda: conversation(settled, second).get("execution_status") == "finished")
+        eventually(lambda: conversation(configured, second).get("execution_status") == "finished")
         assert engine.containers() == [f"aw-{sandbox_id}"]
 
-    def test_secrets_and_settings_reach_the_agent(self, settled: Client) -> None:
+    def test_secrets_and_settings_reach_the_agent(self, configured: Client) -> None:
         changes = {"max_iterations": 77, "confirmation_mode": True, "security_analyzer": "llm"}
-        assert settled.post("/api/settings", json=changes).status_code == 200
-        task = settled.await_start(settled.start_conversation(secrets={"ASKED_KEY": "for this one alone"}))
-        shown = conversation(settled, task)
+        assert configured.post("/api/settings", json=changes).status_code == 200
+        task = configured.await_start(configured.start_conversation(secrets={"ASKED_KEY": "for this one alone"}))
+        shown = conversation(configured, task)
         headers = {"X-Session-API-Key": shown["session_api_key"]}
         known = http.get(shown["conversation_url"], headers=headers).json()
         assert known["max_iterations"] == 77

@@ -1,4 +1,4 @@
-"""The database away (PostgreSQL stopped) or locked (SQLite, beyond its busy timeout), while everything else goes on."""
+"""The database is down (PostgreSQL) or locked beyond the busy timeout (SQLite), while everything else runs."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ from tests.services.postgres import Postgres
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
-# The promise: within this time of the last fault, store and engines agree.
+# The requirement: store and engines agree within this time after the last fault.
 RECOVERY_SECONDS = 30.0
 LOCK = """
 import sqlite3, sys
@@ -40,7 +40,7 @@ sys.stdin.read()
 
 @dataclass(frozen=True)
 class Trouble:
-    """A way to take the database away: for the length of `lasts`, which ends no sooner than requests have failed."""
+    """An outage of the database during `lasts`, which is longer than the time until requests fail."""
 
     reads_fail: bool
     lasts: Callable[[], AbstractContextManager[None]]
@@ -58,14 +58,14 @@ def trouble(database_url: str, request: pytest.FixtureRequest) -> Trouble:
 @contextmanager
 def locked_by_another_process(file: str) -> Iterator[None]:
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", LOCK, file], stdin=pipe, stdout=pipe, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "locked\n"
+    with subprocess.Popen([sys.executable, "-c", LOCK, file], stdin=pipe, stdout=pipe, text=True) as locker:
+        assert locker.stdout is not None
+        assert locker.stdout.readline() == "locked\n"
         began = time.monotonic()
         yield
-        assert time.monotonic() - began > 10, "the lock was held for less than the busy timeout"
-        holder.communicate()
-    assert holder.returncode == 0
+        assert time.monotonic() - began > 10, "the lock lasted less than the busy timeout"
+        locker.communicate()
+    assert locker.returncode == 0
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def stopped(server: Postgres) -> Iterator[None]:
 
 @pytest.fixture
 def gate() -> Gate:
-    """Holds the agent back until the database is away."""
+    """The gate that delays the agent until the database is down."""
     return Gate()
 
 
@@ -99,14 +99,14 @@ def alice(installed: Deployment, engine: PrivateEngine, gate: Gate) -> Iterator[
         yield alice
 
 
-def test_database_away_answers_503_and_loses_nothing(
+def test_requests_without_a_database_return_503_and_lose_nothing(
     installed: Deployment, alice: Client, engine: PrivateEngine, gate: Gate, trouble: Trouble
 ) -> None:
     conversation = start_conversation(alice, gate)
     paused, deleted = [alice.start_sandbox(TINY_IMAGE) for _ in range(2)]
     for sandbox_id in (paused, deleted):
         alice.await_sandbox(sandbox_id, "RUNNING")
-    installed.freeze_between_writes("worker")  # so that nothing of the three is carried out before the database goes
+    installed.freeze_between_writes("worker")  # so that none of the three requests is executed before the outage
     started = alice.start_sandbox(TINY_IMAGE)
     assert alice.post(f"/api/v1/sandboxes/{paused}/pause").status_code == 200
     assert alice.delete(f"/api/v1/sandboxes/{deleted}").status_code == 200
@@ -115,21 +115,21 @@ def test_database_away_answers_503_and_loses_nothing(
     with trouble.lasts():
         installed.wake("worker")
         with ThreadPoolExecutor(8) as pool:
-            refused = [pool.submit(ask) for ask in writes(alice, paused)]
-            refused.append(pool.submit(report, installed, conversation, own_event))
-            assert_ready_tells(installed, trouble)
+            failing = [pool.submit(ask) for ask in writes(alice, paused)]
+            failing.append(pool.submit(report, installed, conversation, own_event))
+            assert_readiness(installed, trouble)
             assert_reads(alice, trouble)
             gate.open()
-            told = eventually(lambda: events_at_agent_server(conversation), deadline_seconds=30)
-        for answer in refused:
+            reported = eventually(lambda: events_at_agent_server(conversation), deadline_seconds=30)
+        for answer in failing:
             assert_unavailable(answer.result())
 
     recovered = time.monotonic()
     eventually(lambda: http.get(f"{installed.url}/ready", timeout=5).status_code == 200, deadline_seconds=10)
-    eventually(lambda: as_wished(alice, paused=paused, deleted=deleted, started=started), deadline_seconds=60)
-    for _ in range(2):  # sent again, as an agent server does, and once too often
+    eventually(lambda: is_reconciled(alice, paused=paused, deleted=deleted, started=started), deadline_seconds=60)
+    for _ in range(2):  # a retry, as of an agent server, and a superfluous one
         assert report(installed, conversation, own_event).status_code == 200
-    wanted = {own_event["id"], *told}
+    wanted = {own_event["id"], *reported}
     eventually(lambda: wanted <= set(stored_events(installed, conversation["id"])), deadline_seconds=60)
     assert time.monotonic() - recovered < RECOVERY_SECONDS
 
@@ -157,7 +157,7 @@ def writes(alice: Client, sandbox_id: str) -> list[Callable[[], httpx.Response]]
 
 
 def report(service: Deployment, conversation: dict[str, Any], event: dict[str, Any]) -> httpx.Response:
-    """What an agent server does for an event."""
+    """Send an event as an agent server does."""
     url = f"{service.url}/api/v1/webhooks/events/{conversation['id']}"
     return http.post(url, json=[event], headers=session_key(conversation), timeout=60)
 
@@ -168,7 +168,7 @@ def assert_unavailable(answer: httpx.Response) -> None:
     assert set(answer.json()) == {"detail"}
 
 
-def assert_ready_tells(service: Deployment, trouble: Trouble) -> None:
+def assert_readiness(service: Deployment, trouble: Trouble) -> None:
     answer = http.get(f"{service.url}/ready", timeout=30)
     if trouble.reads_fail:
         assert_unavailable(answer)
@@ -178,7 +178,7 @@ def assert_ready_tells(service: Deployment, trouble: Trouble) -> None:
 
 
 def assert_reads(alice: Client, trouble: Trouble) -> None:
-    """SQLite's readers do not wait for a writer; without PostgreSQL there is nothing to be read."""
+    """Check that reads work on SQLite, whose readers do not wait for a writer, and fail without PostgreSQL."""
     for path in ("/api/v1/sandboxes/search", "/api/v1/app-conversations/search", "/api/v1/settings"):
         answer = alice.get(path)
         if trouble.reads_fail:
@@ -188,7 +188,7 @@ def assert_reads(alice: Client, trouble: Trouble) -> None:
 
 
 def events_at_agent_server(conversation: dict[str, Any]) -> list[str]:
-    """The ids of its events, asked at its own URL; empty until its agent has finished."""
+    """The ids of the conversation's events at its own URL; empty until its agent has finished."""
     url, headers = f"{conversation['conversation_url']}/events/search", session_key(conversation)
     items = http.get(url, params={"limit": 100}, headers=headers).json()["items"]
     ended = any(item.get("key") == "execution_status" and item.get("value") == "finished" for item in items)
@@ -209,6 +209,6 @@ def listed(alice: Client, conversation_id: str) -> dict[str, Any]:
     return found
 
 
-def as_wished(alice: Client, *, paused: str, deleted: str, started: str) -> bool:
+def is_reconciled(alice: Client, *, paused: str, deleted: str, started: str) -> bool:
     found = [(alice.sandbox(sandbox_id) or {}).get("status") for sandbox_id in (paused, started, deleted)]
     return found == ["PAUSED", "RUNNING", None]

@@ -1,4 +1,4 @@
-"""Deadlines on real parts: an idle sandbox freezes, stops and goes, as its engine shows; use puts it off."""
+"""Deadlines on real components: an idle sandbox is paused, stopped and deleted in its engine; activity postpones it."""
 
 from datetime import datetime
 from typing import Any
@@ -23,7 +23,7 @@ def service(installed: Deployment) -> Deployment:
 
 
 def start(alice: Client, **own: Any) -> str:
-    """A running sandbox with deadlines of its own."""
+    """Start a sandbox with its own deadlines, and wait until it runs."""
     answer = alice.post("/api/v1/sandboxes", json=own)
     assert answer.status_code == 200, answer.text
     sandbox_id = str(answer.json()["id"])
@@ -47,7 +47,7 @@ def history(alice: Client, sandbox_id: str) -> list[tuple[str, str | None]]:
     return [(move["pause_kind"] or move["to_status"], move["reason"]) for move in moves]
 
 
-def test_step_by_step(alice: Client, engine: PrivateEngine) -> None:
+def test_idle_sandbox_is_paused_stopped_and_deleted(alice: Client, engine: PrivateEngine) -> None:
     sandbox_id = start(alice, freeze_after_seconds=1)
     container = f"aw-{sandbox_id}"
     await_state(engine, sandbox_id, "paused")
@@ -64,7 +64,7 @@ def test_step_by_step(alice: Client, engine: PrivateEngine) -> None:
     engine.docker("exec", container, "touch", "/workspace/kept")
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"kind": "stopped"}).status_code == 200
     await_state(engine, sandbox_id, "exited")
-    alice.await_sandbox(sandbox_id, "PAUSED")  # a resume sooner than that is told that it runs: nobody has looked yet
+    alice.await_sandbox(sandbox_id, "PAUSED")  # an earlier resume would still see it RUNNING in the store
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
     alice.await_sandbox(sandbox_id, "RUNNING")
     engine.docker("exec", container, "test", "-e", "/workspace/kept")
@@ -91,7 +91,7 @@ def test_step_by_step(alice: Client, engine: PrivateEngine) -> None:
     ]
 
 
-def test_use_puts_it_off(alice: Client) -> None:
+def test_activity_postpones_the_deadline(alice: Client) -> None:
     sandbox_id = start(alice, freeze_after_seconds=6)
     found = alice.sandbox(sandbox_id)
     assert found is not None
@@ -100,7 +100,7 @@ def test_use_puts_it_off(alice: Client) -> None:
     key = {"X-Session-API-Key": found["session_api_key"]}
 
     def prolonged() -> bool:
-        """A report that comes soon after the last use is not written down."""
+        """Report, and return whether the activity was recorded: a report soon after the last one is not."""
         assert alice.post("/api/v1/webhooks/conversations", json=report, headers=key).status_code == 200
         shown = alice.sandbox(sandbox_id)
         assert shown is not None
@@ -108,13 +108,13 @@ def test_use_puts_it_off(alice: Client) -> None:
 
     eventually(prolonged)
     paused = alice.await_sandbox(sandbox_id, "PAUSED")
-    [frozen] = [move for move in alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions") if move["pause_kind"]]
+    [pause] = [move for move in alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions") if move["pause_kind"]]
     used = datetime.fromisoformat(paused["last_active_at"])
-    assert (datetime.fromisoformat(frozen["at"]) - used).total_seconds() >= 6
-    assert datetime.fromisoformat(frozen["at"]) > first
+    assert (datetime.fromisoformat(pause["at"]) - used).total_seconds() >= 6
+    assert datetime.fromisoformat(pause["at"]) > first
 
 
-def test_a_deadline_outlives_the_worker(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
+def test_deadline_outlives_the_worker(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
     sandbox_id = start(alice, max_age_seconds=3600)
     service.kill("worker")
     shown = change(alice, sandbox_id, freeze_after_seconds=1)

@@ -1,4 +1,4 @@
-"""An update with a migration, under load: the code before it works on the new schema until it is replaced."""
+"""An update with a migration, under load: the earlier code works on the new schema until it is replaced."""
 
 import re
 import subprocess
@@ -23,14 +23,14 @@ from tests.services.private_engine import PrivateEngine
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
-# Not one that the service would build for itself.
+# An image that the service does not build by itself.
 IMAGE = "earlier-code/tiny:1"
 SETTINGS = {"llm_model": "openai/none", "llm_api_key": "key", "llm_base_url": "http://127.0.0.1:9"}
 MESSAGE = {"initial_message": {"content": [{"type": "text", "text": "hello"}]}}
 
 
 class Conversations(Load):
-    """Somebody who starts conversations, reads lists, and deletes the sandboxes."""
+    """A user who starts conversations, reads lists and deletes the sandboxes."""
 
     def run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
@@ -69,7 +69,7 @@ class Code:
         eventually(self.is_ready, deadline_seconds=60, interval_seconds=0.1)
 
     def stop(self) -> None:
-        """Stop both in an orderly way."""
+        """Stop both processes gracefully."""
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
@@ -94,7 +94,7 @@ class Code:
 
 @pytest.fixture
 def empty_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database that no migration has seen."""
+    """An empty database without migrations."""
     if kind == "sqlite":
         yield f"sqlite:///{tmp_path / 'empty.db'}"
         return
@@ -106,7 +106,7 @@ def empty_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) -> Iterator[tuple[Code, Code]]:
-    """The code before the newest migration, running on its own schema, and today's, not started."""
+    """The code before the newest migration, running on its own schema, and the current code, not started."""
     engine.docker("tag", TINY_IMAGE, IMAGE)
     tree = tmp_path / "earlier"
     check_out(find_earlier_commit(), tree)
@@ -139,7 +139,7 @@ def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) 
 
 @contextmanager
 def load_on(code: Code) -> Iterator[list[Load]]:
-    """Three users of that code's API, until the end of the block."""
+    """Run three users of that code's API until the end of the block."""
     stopped = threading.Event()
     with ExitStack() as stack:
         clients = [stack.enter_context(code.client()) for _ in range(3)]
@@ -156,7 +156,7 @@ def load_on(code: Code) -> Iterator[list[Load]]:
 
 
 def go_on(loads: list[Load], intervals: int) -> None:
-    """Wait until each has begun so many rounds more; one that fails ends the wait."""
+    """Wait until each load has begun that number of new cycles, or one has failed."""
     wanted = [len(load.made) + intervals for load in loads]
     eventually(
         lambda: all(len(load.made) >= number or load.failures for load, number in zip(loads, wanted, strict=True)),
@@ -194,5 +194,5 @@ def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, C
 
 
 def errors_in(log: str) -> list[str]:
-    """Errors, but not of jobs that waited in vain for SQLite's one writer: on a busy machine they are sent again."""
+    """The errors except those of jobs that found SQLite locked: on a busy machine such jobs are retried."""
     return [line for line in log.splitlines() if '"level": "error"' in line and "database is locked" not in line]

@@ -1,4 +1,4 @@
-"""A real engine whose answers are spoiled: what was acknowledged is carried out once it is well, and shown before."""
+"""A real engine with failing responses: acknowledged requests are executed after its recovery, and shown until then."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
-# More often than a refusal is tried before the sandbox ends in ERROR.
+# More than the attempts at a rejected request before the sandbox ends in ERROR.
 SPOILED = 6
 PULL, CREATE = b"/images/create", b"/containers/create"
 READS, WRITES = Trouble(Way.FAIL, writes=False), Trouble(Way.FAIL, reads=False)
@@ -64,7 +64,7 @@ def sandbox_id(alice: Client) -> str:
     return sandbox_id
 
 
-def told(alice: Client, sandbox_id: str) -> tuple[Any, Any]:
+def state_of(alice: Client, sandbox_id: str) -> tuple[Any, Any]:
     found = alice.sandbox(sandbox_id) or {}
     return found.get("status"), found.get("reason")
 
@@ -75,36 +75,36 @@ def history(alice: Client, sandbox_id: str) -> list[str]:
 
 
 def suffer(engine: FaultyEngine) -> None:
-    """Be in trouble for as long as it takes to fail so often."""
+    """Wait until `SPOILED` more responses of the engine have failed."""
     before = engine.spoiled.total()
     eventually(lambda: engine.spoiled.total() >= before + SPOILED, deadline_seconds=60)
 
 
 @pytest.mark.parametrize(("trouble", "kind"), [(READS, "frozen"), (WRITES, "stopped")])
-def test_pause_is_carried_out_when_the_engine_is_well(
+def test_pause_is_executed_after_the_recovery_of_the_engine(
     alice: Client, engine: FaultyEngine, sandbox_id: str, trouble: Trouble, kind: str
 ) -> None:
     engine.trouble = trouble
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause", params={"kind": kind}).status_code == 200
-    eventually(lambda: told(alice, sandbox_id) == ("RUNNING", "engine_error"))
+    eventually(lambda: state_of(alice, sandbox_id) == ("RUNNING", "engine_error"))
     suffer(engine)
-    assert told(alice, sandbox_id) == ("RUNNING", "engine_error")
+    assert state_of(alice, sandbox_id) == ("RUNNING", "engine_error")
     engine.trouble = None
-    eventually(lambda: told(alice, sandbox_id) == ("PAUSED", None))
+    eventually(lambda: state_of(alice, sandbox_id) == ("PAUSED", None))
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING", "PAUSED"]
 
 
-def test_start_is_carried_out_when_the_engine_is_well(alice: Client, engine: FaultyEngine) -> None:
+def test_start_is_executed_after_the_recovery_of_the_engine(alice: Client, engine: FaultyEngine) -> None:
     engine.trouble = WRITES
     sandbox_id = alice.start_sandbox()
     suffer(engine)
-    assert told(alice, sandbox_id) == ("STARTING", "engine_error")
+    assert state_of(alice, sandbox_id) == ("STARTING", "engine_error")
     engine.trouble = None
     alice.await_sandbox(sandbox_id, "RUNNING")
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
 
 
-def test_pull_is_carried_out_when_the_engine_is_well(
+def test_pull_is_executed_after_the_recovery_of_the_engine(
     service: Deployment, alice: Client, engine: FaultyEngine, registry: Registry
 ) -> None:
     image = f"{registry.address}/failed:1"
@@ -112,13 +112,13 @@ def test_pull_is_carried_out_when_the_engine_is_well(
     engine.trouble = Trouble(Way.FAIL, path=PULL)
     sandbox_id = alice.start_sandbox(image)
     suffer(engine)
-    assert told(alice, sandbox_id) == ("STARTING", "engine_error")
+    assert state_of(alice, sandbox_id) == ("STARTING", "engine_error")
     engine.trouble = None
     alice.await_sandbox(sandbox_id, "RUNNING")
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
 
 
-def test_lost_answer_to_a_pull_does_not_keep_a_delete(
+def test_lost_response_to_a_pull_does_not_block_a_delete(
     service: Deployment, alice: Client, engine: FaultyEngine, private_engine: PrivateEngine, registry: Registry
 ) -> None:
     image = f"{registry.address}/lost:1"
@@ -132,7 +132,7 @@ def test_lost_answer_to_a_pull_does_not_keep_a_delete(
     eventually(lambda: not private_engine.containers() and not private_engine.volumes())
 
 
-def test_lost_answer_to_a_create_does_not_keep_a_delete(
+def test_lost_response_to_a_create_does_not_block_a_delete(
     alice: Client, engine: FaultyEngine, private_engine: PrivateEngine
 ) -> None:
     engine.trouble = Trouble(Way.SWALLOW, path=CREATE)
@@ -144,7 +144,7 @@ def test_lost_answer_to_a_create_does_not_keep_a_delete(
     eventually(lambda: not private_engine.containers() and not private_engine.volumes(), deadline_seconds=15)
 
 
-def test_lost_answer_to_a_pause_does_not_keep_a_delete(
+def test_lost_response_to_a_pause_does_not_block_a_delete(
     alice: Client, engine: FaultyEngine, private_engine: PrivateEngine, sandbox_id: str
 ) -> None:
     engine.trouble = Trouble(Way.SWALLOW, reads=False)

@@ -1,4 +1,4 @@
-"""Bad luck on real parts: what was acknowledged is carried out, and what fails says why and leaves nothing behind."""
+"""Faults of real components: acknowledged requests are executed; failures have a reason and leave nothing."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ MISSING_IMAGE = "agent-workspace/tiny:missing"
 
 @pytest.fixture
 def tiny(installed: Deployment, engine: PrivateEngine) -> Deployment:
-    """The service, not started, with the tiny image and its ill-behaved variants."""
+    """The service, not started, with the tiny image and its faulty variants."""
     installed.prepare(TINY_IMAGE, MISSING_IMAGE)
     for image, env in VARIANTS.items():
         engine.docker("tag", TINY_IMAGE, image)
@@ -66,7 +66,7 @@ class TestKilledWorker:
         alice.await_sandbox(sandbox_id, "RUNNING")
         assert engine.containers() == engine.volumes() == [f"aw-{sandbox_id}"]
 
-    def test_the_next_one_does_not_wait_for_the_lease(
+    def test_next_worker_does_not_wait_for_the_lease(
         self, tiny: Deployment, alice: Client, engine: PrivateEngine
     ) -> None:
         tiny.environment["AW_LEASE_SECONDS"] = "15"
@@ -91,7 +91,7 @@ class TestKilledWorker:
 
 @pytest.mark.nightly  # for a change, drills kill workers at such points, with the tiny agent server
 class TestKilledWorkerOfAConversation:
-    """The same with the real agent server."""
+    """A worker killed during a start with the real agent server."""
 
     @pytest.mark.parametrize("stage", ["WAITING_FOR_SANDBOX", "STARTING_CONVERSATION"])
     def test_conversation_starts_after_a_restart(
@@ -124,7 +124,7 @@ class TestKilledWorkerOfAConversation:
 
 
 class TestBrokerDown:
-    def test_writes_are_accepted_and_carried_out_later(
+    def test_writes_are_accepted_and_executed_later(
         self, started: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
     ) -> None:
         kept = alice.start_sandbox()
@@ -142,7 +142,7 @@ class TestBrokerDown:
         alice.await_sandbox(kept, "PAUSED")
         assert sorted(engine.containers()) == sorted(f"aw-{name}" for name in (new, under_way, kept))
 
-    def test_forgotten_messages_are_sent_again(self, tiny: Deployment, alice: Client, valkey: Valkey) -> None:
+    def test_lost_job_messages_are_enqueued_by_the_sweep(self, tiny: Deployment, alice: Client, valkey: Valkey) -> None:
         tiny.start_api()
         sandbox_id = alice.start_sandbox()
         valkey.flush()
@@ -151,7 +151,7 @@ class TestBrokerDown:
 
 
 class TestEngineDown:
-    def test_lists_answer_and_starts_are_carried_out_later(
+    def test_lists_work_and_starts_are_executed_later(
         self, started: Deployment, alice: Client, engine: PrivateEngine
     ) -> None:
         before = alice.start_sandbox()
@@ -183,7 +183,7 @@ class TestReasons:
             (DEAF_IMAGE, "health_timeout", "no answer"),
         ],
     )
-    def test_sandbox_that_can_not_start(
+    def test_sandbox_that_fails_to_start_has_a_reason(
         self, started: Deployment, alice: Client, engine: PrivateEngine, image: str, reason: str, words: str
     ) -> None:
         sandbox_id = alice.start_sandbox(image)
@@ -195,17 +195,17 @@ class TestReasons:
         eventually(lambda: engine.containers() == engine.volumes() == [])
         assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
 
-    def test_no_key_for_the_model(self, started: Deployment, alice: Client, engine: PrivateEngine) -> None:
+    def test_start_without_a_model_key_fails(self, started: Deployment, alice: Client, engine: PrivateEngine) -> None:
         task = alice.await_start(alice.start_conversation(**REQUEST), status="ERROR")
         assert task["reason"] == "llm_key_missing"
         assert "llm_api_key" in str(task["detail"])
         assert (task["sandbox_id"], engine.containers()) == (None, [])
 
     @pytest.mark.parametrize("image", [TINY_IMAGE, BROKEN_IMAGE])
-    def test_conversation_that_can_not_start(
+    def test_conversation_that_fails_to_start_has_a_reason(
         self, started: Deployment, alice: Client, engine: PrivateEngine, model: ScriptedModel, image: str
     ) -> None:
-        """The tiny image refuses what only a real agent server can do; the broken one never gets that far."""
+        """The tiny image rejects conversations; the broken one fails earlier."""
         started.make_default(image)
         store_settings(alice, model)
         task = alice.await_start(alice.start_conversation(**REQUEST), status="ERROR")
@@ -216,7 +216,7 @@ class TestReasons:
         assert page["items"] == []
 
 
-class TestBehindOurBack:
+class TestDrift:
     @pytest.mark.parametrize(
         ("command", "status", "reason"),
         [
@@ -225,7 +225,7 @@ class TestBehindOurBack:
             (("pause",), "PAUSED", "paused_outside"),
         ],
     )
-    def test_change_is_seen(
+    def test_outside_change_is_observed(
         self,
         started: Deployment,
         alice: Client,
@@ -240,19 +240,19 @@ class TestBehindOurBack:
         eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == status)
         assert (alice.sandbox(sandbox_id) or {})["reason"] == reason
 
-    def test_container_that_the_store_never_heard_of_is_frozen_and_removed_on_an_operator_s_word(
+    def test_unknown_container_is_paused_and_removed_after_an_operator_s_approval(
         self, started: Deployment, engine: PrivateEngine
     ) -> None:
         labels = ("--label", "agent-workspace.installation=test-service")
-        engine.docker("run", "--detach", "--name", "aw-nobody", *labels, "--entrypoint", "sleep", TINY_IMAGE, "600")
-        engine.docker("create", "--name", "aw-somebody-else", TINY_IMAGE)
-        eventually(lambda: engine.docker("inspect", "--format", "{{.State.Status}}", "aw-nobody").strip() == "paused")
+        engine.docker("run", "--detach", "--name", "aw-unknown", *labels, "--entrypoint", "sleep", TINY_IMAGE, "600")
+        engine.docker("create", "--name", "aw-unlabelled", TINY_IMAGE)
+        eventually(lambda: engine.docker("inspect", "--format", "{{.State.Status}}", "aw-unknown").strip() == "paused")
         # It is registered after it is paused.
         [unknown] = eventually(lambda: read_unknown(started))
-        assert unknown.name == "aw-nobody"
+        assert unknown.name == "aw-unknown"
         with started.database.transaction() as session:
             quarantine.approve(session, unknown.node_id, [unknown.name])
-        eventually(lambda: engine.containers() == ["aw-somebody-else"])
+        eventually(lambda: engine.containers() == ["aw-unlabelled"])
 
 
 def read_unknown(started: Deployment) -> list[UnknownContainer]:

@@ -1,4 +1,4 @@
-"""Flower as `make run` starts it: where it listens, what it shows, and how it ends."""
+"""Flower as `make run` starts it: its addresses, its content and its end."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
 from tests.waiting import eventually
 
-# Not one that `make run` would build for itself.
+# An image that `make run` does not build by itself.
 IMAGE = "flower/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
 LISTENING = "0A"  # the state in /proc/net/tcp
@@ -90,7 +90,7 @@ def installation(engine: PrivateEngine) -> Iterator[Installation]:
 
 
 def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Installation) -> None:
-    # On any other address of this machine somebody else may listen on the port; Flower's processes may not.
+    # Other processes may use the port on other addresses of the machine; Flower's processes must not.
     assert addresses_of(installation) == {("127.0.0.1", installation.flower_port)}
     with installation.client() as client:
         settings = {
@@ -108,20 +108,20 @@ def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Ins
     wanted = {"conversations.start", *(f"sandboxes.{verb}" for verb in ("start", "pause", "resume", "delete"))}
     shown = eventually(lambda: tasks_of(installation, wanted), deadline_seconds=30)
     secrets = CANARIES | {"API key": installation.key, "session key": session_key}
-    assert started["status"] == "ERROR"  # the tiny image holds no conversations: a failed job is shown, too
+    assert started["status"] == "ERROR"  # the tiny image does not support conversations: a failed job is shown too
     assert_hidden(secrets, Place("Flower", shown, control=sandbox_id))
 
     installation.supervisor.send_signal(signal.SIGTERM)
     assert installation.supervisor.wait(90) == 0
     assert re.search(r"stopped: flower\.1 \((exit status 0|terminated by SIGTERM)\)", installation.log())
     with socket.socket() as probe:
-        # Beside the reservation of the port; it fails where a server listens.
+        # The port is reserved but free: the bind fails if a server listens there.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", installation.flower_port))
 
 
 def tasks_of(installation: Installation, wanted: set[str]) -> str:
-    """Flower's pages about every job, as text, once it knows jobs of all these names; else nothing."""
+    """Flower's pages about every job, as text; empty until it has jobs of all these names."""
     overview = http.get(f"{installation.flower}/tasks/datatable", params=DATATABLE).json()
     names = {task["name"] for task in overview["data"]}
     if not wanted <= names:
@@ -131,7 +131,7 @@ def tasks_of(installation: Installation, wanted: set[str]) -> str:
     return "\n".join([str(overview), *pages, *workers])
 
 
-# What the page of Flower's jobs asks its own server.
+# The request of Flower's job page to its own server.
 DATATABLE = {
     "draw": 1,
     "start": 0,
@@ -144,7 +144,7 @@ DATATABLE = {
 
 
 def addresses_of(installation: Installation) -> set[tuple[str, int]]:
-    """Where Flower's processes listen."""
+    """The addresses on which Flower's processes listen."""
     inodes = {inode for pid in family(flower_pid(installation)) for inode in sockets_of(pid)}
     found = set()
     for table in ("tcp", "tcp6"):

@@ -1,4 +1,4 @@
-"""Agent servers that were replaced, in real containers: they keep no sandbox, delay no other, and fill no memory."""
+"""Hostile agent servers in real containers: they block no pause or delete, delay no other sandbox, fill no memory."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
-# Takes the place of the program that the image's server runs for each connection.
+# Replaces the program that the image's server runs for each connection.
 ANSWER = r"""
 CR=$(printf '\r')
 while IFS= read -r line && [ "$line" != "$CR" ]; do :; done
@@ -36,16 +36,16 @@ empty) head '200 OK' "Content-Length: 2$CR
 esac
 """
 MODES = ("silent", "drip", "flood", "inflate", "empty")
-# A sandbox goes through all of them; each from RUNNING is for the night.
+# The actions on each sandbox, in order. The actions from RUNNING alone are for nightly runs.
 VERBS = [("frozen", "stopped", "delete"), ("stopped",), ("delete",)]
-SETTLED_SECONDS = 30
+RECONCILED_SECONDS = 30
 MAX_GROWTH_KB = 64 * 1024
 PATH = "/api/v1/sandboxes"
 
 
 @pytest.fixture
 def service(engine: PrivateEngine, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
-    """The service, running; agent servers are asked often."""
+    """The running service, with frequent probes of agent servers."""
     with (
         sqlite_stores.fresh(tmp_path) as database_url,
         deployed(engine, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
@@ -62,14 +62,14 @@ def alice(service: Deployment) -> Iterator[Client]:
 
 
 def run(alice: Client) -> str:
-    """A sandbox that runs."""
+    """Start a sandbox, and wait until it runs."""
     sandbox_id = alice.start_sandbox()
     alice.await_sandbox(sandbox_id, "RUNNING")
     return sandbox_id
 
 
 def replace_server(engine: PrivateEngine, database: Database, alice: Client, sandbox_id: str, mode: str) -> None:
-    """Have something else answer in a sandbox, which has a conversation to be interrupted."""
+    """Replace the agent server in a sandbox with a conversation that a pause must interrupt."""
     with database.reading() as session:
         row = session.get_one(Sandbox, sandbox_id)
     make_conversation(database, alice.person, row)
@@ -80,13 +80,13 @@ def replace_server(engine: PrivateEngine, database: Database, alice: Client, san
 
 
 def memory(pid: int, name: str) -> int:
-    """A figure of a process's memory, in KB."""
+    """A memory value of a process, in KB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def settle(alice: Client, engine: PrivateEngine, hostile: list[str], verb: str) -> None:
-    """Have all of them put away so at once, and another sandbox started meanwhile."""
+def put_away(alice: Client, engine: PrivateEngine, hostile: list[str], verb: str) -> None:
+    """Pause or delete all hostile sandboxes together, and start another sandbox meanwhile."""
     began = time.monotonic()
     for sandbox_id in hostile:
         url = f"{PATH}/{sandbox_id}"
@@ -94,11 +94,11 @@ def settle(alice: Client, engine: PrivateEngine, hostile: list[str], verb: str) 
         assert answer.status_code == 200
     run(alice)
     for sandbox_id in hostile:
-        left = SETTLED_SECONDS - (time.monotonic() - began)
-        eventually(lambda: is_settled(alice, engine, sandbox_id, verb), deadline_seconds=left)  # noqa: B023
+        left = RECONCILED_SECONDS - (time.monotonic() - began)
+        eventually(lambda: is_put_away(alice, engine, sandbox_id, verb), deadline_seconds=left)  # noqa: B023
 
 
-def is_settled(alice: Client, engine: PrivateEngine, sandbox_id: str, verb: str) -> bool:
+def is_put_away(alice: Client, engine: PrivateEngine, sandbox_id: str, verb: str) -> bool:
     if verb == "delete":
         return f"aw-{sandbox_id}" not in [*engine.containers(), *engine.volumes()]
     found = alice.sandbox(sandbox_id) or {}
@@ -107,16 +107,16 @@ def is_settled(alice: Client, engine: PrivateEngine, sandbox_id: str, verb: str)
 
 
 @pytest.mark.parametrize("verbs", VERBS[: effort.choose(quick=1, change=1, thorough=3)])
-def test_their_sandboxes_are_put_away(
+def test_hostile_sandboxes_are_paused_and_deleted(
     service: Deployment, alice: Client, engine: PrivateEngine, verbs: tuple[str, ...]
 ) -> None:
     hostile, well = [run(alice) for _ in MODES], run(alice)
     worker = service.pid("worker")
     before = memory(worker, "VmRSS")
-    Path(f"/proc/{worker}/clear_refs").write_text("5")  # the peak begins anew
+    Path(f"/proc/{worker}/clear_refs").write_text("5")  # resets the peak
     for sandbox_id, mode in zip(hostile, MODES, strict=True):
         replace_server(engine, service.database, alice, sandbox_id, mode)
     for verb in verbs:
-        settle(alice, engine, hostile, verb)
+        put_away(alice, engine, hostile, verb)
     assert memory(worker, "VmHWM") - before <= MAX_GROWTH_KB
     assert (alice.sandbox(well) or {}).get("status") == "RUNNING"

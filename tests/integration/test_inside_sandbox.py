@@ -1,4 +1,4 @@
-"""What an agent can do from inside a real sandbox: its limits, tried by its own user, through its own agent server."""
+"""Limits inside a real sandbox, tested as the agent's user through the sandbox's own agent server."""
 
 import json
 import textwrap
@@ -17,7 +17,7 @@ from tests.waiting import eventually
 
 PIDS = 200
 MEGABYTE = 1024 * 1024
-# Three files of 10 MB each, and what is written while the oldest is dropped.
+# Three files of 10 MB each; the margin is for writes during the removal of the oldest file.
 LOG_BYTES = 30 * MEGABYTE
 FLOOD_MEGABYTES = 60
 AGENT_UID = 10001
@@ -25,23 +25,23 @@ EPERM = 1
 
 Run = Callable[[str], dict[str, Any]]
 
-# Each line of its output is the error number of one system call, asked of the kernel and not of a program that looks
-# at the user first; 0: it was allowed.
+# Each output line has the error number of one system call; 0 means it was allowed. The calls go to the kernel directly,
+# because programs may check the user first.
 SYSTEM_CALLS = """
     import ctypes, os
     libc = ctypes.CDLL(None, use_errno=True)
     NAMESPACES = {"user": 0x10000000, "mount": 0x20000, "network": 0x40000000, "pid": 0x20000000}
-    def tell(name, result):
+    def report(name, result):
         print(name, ctypes.get_errno() if result else 0, flush=True)
     for name, flag in NAMESPACES.items():
-        tell("unshare-" + name, libc.unshare(flag))
-    tell("mount-tmpfs", libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
-    tell("mount-bind", libc.mount(b"/etc", b"/tmp", None, 4096, None))
-    tell("mount-proc", libc.mount(b"none", b"/tmp", b"proc", 0, None))
-    tell("setns", libc.setns(os.open("/proc/1/ns/mnt", os.O_RDONLY), 0))
-    tell("chroot", libc.chroot(b"/tmp"))
-    tell("setuid", libc.setuid(0))
-    tell("reboot", libc.reboot(0x89ABCDEF))
+        report("unshare-" + name, libc.unshare(flag))
+    report("mount-tmpfs", libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
+    report("mount-bind", libc.mount(b"/etc", b"/tmp", None, 4096, None))
+    report("mount-proc", libc.mount(b"none", b"/tmp", b"proc", 0, None))
+    report("setns", libc.setns(os.open("/proc/1/ns/mnt", os.O_RDONLY), 0))
+    report("chroot", libc.chroot(b"/tmp"))
+    report("setuid", libc.setuid(0))
+    report("reboot", libc.reboot(0x89ABCDEF))
 """
 FORK_BOMB = f"""
     import os, signal, time
@@ -50,7 +50,7 @@ FORK_BOMB = f"""
         try:
             child = os.fork()
         except BlockingIOError:
-            print("refused after", len(children))
+            print("rejected after", len(children))
             break
         if child == 0:
             time.sleep(30)
@@ -76,14 +76,14 @@ def sandbox(installed: Deployment) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def url(sandbox: dict[str, Any]) -> str:
-    """Where its agent server answers."""
+    """The URL of the sandbox's agent server."""
     [found] = [item["url"] for item in sandbox["exposed_urls"] if item["name"] == "AGENT_SERVER"]
     return str(found)
 
 
 @pytest.fixture
 def run(sandbox: dict[str, Any], url: str) -> Run:
-    """Runs a command as the agent's shell does."""
+    """Return a function that runs a command as the agent's shell does."""
 
     def run(command: str) -> dict[str, Any]:
         answer = http.post(
@@ -100,18 +100,16 @@ def run(sandbox: dict[str, Any], url: str) -> Run:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_agent_gets_no_further_than_its_sandbox(
-    sandbox: dict[str, Any], url: str, run: Run, engine: PrivateEngine
-) -> None:
-    """One sandbox for all: its boot takes longer than everything that is tried in it."""
+def test_agent_is_confined_to_its_sandbox(sandbox: dict[str, Any], url: str, run: Run, engine: PrivateEngine) -> None:
+    """Check all limits in one sandbox, whose boot takes longer than the checks."""
     assert run("id -u")["stdout"].strip() == str(AGENT_UID)
     assert_no_privileges(run)
-    assert_system_calls_are_refused(run)
+    assert_system_calls_are_rejected(run)
     assert_no_way_to_the_engine(run, engine, sandbox["id"])
     assert_processes_are_bounded(run)
     assert_log_is_bounded(run, engine, sandbox["id"])
     assert http.get(f"{url}/health", timeout=20).status_code == 200
-    assert run("echo still here")["stdout"].strip() == "still here"
+    assert run("echo still running")["stdout"].strip() == "still running"
 
 
 def python(run: Run, script: str) -> str:
@@ -129,7 +127,7 @@ def assert_no_privileges(run: Run) -> None:
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
-def assert_system_calls_are_refused(run: Run) -> None:
+def assert_system_calls_are_rejected(run: Run) -> None:
     lines = python(run, SYSTEM_CALLS).splitlines()
     assert len(lines) == 11
     assert {line for line in lines if int(line.split()[1]) != EPERM} == set()
@@ -138,7 +136,7 @@ def assert_system_calls_are_refused(run: Run) -> None:
 
 
 def assert_no_way_to_the_engine(run: Run, engine: PrivateEngine, sandbox_id: str) -> None:
-    """No socket of the engine, and of the machine's files none but its volume and what the engine writes for it."""
+    """Check that the sandbox has no engine socket, and no machine files but its volume and the engine's own ones."""
     assert run("ls /var/run/docker.sock /run/docker.sock")["exit_code"] != 0
     assert run("find / -xdev -name 'docker*.sock' 2>/dev/null")["stdout"] == ""
     mounts = json.loads(engine.docker("inspect", "--format", "{{json .Mounts}}", f"aw-{sandbox_id}"))
@@ -150,8 +148,8 @@ def assert_no_way_to_the_engine(run: Run, engine: PrivateEngine, sandbox_id: str
 
 
 def assert_processes_are_bounded(run: Run) -> None:
-    refused, after, count = python(run, FORK_BOMB).split()
-    assert (refused, after) == ("refused", "after")
+    rejected, after, count = python(run, FORK_BOMB).split()
+    assert (rejected, after) == ("rejected", "after")
     assert int(count) < PIDS
 
 

@@ -1,4 +1,4 @@
-"""The main job on real parts: a conversation is asked for over HTTP, and everything it did can be listed afterwards."""
+"""The main job on real components: a conversation is started over HTTP, and all its events can be listed afterwards."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ SECRET = "custom-secret-that-must-not-leak"
 REQUEST = {"initial_message": {"role": "user", "content": [{"type": "text", "text": "Write a greeting."}]}}
 
 
-def test_the_main_job(
+def test_main_job(
     service: Deployment, alice: Client, engine: PrivateEngine, model: ScriptedModel, valkey: Valkey
 ) -> None:
     store_settings(alice, model)
@@ -32,9 +32,9 @@ def test_the_main_job(
     container = f"aw-{sandbox_id}"
     assert engine.docker("exec", container, "cat", "/workspace/project/greeting.txt").strip() == GREETING
 
-    told = eventually(lambda: events_of_the_agent_server(finished, at_least="finished"))
+    reported = eventually(lambda: events_of_the_agent_server(finished, at_least="finished"))
     stored = stored_events(alice, conversation_id)
-    assert [event for event in stored if event in told] == told
+    assert [event for event in stored if event in reported] == reported
     assert len(set(stored)) == len(stored) == rows_of(service, conversation_id)
     assert_no_secret_is_anywhere(service, alice, engine, valkey, container)
 
@@ -68,14 +68,14 @@ def store_settings(alice: Client, model: ScriptedModel) -> None:
 
 
 def listed(alice: Client, **fields: object) -> dict[str, Any]:
-    """The only conversation of the list, once it has these fields."""
+    """The only conversation of the list, or an empty object until it has these fields."""
     page: Any = alice.read("/api/v1/app-conversations")
     [conversation] = page["items"]
     return conversation if conversation.items() >= fields.items() else {}
 
 
 def events_of_the_agent_server(conversation: dict[str, Any], *, at_least: str) -> list[str]:
-    """The ids of the events as their agent server has them, once the run's end is among them."""
+    """The ids of the agent server's events; empty until the end of the run is among them."""
     url, headers = conversation["conversation_url"], {"X-Session-API-Key": conversation["session_api_key"]}
     answer = http.get(f"{url}/events/search", params={"limit": 100}, headers=headers)
     items = answer.json()["items"]
@@ -115,7 +115,7 @@ def assert_still_listed(
 def assert_no_secret_is_anywhere(
     service: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey, container: str
 ) -> None:
-    """Not in a log, a message of the queue, or what the engine tells about the container."""
+    """Check the logs, the queued messages and the engine's description of the container."""
     with service.database.reading() as session:
         sandbox = session.exec(select(Sandbox)).one()
     secrets = [MODEL_KEY, SECRET, alice.person.key, service.vault.decrypt(sandbox.session_key)]

@@ -1,4 +1,4 @@
-"""Metrics of real processes: what a worker serves by itself, and what is left of them without their files."""
+"""Metrics of real processes: those that a worker serves itself, and those that remain without their files."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,12 +16,12 @@ from tests.waiting import eventually
 
 STARTS = ("agent_workspace_sandbox_starts_total", "pool", TINY_IMAGE)
 REFILLS = ("agent_workspace_warm_pool_refill_seconds_count", TINY_IMAGE)
-Tell = Callable[[], dict[tuple[str, ...], float]]
+Scrape = Callable[[], dict[tuple[str, ...], float]]
 
 
 @pytest.fixture
 def worker_port(installed: Deployment) -> Iterator[int]:
-    """Where the worker serves metrics, beside a pool of one."""
+    """The port of the worker's metrics, with a warm pool of one sandbox."""
     installed.prepare(TINY_IMAGE)
     with installed.database.transaction() as session:
         specs.change(session, TINY_IMAGE, {"warm_target": 1, "warm_most": 2})
@@ -33,12 +33,12 @@ def worker_port(installed: Deployment) -> Iterator[int]:
 
 
 @pytest.fixture
-def tell_worker(worker_port: int) -> Tell:
+def scrape_worker(worker_port: int) -> Scrape:
     return lambda: scrape(f"http://127.0.0.1:{worker_port}", "")
 
 
 @pytest.fixture
-def tell_api(installed: Deployment) -> Tell:
+def scrape_api(installed: Deployment) -> Scrape:
     key = installed.make_metrics_key()
     return lambda: scrape(installed.url, key)
 
@@ -50,29 +50,29 @@ def scrape(url: str, key: str) -> dict[tuple[str, ...], float]:
     return read_metrics(answer.text)
 
 
-def test_worker_serves_what_it_has_counted(installed: Deployment, tell_worker: Tell) -> None:
-    eventually(lambda: tell_worker().get(REFILLS) == 1)
+def test_worker_serves_its_own_counts(installed: Deployment, scrape_worker: Scrape) -> None:
+    eventually(lambda: scrape_worker().get(REFILLS) == 1)
     with installed.user("alice") as alice:
         alice.start_sandbox()
-    eventually(lambda: tell_worker().get(REFILLS) == 2)
-    assert tell_worker()[STARTS] == 1  # counted beside it, by the API
+    eventually(lambda: scrape_worker().get(REFILLS) == 2)
+    assert scrape_worker()[STARTS] == 1  # counted by the API
 
 
-def test_who_removes_the_files_gets_metrics_all_the_same(
-    installed: Deployment, tell_worker: Tell, tell_api: Tell
+def test_metrics_are_served_after_the_removal_of_their_files(
+    installed: Deployment, scrape_worker: Scrape, scrape_api: Scrape
 ) -> None:
-    eventually(lambda: tell_worker().get(REFILLS) == 1)
+    eventually(lambda: scrape_worker().get(REFILLS) == 1)
     with installed.user("alice") as alice:
         alice.start_sandbox()
-        eventually(lambda: tell_api().get(REFILLS) == 2)
+        eventually(lambda: scrape_api().get(REFILLS) == 2)
         shutil.rmtree(f"{installed.environment['AW_VAR_DIR']}/run/metrics")
-        assert tell_api()["agent_workspace_warm_pool_target", TINY_IMAGE] == 1
-        tell_worker()
+        assert scrape_api()["agent_workspace_warm_pool_target", TINY_IMAGE] == 1
+        scrape_worker()
         alice.start_sandbox()
-    for tell in (tell_api, tell_worker):
-        eventually(partial(is_counted_once, tell))
+    for read in (scrape_api, scrape_worker):
+        eventually(partial(has_single_counts, read))
 
 
-def is_counted_once(tell: Tell) -> bool:
-    told = tell()
-    return (told.get(STARTS), told.get(REFILLS)) == (1, 1)
+def has_single_counts(read: Scrape) -> bool:
+    values = read()
+    return (values.get(STARTS), values.get(REFILLS)) == (1, 1)

@@ -1,4 +1,4 @@
-"""PostgreSQL as people have it: without the extensions, and with a bounded number of connections."""
+"""PostgreSQL as operators have it: without the extensions, and with a limited number of connections."""
 
 import threading
 from collections import Counter
@@ -21,16 +21,16 @@ from tests.services.postgres import USER, Postgres
 
 CONCURRENCY = 6
 # docs/operate/postgres-and-redis.md: an API process uses up to 20 connections, and a worker AW_CONCURRENCY plus 22.
-MOST = {"api": 20, "worker": CONCURRENCY + 22}
-# A round of requests may be over before they have met each other.
-MAX_ROUNDS = 6
+MAX_CONNECTIONS = {"api": 20, "worker": CONCURRENCY + 22}
+# A batch of requests may end before its requests overlap.
+MAX_BATCHES = 6
 CLIENTS = 40
 EXTENSIONS = "SELECT extname FROM pg_extension WHERE extname IN ('pg_trgm', 'btree_gin')"
 ROLE = "without_rights"
 
 
-class TestWithoutTheRight:
-    """A role that may make tables, and no extensions: those need the right to CREATE in the database."""
+class TestWithoutExtensionRight:
+    """A role that may create tables but no extensions, which need the right to CREATE in the database."""
 
     @pytest.fixture
     def database_url(self, postgres_server: Postgres) -> Iterator[str]:
@@ -51,7 +51,7 @@ class TestWithoutTheRight:
         self, database_url: str, request: pytest.FixtureRequest
     ) -> None:
         migrate(database_url)
-        migrate(database_url)  # and the next start does not stumble over it
+        migrate(database_url)  # the next start succeeds as well
         database: Database = request.getfixturevalue("database")
         with database.reading() as session:
             assert session.connection().execute(text(EXTENSIONS)).all() == []
@@ -60,7 +60,7 @@ class TestWithoutTheRight:
         sandbox = make_sandbox(database, user)
         for title in ("A walk in the woods", "100% wool", "Wool and water"):
             make_conversation(database, user, sandbox, title=title)
-        found = {asked: titles(client, user, asked) for asked in ("WOOL", "0% w", "oo", "nothing")}
+        found = {wanted: titles(client, user, wanted) for wanted in ("WOOL", "0% w", "oo", "nothing")}
         assert found == {
             "WOOL": ["100% wool", "Wool and water"],
             "0% w": ["100% wool"],
@@ -69,43 +69,43 @@ class TestWithoutTheRight:
         }
 
 
-def titles(client: TestClient, user: Person, asked: str) -> list[str]:
-    answer = client.get("/api/v1/app-conversations/search", params={"title__contains": asked}, headers=user.headers)
+def titles(client: TestClient, user: Person, wanted: str) -> list[str]:
+    answer = client.get("/api/v1/app-conversations/search", params={"title__contains": wanted}, headers=user.headers)
     assert answer.status_code == 200, answer.text
     return sorted(item["title"] for item in answer.json()["items"])
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_connections_stay_within_their_bounds_under_load(
+def test_connections_stay_within_their_limits_under_load(
     installed: Deployment, database_url: str, postgres_server: Postgres
 ) -> None:
     installed.prepare(TINY_IMAGE)
     installed.environment["AW_CONCURRENCY"] = str(CONCURRENCY)
-    # So that the server can tell whose connections they are.
+    # The names let the server distinguish the connections.
     installed.start_api(AW_DATABASE_URL=f"{database_url}&application_name=api")
     installed.start_worker(AW_DATABASE_URL=f"{database_url}&application_name=worker")
-    with installed.user("alice") as alice, counted(postgres_server) as most, ThreadPoolExecutor(CLIENTS) as pool:
+    with installed.user("alice") as alice, counted(postgres_server) as peaks, ThreadPoolExecutor(CLIENTS) as pool:
         started, statuses = list[str](), Counter[int]()
-        for number in range(MAX_ROUNDS):
+        for number in range(MAX_BATCHES):
             started += pool.map(lambda _: alice.start_sandbox(), range(2 * CONCURRENCY))
             requests = range(CLIENTS * 12 * number, CLIENTS * 12 * (number + 1))
             statuses += Counter(pool.map(partial(ask, alice, started), requests))
-            if is_loaded(most):
+            if is_loaded(peaks):
                 break
         for sandbox_id in started:
             alice.await_sandbox(sandbox_id, "RUNNING")
     assert set(statuses) == {200}
-    assert is_loaded(most), most
-    assert {name: most[name] for name in MOST if most[name] > MOST[name]} == {}
+    assert is_loaded(peaks), peaks
+    assert {name: peaks[name] for name in MAX_CONNECTIONS if peaks[name] > MAX_CONNECTIONS[name]} == {}
 
 
-def is_loaded(most: Counter[str]) -> bool:
-    """Whether so many connections were open at a time that a bound could have been passed."""
-    return most["api"] > MOST["api"] / 2 and most["worker"] > CONCURRENCY
+def is_loaded(peaks: Counter[str]) -> bool:
+    """Whether enough connections were open at the same time to exceed a limit."""
+    return peaks["api"] > MAX_CONNECTIONS["api"] / 2 and peaks["worker"] > CONCURRENCY
 
 
 def ask(alice: Client, started: list[str], number: int) -> int:
-    """One of several requests, none of which was asked before."""
+    """Send one of four kinds of requests, each with new parameters."""
     match number % 4:
         case 0:
             return alice.post("/api/settings", json={"language": f"l{number}"}).status_code
@@ -118,8 +118,8 @@ def ask(alice: Client, started: list[str], number: int) -> int:
 
 @contextmanager
 def counted(server: Postgres) -> Iterator[Counter[str]]:
-    """The most connections that there were at a time, of each application."""
-    most, ended = Counter[str](), threading.Event()
+    """The peak number of connections of each application."""
+    peaks, ended = Counter[str](), threading.Event()
     database = Database(server.url("postgres"))
 
     def count() -> None:
@@ -127,12 +127,12 @@ def counted(server: Postgres) -> Iterator[Counter[str]]:
         while not ended.wait(0.02):
             with database.reading() as session:
                 for name, number in session.connection().execute(statement).all():
-                    most[name] = max(most[name], number)
+                    peaks[name] = max(peaks[name], number)
 
     counter = threading.Thread(target=count)
     counter.start()
     try:
-        yield most
+        yield peaks
     finally:
         ended.set()
         counter.join()

@@ -1,4 +1,4 @@
-"""A machine that reboots: engine, broker, worker and API die at once, in the middle of everything, and come back."""
+"""A machine that reboots: engine, broker, worker and API die together, during pending requests, and come back."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ from tests.services.valkey import Valkey
 from tests.waiting import eventually
 
 SLOW_IMAGE = "agent-workspace/tiny:slow"
-# Its agent server holds conversations.
+# An image whose agent server supports conversations.
 TALKING_IMAGE = "agent-workspace/tiny:talking"
 RECOVERY_SECONDS = 30.0
-# How many of each kind are under way when the machine goes down.
+# The number of requests of each kind that are pending when the machine goes down.
 EACH = 3
 
 Ask = Callable[[], httpx.Response]
@@ -43,7 +43,7 @@ def alice(installed: Deployment, engine: PrivateEngine) -> Iterator[Client]:
         yield alice
 
 
-def test_reboot_in_the_middle_of_everything_reaches_what_was_acknowledged(
+def test_reboot_during_pending_requests_reaches_the_desired_state(
     installed: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
 ) -> None:
     talking = start_conversation(alice)
@@ -52,35 +52,35 @@ def test_reboot_in_the_middle_of_everything_reaches_what_was_acknowledged(
     for sandbox_id in running:
         alice.await_sandbox(sandbox_id, "RUNNING")
     untouched, paused, deleted = running[:EACH], running[EACH : 2 * EACH], running[2 * EACH :]
-    frozen = untouched.pop()
-    assert alice.post(f"/api/v1/sandboxes/{frozen}/pause").status_code == 200
-    alice.await_sandbox(frozen, "PAUSED")
+    untouched_pause = untouched.pop()
+    assert alice.post(f"/api/v1/sandboxes/{untouched_pause}/pause").status_code == 200
+    alice.await_sandbox(untouched_pause, "PAUSED")
 
-    installed.freeze_between_writes("worker")  # or it might be through with all of them already
-    started, asked = write_all_at_once(alice, paused, deleted)
+    installed.freeze_between_writes("worker")  # otherwise it might have executed all of them already
+    started, written = write_concurrently(alice, paused, deleted)
     installed.wake("worker")
     eventually(lambda: has_begun(engine, deleted + started), interval_seconds=0.005)
-    assert unfinished(alice, paused, deleted, started) > 0, "nothing was under way any more"
-    assert asked >= 10
+    assert unfinished(alice, paused, deleted, started) > 0, "no request was pending any more"
+    assert written >= 10
     lose_power(installed, engine, valkey)
 
     boot(installed, engine, valkey)
     began = time.monotonic()
     eventually(lambda: unfinished(alice, paused, deleted, started) == 0, deadline_seconds=60)
     eventually(lambda: all(is_in_error(alice, sandbox_id) for sandbox_id in [*untouched, talking["sandbox_id"]]))
-    names = sorted(f"aw-{name}" for name in [*untouched, *paused, *started, frozen, talking["sandbox_id"]])
+    names = sorted(f"aw-{name}" for name in [*untouched, *paused, *started, untouched_pause, talking["sandbox_id"]])
     eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names)
     assert time.monotonic() - began < RECOVERY_SECONDS
 
-    assert (alice.sandbox(frozen) or {})["status"] == "PAUSED"
-    for sandbox_id in [*untouched, frozen]:
+    assert (alice.sandbox(untouched_pause) or {})["status"] == "PAUSED"
+    for sandbox_id in [*untouched, untouched_pause]:
         assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
         await_running(alice, sandbox_id)
     go_on_with_conversation(alice, engine, talking, event)
 
 
-def write_all_at_once(alice: Client, paused: list[str], deleted: list[str]) -> tuple[list[str], int]:
-    """Pause, delete and start, all acknowledged; the ids of those that are started, and how many writes it was."""
+def write_concurrently(alice: Client, paused: list[str], deleted: list[str]) -> tuple[list[str], int]:
+    """Pause, delete and start, all acknowledged; return the ids of the started sandboxes and the number of writes."""
     requests: list[Ask] = [
         *(lambda path=f"/api/v1/sandboxes/{item}/pause": alice.post(path) for item in paused),
         *(lambda path=f"/api/v1/sandboxes/{item}": alice.delete(path) for item in deleted),
@@ -93,14 +93,14 @@ def write_all_at_once(alice: Client, paused: list[str], deleted: list[str]) -> t
 
 
 def has_begun(engine: PrivateEngine, sandbox_ids: list[str]) -> bool:
-    """Whether the engine shows that one of them was deleted, or one was created."""
+    """Whether the engine has deleted or created one of them."""
     there = set(engine.containers())
     deleted, started = sandbox_ids[:EACH], sandbox_ids[EACH:]
     return not {f"aw-{item}" for item in deleted} <= there or any(f"aw-{item}" in there for item in started)
 
 
 def unfinished(alice: Client, paused: list[str], deleted: list[str], started: list[str]) -> int:
-    """How many of the writes are not carried out: what was to run, and was lost with the machine, may say so."""
+    """The number of unexecuted writes. A start that was lost with the machine may end in ERROR with a reason."""
     wanted = [
         *((item, ("PAUSED",)) for item in paused),
         *((item, (None,)) for item in deleted),
@@ -118,7 +118,7 @@ def explains(sandbox: dict[str, Any]) -> bool:
 
 
 def is_in_error(alice: Client, sandbox_id: str) -> bool:
-    """Running sandboxes are in ERROR until they are resumed, and say why."""
+    """Whether a sandbox that was running is in ERROR with a reason, until it is resumed."""
     return explains(alice.sandbox(sandbox_id) or {})
 
 
@@ -127,14 +127,14 @@ def await_running(alice: Client, sandbox_id: str) -> None:
 
 
 def start_conversation(alice: Client) -> dict[str, Any]:
-    """A conversation whose agent runs."""
+    """Start a conversation."""
     sandbox_id = alice.start_sandbox(TALKING_IMAGE)
     alice.await_sandbox(sandbox_id, "RUNNING")
     return alice.await_start(alice.start_conversation(**REQUEST, sandbox_id=sandbox_id))
 
 
 def report_event(alice: Client, task: dict[str, Any]) -> str:
-    """The id of an event that its agent server has sent, and was told to be stored."""
+    """Send an event as the agent server does, and return its id after the acknowledgement."""
     event = told_event()
     key = {"X-Session-API-Key": (alice.sandbox(task["sandbox_id"]) or {})["session_api_key"]}
     path = f"/api/v1/webhooks/events/{task['app_conversation_id']}"
@@ -143,7 +143,7 @@ def report_event(alice: Client, task: dict[str, Any]) -> str:
 
 
 def go_on_with_conversation(alice: Client, engine: PrivateEngine, task: dict[str, Any], event: str) -> None:
-    """Its event is there, once, and its agent hears what is said once the sandbox is resumed."""
+    """Check that the event is stored without a duplicate, and that a message reaches the agent after a resume."""
     conversation_id, sandbox_id = str(task["app_conversation_id"]), str(task["sandbox_id"])
     page: Any = alice.read(f"/api/v1/conversation/{conversation_id}/events/search", limit=100)
     assert [item["id"] for item in page["items"]] == [event]
@@ -152,17 +152,17 @@ def go_on_with_conversation(alice: Client, engine: PrivateEngine, task: dict[str
     message = {"role": "user", "content": [{"type": "text", "text": "Go on."}], "run": True}
     answer = alice.post(f"/api/v1/app-conversations/{conversation_id}/send-message", json=message)
     assert answer.is_success, answer.text
-    heard = engine.docker("exec", f"aw-{sandbox_id}", "cat", f"/workspace/conversations/{conversation_id}/events")
-    assert heard.count("Go on.") == 1
+    received = engine.docker("exec", f"aw-{sandbox_id}", "cat", f"/workspace/conversations/{conversation_id}/events")
+    assert received.count("Go on.") == 1
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
 
 
 def lose_power(service: Deployment, engine: PrivateEngine, valkey: Valkey) -> None:
-    """Everything stops at once: the service's processes, the broker, the engine, and all that runs in containers."""
+    """Stop everything together: the service's processes, the broker, the engine and all containers."""
     for name in ("api", "worker"):
-        service.freeze(name)  # it must not see the others die
+        service.freeze(name)  # so that it does not react to the end of the others
     valkey.stall()
     cut_power(engine)
     for name in ("api", "worker"):
@@ -171,7 +171,7 @@ def lose_power(service: Deployment, engine: PrivateEngine, valkey: Valkey) -> No
 
 
 def boot(service: Deployment, engine: PrivateEngine, valkey: Valkey) -> None:
-    """Everything comes back; the worker is there before the engine answers."""
+    """Start everything; the worker starts before the engine responds."""
     valkey.start()
     with ThreadPoolExecutor(1) as pool:
         engine_is_back = pool.submit(engine.start)

@@ -1,4 +1,4 @@
-"""`make restart` under load: no failed request, no lost job, no sandbox touched."""
+"""`make restart` under load: no request fails, no job is lost, no sandbox is touched."""
 
 import os
 import subprocess
@@ -19,10 +19,10 @@ from tests.services.private_engine import PrivateEngine
 from tests.services.supervised import SupervisedService, running_supervised
 from tests.waiting import eventually
 
-# Not one that `make run` would build for itself.
+# An image that `make run` does not build by itself.
 IMAGE = "rolling-restart/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
-# Of each kind: of two, one goes on while the other one restarts; with one, requests and jobs wait for it.
+# Processes of each kind. Of two, one runs while the other one restarts; with one, requests and jobs wait for it.
 COUNT = effort.choose(quick=1, change=1, thorough=2)
 PROCESSES = tuple(f"{kind}.{number + 1}" for kind in ("worker", "web") for number in range(COUNT))
 
@@ -37,7 +37,7 @@ def supervised(engine: PrivateEngine) -> Iterator[SupervisedService]:
 
 @dataclass
 class Load:
-    """Somebody who starts, pauses, resumes, lists and deletes, one after the other, until told to stop."""
+    """A user who starts, pauses, resumes, lists and deletes sandboxes in sequence, until the event is set."""
 
     client: httpx.Client
     keeps_connections: bool
@@ -70,7 +70,7 @@ class Load:
         return found
 
 
-def test_every_process_is_restarted_and_nobody_notices(supervised: SupervisedService, engine: PrivateEngine) -> None:
+def test_restart_of_every_process_fails_no_request(supervised: SupervisedService, engine: PrivateEngine) -> None:
     with supervised.client() as client:
         kept = [client.post(SANDBOXES).json()["id"] for _ in range(2)]
         eventually(lambda: all(status_of(client, sandbox_id) == "RUNNING" for sandbox_id in kept), deadline_seconds=90)
@@ -86,7 +86,7 @@ def test_every_process_is_restarted_and_nobody_notices(supervised: SupervisedSer
         assert all(client.get(f"{SANDBOXES}/{sandbox_id}").status_code == 404 for sandbox_id in made)
 
 
-def test_restart_of_what_does_not_run_says_so(tmp_path: Path) -> None:
+def test_restart_without_a_running_service_fails(tmp_path: Path) -> None:
     done = restart(os.environ | {"AW_VAR_DIR": str(tmp_path)})
     assert done.returncode == 1
     assert "no service runs here" in done.stderr

@@ -1,4 +1,4 @@
-"""Where secrets must not be: canaries of every kind, starts that succeed and that fail, and a search of every place."""
+"""Secrets stay hidden: canaries of every kind, starts that succeed and that fail, and a search of every place."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +44,7 @@ def planted() -> Planted:
 
 @pytest.fixture
 def service(database_url: str, valkey: Valkey, engine: PrivateEngine, planted: Planted) -> Iterator[Deployment]:
-    """The service at DEBUG, its processes started as people start them: their environment can be read."""
+    """The service at DEBUG, with its processes started as by an operator: their environment is readable."""
     engine.docker("tag", TINY_IMAGE, BROKEN_IMAGE)
     options: dict[str, Any] = {
         "database_url": database_url,
@@ -63,14 +63,14 @@ def service(database_url: str, valkey: Valkey, engine: PrivateEngine, planted: P
 
 @pytest.fixture
 def alice(service: Deployment, engine: PrivateEngine, planted: Planted) -> Iterator[Client]:
-    """A user with a secret of every kind, whose answers are kept."""
+    """A user with a secret of every kind, whose responses are recorded."""
     scripts = {
         "openai/greeter": Script([RunCommand("echo hello"), Finish("Done.")], title="A greeting"),
-        "openai/refuser": Script([Fail(401, "that key is not good")]),
+        "openai/rejecter": Script([Fail(401, "that key is not good")]),
     }
     with ScriptedModel(scripts, engine.gateway, api_key=planted["model key"]) as model, service.user("alice") as alice:
         planted.by_name["API key"] = alice.person.key
-        alice.event_hooks["response"] = [lambda answer: keep(planted, answer)]
+        alice.event_hooks["response"] = [lambda answer: record(planted, answer)]
         service.start_api()
         service.start_worker()
         store_secrets(alice, planted, model.base_url)
@@ -103,7 +103,7 @@ def test_secrets_are_found_nowhere_after_starts_that_succeed_and_fail(
         Place("the database at rest", stored_text(service.database, service.environment["AW_DATABASE_URL"]), "alice"),
     ):
         assert_hidden(planted.by_name | {"encryption key": SECRET_KEY}, place)
-    for place in processes:  # the encryption key may come by their environment
+    for place in processes:  # the encryption key may be in their environment
         assert_hidden(planted.by_name, place)
     shown = "\n".join(answer.text for answer in planted.answers)
     assert_hidden(planted.hidden_from_owners(), Place("answers of the API", shown, control=planted["session key"]))
@@ -136,20 +136,20 @@ def sign_in(alice: Client, planted: Planted) -> None:
         assert answer.status_code == 303, answer.text
         planted.by_name["cookie"] = answer.cookies["aw_session"]
         assert browser.get("/api/v1/settings").status_code == 200
-        keep(planted, browser.post("/login", data={"api_key": planted["wrong API key"], "returnTo": "/"}))
+        record(planted, browser.post("/login", data={"api_key": planted["wrong API key"], "returnTo": "/"}))
     alice.get("/metrics", headers={"Authorization": f"Bearer {planted['metrics key']}"})
 
 
 def start_from_pool(service: Deployment, alice: Client, planted: Planted) -> str:
-    """A sandbox of the warm pool, claimed: it had a boot key, and was told its session key."""
+    """Claim a sandbox of the warm pool, and record its init key and its session key."""
 
-    def member() -> str:
+    def find_init_key() -> str:
         pool = select(Sandbox).where(col(Sandbox.owner_id).is_(None), Sandbox.status == Status.RUNNING)
         with service.database.reading() as session:
             found = session.exec(pool).first()
             return service.vault.decrypt(found.boot_key) if found and found.boot_key else ""
 
-    planted.by_name["boot key"] = eventually(member)
+    planted.by_name["init key"] = eventually(find_init_key)
     sandbox_id = alice.start_sandbox(TINY_IMAGE)
     alice.await_sandbox(sandbox_id, "RUNNING")
     planted.by_name["session key of the pool"] = session_key(service, sandbox_id)
@@ -166,7 +166,7 @@ def listed(alice: Client, task: dict[str, Any]) -> dict[str, Any]:
     return found[0] or {}
 
 
-def keep(planted: Planted, answer: httpx.Response) -> None:
+def record(planted: Planted, answer: httpx.Response) -> None:
     answer.read()
     planted.answers.append(answer)
 
@@ -187,11 +187,11 @@ def fail_in_every_way(
     eventually(lambda: (alice.sandbox(broken) or {}).get("status") == "ERROR")
     fail_to_clone(alice, planted, engine, real_id, directory)
     fail_at_the_model(alice, planted, real_id)
-    refuse_requests(alice, planted)
+    send_bad_requests(alice, planted)
 
 
 def fail_to_clone(alice: Client, planted: Planted, engine: PrivateEngine, sandbox_id: str, directory: Path) -> None:
-    """A git server that takes the token and has no such repository, and one that refuses the token."""
+    """Use a git server that accepts the token without the repository, and one that rejects the token."""
     for password in (planted["provider token"], "another"):
         with running_git_server(directory / password, password=password, address=engine.gateway) as server:
             token = {"provider_tokens": {"github": {"token": planted["provider token"], "host": server.url}}}
@@ -202,7 +202,7 @@ def fail_to_clone(alice: Client, planted: Planted, engine: PrivateEngine, sandbo
 
 
 def fail_at_the_model(alice: Client, planted: Planted, sandbox_id: str) -> None:
-    """A model that refuses the key, and MCP servers that can't be reached."""
+    """Use a model that rejects the key, and MCP servers that are unreachable."""
     config = {
         "docs": {
             "url": f"http://127.0.0.1:9/mcp?key={planted['MCP address']}",
@@ -210,7 +210,7 @@ def fail_at_the_model(alice: Client, planted: Planted, sandbox_id: str) -> None:
         },
         "files": {"command": "false", "args": [], "env": {"TOKEN": planted["MCP environment"]}},
     }
-    diff = {"mcp_config": config, "llm": {"model": "openai/refuser"}}
+    diff = {"mcp_config": config, "llm": {"model": "openai/rejecter"}}
     assert alice.post("/api/v1/settings", json={"agent_settings_diff": diff}).status_code == 200
     started = alice.start_conversation(**MESSAGE, sandbox_id=sandbox_id)
     eventually(lambda: alice.start_task(started)["status"] in ("READY", "ERROR"), deadline_seconds=60)
@@ -219,8 +219,8 @@ def fail_at_the_model(alice: Client, planted: Planted, sandbox_id: str) -> None:
         eventually(lambda: listed(alice, task).get("execution_status") in ("error", "stuck"), deadline_seconds=60)
 
 
-def refuse_requests(alice: Client, planted: Planted) -> None:
-    bad = planted["key in a refused request"]
+def send_bad_requests(alice: Client, planted: Planted) -> None:
+    bad = planted["key in a rejected request"]
     for path, body in (
         ("/api/settings", {"llm_api_key": [bad]}),
         ("/api/v1/settings", {"agent_settings_diff": {"llm": {"api_key": {"value": bad}}}}),
@@ -240,7 +240,7 @@ def refuse_requests(alice: Client, planted: Planted) -> None:
 
 
 def processes_of(service: Deployment, engine: PrivateEngine, sandbox_id: str) -> list[Place]:
-    """What /proc shows of the service's processes, with their children, and of a sandbox's."""
+    """The /proc texts of the service's processes with their children, and of a sandbox's processes."""
     places = []
     for name in ("api", "worker"):
         pids = family(service.pid(name))
@@ -249,12 +249,12 @@ def processes_of(service: Deployment, engine: PrivateEngine, sandbox_id: str) ->
             Place(f"command line of {name}", "".join(map(command_line_of, pids)), control="-m"),
         ]
     inside = [int(pid) for pid in engine.docker("top", f"aw-{sandbox_id}", "-o", "pid").split()[1:]]
-    # Not the agent's shells: their server gives them what it likes.
-    ours = [pid for pid in inside if "agent-server" in command_line_of(pid)]
+    # Without the agent's shells, whose environment the agent server chooses.
+    servers = [pid for pid in inside if "agent-server" in command_line_of(pid)]
     return [
         *places,
         Place("command lines in the sandbox", "".join(map(command_line_of, inside)), control="agent-server"),
-        Place("environment of the agent server", "".join(map(environment_of, ours)), control="server.json"),
+        Place("environment of the agent server", "".join(map(environment_of, servers)), control="server.json"),
     ]
 
 
@@ -263,7 +263,7 @@ def error_texts(planted: Planted) -> str:
 
 
 def details(service: Deployment) -> str:
-    """The store's own words about what failed."""
+    """The reasons and details of failures in the store."""
     with service.database.reading() as session:
         words = [
             *session.exec(select(Sandbox.reason, Sandbox.detail)).all(),

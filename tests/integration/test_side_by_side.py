@@ -1,4 +1,4 @@
-"""Test runs side by side on one machine: they share nothing, and sweep only what killed runs left behind."""
+"""Concurrent test runs on one machine: they share nothing, and sweep only the remains of killed runs."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.services.slots import is_unused, taken_slot
 from tests.waiting import eventually
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
-# In a pid namespace of its own, as a number that most likely is no process's here.
+# In a separate pid namespace, with a pid that most likely does not exist outside it.
 AS_NUMBER = 'echo 31000 > /proc/sys/kernel/ns_last_pid; "$@"; true'
 ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", AS_NUMBER, "sh"]
 RESIDENT = """
@@ -32,14 +32,14 @@ sys.stdin.readline()
 """
 
 
-def test_engines_at_once_share_nothing() -> None:
+def test_concurrent_engines_share_nothing() -> None:
     with running_private_engine([]) as first, running_private_engine([]) as second:
         for what in ("host", "gateway", "address", "data"):
             assert getattr(first, what) != getattr(second, what)
 
 
-def test_engine_borrows_only_the_images_that_it_is_asked_for() -> None:
-    """Other test runs and builds may remove others while it does so."""
+def test_engine_borrows_only_the_requested_images() -> None:
+    """Borrow one image: other test runs and builds may remove other images meanwhile."""
     with running_private_engine([TINY_IMAGE]) as engine:
         assert engine.docker("images", "--all", "--format", "{{.Repository}}:{{.Tag}}").split() == [TINY_IMAGE]
         assert engine.docker("run", "--rm", "--entrypoint", "echo", TINY_IMAGE, "it runs").strip() == "it runs"

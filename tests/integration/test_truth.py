@@ -1,4 +1,4 @@
-"""A change behind our back is told: by the engine's events, without them, and whatever else the worker is busy with."""
+"""Drift is observed: through the engine's events, without them, and while the worker is busy."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 DEAF_IMAGE = "agent-workspace/tiny:deaf"
 NEVER = "3600"
-# What an operator does to a running sandbox, one after the other, and what the API says then.
+# An operator's commands on a running sandbox, in order, each with the resulting status and reason.
 CHANGES = [
     (("pause",), "PAUSED", "paused_outside"),
     (("unpause",), "RUNNING", None),
@@ -46,7 +46,7 @@ def proxy(engine: PrivateEngine) -> Iterator[EngineProxy]:
 
 @pytest.fixture
 def service(proxy: EngineProxy, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
-    """The service, its API running, no worker yet."""
+    """The service with a running API and no worker."""
     with (
         sqlite_stores.fresh(tmp_path) as database_url,
         deployed(proxy, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
@@ -69,99 +69,99 @@ def follow(service: Deployment, **environment: str) -> None:
 
 
 def run(alice: Client) -> str:
-    """A sandbox that runs."""
+    """Start a sandbox, and wait until it runs."""
     sandbox_id = alice.start_sandbox()
     alice.await_sandbox(sandbox_id, "RUNNING")
     return sandbox_id
 
 
 def operate(engine: PrivateEngine, sandbox_id: str, *command: str) -> None:
-    """Do something to a container."""
+    """Run an engine command on a sandbox's container."""
     engine.docker(*command, f"aw-{sandbox_id}")
 
 
-def is_at_rest(service: Deployment, sandbox_id: str) -> bool:
-    """Whether no job has it in hand, and none is to come: who looks again saw the change by chance."""
+def is_idle(service: Deployment, sandbox_id: str) -> bool:
+    """Whether no job has leased the sandbox and none is due, so that no job observes a change by chance."""
     with service.database.reading() as session:
         row = session.get_one(Sandbox, sandbox_id)
         return row.lease_until is None and row.due_at is None
 
 
-def told(alice: Client, sandbox_id: str) -> tuple[Any, Any]:
-    """What the API says of a sandbox."""
+def state_of(alice: Client, sandbox_id: str) -> tuple[Any, Any]:
+    """The status and the reason of a sandbox in the API."""
     found = alice.sandbox(sandbox_id) or {}
     return found.get("status"), found.get("reason")
 
 
-def assert_told(alice: Client, engine: PrivateEngine, sandbox_id: str) -> None:
-    """Every change is told before the next one is made."""
+def assert_observed(alice: Client, engine: PrivateEngine, sandbox_id: str) -> None:
+    """Apply all changes, and wait until each one is observed."""
     for command, status, reason in CHANGES:
         operate(engine, sandbox_id, *command)
-        eventually(lambda: told(alice, sandbox_id) == (status, reason))  # noqa: B023 - called at once
+        eventually(lambda: state_of(alice, sandbox_id) == (status, reason))  # noqa: B023 - called immediately
     assert engine.containers() == []
 
 
-def test_changes_are_told_by_events_alone(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
-    follow(service, AW_RESYNC_SECONDS=NEVER, AW_PROBE_SECONDS=NEVER)
-    assert_told(alice, engine, run(alice))
+def test_changes_are_observed_through_events_only(service: Deployment, alice: Client, engine: PrivateEngine) -> None:
+    follow(service, AW_RESYNC_SECONDS=NEVER, AW_HEALTH_PROBE_SECONDS=NEVER)
+    assert_observed(alice, engine, run(alice))
 
 
 @pytest.mark.parametrize("how", ["cut", "stall"])
-def test_changes_are_told_without_events(
+def test_changes_are_observed_without_events(
     service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy, how: str
 ) -> None:
     follow(service, AW_RESYNC_SECONDS="1")
     sandbox_id = run(alice)
     proxy.cut() if how == "cut" else proxy.stall()
     assert proxy.harmed
-    assert_told(alice, engine, sandbox_id)
+    assert_observed(alice, engine, sandbox_id)
 
 
-def test_what_happened_while_nobody_followed_is_told(
+def test_changes_without_a_subscriber_are_observed_later(
     service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy
 ) -> None:
-    follow(service, AW_RESYNC_SECONDS=NEVER, AW_PROBE_SECONDS=NEVER)
+    follow(service, AW_RESYNC_SECONDS=NEVER, AW_HEALTH_PROBE_SECONDS=NEVER)
     sandbox_id = run(alice)
-    eventually(lambda: is_at_rest(service, sandbox_id))
+    eventually(lambda: is_idle(service, sandbox_id))
     proxy.cut()
     engine.docker("kill", f"aw-{sandbox_id}")
     harmed = proxy.harmed
-    eventually(lambda: proxy.harmed > harmed)  # it has tried to follow again
-    assert told(alice, sandbox_id) == ("RUNNING", None)
+    eventually(lambda: proxy.harmed > harmed)  # the worker has tried to reconnect
+    assert state_of(alice, sandbox_id) == ("RUNNING", None)
     proxy.mend()
-    eventually(lambda: told(alice, sandbox_id) == ("ERROR", "exit_code"))
+    eventually(lambda: state_of(alice, sandbox_id) == ("ERROR", "exit_code"))
 
 
 @pytest.mark.parametrize("resync", [NEVER, "1"])
-def test_change_is_told_while_jobs_keep_every_thread_busy(
+def test_change_is_observed_while_every_thread_is_busy(
     service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy, resync: str
 ) -> None:
     follow(service, AW_RESYNC_SECONDS=resync, AW_CONCURRENCY="1")
     if resync != NEVER:
         proxy.cut()
     sandbox_id = run(alice)
-    deaf = alice.start_sandbox(DEAF_IMAGE)  # boots for as long as it may: two minutes
+    deaf = alice.start_sandbox(DEAF_IMAGE)  # boots until the timeout of two minutes
     eventually(lambda: f"aw-{deaf}" in engine.containers())
     for command, status, reason in CHANGES[:3]:
         operate(engine, sandbox_id, *command)
-        eventually(lambda: told(alice, sandbox_id) == (status, reason))  # noqa: B023 - called at once
-    assert told(alice, deaf) == ("STARTING", None)
+        eventually(lambda: state_of(alice, sandbox_id) == (status, reason))  # noqa: B023 - called immediately
+    assert state_of(alice, deaf) == ("STARTING", None)
     assert alice.delete(f"/api/v1/sandboxes/{deaf}").status_code == 200
     eventually(lambda: f"aw-{deaf}" not in engine.containers())
 
 
-def test_change_is_told_while_the_broker_is_away(
+def test_change_is_observed_while_the_broker_is_down(
     service: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
 ) -> None:
     follow(service, AW_RESYNC_SECONDS=NEVER)
     sandbox_id = run(alice)
     valkey.kill()
     engine.docker("kill", f"aw-{sandbox_id}")
-    eventually(lambda: told(alice, sandbox_id) == ("ERROR", "exit_code"))
+    eventually(lambda: state_of(alice, sandbox_id) == ("ERROR", "exit_code"))
     valkey.start()
 
 
-def test_sandbox_that_should_be_paused_and_was_let_go_on(
+def test_sandbox_that_an_operator_unpaused_is_observed_as_running(
     service: Deployment, alice: Client, engine: PrivateEngine
 ) -> None:
     follow(service, AW_RESYNC_SECONDS=NEVER)
@@ -169,16 +169,16 @@ def test_sandbox_that_should_be_paused_and_was_let_go_on(
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
     alice.await_sandbox(sandbox_id, "PAUSED")
     engine.docker("unpause", f"aw-{sandbox_id}")
-    eventually(lambda: told(alice, sandbox_id) == ("RUNNING", "resumed_outside"))
+    eventually(lambda: state_of(alice, sandbox_id) == ("RUNNING", "resumed_outside"))
 
 
-def test_agent_server_that_hangs_in_a_container_that_runs(
+def test_hanging_agent_server_in_a_running_container_is_an_error(
     service: Deployment, alice: Client, engine: PrivateEngine
 ) -> None:
-    follow(service, AW_PROBE_SECONDS="2", AW_HEALTH_TIMEOUT="8", AW_STOP_SECONDS="1")
+    follow(service, AW_HEALTH_PROBE_SECONDS="2", AW_HEALTH_TIMEOUT="8", AW_STOP_SECONDS="1")
     hung, well = run(alice), run(alice)
     engine.docker("exec", f"aw-{hung}", "kill", "-STOP", "-1")
-    eventually(lambda: told(alice, hung) == ("ERROR", "health_timeout"), deadline_seconds=120)
-    assert told(alice, well) == ("RUNNING", None)
+    eventually(lambda: state_of(alice, hung) == ("ERROR", "health_timeout"), deadline_seconds=120)
+    assert state_of(alice, well) == ("RUNNING", None)
     assert alice.post(f"/api/v1/sandboxes/{hung}/resume").status_code == 200
-    eventually(lambda: told(alice, hung) == ("RUNNING", None))
+    eventually(lambda: state_of(alice, hung) == ("RUNNING", None))

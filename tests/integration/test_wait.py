@@ -1,4 +1,4 @@
-"""`?wait=seconds` from outside, on real parts: the answer comes when it is so, with the broker and without it."""
+"""`?wait=seconds` over HTTP, on real components: the response waits for the state, with the broker and without it."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +16,7 @@ WAIT = {"wait": 60}
 
 @pytest.fixture
 def service(installed: Deployment) -> Deployment:
-    """The service, running, with an image that is small and converses."""
+    """The running service, with a small image that supports conversations."""
     installed.prepare()
     installed.add_spec(TINY_IMAGE, {"TINY_CONVERSES": "1"})
     installed.start()
@@ -24,7 +24,7 @@ def service(installed: Deployment) -> Deployment:
 
 
 @pytest.mark.usefixtures("service")
-def test_a_life_without_a_second_question(alice: Client, engine: PrivateEngine) -> None:
+def test_lifecycle_of_a_sandbox_without_polling(alice: Client, engine: PrivateEngine) -> None:
     started = alice.post(SANDBOXES, params=WAIT).json()
     assert (started["status"], bool(started["session_api_key"])) == ("RUNNING", True)
     sandbox_id = started["id"]
@@ -41,7 +41,7 @@ def test_a_life_without_a_second_question(alice: Client, engine: PrivateEngine) 
 
 
 @pytest.mark.usefixtures("service")
-def test_conversation_is_ready_in_the_answer(alice: Client) -> None:
+def test_conversation_is_ready_in_the_response(alice: Client) -> None:
     alice.post("/api/settings", json={"llm_model": "openai/none", "llm_api_key": "k"})
     answer = alice.post("/api/v1/app-conversations", params=WAIT, json={})
     task = answer.json()
@@ -51,7 +51,7 @@ def test_conversation_is_ready_in_the_answer(alice: Client) -> None:
     assert alice.start_task(task["id"]) == task
 
 
-def test_without_notices_the_answer_still_comes(installed: Deployment) -> None:
+def test_response_without_notifications_reaches_the_state(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api(AW_REDIS_URL="redis+socket:///nowhere/broker.sock")
     installed.start_worker()
@@ -60,7 +60,7 @@ def test_without_notices_the_answer_still_comes(installed: Deployment) -> None:
     assert (answer.json()["status"], answer.headers["Operation-Settled"]) == ("RUNNING", "true")
 
 
-def test_process_that_ends_answers_first(installed: Deployment) -> None:
+def test_process_that_ends_responds_first(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     installed.start_api()
     with installed.user("alice") as alice, ThreadPoolExecutor(1) as pool:

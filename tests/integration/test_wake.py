@@ -1,4 +1,4 @@
-"""Traffic that wakes, from outside, on real parts: an engine, two API processes, and the real agent server."""
+"""Proxied traffic that resumes a sandbox, on real components: an engine, two API processes, the real agent server."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 
 WAIT = {"wait": 60}
 REQUESTS = 12
-# A conversation that says nothing, and so needs no model.
+# A conversation without messages, which needs no model.
 CONVERSATION = {
     "workspace": {"working_dir": "/workspace/project"},
     "agent_settings": {"llm": {"model": "openai/none", "api_key": "k"}},
@@ -21,7 +21,7 @@ CONVERSATION = {
 
 
 def start(alice: Client, image: str) -> tuple[str, dict[str, str]]:
-    """A running sandbox of that image, and its key in a header."""
+    """Start a sandbox of that image; return its id and a header with its key."""
     started = alice.post("/api/v1/sandboxes", params=WAIT | {"sandbox_spec_id": image}).json()
     assert started["status"] == "RUNNING", started
     return started["id"], {"X-Session-API-Key": started["session_api_key"]}
@@ -36,7 +36,7 @@ def statuses(alice: Client, sandbox_id: str) -> list[str]:
     return [move["to_status"] for move in alice.read(f"/api/v1/sandboxes/{sandbox_id}/transitions")]
 
 
-def test_many_requests_are_one_resume(installed: Deployment) -> None:
+def test_concurrent_requests_cause_one_resume(installed: Deployment) -> None:
     installed.prepare(TINY_IMAGE)
     for name in ("api", "other-api"):
         installed.start_api(name)
@@ -46,7 +46,7 @@ def test_many_requests_are_one_resume(installed: Deployment) -> None:
         url = f"{installed.url}/sandbox/{sandbox_id}/api/conversations/count"
 
         def ask(headers: dict[str, str]) -> int:
-            return http.get(url, headers=headers, timeout=60).status_code  # each on a connection of its own
+            return http.get(url, headers=headers, timeout=60).status_code  # each on its own connection
 
         for kind, woken in (("frozen", ["RUNNING"]), ("stopped", ["STARTING", "RUNNING"])):
             pause(alice, sandbox_id, kind)
@@ -58,7 +58,7 @@ def test_many_requests_are_one_resume(installed: Deployment) -> None:
     assert (log.count('"event": "waking"'), key["X-Session-API-Key"] in log) == (2, False)
 
 
-def test_a_conversation_goes_on_after_a_pause(service: Deployment, alice: Client) -> None:
+def test_conversation_continues_after_a_pause(service: Deployment, alice: Client) -> None:
     sandbox_id, key = start(alice, SANDBOX_IMAGE)
     path = f"{service.url}/sandbox/{sandbox_id}"
     made = http.post(f"{path}/api/conversations", headers=key, json=CONVERSATION, timeout=60)

@@ -1,4 +1,4 @@
-"""Watching an agent through the sandbox path that is in the midst of a step: the real agent server is silent then."""
+"""Watching an agent through the sandbox path during an action: the real agent server sends nothing meanwhile."""
 
 import json
 from typing import Any
@@ -15,12 +15,12 @@ from tests.waiting import eventually
 SEARCH = "/api/conversations/{id}/events/search"
 
 
-def test_what_it_does_is_seen_while_it_does_it(service: Deployment, alice: Client, model: ScriptedModel) -> None:
+def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, model: ScriptedModel) -> None:
     settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
     assert alice.post("/api/settings", json=settings).status_code == 200
     sandbox = alice.post("/api/v1/sandboxes", params={"wait": 60, "sandbox_spec_id": SANDBOX_IMAGE}).json()
-    asked = {"sandbox_id": sandbox["id"], "initial_message": {"content": [{"type": "text", "text": "Rest."}]}}
-    started = alice.post("/api/v1/app-conversations", params={"wait": 60}, json=asked).json()
+    request = {"sandbox_id": sandbox["id"], "initial_message": {"content": [{"type": "text", "text": "Rest."}]}}
+    started = alice.post("/api/v1/app-conversations", params={"wait": 60}, json=request).json()
     path = f"/sandbox/{sandbox['id']}"
     conversation_id = started["app_conversation_id"]
 

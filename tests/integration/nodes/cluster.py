@@ -1,4 +1,4 @@
-"""A deployment with two nodes, and what an operator does with them."""
+"""A deployment with two nodes, and the operator's actions on them."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ CAPACITY = 3
 
 @dataclass(frozen=True)
 class Cluster:
-    """The service with its engines by their nodes' names; the worker of a node is a process of that name."""
+    """The service with its engines by node name. The worker of a node is the process with that name."""
 
     service: Deployment
     engines: dict[str, PrivateEngine]
@@ -41,19 +41,19 @@ class Cluster:
             return session.get(Node, name)
 
     def await_node(self, name: str, status: NodeStatus) -> Node:
-        """A node's row once it has that status."""
+        """Wait until a node has that status, and return its row."""
         eventually(lambda: (self.node(name) or Node(id=name, status="", capacity=0)).status == status)
         found = self.node(name)
         assert found
         return found
 
     def node_of(self, sandbox_id: str) -> str | None:
-        """Where the store says that a sandbox is."""
+        """The node of a sandbox in the store."""
         with self.service.database.reading() as session:
             return session.get_one(Sandbox, sandbox_id).node_id
 
     def command(self, *arguments: str) -> None:
-        """Type something, with success."""
+        """Run an `agent-workspace` command that must succeed."""
         program = [str(Path(sys.executable).with_name("agent-workspace")), *arguments]
         subprocess.run(program, env=os.environ | self.service.environment, check=True, timeout=60)
 
@@ -62,34 +62,34 @@ class Cluster:
         with self.service.database.transaction() as session:
             act(session, name)
 
-    def resting(self) -> list[NodeSpecBackoff]:
-        """Which nodes get no more of which specs now."""
+    def backoffs(self) -> list[NodeSpecBackoff]:
+        """The pairs of a node and a spec that are backed off now."""
         with self.service.database.reading() as session:
             return spec_backoff.resting(session)
 
-    def end_rests(self) -> None:
-        """Let the time pass that they rest."""
+    def end_backoffs(self) -> None:
+        """Move the end of all backoffs to now."""
         with self.service.database.transaction() as session:
             session.execute(update(NodeSpecBackoff).values(rests_until=now()))
 
     def status_of(self, sandbox_id: str) -> str:
-        """What the store says of a sandbox, deleted or not."""
+        """The status of a sandbox in the store, deleted or not."""
         with self.service.database.reading() as session:
             return session.get_one(Sandbox, sandbox_id).status
 
-    def forget(self, name: str) -> None:
-        """Let the time pass after which a node can be forgotten, and forget it."""
+    def delete_node(self, name: str) -> None:
+        """Age a node's heartbeat to the limit after which a node can be deleted, and delete the node."""
         with self.service.database.transaction() as session:
             session.get_one(Node, name).heartbeat_at -= placement.HEARTBEAT_LIMIT
         self.change(node_registry.forget, name)
 
     def found(self) -> dict[str, list[str]]:
-        """The ids of the sandboxes that each engine has a container for."""
+        """The ids of the sandboxes with a container, by engine."""
         return {name: sorted(n.removeprefix("aw-") for n in e.containers()) for name, e in self.engines.items()}
 
 
 def start_many(alice: Client, count: int) -> list[str]:
-    """So many sandboxes that run."""
+    """Start that number of sandboxes, and wait until they run."""
     ids = [alice.start_sandbox() for _ in range(count)]
     for sandbox_id in ids:
         alice.await_sandbox(sandbox_id, "RUNNING")
@@ -97,6 +97,6 @@ def start_many(alice: Client, count: int) -> list[str]:
 
 
 def url_of(found: dict[str, Any]) -> str:
-    """Where a sandbox's agent server is, as the API says."""
+    """The URL of a sandbox's agent server, as the API shows it."""
     (url,) = [str(url["url"]) for url in found["exposed_urls"] if url["name"] == "AGENT_SERVER"]
     return url

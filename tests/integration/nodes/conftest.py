@@ -1,4 +1,4 @@
-"""Two nodes: an engine for each, and a worker beside it."""
+"""Two nodes, each with an engine and a worker."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ def two_engines() -> Iterator[dict[str, PrivateEngine]]:
 
 @pytest.fixture
 def node_settings() -> dict[str, str]:
-    """What these tests have besides the usual settings."""
+    """Settings of these tests in addition to the usual ones."""
     return {}
 
 
@@ -34,7 +34,7 @@ def node_settings() -> dict[str, str]:
 def cluster(
     database_url: str, valkey: Valkey, two_engines: dict[str, PrivateEngine], node_settings: dict[str, str]
 ) -> Iterator[Cluster]:
-    """The service, running, with both nodes READY."""
+    """The running service with both nodes READY."""
     settings = SHORTENED | {"AW_NODE_CAPACITY": str(CAPACITY)} | node_settings
     with deployed(
         two_engines, TINY_IMAGE, database_url=database_url, broker_url=valkey.url, settings=settings

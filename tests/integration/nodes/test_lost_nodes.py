@@ -1,4 +1,4 @@
-"""A node is lost with a sandbox that runs there: its worker is killed or frozen, or its engine is down."""
+"""A node is lost with a running sandbox: its worker is killed or suspended, or its engine is down."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def sandbox_id(cluster: Cluster, alice: Client) -> str:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_sandbox_is_made_anew_elsewhere_and_never_runs_twice(
+def test_sandbox_fails_over_and_never_runs_twice(
     cluster: Cluster, alice: Client, sandbox_id: str, killed: bool
 ) -> None:
     cluster.service.kill(A) if killed else cluster.service.freeze_between_writes(A)
@@ -38,12 +38,12 @@ def test_sandbox_is_made_anew_elsewhere_and_never_runs_twice(
     assert_usable(cluster, alice, sandbox_id)
 
 
-def test_engine_that_is_down(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+def test_sandbox_fails_over_from_an_engine_that_is_down(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
     cluster.engines[A].stop()
     try:
         found = cluster.await_node(A, NodeStatus.LOST)
         assert "the engine does not answer" in (found.detail or "")
-        # The engine may have said that the container ended, or not; `node_lost` is told by the next wish then.
+        # The engine may or may not have reported the end of the container: the next resume reports `node_lost` then.
         eventually(lambda: is_moved(cluster, alice, sandbox_id), deadline_seconds=60, interval_seconds=0.5)
     finally:
         cluster.engines[A].start()
@@ -52,7 +52,7 @@ def test_engine_that_is_down(cluster: Cluster, alice: Client, sandbox_id: str) -
     assert_usable(cluster, alice, sandbox_id)
 
 
-def test_node_that_is_back_has_what_nobody_resumed(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+def test_returning_node_keeps_a_sandbox_without_a_resume(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
     cluster.service.freeze_between_writes(A)
     await_lost(cluster, alice, sandbox_id, "last heard of")
     cluster.service.wake(A)
@@ -77,7 +77,9 @@ def test_sandbox_deleted_meanwhile_is_removed_when_the_node_is_back(
     eventually(lambda: cluster.engines[A].volumes() == cluster.found()[A] == [])
 
 
-def test_forgotten_node_that_comes_back_after_all(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
+def test_deleted_node_that_returns_keeps_only_its_own_sandboxes(
+    cluster: Cluster, alice: Client, sandbox_id: str
+) -> None:
     cluster.change(node_registry.cordon, B)
     left, deleted, resumed = sandbox_id, *start_many(alice, 2)
     cluster.change(node_registry.uncordon, B)
@@ -85,7 +87,7 @@ def test_forgotten_node_that_comes_back_after_all(cluster: Cluster, alice: Clien
     for each in (left, deleted, resumed):
         await_lost(cluster, alice, each, "last heard of")
     assert alice.delete(f"/api/v1/sandboxes/{deleted}").status_code == 200
-    cluster.forget(A)
+    cluster.delete_node(A)
     eventually(lambda: cluster.status_of(deleted) == "DELETED")
     resume_on_b(cluster, alice, resumed)
     assert cluster.found()[A] == sorted([left, deleted, resumed])

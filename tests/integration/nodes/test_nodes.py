@@ -1,4 +1,4 @@
-"""Several nodes on real parts: two engines, a worker beside each, one store and one broker."""
+"""Two nodes on real components: two engines with a worker each, one store and one broker."""
 
 from shared.nodes import registry as node_registry
 from shared.nodes import spec_backoff
@@ -9,7 +9,7 @@ from tests.services.client import Client
 from tests.waiting import eventually
 
 
-def test_wishes_reach_the_node_with_the_sandbox(cluster: Cluster, alice: Client) -> None:
+def test_requests_reach_the_node_of_the_sandbox(cluster: Cluster, alice: Client) -> None:
     first, second = start_many(alice, 2)
     assert cluster.found() == {A: [first], B: [second]}
     for sandbox_id, name in ((first, A), (second, B)):
@@ -40,7 +40,7 @@ def test_sandboxes_spread_by_free_slots_up_to_the_capacity(cluster: Cluster, ali
     assert cluster.node_of(one_more) == B
 
 
-def test_cordoned_node_gets_nothing_new_and_keeps_what_it_has(cluster: Cluster, alice: Client) -> None:
+def test_cordoned_node_gets_no_new_sandbox_and_keeps_its_own(cluster: Cluster, alice: Client) -> None:
     (kept,) = start_many(alice, 1)
     cluster.change(node_registry.cordon, A)
     new = start_many(alice, CAPACITY)
@@ -70,33 +70,33 @@ def test_node_with_a_full_disk_is_out_of_rotation_and_comes_back(cluster: Cluste
     ids = [start_many(alice, 1)[0] for _ in range(CAPACITY)]
     assert cluster.found() == {A: [], B: sorted(ids)}
     assert cluster.engines[A].volumes() == []
-    (rest,) = cluster.resting()
-    assert (rest.node_id, rest.failures) == (A, spec_backoff.MAX_FAILURES)
-    assert "no space left" in (rest.detail or "")
+    (backoff,) = cluster.backoffs()
+    assert (backoff.node_id, backoff.failures) == (A, spec_backoff.MAX_FAILURES)
+    assert "no space left" in (backoff.detail or "")
     waiting = alice.start_sandbox()
     assert cluster.node_of(waiting) is None
     cluster.engines[A].free_disk()
-    cluster.end_rests()
+    cluster.end_backoffs()
     alice.await_sandbox(waiting, "RUNNING")
     assert cluster.found()[A] == [waiting]
-    assert cluster.resting() == []
+    assert cluster.backoffs() == []
     assert cluster.node_of(start_many(alice, 1)[0]) == A
 
 
 def test_drained_node_keeps_files_only(cluster: Cluster, alice: Client) -> None:
     ids = start_many(alice, 2)
     cluster.change(node_registry.cordon, B)
-    frozen, *_ = start_many(alice, 1)
-    assert alice.post(f"/api/v1/sandboxes/{frozen}/pause").status_code == 200
-    alice.await_sandbox(frozen, "PAUSED")
-    assert cluster.found() == {A: sorted([ids[0], frozen]), B: [ids[1]]}
+    paused, *_ = start_many(alice, 1)
+    assert alice.post(f"/api/v1/sandboxes/{paused}/pause").status_code == 200
+    alice.await_sandbox(paused, "PAUSED")
+    assert cluster.found() == {A: sorted([ids[0], paused]), B: [ids[1]]}
     cluster.command("nodes", "drain", A, "--yes")
     assert cluster.engines[A].docker("ps", "--quiet") == ""
-    assert sorted(cluster.engines[A].volumes()) == sorted([f"aw-{ids[0]}", f"aw-{frozen}"])
-    assert (alice.sandbox(frozen) or {})["pause_kind"] == "STOPPED"
+    assert sorted(cluster.engines[A].volumes()) == sorted([f"aw-{ids[0]}", f"aw-{paused}"])
+    assert (alice.sandbox(paused) or {})["pause_kind"] == "STOPPED"
     assert (alice.sandbox(ids[1]) or {})["status"] == "RUNNING"
-    assert alice.post(f"/api/v1/sandboxes/{frozen}/resume").status_code == 200
-    alice.await_sandbox(frozen, "RUNNING")  # where its files are
-    assert cluster.node_of(frozen) == A
+    assert alice.post(f"/api/v1/sandboxes/{paused}/resume").status_code == 200
+    alice.await_sandbox(paused, "RUNNING")  # on the node with its files
+    assert cluster.node_of(paused) == A
     cluster.command("nodes", "drain", A, "--yes")
     assert cluster.engines[A].docker("ps", "--quiet") == ""
