@@ -1,1 +1,1 @@
-"""What clients of OpenHands V1 may rely on: its surface, as facts, and what real clients do."""
+"""The contract with clients of OpenHands V1: the V1 interface, and the behaviour of real agent servers."""

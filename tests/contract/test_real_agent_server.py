@@ -1,4 +1,4 @@
-"""What the API asks of agent servers, and what V1's settings become there, on the real one in its image."""
+"""Requests of the API to the real agent server in its image, and the effect of V1's settings there."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ from worker.agent_server.client import AgentServer
 from worker.agent_server.exchange import open_client
 
 PATH = "/api/v1/app-conversations"
-# Of everything that can be set for an agent, something; what would be fetched from the internet is left out.
+# A value for every setting of an agent, except those that would be fetched from the internet.
 LLM = {
     "auth_type": "api_key",
     "api_version": "v1",
@@ -105,7 +105,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def sandbox(database: Database, user: Person, sandbox_url: str) -> Sandbox:
-    """The real sandbox, as its row says."""
+    """The row of the real sandbox."""
     urls = [{"name": "AGENT_SERVER", "url": sandbox_url, "port": 8000}]
     key: dict[str, Any] = {"session_key": VAULT.encrypt(KEY), "session_key_digest": VAULT.digest(KEY)}
     return make_sandbox(database, user, exposed_urls=urls, **key)
@@ -113,20 +113,20 @@ def sandbox(database: Database, user: Person, sandbox_url: str) -> Sandbox:
 
 @pytest.fixture
 def place(sandbox_url: str) -> Iterator[Place]:
-    """Where it is."""
+    """The place of the real agent server."""
     with open_client() as client:
         yield Place("real", sandbox_url, client)
 
 
 @pytest.fixture
 def server(place: Place) -> AgentServer:
-    """A worker's client of it."""
+    """A worker's client of the agent server."""
     return place.server
 
 
 @pytest.fixture
 def ask(client: TestClient, user: Person) -> Ask:
-    """Asks the API, and gives the document of a success."""
+    """Return a function that calls the API and returns the document of a successful response."""
 
     def ask(method: str, path: str, body: Any = None, /, **params: Any) -> Any:
         answer = client.request(method, path, json=body, params=params, headers=user.headers)
@@ -144,14 +144,14 @@ def conversation(
     server: AgentServer,
     contract_model: Any,
 ) -> Conversation:
-    """A conversation that waits for its first message."""
+    """A conversation without messages."""
     row_id = new_id()
     row = make_conversation(database, user, sandbox, id=row_id, working_dir=f"{FOLDER}/{row_id}")
     server.create_conversation(body_for(contract_model, conversation_id=row_id, llm_model="openai/quick"))
     return row
 
 
-def test_all_that_can_be_set_is_taken(
+def test_all_settings_are_accepted(
     database: Database,
     user: Person,
     sandbox_url: str,
@@ -188,7 +188,7 @@ def test_files_and_changes(server: AgentServer, conversation: Conversation, ask:
     assert (diff["original"].strip(), diff["modified"].strip()) == ("one", "two")
 
 
-def test_a_file_that_is_not_there(client: TestClient, user: Person, conversation: Conversation) -> None:
+def test_missing_file_is_not_found(client: TestClient, user: Person, conversation: Conversation) -> None:
     path = f"{PATH}/{conversation.id}/file"
     answer = client.get(path, params={"file_path": f"{FOLDER}/nothing"}, headers=user.headers)
     assert (answer.status_code, "nothing" in answer.json()["detail"]) == (404, True)
@@ -204,7 +204,7 @@ def test_a_file_that_is_not_there(client: TestClient, user: Person, conversation
         ("git/changes?path=.&ref=nothing", "nothing"),
     ],
 )
-def test_path_or_ref_that_is_none_is_a_400_with_the_reason(
+def test_invalid_path_or_ref_is_a_400_with_the_reason(
     client: TestClient, user: Person, server: AgentServer, conversation: Conversation, path: str, words: str
 ) -> None:
     folder = conversation.working_dir
@@ -213,7 +213,7 @@ def test_path_or_ref_that_is_none_is_a_400_with_the_reason(
     assert (answer.status_code, words in answer.json()["detail"]) == (400, True), answer.text
 
 
-def test_names_that_are_listed_can_be_asked_for(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
+def test_listed_names_can_be_requested(server: AgentServer, conversation: Conversation, ask: Ask) -> None:
     folder = f"{conversation.working_dir}/src"
     assert server.run_command(f"mkdir -p {folder} && echo one >{folder}/a.txt").exit_code == 0
     base = f"{PATH}/{conversation.id}"
@@ -235,7 +235,7 @@ def test_skills_and_hooks(server: AgentServer, conversation: Conversation, ask: 
     assert (event["event_type"], event["matchers"][0]["hooks"][0]["command"]) == ("pre_tool_use", "true")
 
 
-def test_a_message_and_another_profile(
+def test_message_and_profile_switch(
     place: Place,
     server: AgentServer,
     conversation: Conversation,
@@ -254,7 +254,7 @@ def test_a_message_and_another_profile(
     assert known["agent"]["llm"]["temperature"] == 0.1
 
 
-def test_agent_that_is_ours_can_not_switch_to_a_model_of_another_maker(
+def test_openhands_agent_can_not_switch_to_an_acp_model(
     client: TestClient, database: Database, user: Person, server: AgentServer, conversation: Conversation
 ) -> None:
     path = f"{PATH}/{conversation.id}/switch_acp_model"
@@ -274,7 +274,7 @@ def test_unknown_conversation_can_not_switch_to_another_model(
     assert (answer.status_code, "404" in answer.json()["detail"]) == (502, True)
 
 
-def test_stop_on_a_page_interrupts_each_run_and_freezes_when_there_is_none(
+def test_stop_in_the_web_ui_interrupts_each_run_and_pauses_without_one(
     client: TestClient,
     database: Database,
     user: Person,

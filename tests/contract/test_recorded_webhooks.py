@@ -1,4 +1,4 @@
-"""What the real agent server reported of three conversations, as recorded, sent to the routes again."""
+"""Recorded webhooks of the real agent server on three conversations, sent to the routes again."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from tests.services.engine import SANDBOX_IMAGE
 from tests.services.webhooks import WebhookReceiver
 from worker.agent_server.exchange import open_client
 
-Tell = Callable[..., int]
+Report = Callable[..., int]
 Order = Callable[[Sequence[Body]], list[Body]]
 
 # Webhooks are repeated and overtake each other.
@@ -40,16 +40,20 @@ def order(request: pytest.FixtureRequest) -> Order:
 
 
 @pytest.fixture
-def told(recorded: Recording, order: Order, tell: Tell, database: Database, user: Person, sandbox: Sandbox) -> str:
-    """The id of a conversation of which everything was reported."""
+def reported(
+    recorded: Recording, order: Order, tell: Report, database: Database, user: Person, sandbox: Sandbox
+) -> str:
+    """The id of a conversation after all its webhooks."""
     make_conversation(database, user, sandbox, id=recorded.conversation_id)
     for delivery in order(recorded.deliveries):
         assert tell(delivery["path"], delivery["body"]) == 200
     return recorded.conversation_id
 
 
-def test_conversation_is_as_the_run_left_it(client: TestClient, user: Person, told: str, recorded: Recording) -> None:
-    [shown] = client.get("/api/v1/app-conversations", params={"ids": [told]}, headers=user.headers).json()
+def test_conversation_has_the_final_state_of_the_run(
+    client: TestClient, user: Person, reported: str, recorded: Recording
+) -> None:
+    [shown] = client.get("/api/v1/app-conversations", params={"ids": [reported]}, headers=user.headers).json()
     run = recorded.shown
     assert (shown["title"], shown["execution_status"]) == (run["title"], run["execution_status"])
     assert shown["metrics"]["accumulated_cost"] == pytest.approx(cost(run))
@@ -60,24 +64,26 @@ def test_conversation_is_as_the_run_left_it(client: TestClient, user: Person, to
     assert recorded.descriptions[0]["workspace"]["working_dir"] == FOLDER
 
 
-def test_each_event_is_stored_once_as_it_came(client: TestClient, user: Person, told: str, recorded: Recording) -> None:
-    path = f"/api/v1/conversation/{told}/events/search"
+def test_events_are_stored_unchanged_without_duplicates(
+    client: TestClient, user: Person, reported: str, recorded: Recording
+) -> None:
+    path = f"/api/v1/conversation/{reported}/events/search"
     stored = client.get(path, params={"limit": 100}, headers=user.headers).json()["items"]
     assert sorted(stored, key=by_id) == sorted(recorded.events, key=by_id)
     assert [event["timestamp"] for event in stored] == sorted(event["timestamp"] for event in stored)
     assert set(recorded.kept) <= {event["id"] for event in stored}
 
 
-def test_recording_is_of_the_image_that_is_tested(recorded: Recording) -> None:
+def test_recording_is_of_the_tested_image(recorded: Recording) -> None:
     assert recorded.agent_server == SANDBOX_IMAGE.rpartition(":")[2]
     assert recorded.shown["execution_status"] in ("finished", "paused", "error")
 
 
 @pytest.mark.parametrize("scenario", list(SCENARIOS))
-def test_real_server_still_reports_what_was_recorded(
+def test_real_server_still_sends_the_recorded_webhooks(
     scenario: str, sandbox_url: str, contract_model: ScriptedModel, receiver: WebhookReceiver
 ) -> None:
-    """What an upgrade changes shows here: then record anew, and see whether the service reads it."""
+    """Compare the recording with the tested image: after a change, record again and check that the service reads it."""
     with open_client() as client:
         place = Place("real", sandbox_url, client)
         now = recording.record(scenario, REAL_IMAGE, place, contract_model, receiver)
@@ -100,7 +106,7 @@ def by_id(event: Body) -> str:
 
 
 def kinds(recorded: Recording) -> set[tuple[str, Any]]:
-    """What kinds of events there were, and which parts of the state were reported."""
+    """The kinds of events, and the reported parts of the state."""
     return {(event["kind"], event.get("key")) for event in recorded.events}
 
 

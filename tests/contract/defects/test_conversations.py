@@ -1,4 +1,4 @@
-"""Conversations: starting, listing, and what agent servers report of them."""
+"""Conversations: starts, lists, and reports of agent servers."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,12 +27,12 @@ from tests.factories import (
 from tests.rows import as_stored
 
 CONVERSATIONS = "/api/v1/app-conversations"
-Tell = Callable[..., int]
+Report = Callable[..., int]
 
 
 @pytest.fixture
 def start(client: TestClient, database: Database, user: Person) -> Callable[..., Any]:
-    """Starts a conversation, and gives the answer."""
+    """Return a function that starts a conversation and returns the response."""
     with database.transaction() as session:
         settings_store.change(session, VAULT, user.id, {"llm_model": "m", "llm_api_key": "k"})
 
@@ -50,29 +50,27 @@ def search(client: TestClient, person: Person, **params: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_01_a_start_is_a_row_before_it_is_answered(
+def test_defect_01_start_is_stored_before_the_response(
     start: Callable[..., Any], database: Database, publisher: RecordingPublisher
 ) -> None:
     publisher.jobs.clear()
     task_id = start().json()["id"]
     with database.reading() as session:
         row = session.get_one(StartTask, task_id)
-    assert row.due_at is not None  # somebody takes it up then, whatever becomes of this process and its messages
+    assert row.due_at is not None  # the sweep enqueues it then, even if this process and its messages are lost
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_17_title_and_publicity_are_those_of_the_request(start: Callable[..., Any], database: Database) -> None:
+def test_defect_17_title_and_publicity_come_from_the_request(start: Callable[..., Any], database: Database) -> None:
     answer = start(title="A title", public=True).json()
     assert (answer["request"]["title"], answer["request"]["public"]) == ("A title", True)
     with database.reading() as session:
         request = session.get_one(StartTask, answer["id"]).request
-    # What is made of it: `tests/worker/conversations/test_start.py`.
+    # `tests/worker/conversations/test_start.py` covers their effect.
     assert (request["title"], request["public"]) == ("A title", True)
 
 
-def test_defect_18_a_search_can_be_sorted(
-    client: TestClient, database: Database, user: Person, sandbox: Sandbox
-) -> None:
+def test_defect_18_search_can_be_sorted(client: TestClient, database: Database, user: Person, sandbox: Sandbox) -> None:
     old = make_conversation(database, user, sandbox, created_at=FIRST, updated_at=FIRST + timedelta(days=2))
     new = make_conversation(
         database, user, sandbox, created_at=FIRST + timedelta(days=1), updated_at=FIRST + timedelta(days=1)
@@ -95,7 +93,7 @@ def test_defect_19_count_and_search_agree_and_children_are_named(
         assert shown["sub_conversation_ids"] == [child.id]
 
 
-def test_defect_20_pages_hold_and_wildcards_are_letters(
+def test_defect_20_pages_are_stable_and_wildcards_are_literal(
     client: TestClient, database: Database, user: Person, sandbox: Sandbox
 ) -> None:
     made = {make_conversation(database, user, sandbox, created_at=FIRST).id for _ in range(4)}
@@ -134,8 +132,8 @@ def test_defect_21_malformed_or_unknown_input_has_its_exact_4xx(
     assert client.post("/api/v1/sandboxes?sandbox_spec_id=unknown", headers=user.headers).status_code == 404
 
 
-def test_defect_13_a_sandbox_reports_on_its_own_conversations_only(
-    tell: Tell, conversation: Conversation, database: Database, user: Person
+def test_defect_13_sandbox_reports_on_its_own_conversations_only(
+    tell: Report, conversation: Conversation, database: Database, user: Person
 ) -> None:
     key = session_key_of(make_sandbox(database, user))  # of the same owner
     assert tell(f"/events/{conversation.id}", [told_event()], key) == 404
@@ -143,8 +141,8 @@ def test_defect_13_a_sandbox_reports_on_its_own_conversations_only(
     assert as_stored(database, conversation).title == conversation.title
 
 
-def test_defect_14_a_report_leaves_what_it_does_not_know(
-    tell: Tell, database: Database, user: Person, sandbox: Sandbox
+def test_defect_14_report_keeps_fields_that_it_does_not_have(
+    tell: Report, database: Database, user: Person, sandbox: Sandbox
 ) -> None:
     conversation = make_conversation(database, user, sandbox, public=True, created_at=FIRST, updated_at=FIRST)
     for status in ("running", "paused", "running"):
@@ -153,18 +151,18 @@ def test_defect_14_a_report_leaves_what_it_does_not_know(
     assert (row.created_at, row.public) == (FIRST, True)
 
 
-def test_defect_15_events_that_were_not_stored_are_no_success(
-    tell: Tell, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+def test_defect_15_events_that_were_not_stored_return_503(
+    tell: Report, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("INSERT", {}, Exception("the disk is full"))
 
     monkeypatch.setattr("shared.conversations.events.store", fail)
-    assert tell(f"/events/{conversation.id}", [told_event()]) == 503  # so that it is sent again
+    assert tell(f"/events/{conversation.id}", [told_event()]) == 503  # so that the agent server retries
 
 
 def test_defect_16_all_tokens_are_counted(
-    client: TestClient, tell: Tell, user: Person, conversation: Conversation
+    client: TestClient, tell: Report, user: Person, conversation: Conversation
 ) -> None:
     stats = told_stats(agent=told_usage(0.5, 10, reasoning=3))
     assert tell("/conversations", told_conversation(conversation.id, stats=stats)) == 200
@@ -174,7 +172,7 @@ def test_defect_16_all_tokens_are_counted(
 
 
 def test_defect_43_both_webhooks_count_the_same_cost(
-    client: TestClient, tell: Tell, user: Person, conversation: Conversation
+    client: TestClient, tell: Report, user: Person, conversation: Conversation
 ) -> None:
     stats = told_stats(agent=told_usage(0.5, 10), condenser=told_usage(0.25, 5))
     reports: list[tuple[str, Any]] = [
@@ -202,11 +200,11 @@ def test_defect_40_times_are_compared_as_times(
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_52_a_chosen_id_asked_for_twice_is_one_conversation(start: Callable[..., Any]) -> None:
+def test_defect_52_repeated_request_with_an_id_is_one_conversation(start: Callable[..., Any]) -> None:
     chosen = new_id()
-    first, again = (start(conversation_id=chosen) for _ in range(2))
-    assert (first.status_code, again.status_code) == (200, 200)
-    assert first.json()["id"] == again.json()["id"]
+    first, second = (start(conversation_id=chosen) for _ in range(2))
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.json()["id"] == second.json()["id"]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +217,7 @@ def test_defect_52_a_chosen_id_asked_for_twice_is_one_conversation(start: Callab
         ("FEWEST_CONVERSATIONS", "quiet"),
     ],
 )
-def test_defect_45_a_conversation_joins_the_sandbox_that_its_owners_strategy_says(
+def test_defect_45_conversation_joins_the_sandbox_of_the_owners_strategy(
     start: Callable[..., Any], client: TestClient, database: Database, user: Person, strategy: str, joined: str | None
 ) -> None:
     made: dict[str, Sandbox] = {}
@@ -228,7 +226,7 @@ def test_defect_45_a_conversation_joins_the_sandbox_that_its_owners_strategy_say
         made[name] = make_sandbox(database, user, created_at=FIRST + timedelta(days=days), last_active_at=used)
         for _ in range(talks - 1):
             make_conversation(database, user, made[name])
-        make_start_task(database, user, made[name])  # it counts from its beginning
+        make_start_task(database, user, made[name])  # a start counts from its beginning
     client.post("/api/v1/settings", json={"sandbox_grouping_strategy": strategy}, headers=user.headers)
     with database.reading() as session:
         task = session.get_one(StartTask, start().json()["id"])

@@ -1,4 +1,4 @@
-"""Events, and what else webhooks bring."""
+"""Events and other contents of webhooks."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ from tests.api.agent_reports import told_conversation
 from tests.factories import Person, make_event
 
 
-def test_defect_44_a_title_comes_with_the_report(
+def test_defect_44_title_comes_with_the_report(
     client: TestClient, user: Person, conversation: Conversation, tell: Callable[..., int]
 ) -> None:
-    # Nothing answers at the sandbox's address: whoever asked there for a title would find none.
+    # Nothing listens at the sandbox's address: a request there for the title would fail.
     assert tell("/conversations", told_conversation(conversation.id, after=1, title="A haiku about queues")) == 200
     found = client.get(f"/api/v1/app-conversations/{conversation.id}", headers=user.headers).json()
     assert found["title"] == "A haiku about queues"
@@ -31,7 +31,7 @@ def test_defect_44_a_title_comes_with_the_report(
         ("/api/v1/sandbox-specs", "id"),
     ],
 )
-def test_defect_49_limits_are_what_they_are_said_to_be(
+def test_defect_49_limits_are_as_documented(
     client: TestClient, database: Database, user: Person, conversation: Conversation, path: str, name: str
 ) -> None:
     for _ in range(3):

@@ -20,10 +20,10 @@ SANDBOXES = "/api/v1/sandboxes"
 WAITING = 25
 
 
-def test_defect_02_a_delete_is_a_row_and_nobodys_memory(
+def test_defect_02_delete_is_stored_in_a_row(
     client: TestClient, database: Database, user: Person, sandbox: Sandbox
 ) -> None:
-    # Nothing carries it out here, and this process may be gone a moment later: the row is what the sweep finds.
+    # Nothing executes the delete in this test, and this process may end at any time: the sweep finds the row.
     assert client.delete(f"{SANDBOXES}/{sandbox.id}", headers=user.headers).status_code == 200
     stored = as_stored(database, sandbox)
     assert stored.desired == Desired.DELETED
@@ -31,8 +31,8 @@ def test_defect_02_a_delete_is_a_row_and_nobodys_memory(
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_04_who_waits_for_a_start_holds_no_connection(client: TestClient, user: Person) -> None:
-    # More than the pool has.
+def test_defect_04_waiting_for_a_start_uses_no_database_connection(client: TestClient, user: Person) -> None:
+    # More than the connections of the pool.
     with ThreadPoolExecutor(WAITING) as threads:
         waiting = [threads.submit(client.post, f"{SANDBOXES}?wait=5", headers=user.headers) for _ in range(WAITING)]
         eventually(lambda: _count(client, user) == WAITING)
@@ -42,15 +42,17 @@ def test_defect_04_who_waits_for_a_start_holds_no_connection(client: TestClient,
     assert {answer.result().status_code for answer in waiting} == {200}
 
 
-def test_defect_06_a_page_of_sandboxes_asks_no_sandbox(client: TestClient, database: Database, user: Person) -> None:
-    # Nothing listens at any of their addresses: whoever asked them would wait, and not be told RUNNING.
+def test_defect_06_page_of_sandboxes_sends_no_request_to_them(
+    client: TestClient, database: Database, user: Person
+) -> None:
+    # Nothing listens at their addresses: requests to them would wait, and would not yield RUNNING.
     made = [make_sandbox(database, user).id for _ in range(30)]
     found = client.get(f"{SANDBOXES}/search?limit=10", headers=user.headers).json()
     assert [item["id"] for item in found["items"]] == made[:-11:-1]
     assert {item["status"] for item in found["items"]} == {"RUNNING"}
 
 
-def test_defect_07_a_silent_engine_is_not_an_empty_one(client: TestClient, database: Database, user: Person) -> None:
+def test_defect_07_silent_engine_is_not_an_empty_one(client: TestClient, database: Database, user: Person) -> None:
     make_node(database, "lost", status=NodeStatus.LOST)
     lost = make_sandbox(database, user, node_id="lost", status=Status.ERROR, reason=Reason.NODE_LOST, detail="silent")
     runs = make_sandbox(database, user)
@@ -63,7 +65,7 @@ def test_defect_07_a_silent_engine_is_not_an_empty_one(client: TestClient, datab
     assert [item["id"] for item in batch] == [lost.id, runs.id]
 
 
-def test_defect_08_a_session_key_is_found_by_its_digest(client: TestClient, sandbox: Sandbox) -> None:
+def test_defect_08_session_key_is_found_by_its_digest(client: TestClient, sandbox: Sandbox) -> None:
     key = session_key_of(sandbox)
     path = f"/api/v1/sandboxes/{sandbox.id}/settings/secrets"
     for presented, status in ((key, 200), (key[:-1], 401), (key.upper(), 401), (sandbox.session_key_digest, 401)):
@@ -72,7 +74,9 @@ def test_defect_08_a_session_key_is_found_by_its_digest(client: TestClient, sand
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_09_resuming_what_runs_pauses_nothing(context: Context, database: Database, user: Person) -> None:
+def test_defect_09_resume_of_a_running_sandbox_pauses_nothing(
+    context: Context, database: Database, user: Person
+) -> None:
     limits = context.settings.model_copy(update={"quota_running": 2, "quota_policy": "pause_oldest"})
     running = [make_sandbox(database, user) for _ in range(2)]
     with TestClient(create_app(replace(context, settings=limits)), raise_server_exceptions=False) as client:
@@ -82,7 +86,7 @@ def test_defect_09_resuming_what_runs_pauses_nothing(context: Context, database:
     assert {as_stored(database, sandbox).desired for sandbox in running} == {Desired.RUNNING}
 
 
-def test_defect_11_each_user_has_their_own(
+def test_defect_11_users_see_only_their_own_sandboxes(
     client: TestClient, user: Person, other_user: Person, sandbox: Sandbox
 ) -> None:
     shown = client.get(SANDBOXES, params={"id": sandbox.id}, headers=user.headers).json()
@@ -94,7 +98,7 @@ def test_defect_11_each_user_has_their_own(
     assert (exposed.status_code, scoped.status_code) == (200, 200)
 
 
-def test_defect_12_a_users_key_and_a_sandboxs_do_not_stand_in_each_others_way(
+def test_defect_12_user_key_and_session_key_can_be_sent_together(
     client: TestClient, user: Person, sandbox: Sandbox
 ) -> None:
     key = {"X-Session-API-Key": session_key_of(sandbox)}
@@ -104,7 +108,7 @@ def test_defect_12_a_users_key_and_a_sandboxs_do_not_stand_in_each_others_way(
 
 @pytest.mark.usefixtures("node")
 @pytest.mark.parametrize("image", ["busybox", "registry.example:5000/a/b", f"image@sha256:{'0' * 64}"])
-def test_defect_22_an_image_without_a_tag_is_an_image(
+def test_defect_22_image_without_a_tag_is_usable(
     client: TestClient, database: Database, user: Person, image: str
 ) -> None:
     make_spec(database, image)
@@ -115,7 +119,7 @@ def test_defect_22_an_image_without_a_tag_is_an_image(
 
 
 @pytest.mark.parametrize("query", ["", "?sandbox_id={id}", "?sandbox_id=another"])
-def test_defect_23_the_path_says_which_sandbox_is_deleted(
+def test_defect_23_path_determines_the_sandbox_to_delete(
     client: TestClient, database: Database, user: Person, query: str
 ) -> None:
     sandbox = make_sandbox(database, user)
@@ -124,7 +128,7 @@ def test_defect_23_the_path_says_which_sandbox_is_deleted(
     assert as_stored(database, sandbox).desired == Desired.DELETED
 
 
-def test_defect_24_a_deleted_sandboxs_conversations_say_so(
+def test_defect_24_conversations_of_a_deleted_sandbox_show_missing(
     client: TestClient, database: Database, user: Person, sandbox: Sandbox
 ) -> None:
     conversation = make_conversation(database, user, sandbox)
@@ -133,7 +137,7 @@ def test_defect_24_a_deleted_sandboxs_conversations_say_so(
     assert (shown["sandbox_status"], shown["conversation_url"], shown["session_api_key"]) == ("MISSING", None, None)
 
 
-def test_defect_32_a_spec_shows_nothing_of_the_servers_environment(
+def test_defect_32_spec_shows_nothing_of_the_servers_environment(
     client: TestClient, database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LLM_API_KEY", "OH_AGENT_SERVER_ENV", "LMNR_PROJECT_API_KEY"):
@@ -144,14 +148,12 @@ def test_defect_32_a_spec_shows_nothing_of_the_servers_environment(
     assert "plain" not in answer.text
 
 
-def test_defect_48_what_the_server_says_of_itself_makes_nobody_wait(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_seconds: float) -> None:
-        raise AssertionError("nobody may sleep for that")
+def test_defect_48_server_info_does_not_sleep(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_seconds: float) -> None:
+        raise AssertionError("the server must not sleep")
 
     with monkeypatch.context() as patch:
-        patch.setattr(time, "sleep", refuse)
+        patch.setattr(time, "sleep", fail)
         first, second = (client.get("/server_info").json() for _ in range(2))
     assert second["uptime"] > first["uptime"]
     assert first["idle_time"] == second["idle_time"] == 0
@@ -167,10 +169,10 @@ def test_defect_52_one_sandbox_is_read_by_its_id(
 
 
 @pytest.mark.usefixtures("spec", "node")
-def test_defect_52_a_start_under_one_key_is_one_sandbox(client: TestClient, user: Person) -> None:
-    headers = user.headers | {"Idempotency-Key": "once"}
-    first, again = (client.post(SANDBOXES, headers=headers).json() for _ in range(2))
-    assert first["id"] == again["id"]
+def test_defect_52_starts_with_one_idempotency_key_are_one_sandbox(client: TestClient, user: Person) -> None:
+    headers = user.headers | {"Idempotency-Key": "a-key"}
+    first, second = (client.post(SANDBOXES, headers=headers).json() for _ in range(2))
+    assert first["id"] == second["id"]
     assert len(client.get(f"{SANDBOXES}/search", headers=user.headers).json()["items"]) == 1
 
 

@@ -21,7 +21,7 @@ def _post(client: TestClient, person: Person, body: Any, path: str = PATHS[0]) -
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_defect_25_a_setting_of_a_wrong_type_is_refused_and_locks_nobody_out(
+def test_defect_25_setting_of_a_wrong_type_is_rejected_and_breaks_nothing(
     client: TestClient, user: Person, path: str
 ) -> None:
     assert _post(client, user, {"language": {"a": 1}}, path) == 422
@@ -36,7 +36,7 @@ def test_defect_25_a_setting_of_a_wrong_type_is_refused_and_locks_nobody_out(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_defect_26_the_sandbox_key_is_stored_and_survives_what_is_saved_later(
+def test_defect_26_sandbox_key_is_stored_and_survives_later_changes(
     client: TestClient, database: Database, user: Person, path: str
 ) -> None:
     assert _post(client, user, {"sandbox_api_key": "plain"}, path) == 200
@@ -57,7 +57,7 @@ def test_defect_27_flat_settings_are_stored_and_shown(client: TestClient, user: 
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_defect_28_an_error_of_ours_logs_nobody_out(
+def test_defect_28_internal_error_does_not_log_users_out(
     client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     def fail(*_: Any) -> None:
@@ -67,7 +67,7 @@ def test_defect_28_an_error_of_ours_logs_nobody_out(
     assert client.get(path, headers=user.headers).status_code == 500
 
 
-def test_defect_29_what_is_changed_at_a_time_is_not_lost(client: TestClient, user: Person) -> None:
+def test_defect_29_concurrent_changes_are_not_lost(client: TestClient, user: Person) -> None:
     changes: list[Callable[[], int]] = [
         *(lambda name=name: _post(client, user, {name: "x"}) for name in ("language", "agent", "git_user_name")),
         *(
@@ -89,7 +89,7 @@ def test_defect_29_what_is_changed_at_a_time_is_not_lost(client: TestClient, use
     assert set(found["secrets_store"]["custom_secrets"]) == {"A", "B", "C"}
 
 
-def test_defect_31_nothing_secret_is_stored_in_clear(client: TestClient, database: Database, user: Person) -> None:
+def test_defect_31_secrets_are_not_stored_in_clear(client: TestClient, database: Database, user: Person) -> None:
     llm = {"api_key": "plain-1", "aws_session_token": "plain-2", "extra_headers": {"X-Key": "plain-3"}}
     servers = {"a": {"url": "https://a.example.com", "auth": "plain-4", "headers": {"X-Key": "plain-5"}}}
     assert _post(client, user, {"search_api_key": "plain-6", "agent_settings_diff": {"llm": llm}}) == 200
@@ -100,13 +100,13 @@ def test_defect_31_nothing_secret_is_stored_in_clear(client: TestClient, databas
 
 
 @pytest.mark.parametrize("path", ["/api/v1/secrets/git-providers", "/api/add-git-providers"])
-def test_defect_30_tokens_of_other_providers_stay_and_none_is_shown_around(
+def test_defect_30_tokens_of_other_providers_stay_and_none_is_sent_to_a_host(
     client: TestClient, user: Person, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("no host may be asked")
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("no host may be contacted")
 
-    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "create_connection", fail)
     for provider in ("github", "gitlab"):
         body = {"provider_tokens": {provider: {"token": "plain", "user_id": None, "host": None}}}
         assert client.post(path, json=body, headers=user.headers).status_code == 200

@@ -1,4 +1,4 @@
-"""What workers do with engines and agent servers, and what the API leaves to them."""
+"""Workers' use of engines and agent servers, which the API does not access."""
 
 import json
 import subprocess
@@ -16,14 +16,14 @@ from worker.sandboxes.container_spec import container_request, dormant_config
 COLUMNS: dict[str, Any] = {"id": "a" * 32, "owner_id": "b" * 32}
 
 
-def test_defect_05_the_api_can_wait_for_no_engine() -> None:
-    # What is not loaded can't be called, on the event loop or elsewhere.
+def test_defect_05_api_never_waits_for_an_engine() -> None:
+    # A module that is not loaded can't be called, on the event loop or elsewhere.
     code = "import sys, api.__main__, api.app; sys.exit('docker' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=120, check=False)
     assert done.returncode == 0
 
 
-def test_defect_10_the_engine_picks_the_ports() -> None:
+def test_defect_10_engine_chooses_the_ports() -> None:
     spec = SandboxSpec(id="image:1", position=0, ports={"AGENT_SERVER": 8000, "VSCODE": 8001})
     request = container_request(Sandbox(**COLUMNS), spec, installation="home", address="10.0.0.7")
     api = APIClient(base_url="unix:///nowhere", version="1.44")
@@ -34,18 +34,18 @@ def test_defect_10_the_engine_picks_the_ports() -> None:
     assert bindings == {f"{port}/tcp": [{"HostIp": "10.0.0.7", "HostPort": ""}] for port in (8000, 8001)}
 
 
-def test_defect_46_secrets_are_handed_out_as_values() -> None:
-    # A lookup's headers would be masked where the agent server stores the conversation, and of no use after that.
-    given = gather_secrets({"github": "t"}, {"STORED": ResolvedSecret("s", "what for")}, {"ASKED": "a"})
-    assert {name: (entry["kind"], entry["value"]) for name, entry in on_the_wire(given).items()} == {
+def test_defect_46_secrets_are_sent_as_values() -> None:
+    # The agent server masks a lookup's headers when it stores the conversation, so that they would be unusable later.
+    secrets = gather_secrets({"github": "t"}, {"STORED": ResolvedSecret("s", "what for")}, {"ASKED": "a"})
+    assert {name: (entry["kind"], entry["value"]) for name, entry in on_the_wire(secrets).items()} == {
         "GITHUB_TOKEN": ("StaticSecret", "t"),
         "STORED": ("StaticSecret", "s"),
         "ASKED": ("StaticSecret", "a"),
     }
 
 
-def test_defect_50_a_server_that_waits_for_its_user_is_locked_and_knows_its_pages() -> None:
-    made = json.loads(dormant_config("its boot key", origins=["https://page.example"]))
-    assert (made["deferred_init"], made["secret_key"]) == (True, "its boot key")
-    # Read at boot alone: an initialization would come too late.
+def test_defect_50_server_awaiting_its_init_is_locked_and_has_its_origins() -> None:
+    made = json.loads(dormant_config("its init key", origins=["https://page.example"]))
+    assert (made["deferred_init"], made["secret_key"]) == (True, "its init key")
+    # The server reads them at boot only: an initialization would come too late.
     assert made["allow_cors_origins"] == ["https://page.example"]

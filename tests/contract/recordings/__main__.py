@@ -1,6 +1,6 @@
-"""`python -m tests.contract.recordings`: record the webhooks of the real agent server anew, with a scripted model.
+"""`python -m tests.contract.recordings`: record the webhooks of the real agent server with a scripted model.
 
-It takes the sandbox image, which `deploy/image/build` makes, or the one that AW_TEST_SANDBOX_IMAGE names.
+The image is the sandbox image of `deploy/image/build`, or the one in AW_TEST_SANDBOX_IMAGE.
 """
 
 import httpx

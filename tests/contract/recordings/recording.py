@@ -1,7 +1,7 @@
-"""Webhooks of the real agent server, recorded: how they are made, and what is kept of them.
+"""Recorded webhooks of the real agent server: how they are made and stored.
 
-Kept are the bodies as they were sent, but for the agent server's own prompts, which are not ours to copy, and what only
-tells of the machine that made the recording.
+The bodies are stored as they were sent, without the agent server's own prompts, which this project has no right to
+copy, and without the names of the recording machine.
 """
 
 import json
@@ -19,7 +19,7 @@ from worker.agent_server.client import AgentServer
 FOLDER = Path(__file__).parent
 LEFT_OUT = "(left out)"
 MODEL_URL = "http://model.example/v1"
-# So that a run costs something: USD a token.
+# In USD per token, so that a run has a cost.
 PRICES = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002}
 
 Body = dict[str, Any]
@@ -28,14 +28,14 @@ Run = Callable[[AgentServer, str], object]
 
 @dataclass(frozen=True)
 class Recording:
-    """One conversation's webhooks in the order in which they came, and what its agent server showed in the end.
+    """One conversation's webhooks in the order of arrival, and its final state at the agent server.
 
     Args:
         agent_server: the version.
         conversation_id: 32 digits.
-        shown: of `GET /api/conversations/{id}` what the service takes over: title, execution_status and stats.
-        kept: the ids of the events that its agent server keeps.
-        deliveries: each with `path` (below the base URL) and `body`.
+        shown: the fields of `GET /api/conversations/{id}` that the service stores: title, execution_status and stats.
+        kept: the ids of the events that the agent server keeps.
+        deliveries: the webhooks, each with `path` (below the base URL) and `body`.
     """
 
     agent_server: str
@@ -46,30 +46,30 @@ class Recording:
 
     @property
     def events(self) -> list[Body]:
-        """All events that were reported."""
+        """All reported events."""
         return [
             event for delivery in self.deliveries if isinstance(delivery["body"], list) for event in delivery["body"]
         ]
 
     @property
     def descriptions(self) -> list[Body]:
-        """All descriptions of the conversation."""
+        """All reported descriptions of the conversation."""
         return [delivery["body"] for delivery in self.deliveries if isinstance(delivery["body"], dict)]
 
 
 def read(scenario: str) -> Recording:
-    """The recording that is kept in the repository."""
+    """The recording in the repository."""
     return Recording(**json.loads((FOLDER / f"{scenario}.json").read_text()))
 
 
 def write(scenario: str, recording: Recording) -> None:
-    """Keep a recording in its place."""
+    """Store a recording in the repository."""
     text = json.dumps(asdict(recording), indent=1, ensure_ascii=False)
     (FOLDER / f"{scenario}.json").write_text(text + "\n")
 
 
 def record(scenario: str, version: str, place: Place, model: ScriptedModel, receiver: WebhookReceiver) -> Recording:
-    """Let a conversation go through that scenario, and record what is reported of it."""
+    """Run a conversation through that scenario, and record its webhooks."""
     (llm, run), server = SCENARIOS[scenario], place.server
     body = body_for(model, llm_model=llm, initial_message=HELLO, agent_settings={"llm": PRICES}, tags={"team": "blue"})
     conversation_id = body["conversation_id"]
@@ -86,28 +86,28 @@ def record(scenario: str, version: str, place: Place, model: ScriptedModel, rece
 
 
 def _is_complete(receiver: WebhookReceiver, conversation_id: str, kept: list[str]) -> bool:
-    """Whether all has arrived; the description that says `deleting` is the last."""
+    """Whether all webhooks have arrived; the description with `deleting` is the last one."""
     arrived = {event["id"] for event in receiver.events(conversation_id)}
     statuses = [described["execution_status"] for described in receiver.described(conversation_id)]
     return set(kept) <= arrived and "deleting" in statuses
 
 
 def _finish(server: AgentServer, conversation_id: str) -> None:
-    """Its agent runs a command and finishes; its owner renames it then."""
+    """Wait until the agent has run a command and finished, then rename the conversation."""
     _await(server, conversation_id, "finished")
     eventually(lambda: (server.get_conversation(conversation_id) or {})["title"])
     server.rename_conversation(conversation_id, "Greetings")
 
 
 def _interrupt(server: AgentServer, conversation_id: str) -> None:
-    """Its agent waits for its model, and is interrupted."""
+    """Interrupt the agent while it waits for its model."""
     _await(server, conversation_id, "running")
     server.interrupt(conversation_id)
     _await(server, conversation_id, "paused")
 
 
 def _fail(server: AgentServer, conversation_id: str) -> None:
-    """Its model refuses."""
+    """Wait for the error of a model that rejects requests."""
     _await(server, conversation_id, "error")
 
 
@@ -115,7 +115,7 @@ def _await(server: AgentServer, conversation_id: str, status: str) -> None:
     eventually(lambda: (server.get_conversation(conversation_id) or {})["execution_status"] == status)
 
 
-# The model, and what happens.
+# The model and the actions of each scenario.
 SCENARIOS: Mapping[str, tuple[str, Run]] = {
     "finished": ("openai/working", _finish),
     "interrupted": ("openai/held", _interrupt),
@@ -130,7 +130,7 @@ def _cleaned(deliveries: list[Body], model_url: str) -> list[Body]:
 
 
 def _without_prompts(value: Body) -> Body:
-    """The object without the agent server's own texts, and without the name of its container."""
+    """The object without the agent server's prompts and without the name of its container."""
     if value.get("kind") == "SystemPromptEvent":
         tools = [tool | {"description": LEFT_OUT} for tool in value["tools"]]
         prompts = {

@@ -1,1 +1,1 @@
-"""V1's surface: facts of its paths, parameters and fields, and the comparison of ours with them."""
+"""V1's interface: a table of its paths, parameters and fields, and the comparison of this service with it."""

@@ -1,9 +1,9 @@
-"""`python -m tests.contract.surface openapi.json`: make the table of facts from V1's OpenAPI document."""
+"""`python -m tests.contract.surface openapi.json`: write the table of V1's interface from its OpenAPI document."""
 
 import json
 import sys
 from pathlib import Path
 
-from tests.contract.surface import facts
+from tests.contract.surface import table
 
-facts.write(json.loads(Path(sys.argv[1]).read_text()))
+table.write(json.loads(Path(sys.argv[1]).read_text()))

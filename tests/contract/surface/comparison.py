@@ -1,7 +1,8 @@
-"""What of another interface ours lacks. What ours has beyond it, and what it asks less or promises more, is all right.
+"""Comparison of this service's interface with a reference interface.
 
-An answer may say less than theirs could (no null, fewer words of an enumeration), a request may say more: a client of
-theirs can't tell the difference.
+Findings are the parts of the reference that the service does not support. Additions are compatible, and so are fewer
+requirements in requests and stronger promises in responses: a response may have fewer values (no null, a smaller
+enumeration) and a request may accept more, because clients of the reference can't notice it.
 """
 
 from collections.abc import Iterator
@@ -13,22 +14,22 @@ from tests.contract.surface.description import Description, Model, Type
 # (where, what): `where` is the same from run to run, so that lists can name it.
 Finding = tuple[str, str]
 
-# A value of the first type is one of the second.
+# A value of the first type is a value of the second type.
 WIDER = [["integer", "number"], ["string:uuid", "string"], ["string:date-time", "string"]]
 
 
-def compare(ours: Description, theirs: Description) -> dict[str, str]:
-    """What we lack of theirs, by where it is: `GET /path`, `GET /path query name`, or `answer Model.field`."""
-    own = {_anonymous(name): name for name in ours.operations}
+def compare(service: Description, reference: Description) -> dict[str, str]:
+    """The findings by location: `GET /path`, `GET /path query name`, or `answer Model.field`."""
+    own = {_anonymous(name): name for name in service.operations}
     findings: dict[str, str] = {}
-    for name in theirs.operations:
+    for name in reference.operations:
         found = own.get(_anonymous(name))
-        findings |= {name: "not there"} if found is None else dict(_operation(name, found, ours, theirs))
+        findings |= {name: "missing"} if found is None else dict(_operation(name, found, service, reference))
     return findings
 
 
 def _anonymous(name: str) -> str:
-    """An operation's name whatever the placeholders of its path are called."""
+    """An operation's name without the names of its path's placeholders."""
     return "".join("{}" if number % 2 else part for number, part in enumerate(_split(name)))
 
 
@@ -36,109 +37,109 @@ def _split(path: str) -> list[str]:
     return path.replace("}", "{").split("{")
 
 
-def _operation(name: str, found: str, ours: Description, theirs: Description) -> Iterator[Finding]:
-    own, other = ours.operations[found], theirs.operations[name]
-    asked = _Walk(theirs, ours, "request")
+def _operation(name: str, found: str, service: Description, reference: Description) -> Iterator[Finding]:
+    own, other = service.operations[found], reference.operations[name]
+    requests = _Walk(reference, service, "request")
     placeholders = dict(zip(_split(name)[1::2], _split(found)[1::2], strict=True))
-    own_names = {f"path {placeholder}": f"path {ours_}" for placeholder, ours_ in placeholders.items()}
-    yield from _parameters(name, own.parameters, other.parameters, own_names, asked)
+    own_names = {f"path {placeholder}": f"path {own_name}" for placeholder, own_name in placeholders.items()}
+    yield from _parameters(name, own.parameters, other.parameters, own_names, requests)
     if other.body != "nothing":
-        yield from asked.fits(other.body, own.body, f"{name} body")
+        yield from requests.fits(other.body, own.body, f"{name} body")
         if own.body_required and not other.body_required:
             yield f"{name} body", "required"
     if own.status != other.status:
         yield f"{name} status", f"{own.status} instead of {other.status}"
-    yield from _Walk(ours, theirs, "answer").fits(own.answer, other.answer, f"{name} answer")
+    yield from _Walk(service, reference, "answer").fits(own.answer, other.answer, f"{name} answer")
 
 
-def _parameters(name: str, own: Model, other: Model, own_names: dict[str, str], asked: "_Walk") -> Iterator[Finding]:
+def _parameters(name: str, own: Model, other: Model, own_names: dict[str, str], walk: "_Walk") -> Iterator[Finding]:
     for key, type_ in other.fields.items():
         own_key = own_names.get(key, key)
         if own_key not in own.fields:
-            yield f"{name} {key}", "not there"
+            yield f"{name} {key}", "missing"
         else:
-            yield from asked.fits(type_, own.fields[own_key], f"{name} {key}")
-    # Those of the path are in it, whatever they are called.
+            yield from walk.fits(type_, own.fields[own_key], f"{name} {key}")
+    # Path parameters always match, because the paths do.
     demanded = own.required - {own_names.get(key, key) for key in other.required}
     yield from ((f"{name} {key}", "required") for key in sorted(demanded) if not key.startswith("path "))
 
 
 @dataclass
 class _Walk:
-    """Holds what one side gives against what the other side takes: in answers we give, in requests we take."""
+    """Checks the types of a sender against those of a receiver; the service sends responses and receives requests."""
 
-    giver: Description
-    taker: Description
+    sender: Description
+    receiver: Description
     direction: str
     seen: set[tuple[str, str]] = field(default_factory=set)
 
-    def fits(self, given: Type, taken: Type, where: str) -> Iterator[Finding]:
-        """What of the given could not be taken."""
-        if taken == "any" or given == taken == "nothing":
+    def fits(self, sent: Type, accepted: Type, where: str) -> Iterator[Finding]:
+        """The sent types that the receiver does not accept."""
+        if accepted == "any" or sent == accepted == "nothing":
             return
-        context = given if isinstance(given, list) else [given]
+        context = sent if isinstance(sent, list) else [sent]
         for part in context:
-            alternatives = self._alike(part, taken if isinstance(taken, list) else [taken])
+            alternatives = self._alike(part, accepted if isinstance(accepted, list) else [accepted])
             findings = [list(self._one(part, alternative, where)) for alternative in alternatives]
             yield from min(findings, key=len)
 
-    def _alike(self, given: Type, alternatives: list[Type]) -> list[Type]:
-        """The alternatives that a finding should speak of: objects for an object."""
-        kind = type(self._resolved(given, None)[0])
+    def _alike(self, sent: Type, alternatives: list[Type]) -> list[Type]:
+        """The alternatives to report in a finding: objects for an object."""
+        kind = type(self._resolved(sent, None)[0])
         return [one for one in alternatives if type(self._resolved(None, one)[1]) is kind] or alternatives
 
-    def _one(self, given: Type, taken: Type, where: str) -> Iterator[Finding]:
-        given, taken, given_name, taken_name = *self._resolved(given, taken), given, taken
-        if isinstance(given, Model) and isinstance(taken, Model):
-            yield from self._models(given, taken, str(given_name), str(taken_name))
-        elif isinstance(given, dict) and isinstance(taken, dict) and given.keys() == taken.keys():
-            yield from self._composites(given, taken, where)
-        elif given == "object" and isinstance(taken, Model) and self.direction == "request" and not taken.required:
-            return  # free-form: what we know of it is ours to say
-        elif not _is_taken(given, taken):
-            yield where, f"{_shown(given_name, given)} where {_shown(taken_name, taken)} is expected"
+    def _one(self, sent: Type, accepted: Type, where: str) -> Iterator[Finding]:
+        sent, accepted, sent_name, accepted_name = *self._resolved(sent, accepted), sent, accepted
+        if isinstance(sent, Model) and isinstance(accepted, Model):
+            yield from self._models(sent, accepted, str(sent_name), str(accepted_name))
+        elif isinstance(sent, dict) and isinstance(accepted, dict) and sent.keys() == accepted.keys():
+            yield from self._composites(sent, accepted, where)
+        elif sent == "object" and isinstance(accepted, Model) and self.direction == "request" and not accepted.required:
+            return  # free-form: the service may define its fields
+        elif not _is_accepted(sent, accepted):
+            yield where, f"{_shown(sent_name, sent)} where {_shown(accepted_name, accepted)} is expected"
 
-    def _resolved(self, given: Type, taken: Type) -> tuple[Any, Any]:
-        """What the names stand for."""
-        while isinstance(given, str) and given in self.giver.models:
-            given = self.giver.models[given]
-        while isinstance(taken, str) and taken in self.taker.models:
-            taken = self.taker.models[taken]
-        return given, taken
+    def _resolved(self, sent: Type, accepted: Type) -> tuple[Any, Any]:
+        """The types behind the names."""
+        while isinstance(sent, str) and sent in self.sender.models:
+            sent = self.sender.models[sent]
+        while isinstance(accepted, str) and accepted in self.receiver.models:
+            accepted = self.receiver.models[accepted]
+        return sent, accepted
 
-    def _models(self, given: Model, taken: Model, given_name: str, taken_name: str) -> Iterator[Finding]:
-        if (given_name, taken_name) in self.seen:
+    def _models(self, sent: Model, accepted: Model, sent_name: str, accepted_name: str) -> Iterator[Finding]:
+        if (sent_name, accepted_name) in self.seen:
             return
-        self.seen.add((given_name, taken_name))
-        # The fields that count are theirs: those that are read of an answer, or sent in a request.
-        theirs, ours = (taken, given) if self.direction == "answer" else (given, taken)
-        name = f"{self.direction} {taken_name if self.direction == 'answer' else given_name}"
-        for key in theirs.fields:
-            if key not in ours.fields:
-                yield f"{name}.{key}", "not there"
+        self.seen.add((sent_name, accepted_name))
+        # The reference determines the fields: those that its clients read in a response, or send in a request.
+        reference, service = (accepted, sent) if self.direction == "answer" else (sent, accepted)
+        name = f"{self.direction} {accepted_name if self.direction == 'answer' else sent_name}"
+        for key in reference.fields:
+            if key not in service.fields:
+                yield f"{name}.{key}", "missing"
             else:
-                yield from self.fits(given.fields[key], taken.fields[key], f"{name}.{key}")
+                yield from self.fits(sent.fields[key], accepted.fields[key], f"{name}.{key}")
         if self.direction == "request":
-            for key in sorted(ours.required - theirs.required):
+            for key in sorted(service.required - reference.required):
                 yield f"{name}.{key}", "required"
 
-    def _composites(self, given: dict[str, Any], taken: dict[str, Any], where: str) -> Iterator[Finding]:
-        if "enum" in given:
-            if foreign := [value for value in given["enum"] if value not in taken["enum"]]:
+    def _composites(self, sent: dict[str, Any], accepted: dict[str, Any], where: str) -> Iterator[Finding]:
+        if "enum" in sent:
+            if foreign := [value for value in sent["enum"] if value not in accepted["enum"]]:
                 yield where, f"one of {foreign} is not expected"
             return
-        kind = next(iter(given))
-        yield from self.fits(given[kind], taken[kind], f"{where}[]")
+        kind = next(iter(sent))
+        yield from self.fits(sent[kind], accepted[kind], f"{where}[]")
 
 
-def _is_taken(given: Any, taken: Any) -> bool:
-    if given == taken:
+def _is_accepted(sent: Any, accepted: Any) -> bool:
+    if sent == accepted:
         return True
-    if taken == "object":
-        return isinstance(given, Model) or (isinstance(given, dict) and "map" in given)
-    if isinstance(given, dict) and "enum" in given:
-        return taken == "string" and all(isinstance(value, str) for value in given["enum"])
-    return [given, taken] in WIDER
+    if accepted == "object":
+        return isinstance(sent, Model) or (isinstance(sent, dict) and "map" in sent)
+    if isinstance(sent, dict) and "enum" in sent:
+        return accepted == "string" and all(isinstance(value, str) for value in sent["enum"])
+    return [sent, accepted] in WIDER
 
 
 def _shown(name: Type, type_: Any) -> str:

@@ -1,4 +1,4 @@
-"""An HTTP interface in short: what its OpenAPI document says, without its words.
+"""A short description of an HTTP interface: its OpenAPI document without the texts.
 
 A type is a text ("string", "string:date-time", "any", or a model's name), null, a list of alternatives, or one of
 {"list": type}, {"map": type}, {"enum": [values]}.
@@ -13,14 +13,14 @@ Document = dict[str, Any]
 Fields = dict[str, Type]
 
 METHODS = ("get", "post", "put", "patch", "delete")
-# Forms of a text that clients parse; `password` and the like are looks only.
+# Text formats that clients parse; `password` and similar ones concern the display only.
 FORMATS = ("date-time", "uuid")
 PLACES = ("path", "query", "header")
 
 
 @dataclass(frozen=True)
 class Model:
-    """An object's fields, and which of them must be there."""
+    """An object's fields, and the required ones among them."""
 
     fields: Fields
     required: frozenset[str]
@@ -28,7 +28,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path: its parameters by `<place> <name>`, its body, and its success."""
+    """One method of one path: its parameters by `<place> <name>`, its body, and its successful response."""
 
     parameters: Model
     body: Type
@@ -39,14 +39,14 @@ class Operation:
 
 @dataclass(frozen=True)
 class Description:
-    """Operations by `<METHOD> <path>`; models by name, the plain types among them as their type."""
+    """Operations by `<METHOD> <path>`, and models by name; a model that is a plain type is that type."""
 
     operations: dict[str, Operation]
     models: dict[str, Model | Type]
 
 
 def describe(document: Document) -> Description:
-    """What an OpenAPI document says."""
+    """Describe the interface of an OpenAPI document."""
     schemas = document.get("components", {}).get("schemas", {})
     return Description(
         {f"{method.upper()} {path}": _operation(details) for path, method, details in _operations(document)},
@@ -55,7 +55,7 @@ def describe(document: Document) -> Description:
 
 
 def short_name(name: str) -> str:
-    """A model's name without the module that FastAPI puts before those that two modules have."""
+    """A model's name without the module that FastAPI prepends to ambiguous names."""
     return name.rsplit("__", 1)[-1]
 
 
@@ -67,7 +67,7 @@ def _operations(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 
 def _operation(details: Document) -> Operation:
-    # A success; or, of what never succeeds, what it always answers.
+    # The success status, or the only status of an operation that never succeeds.
     status = int(min(details["responses"], key=lambda code: (not code.startswith("2"), code)))
     body = details.get("requestBody", {})
     return Operation(
@@ -80,7 +80,7 @@ def _operation(details: Document) -> Operation:
 
 
 def _parameters(listed: list[Document]) -> Model:
-    # Names of headers are the same in capitals or not.
+    # Header names are case-insensitive.
     named = {
         f"{entry['in']} {entry['name'].lower() if entry['in'] == 'header' else entry['name']}": entry
         for entry in listed
@@ -93,7 +93,7 @@ def _parameters(listed: list[Document]) -> Model:
 
 
 def _content(part: Document) -> Type:
-    """The type of a body; "nothing" where there is none."""
+    """The type of a body; "nothing" without a body."""
     content = part.get("content", {})
     if not content:
         return "nothing"
@@ -109,7 +109,7 @@ def _model(schema: Document) -> Model | Type:
 
 
 def read_type(schema: Document) -> Type:
-    """The type that a JSON schema stands for."""
+    """The type of a JSON schema."""
     if "$ref" in schema:
         return short_name(schema["$ref"].rsplit("/", 1)[-1])
     if alternatives := schema.get("anyOf") or schema.get("oneOf"):
@@ -135,6 +135,6 @@ def _plain(schema: Document) -> Type:
 
 def _union(types: list[Type]) -> Type:
     flat = [part for type_ in types for part in (type_ if isinstance(type_, list) else [type_])]
-    # A text that may be shown as a password is listed twice.
+    # A text with a password format appears twice.
     unique = [part for number, part in enumerate(flat) if part not in flat[:number]]
     return unique[0] if len(unique) == 1 else unique

@@ -1,4 +1,4 @@
-"""The table of facts, `v1.json`: written from V1's OpenAPI document, read by the tests."""
+"""The table of V1's interface, `v1.json`: written from V1's OpenAPI document, read by the tests."""
 
 import json
 from pathlib import Path
@@ -7,33 +7,33 @@ from typing import Any
 from tests.contract.surface.description import Description, Document, Model, Operation, Type, describe
 
 TABLE = Path(__file__).with_name("v1.json")
-# What the agent server defines and the app server only passes on, or what belongs to another document.
+# Models that the agent server defines and the app server passes on, or that belong to another document.
 OPAQUE = ("ConversationInfo", "Event-Input", "Event-Output", "MCPConfig", "StrictLLM")
 OPAQUE_PREFIXES = ("EventCallbackProcessor",)
 MAX_LINE_LENGTH = 118
 
-Facts = dict[str, Any]
+Table = dict[str, Any]
 
 
 def load() -> Description:
     """V1's description."""
-    facts: Facts = json.loads(TABLE.read_text())
+    content: Table = json.loads(TABLE.read_text())
     return Description(
-        {name: _read_operation(entry) for name, entry in facts["operations"].items()},
-        {name: _read_model(entry) for name, entry in facts["models"].items()},
+        {name: _read_operation(entry) for name, entry in content["operations"].items()},
+        {name: _read_model(entry) for name, entry in content["models"].items()},
     )
 
 
 def write(document: Document) -> None:
-    """Make the table from V1's OpenAPI document, models that no operation uses left out."""
+    """Write the table from V1's OpenAPI document, without models that no operation refers to."""
     described = describe(document)
     models = _reachable(described)
-    facts = {
+    content = {
         "about": f"OpenHands V1, {document['info']['version']}: its interface; `!` marks what must be there",
         "operations": {name: _write_operation(one) for name, one in described.operations.items()},
         "models": {name: _write_model(model) for name, model in sorted(models.items())},
     }
-    TABLE.write_text(_lay_out(facts) + "\n")
+    TABLE.write_text(_lay_out(content) + "\n")
 
 
 def _reachable(described: Description) -> dict[str, Model | Type]:
@@ -58,8 +58,8 @@ def _is_opaque(name: str) -> bool:
     return name in OPAQUE or name.startswith(OPAQUE_PREFIXES)
 
 
-def _write_operation(operation: Operation) -> Facts:
-    entry: Facts = {}
+def _write_operation(operation: Operation) -> Table:
+    entry: Table = {}
     if operation.parameters.fields:
         entry["parameters"] = _write_model(operation.parameters)
     if operation.body != "nothing":
@@ -69,7 +69,7 @@ def _write_operation(operation: Operation) -> Facts:
     return entry | {"answer": operation.answer}
 
 
-def _read_operation(entry: Facts) -> Operation:
+def _read_operation(entry: Table) -> Operation:
     parameters = _read_model(entry.get("parameters", {}))
     assert isinstance(parameters, Model)
     body = entry.get("body!", entry.get("body", "nothing"))
@@ -90,7 +90,7 @@ def _read_model(entry: Any) -> Model | Type:
 
 
 def _lay_out(value: Any, indent: int = 0, taken: int = 0) -> str:
-    """JSON with one line for what fits into one; `taken` is the width that its line has used up."""
+    """Format JSON with one line for each value that fits; `taken` is the width already used in the line."""
     text = json.dumps(value)
     if not isinstance(value, dict | list) or len(text) + taken < MAX_LINE_LENGTH:
         return text
