@@ -1,4 +1,4 @@
-"""A browser that is driven, and the service with the unpacked page."""
+"""A browser under test control, and the service with the unpacked web UI."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.services.engine import SANDBOX_IMAGE
 
 @pytest.fixture
 def service(installed: Deployment) -> Deployment:
-    """The service, running, with the page."""
+    """The running service with the web UI."""
     installed.prepare(SANDBOX_IMAGE)
     installed.start_api(AW_CANVAS_DIR=str(CANVAS))
     installed.start_worker()
@@ -22,7 +22,7 @@ def service(installed: Deployment) -> Deployment:
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium; not for longer than a test: Playwright's event loop would be in the way of others'."""
+    """Debian's Chromium, for one test only: Playwright's event loop would disturb those of other tests."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
@@ -30,26 +30,28 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def asked() -> list[str]:
-    """The addresses of all that the page has asked for."""
+def requested() -> list[str]:
+    """The URLs of all requests of the web UI."""
     return []
 
 
 @pytest.fixture
-def refused() -> list[str]:
-    """What the page's policy has kept it from."""
+def blocked() -> list[str]:
+    """The violations of the web UI's Content Security Policy."""
     return []
 
 
 @pytest.fixture
-def page(browser: Browser, asked: list[str], refused: list[str]) -> Iterator[Page]:
-    """An empty tab of a browser that knows nothing."""
+def page(browser: Browser, requested: list[str], blocked: list[str]) -> Iterator[Page]:
+    """An empty tab of a browser without any state."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(120_000)
-    context.on("request", lambda request: asked.append(request.url))
-    page.on("websocket", lambda socket: asked.append(socket.url))
-    context.on("console", lambda said: refused.append(said.text) if "Content Security Policy" in said.text else None)
+    context.on("request", lambda request: requested.append(request.url))
+    page.on("websocket", lambda socket: requested.append(socket.url))
+    context.on(
+        "console", lambda message: blocked.append(message.text) if "Content Security Policy" in message.text else None
+    )
     try:
         yield page
     finally:

@@ -1,4 +1,4 @@
-"""Screenshots that continuous integration keeps."""
+"""Screenshots, which continuous integration stores."""
 
 from pathlib import Path
 

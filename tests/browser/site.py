@@ -1,10 +1,10 @@
-"""Where the page is, and how a browser finds it."""
+"""The location of the web UI, and the browser's arguments to reach it."""
 
 from tests.services.directories import REPOSITORY
 
 CANVAS = REPOSITORY / "var" / "canvas"
 CHROMIUM = "/usr/bin/chromium"
-# Not a loopback name: the page is stricter then, and browsers send less.
+# Not a loopback name: the web UI is stricter then, and browsers send less.
 HOST = "agents.example"
 ARGUMENTS = [
     "--no-sandbox",

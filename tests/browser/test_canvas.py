@@ -1,4 +1,4 @@
-"""From a browser: log in, start a conversation, watch the agent, stop it, let it go on, see its changes."""
+"""The web UI in a browser: log in, start a conversation, watch the agent, stop it, resume it, show its changes."""
 
 import zipfile
 from pathlib import Path
@@ -17,10 +17,10 @@ from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.waiting import eventually
 
-# Of milliseconds, where a few hundred would do: other tests run beside.
+# In milliseconds. A few hundred would suffice on an idle machine, but other tests run concurrently.
 SOON = 90_000
 START = 240_000
-# That a second run is stopped as the first is, tests of the contract show for a change.
+# Contract tests cover the stop of a second run for each change.
 RUNS = effort.choose(quick=1, change=1, thorough=2)
 
 
@@ -30,10 +30,10 @@ def of(test_id: str) -> str:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_an_afternoon_in_the_browser(
-    service: Deployment, model: ScriptedModel, page: Page, asked: list[str], refused: list[str], tmp_path: Path
+def test_whole_session_in_the_browser(
+    service: Deployment, model: ScriptedModel, page: Page, requested: list[str], blocked: list[str], tmp_path: Path
 ) -> None:
-    assert (CANVAS / "index.html").exists(), "deploy/setup test unpacks the page"
+    assert (CANVAS / "index.html").exists(), "deploy/setup test unpacks the web UI"
     origin = f"http://{HOST}:{service.port}"
     with service.user("alice") as alice:
         settings = {"llm_model": "openai/note-taker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
@@ -47,10 +47,10 @@ def test_an_afternoon_in_the_browser(
                 say(page, "Once more.")
             watch_and_stop(page, alice, times)
             go_on(page, alice, times)
-        see_changes(page)
+        show_changes(page)
         download(page, tmp_path, str(conversation["id"]))
-    assert_nothing_was_asked_elsewhere(asked, origin)
-    assert refused == []
+    assert_no_foreign_request(requested, origin)
+    assert blocked == []
 
 
 def sign_in(page: Page, origin: str, alice: Client) -> None:
@@ -85,11 +85,11 @@ def say(page: Page, text: str) -> None:
 
 
 def watch_and_stop(page: Page, alice: Client, times: int) -> None:
-    """What the agent does is seen as it does it; then it is stopped in the midst of that."""
+    """Watch the agent during an action, and stop it during that action."""
     try:
         page.wait_for_selector(':text("rest for a while"):visible', timeout=START)
     except PlaywrightTimeout:
-        raise AssertionError(f"the page does not show it; the agent server has reported {story(alice)}") from None
+        raise AssertionError(f"the web UI does not show it; the agent server has reported {story(alice)}") from None
     eventually(lambda: the_conversation(alice)["execution_status"] == "running", deadline_seconds=90)
     take_picture(page, f"03-at-work-{times}")
     page.locator(f"{of('stop-button')}:visible").first.click()
@@ -106,7 +106,7 @@ def go_on(page: Page, alice: Client, times: int) -> None:
     take_picture(page, f"05-done-{times}")
 
 
-def see_changes(page: Page) -> None:
+def show_changes(page: Page) -> None:
     page.locator(of("right-panel-toggle")).first.click()
     page.locator(of("conversation-tab-commits")).first.click()
     page.locator(of("uncommitted-changes-row-toggle")).first.click()
@@ -116,7 +116,7 @@ def see_changes(page: Page) -> None:
     expect(editor).to_contain_text("two", timeout=SOON)
     take_picture(page, "06-changes")
     page.locator(of("conversation-tab-files")).first.click()
-    # A list that the page has read before the agent wrote the file is shown until somebody refreshes it.
+    # The web UI shows a list from before the agent wrote the file until it is refreshed.
     eventually(lambda: is_listed(page, "notes.txt"), deadline_seconds=90, interval_seconds=1)
     take_picture(page, "07-files")
 
@@ -147,15 +147,15 @@ def the_conversation(alice: Client) -> dict[str, object]:
 
 
 def story(alice: Client) -> list[tuple[object, object]]:
-    """When what has happened, as far as the store knows."""
+    """The timestamps and kinds of the stored events."""
     conversation_id = the_conversation(alice)["id"]
     events = alice.read(f"/api/v1/conversation/{conversation_id}/events/search")["items"]
     return [(event["timestamp"], event["kind"]) for event in events]
 
 
-def assert_nothing_was_asked_elsewhere(asked: list[str], origin: str) -> None:
-    ours = urlsplit(origin).netloc
-    strange = {url for url in asked if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).netloc != ours}
-    assert strange == set()
-    assert any(url.startswith("ws://") and "/sandbox/" in url for url in asked)
-    assert any("/monaco/vs/" in url for url in asked)
+def assert_no_foreign_request(requested: list[str], origin: str) -> None:
+    own = urlsplit(origin).netloc
+    foreign = {url for url in requested if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).netloc != own}
+    assert foreign == set()
+    assert any(url.startswith("ws://") and "/sandbox/" in url for url in requested)
+    assert any("/monaco/vs/" in url for url in requested)

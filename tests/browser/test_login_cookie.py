@@ -1,4 +1,4 @@
-"""A browser sends its login to all ports of the API's host: none of these is a sandbox's."""
+"""Browsers send the login cookie to all ports of the API's host, so that no sandbox may use that host."""
 
 import pytest
 from playwright.sync_api import Page
@@ -13,7 +13,7 @@ COOKIE = b"aw_session="
 
 @pytest.fixture
 def service(installed: Deployment) -> Deployment:
-    """The service's API; no sandbox is started."""
+    """The service's API without sandboxes."""
     installed.prepare()
     installed.start_api()
     return installed
@@ -31,7 +31,7 @@ def test_following_a_link_to_a_sandbox_does_not_send_the_login(service: Deployme
 
 
 def follow(page: Page, host: str) -> bytes:
-    """What a server of that host is sent by a browser that follows a link to it."""
+    """Follow a link to a server of that host, and return the request that it receives."""
     with hostile(answering({}), host) as server:
         page.evaluate("url => { location.href = url }", server.url)
         page.wait_for_url(f"{server.url}/")

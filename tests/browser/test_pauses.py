@@ -1,4 +1,4 @@
-"""From a browser at a loopback address: what is stopped stays stopped, here and elsewhere, and a login may end."""
+"""The web UI at a loopback address: stopped sandboxes stay stopped, also after outside pauses, and a login ends."""
 
 import re
 
@@ -13,16 +13,18 @@ from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.waiting import eventually
 
-# What is asked for is 5 s; the machine has other work to do.
+# The requirement is 5 s; the remainder allows for other tests on the machine.
 SEEN_SECONDS = 15
-# The colour of its light.
+# The colour of the status light.
 STOPPED = "#ffffff"
 RESUME = re.compile(r"/api/v1/sandboxes/[0-9a-f]+/resume$")
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_what_is_stopped_stays_so(service: Deployment, model: ScriptedModel, page: Page, asked: list[str]) -> None:
+def test_stopped_sandbox_stays_stopped(
+    service: Deployment, model: ScriptedModel, page: Page, requested: list[str]
+) -> None:
     origin = f"http://127.0.0.1:{service.port}"
     with service.user("alice") as alice:
         settings = {"llm_model": "openai/note-taker", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
@@ -36,9 +38,9 @@ def test_what_is_stopped_stays_so(service: Deployment, model: ScriptedModel, pag
         conversation = eventually(lambda: the_conversation(alice), deadline_seconds=240)
 
         stop_the_agent(page, alice)
-        pause_elsewhere(page, alice, asked)
+        pause_elsewhere(page, alice, requested)
         start_again(page, alice)
-        stop_the_sandbox(page, alice, asked)
+        stop_the_sandbox(page, alice, requested)
         open_again(page, alice, f"{origin}/conversations/{conversation['id']}")
         revoke_key(page, alice, origin)
 
@@ -49,21 +51,21 @@ def stop_the_agent(page: Page, alice: Client) -> None:
     page.locator(f"{of('stop-button')}:visible").first.click()
     eventually(lambda: the_conversation(alice)["execution_status"] == "paused", deadline_seconds=90)
     expect(page.locator(of("play-button")).first).to_be_visible(timeout=SOON)
-    # There is something that could be shown.
+    # An error event exists, which the web UI must not show.
     errors = f"/api/v1/conversation/{the_conversation(alice)['id']}/events/count"
     eventually(lambda: alice.read(errors, kind__eq="AgentErrorEvent") == 1, deadline_seconds=90)
     expect(page.get_by_text("Agent error")).to_have_count(0)
     take_picture(page, "11-stopped")
 
 
-def pause_elsewhere(page: Page, alice: Client, asked: list[str]) -> None:
-    asked.clear()
+def pause_elsewhere(page: Page, alice: Client, requested: list[str]) -> None:
+    requested.clear()
     sandbox_id = the_conversation(alice)["sandbox_id"]
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause?wait=30").status_code == 200
     light = page.locator(of("server-status-menu-trigger") + " svg").first
     eventually(lambda: STOPPED in light.evaluate("svg => svg.outerHTML"), deadline_seconds=SEEN_SECONDS)
     take_picture(page, "12-paused-elsewhere")
-    stays_paused(page, alice, asked)
+    stays_paused(page, alice, requested)
 
 
 def start_again(page: Page, alice: Client) -> None:
@@ -74,9 +76,9 @@ def start_again(page: Page, alice: Client) -> None:
     take_picture(page, "13-started-again")
 
 
-def stop_the_sandbox(page: Page, alice: Client, asked: list[str]) -> None:
-    """By the menu of the conversation, which is open and has nothing to do."""
-    asked.clear()
+def stop_the_sandbox(page: Page, alice: Client, requested: list[str]) -> None:
+    """Stop the sandbox through the menu of the open, finished conversation."""
+    requested.clear()
     page.locator(of("chat-pane-header") + " " + of("ellipsis-button")).click()
     page.get_by_text("Stop Conversation").first.click()
     confirm = page.get_by_role("button", name=re.compile("confirm|stop", re.IGNORECASE))
@@ -84,14 +86,14 @@ def stop_the_sandbox(page: Page, alice: Client, asked: list[str]) -> None:
         confirm.first.click()
     eventually(lambda: the_conversation(alice)["sandbox_status"] == "PAUSED", deadline_seconds=60)
     take_picture(page, "14-sandbox-stopped")
-    stays_paused(page, alice, asked)
+    stays_paused(page, alice, requested)
 
 
-def stays_paused(page: Page, alice: Client, asked: list[str]) -> None:
-    """Longer than the page takes for its rounds of questions."""
+def stays_paused(page: Page, alice: Client, requested: list[str]) -> None:
+    """Check that the sandbox stays paused for longer than the web UI's poll interval."""
     page.wait_for_timeout(6_000)
     assert the_conversation(alice)["sandbox_status"] == "PAUSED"
-    assert [url for url in asked if RESUME.search(url)] == []
+    assert [url for url in requested if RESUME.search(url)] == []
 
 
 def open_again(page: Page, alice: Client, url: str) -> None:

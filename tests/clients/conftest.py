@@ -1,4 +1,4 @@
-"""One service for all tests of a module: each of them starts a client, which takes seconds."""
+"""One service for all tests of a module, because each start of a client takes seconds."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.services.valkey import Valkey
 def site(
     sqlite_stores: SqliteStores, valkey_server: Valkey, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """The service, the clients, and Alice."""
+    """The service, the clients and the user Alice."""
     valkey_server.start()
     valkey_server.flush()
     with running_site(sqlite_stores, valkey_server, tmp_path_factory.mktemp("site")) as site:

@@ -1,10 +1,10 @@
-"""The guides' examples for clients, with the address of the service that is tested."""
+"""The guides' examples for clients, with the address of the tested service."""
 
 import re
 
 from tests.docs.documents import read_page, read_section
 
-# Of these the second one is also where sandboxes find the service.
+# Sandboxes reach the service at the second one too.
 ADDRESS = re.compile(r"http://(?:127\.0\.0\.1|172\.17\.0\.1):3000")
 BLOCK = r"```{}\n(.*?)```"
 
@@ -13,13 +13,13 @@ def example(client: str, language: str, url: str) -> str:
     """Return the first block in that language of the client's section."""
     found = re.search(BLOCK.format(language), _guide(client), re.DOTALL)
     assert found is not None
-    given, count = ADDRESS.subn(url, found[1])
+    text, count = ADDRESS.subn(url, found[1])
     assert count == 1
-    return given
+    return text
 
 
 def installed(client: str) -> str:
-    """Return what the client's section has its reader install, with the version."""
+    """Return the packages, with versions, that the client's section installs."""
     found = re.search(r"\b(?:pip|npm) install ([^`]+)`", _guide(client))
     assert found is not None
     return found[1]

@@ -1,4 +1,4 @@
-"""The service with real sandboxes, and a container with the clients that people use."""
+"""The service with real sandboxes, and a container with the OpenHands clients."""
 
 import json
 import subprocess
@@ -21,12 +21,12 @@ IMAGE = "agent-workspace/clients:1"
 MODEL_KEY = "model-key"
 SECRET = "four-and-twenty-letters"
 PROGRAMS = Path(__file__).parent / "programs"
-# Longer than any test; nobody has to end a container that a killed test process leaves.
+# Longer than any test. A container that a killed test process leaves ends by itself.
 LIFE_SECONDS = "900"
 DEADLINE_SECONDS = "240"
 SCRIPT = Script(
     [
-        # What a secret holds is masked in what an agent is shown: its length is not.
+        # The value of a secret is masked in the agent's output, but its length is not.
         RunCommand('echo "hello, $(printf %s "$DEPLOY_KEY" | wc -c) letters" > greeting.txt; cat greeting.txt'),
         Finish("It is written."),
     ],
@@ -41,7 +41,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Site:
-    """The service at an address that sandboxes reach, too, and somebody with settings who uses it."""
+    """The service at an address that sandboxes reach too, and a user with settings."""
 
     service: Deployment
     url: str
@@ -50,12 +50,12 @@ class Site:
     container: str
 
     def run(self, *command: str, program: str = "") -> str:
-        """What a command says in the clients' container, with `program` at its standard input.
+        """Run a command in the clients' container, with `program` as its standard input, and return its output.
 
-        Its log goes to ours, which is shown with a failure.
+        Its errors go to the standard error of the test, which is shown with a failure.
 
         Raises:
-            AssertionError: it failed.
+            AssertionError: the command failed.
         """
         command = ("timeout", DEADLINE_SECONDS, *command)
         done = subprocess.run(
@@ -70,28 +70,28 @@ class Site:
         return done.stdout
 
     def begin(self, *command: str) -> "subprocess.Popen[str]":
-        """A command that goes on in the clients' container, with its words in a pipe."""
+        """Start a command in the clients' container, with its output in a pipe."""
         arguments = ["docker", "exec", *self._environment(), self.container, *command]
         return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def node(self, program: str, *arguments: str) -> str:
-        """What a JavaScript module says, which finds the clients where they are installed."""
+        """Run a JavaScript module beside the installed clients, and return its output."""
         command = 'cd /opt/clients && exec node --input-type=module - "$@"'
         return self.run("bash", "-c", command, "bash", *arguments, program=program)
 
     def report(self, *command: str, program: str) -> Any:
-        """What a program of ours tells, as JSON, in the last line of what it says."""
+        """Run a program of this test suite, and return the JSON document in its last line."""
         return json.loads(self.run(*command, program=(PROGRAMS / program).read_text()).splitlines()[-1])
 
     def _environment(self) -> list[str]:
         person = self.alice.person
-        given = {"URL": self.url, "KEY": person.key, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
-        return [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
+        variables = {"URL": self.url, "KEY": person.key, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+        return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
 
 
 @contextmanager
 def running_site(stores: SqliteStores, broker: Valkey, directory: Path) -> Iterator[Site]:
-    """One API process and one worker beside this machine's engine, and the clients' container."""
+    """Run one API process and one worker with the machine's engine, and the clients' container."""
     installation = name_installation()
     with ExitStack() as stack:
         engine = stack.enter_context(machine_engine(installation))

@@ -1,4 +1,4 @@
-"""The `openhands` command: a login by device, approved as its user does it, and a conversation; as its guide says."""
+"""The `openhands` command, as in its guide: a device login, approved as a user does it, and a conversation."""
 
 import re
 import subprocess
@@ -16,20 +16,20 @@ CLIENT = "OpenHands CLI"
 
 
 @pytest.fixture(scope="module")
-def said(site: Site) -> str:
-    """The output of the guide's commands; the address in it is read and approved."""
+def output(site: Site) -> str:
+    """The output of the guide's commands, with an approval at the address in it."""
     with site.begin("bash", "-ec", guides.example(CLIENT, "sh", site.url)) as process:
         try:
-            said = approve(process, site)
-            said += process.communicate(timeout=120)[0]
+            output = approve(process, site)
+            output += process.communicate(timeout=120)[0]
         finally:
             process.kill()
-    assert process.returncode == 0, said
-    return said
+    assert process.returncode == 0, output
+    return output
 
 
 def approve(process: "subprocess.Popen[str]", site: Site) -> str:
-    """Read until the address is shown, and send its form; what was read."""
+    """Read the output up to the address, send the form there, and return the text read."""
     read = ""
     assert process.stdout is not None
     for line in process.stdout:
@@ -42,20 +42,20 @@ def approve(process: "subprocess.Popen[str]", site: Site) -> str:
     raise AssertionError(read)
 
 
-def test_login(site: Site, said: str) -> None:
-    assert "Logged into OpenHands Cloud" in said
-    assert "LLM Model: openai/greeter" in said
-    assert "Settings synchronized successfully" in said
-    assert "Could not fetch user data" not in said
-    # It has a key of its own, which can be revoked alone.
+def test_login(site: Site, output: str) -> None:
+    assert "Logged into OpenHands Cloud" in output
+    assert "LLM Model: openai/greeter" in output
+    assert "Settings synchronized successfully" in output
+    assert "Could not fetch user data" not in output
+    # The command has its own key, which can be revoked separately.
     assert len(site.alice.read("/api/keys")) == 2
 
 
-def test_conversation(site: Site, said: str) -> None:
-    found = re.search(r"Conversation ID: ([0-9a-f-]+)", said)
-    assert found, said
-    # It asks for 30 s; where a start takes longer, on a busy machine, it names the start's id instead.
-    conversation_id = started(site, found[1]) if "still initializing" in said else found[1]
+def test_conversation(site: Site, output: str) -> None:
+    found = re.search(r"Conversation ID: ([0-9a-f-]+)", output)
+    assert found, output
+    # The command polls for 30 s. After a longer start, on a busy machine, it prints the start's id instead.
+    conversation_id = started(site, found[1]) if "still initializing" in output else found[1]
 
     def finished() -> Any:
         [conversation] = site.alice.read("/api/v1/app-conversations", ids=conversation_id)
@@ -70,5 +70,5 @@ def started(site: Site, task_id: str) -> str:
     return str(site.alice.await_start(task_id)["app_conversation_id"])
 
 
-def test_guide_names_the_version_that_is_tested() -> None:
+def test_guide_has_the_tested_version() -> None:
     assert f"\n{guides.installed(CLIENT)}\n" in (REPOSITORY / "tests/images/clients/cli.in").read_text()

@@ -19,8 +19,8 @@ QUICK = {"model": "openai/quick", "api_key": "sk-quick", "base_url": "http://qui
 
 
 @pytest.fixture(scope="module")
-def told(site: Site) -> Any:
-    """What the program tells, which does all of it with one sandbox."""
+def results(site: Site) -> Any:
+    """The results of the program, which uses one sandbox for everything."""
     site.alice.post("/api/v1/settings/profiles/quick", json={"llm": QUICK}).raise_for_status()
     site.alice.post("/api/settings", json={"mcp_config": MCP}).raise_for_status()
     report = site.report("python", "-", program="sdk.py")
@@ -28,54 +28,54 @@ def told(site: Site) -> Any:
     return report
 
 
-def test_commands_and_files(told: Any) -> None:
-    assert told["command"] == [3, "out\n", "err\n"]
-    assert told["files"] == [True, True, list(b"\x00\xff\n")]
+def test_commands_and_files(results: Any) -> None:
+    assert results["command"] == [3, "out\n", "err\n"]
+    assert results["files"] == [True, True, list(b"\x00\xff\n")]
 
 
-def test_settings(site: Site, told: Any) -> None:
-    settings = told["settings"]
+def test_settings(site: Site, results: Any) -> None:
+    settings = results["settings"]
     assert settings["llm"] == ["openai/greeter", MODEL_KEY, site.model.base_url, 0.5]
     assert settings["profile"] == ["openai/quick", "sk-quick", "http://quick.example.com", "profile:quick"]
     assert settings["secrets"] == {"DEPLOY_KEY": "for deploys"}
 
 
-def test_mcp_servers(told: Any) -> None:
-    servers = told["settings"]["mcp"]
+def test_mcp_servers(results: Any) -> None:
+    servers = results["settings"]["mcp"]
     assert set(servers) == {"sse_0", "shttp_0", "files"}
     assert (servers["sse_0"]["url"], servers["sse_0"]["transport"]) == ("http://mcp.example.com/sse", "sse")
     assert (servers["shttp_0"]["url"], servers["shttp_0"]["timeout"]) == ("http://mcp.example.com/mcp", 7)
     assert (servers["files"]["command"], servers["files"]["args"]) == ("true", ["-y"])
 
 
-def test_a_whole_conversation(told: Any) -> None:
-    _, status, kinds, greeting = told["conversation"]
+def test_conversation_finishes(results: Any) -> None:
+    _, status, kinds, greeting = results["conversation"]
     assert (status, greeting) == ("finished", [0, "hello, 23 letters\n", ""])
     assert {"SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent"} <= set(kinds)
 
 
-def test_what_it_does_is_listed_by_the_service(site: Site, told: Any) -> None:
-    conversation_id = told["conversation"][0].replace("-", "")
+def test_conversation_is_listed_by_the_service(site: Site, results: Any) -> None:
+    conversation_id = results["conversation"][0].replace("-", "")
 
     def listed() -> Any:
         return site.alice.read("/api/v1/app-conversations", ids=conversation_id)[0]
 
-    assert eventually(listed)["sandbox_id"] == told["sandbox_id"]
+    assert eventually(listed)["sandbox_id"] == results["sandbox_id"]
     assert site.alice.read(f"/api/v1/conversation/{conversation_id}/events/count") > 3
 
 
-def test_resume_and_cleanup(told: Any) -> None:
-    assert told["resumed"] == [0, "hello, 23 letters\n", ""]
-    assert told["afterwards"] == [None]
+def test_resume_and_cleanup(results: Any) -> None:
+    assert results["resumed"] == [0, "hello, 23 letters\n", ""]
+    assert results["afterwards"] == [None]
 
 
 def test_guide(site: Site) -> None:
-    said = site.run("python", "-", program=guides.example(CLIENT, "python", site.url))
-    assert "Linux" in said
-    assert "finished" in said
+    output = site.run("python", "-", program=guides.example(CLIENT, "python", site.url))
+    assert "Linux" in output
+    assert "finished" in output
 
 
-def test_guide_names_the_version_that_is_tested() -> None:
+def test_guide_has_the_tested_versions() -> None:
     locked = ("tests/images/clients/sdk.in", "deploy/image/sandbox/requirements.in")
     tested = "".join((REPOSITORY / path).read_text() for path in locked)
     assert [name for name in guides.installed(CLIENT).split() if f"\n{name}\n" not in tested] == []

@@ -10,9 +10,9 @@ from tests.clients.site import PROGRAMS, Site
 from tests.services.directories import REPOSITORY
 
 CLIENT = "TypeScript client"
-# What the others are made of.
+# Internal methods that the others call.
 INNER = {"constructor", "profileBasePath", "buildUpstreamAuthHeaders", "requestDirect", "requestThroughProxy"}
-# Another service's; V1 has no such routes.
+# Methods of another service; V1 has no such routes.
 NOT_OF_V1 = {
     "listAutomations",
     "getAutomation",
@@ -23,16 +23,16 @@ NOT_OF_V1 = {
     "downloadAutomationTarball",
     "getAutomationHealth",
 }
-# What is refused to somebody who has no git provider connected, and whose agent has no models to switch between.
-REFUSED = {
+# The statuses for a user without a git provider, whose agent has no models to switch between.
+REJECTED = {
     "searchRepositories": 403,
     "getInstallations": 403,
     "getRepositoryBranches": 403,
     "getSuggestedTasks": 403,
     "switchConversationAcpModel": 400,
 }
-# What each method gives, as far as it is the same each time; `...`: anything.
-TOLD: dict[str, Any] = {
+# The reproducible part of each method's result; `...` is any value.
+RESULTS: dict[str, Any] = {
     "startDeviceFlow": {"interval": 5, "expires_in": 600},
     "pollForToken": {"token_type": "Bearer"},
     "getCurrentApiKey": {},
@@ -73,57 +73,57 @@ TOLD: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def guide_said(site: Site) -> str:
-    """What the guide's example says, which starts the sandbox that the rest goes on with."""
+def guide_output(site: Site) -> str:
+    """The output of the guide's example, which starts the sandbox for the other methods."""
     return site.node(guides.example(CLIENT, "js", site.url))
 
 
 @pytest.fixture(scope="module")
-def report(site: Site, guide_said: str) -> dict[str, Any]:
-    """What the program tells of all methods."""
+def report(site: Site, guide_output: str) -> dict[str, Any]:
+    """The program's results of all methods."""
     program = (PROGRAMS / "typescript.mjs").read_text()
-    report: dict[str, Any] = json.loads(site.node(program, guide_said.rsplit(maxsplit=1)[-1]).splitlines()[-1])
+    report: dict[str, Any] = json.loads(site.node(program, guide_output.rsplit(maxsplit=1)[-1]).splitlines()[-1])
     return report
 
 
-def test_guide(site: Site, guide_said: str) -> None:
-    status, conversation_id, sandbox_id = guide_said.split()
+def test_guide(site: Site, guide_output: str) -> None:
+    status, conversation_id, sandbox_id = guide_output.split()
     assert status == "READY"
     assert site.alice.read("/api/v1/app-conversations", ids=conversation_id)[0]["sandbox_id"] == sandbox_id
 
 
-def test_guide_names_the_version_that_is_tested() -> None:
+def test_guide_has_the_tested_version() -> None:
     package = json.loads((REPOSITORY / "tests/images/clients/package.json").read_text())
     [(name, version)] = package["dependencies"].items()
     assert guides.installed(CLIENT) == f"{name}@{version}"
 
 
 def test_every_method_is_known(report: dict[str, Any]) -> None:
-    assert set(report["methods"]) == INNER | NOT_OF_V1 | set(REFUSED) | set(TOLD)
+    assert set(report["methods"]) == INNER | NOT_OF_V1 | set(REJECTED) | set(RESULTS)
 
 
-@pytest.mark.parametrize("method", TOLD)
+@pytest.mark.parametrize("method", RESULTS)
 def test_method(report: dict[str, Any], method: str) -> None:
-    outcome = report["told"][method]
-    assert "gave" in outcome, outcome
-    assert is_told(outcome["gave"], TOLD[method]), outcome["gave"]
+    outcome = report["results"][method]
+    assert "value" in outcome, outcome
+    assert matches(outcome["value"], RESULTS[method]), outcome["value"]
 
 
-@pytest.mark.parametrize("method", REFUSED)
-def test_what_is_refused(report: dict[str, Any], method: str) -> None:
-    assert report["told"][method].get("refused") == REFUSED[method], report["told"][method]
+@pytest.mark.parametrize("method", REJECTED)
+def test_rejected_method(report: dict[str, Any], method: str) -> None:
+    assert report["results"][method].get("rejected") == REJECTED[method], report["results"][method]
 
 
 def test_profiles_of_the_organization(report: dict[str, Any]) -> None:
-    assert report["told"]["listProfilesOfOrganization"]["gave"]["profiles"] == []
+    assert report["results"]["listProfilesOfOrganization"]["value"]["profiles"] == []
 
 
-def is_told(given: Any, expected: Any) -> bool:
-    """Whether it is what was expected, and perhaps more."""
+def matches(found: Any, expected: Any) -> bool:
+    """Whether the value has the expected content, and perhaps more fields."""
     if expected is ...:
-        return given is not None
+        return found is not None
     if isinstance(expected, dict):
-        return isinstance(given, dict) and all(is_told(given.get(name), value) for name, value in expected.items())
+        return isinstance(found, dict) and all(matches(found.get(name), value) for name, value in expected.items())
     if isinstance(expected, list):
-        return len(given) == len(expected) and all(is_told(one, two) for one, two in zip(given, expected, strict=True))
-    return bool(given == expected)
+        return len(found) == len(expected) and all(matches(one, two) for one, two in zip(found, expected, strict=True))
+    return bool(found == expected)

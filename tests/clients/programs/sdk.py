@@ -1,4 +1,4 @@
-"""What a user of the Python SDK does, told as one JSON document in the last line."""
+"""A user's program with the Python SDK, which prints its results as one JSON document in the last line."""
 
 import json
 import os
@@ -17,18 +17,18 @@ FOLDER = "/workspace/project"
 
 
 def main() -> None:
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with OpenHandsCloudWorkspace(cloud_api_url=URL, cloud_api_key=KEY, keep_alive=True) as workspace:
-        told["sandbox_id"] = workspace._sandbox_id
-        told["command"] = run(workspace, "echo out; echo err >&2; exit 3")
-        told["files"] = exchange_files(workspace)
-        told["settings"] = read_settings(workspace)
-        told["conversation"] = converse(workspace)
-    pause(told["sandbox_id"])
-    with OpenHandsCloudWorkspace(cloud_api_url=URL, cloud_api_key=KEY, sandbox_id=told["sandbox_id"]) as workspace:
-        told["resumed"] = run(workspace, "cat greeting.txt")
-    told["afterwards"] = get(f"/api/v1/sandboxes?id={told['sandbox_id']}")
-    print(json.dumps(told))
+        results["sandbox_id"] = workspace._sandbox_id
+        results["command"] = run(workspace, "echo out; echo err >&2; exit 3")
+        results["files"] = transfer_files(workspace)
+        results["settings"] = read_settings(workspace)
+        results["conversation"] = converse(workspace)
+    pause(results["sandbox_id"])
+    with OpenHandsCloudWorkspace(cloud_api_url=URL, cloud_api_key=KEY, sandbox_id=results["sandbox_id"]) as workspace:
+        results["resumed"] = run(workspace, "cat greeting.txt")
+    results["afterwards"] = get(f"/api/v1/sandboxes?id={results['sandbox_id']}")
+    print(json.dumps(results))
 
 
 def run(workspace: OpenHandsCloudWorkspace, command: str) -> list[Any]:
@@ -36,12 +36,12 @@ def run(workspace: OpenHandsCloudWorkspace, command: str) -> list[Any]:
     return [done.exit_code, done.stdout, done.stderr]
 
 
-def exchange_files(workspace: OpenHandsCloudWorkspace) -> list[Any]:
+def transfer_files(workspace: OpenHandsCloudWorkspace) -> list[Any]:
     with TemporaryDirectory() as directory:
-        here, back = Path(directory, "here"), Path(directory, "back")
-        here.write_bytes(b"\x00\xff\n")
-        up = workspace.file_upload(here, f"{FOLDER}/there")
-        down = workspace.file_download(f"{FOLDER}/there", back)
+        local, back = Path(directory, "local"), Path(directory, "back")
+        local.write_bytes(b"\x00\xff\n")
+        up = workspace.file_upload(local, f"{FOLDER}/remote")
+        down = workspace.file_download(f"{FOLDER}/remote", back)
         return [up.success, down.success, list(back.read_bytes())]
 
 
@@ -62,13 +62,14 @@ def converse(workspace: OpenHandsCloudWorkspace) -> list[Any]:
     conversation.send_message("Write a greeting.")
     conversation.run()
     kinds = [type(event).__name__ for event in conversation.state.events]
-    told = [str(conversation.id), conversation.state.execution_status.value, kinds, run(workspace, "cat greeting.txt")]
+    greeting = run(workspace, "cat greeting.txt")
+    outcome = [str(conversation.id), conversation.state.execution_status.value, kinds, greeting]
     conversation.close()
-    return told
+    return outcome
 
 
 def pause(sandbox_id: str) -> None:
-    """By the interface: the SDK's own `pause` says that it is not there yet."""
+    """Pause the sandbox over HTTP: the SDK's own `pause` is not implemented yet."""
     httpx.post(f"{URL}/api/v1/sandboxes/{sandbox_id}/pause?wait=20", headers=headers(), timeout=30).raise_for_status()
     while get(f"/api/v1/sandboxes?id={sandbox_id}")[0]["status"] != "PAUSED":
         time.sleep(0.1)

@@ -1,18 +1,18 @@
-// Calls every method of `CloudClient`, and tells what came of each, as one JSON document in the last line.
+// Calls every method of `CloudClient`, and prints their results as one JSON document in the last line.
 import { CloudClient } from "@openhands/typescript-client/clients";
 
 const [host, apiKey] = [process.env.URL, process.env.KEY];
 const client = new CloudClient({ host, apiKey, proxy: { host, apiKey } });
-const told = {};
+const results = {};
 
-// What a method gives, or the status and the words that it was refused with.
+// Records the value that a method returned, or the status and the text of its error.
 async function call(name, ...args) {
   try {
-    told[name] = { gave: (await client[name](...args)) ?? null };
+    results[name] = { value: (await client[name](...args)) ?? null };
   } catch (error) {
-    told[name] = { refused: error.status ?? 0, words: String(error) };
+    results[name] = { rejected: error.status ?? 0, words: String(error) };
   }
-  return told[name].gave;
+  return results[name].value;
 }
 
 async function until(ask, condition) {
@@ -21,7 +21,7 @@ async function until(ask, condition) {
     if (condition(answer)) return answer;
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
-  throw new Error("it did not become so in time");
+  throw new Error("the condition was not met in time");
 }
 
 async function logIn() {
@@ -33,7 +33,7 @@ async function logIn() {
   const { currentOrgId } = await call("getOrganizations");
   await call("getOrganizationMe", currentOrgId);
   client.orgId = currentOrgId;
-  told.listProfilesOfOrganization = { gave: await client.listProfiles() };
+  results.listProfilesOfOrganization = { value: await client.listProfiles() };
   client.orgId = null;
 }
 
@@ -58,7 +58,7 @@ async function changeSettings() {
   await call("deleteSecret", "TOKEN");
 }
 
-async function lookUp() {
+async function readLists() {
   await call("listSkills");
   await call("searchModels", { limit: 5 });
   await call("searchProviders", { limit: 5 });
@@ -85,7 +85,7 @@ async function converse() {
   await call("switchConversationProfile", id, "second");
   await call("switchConversationAcpModel", id, "m");
   await call("updateConversationPublicFlag", id, true);
-  told.downloadConversation = { gave: (await call("downloadConversation", id)).size };
+  results.downloadConversation = { value: (await call("downloadConversation", id)).size };
   return [id, task.sandbox_id];
 }
 
@@ -105,7 +105,7 @@ async function cleanUp(conversationId, sandboxId) {
 
 await logIn();
 await changeSettings();
-await lookUp();
+await readLists();
 await cleanUp(...(await converse()));
 const methods = Object.getOwnPropertyNames(CloudClient.prototype);
-console.log(JSON.stringify({ methods, told }));
+console.log(JSON.stringify({ methods, results }));
