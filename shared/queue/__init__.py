@@ -1,1 +1,1 @@
-"""The job queue: jobs, the Celery broker, its patches."""
+"""The job queue: jobs, the Celery broker, patches of kombu."""

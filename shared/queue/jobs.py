@@ -1,4 +1,4 @@
-"""The messages: each job is a type that carries ids only (law 1: it hurries a wish that is already in a row)."""
+"""Job messages. Each type carries ids only: the desired state is in the row already (law 1)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,85 +6,85 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Job:
-    """Something to hurry. `subject` is the id of the row that holds the wish."""
+    """A job message. `subject` is the id of the row to run."""
 
     task: ClassVar[str]
-    # Whether somebody waits for it.
+    # Whether a user waits for the job.
     is_urgent: ClassVar[bool] = True
     subject: str
-    # Empty: the row has no node yet, and only the sweep can help it.
+    # None: the row has no node yet, and is left to the sweep.
     node_id: str | None
 
 
 class StartSandbox(Job):
-    """A new sandbox."""
+    """Start a new sandbox."""
 
     task = "sandboxes.start"
 
 
 class WarmSandbox(Job):
-    """A sandbox that is to wait for an owner."""
+    """Boot a warm sandbox."""
 
     task = "sandboxes.warm"
     is_urgent = False
 
 
 class PauseSandbox(Job):
-    """A sandbox to be frozen."""
+    """Pause a sandbox (memory kept)."""
 
     task = "sandboxes.pause"
 
 
 class StopSandbox(Job):
-    """A sandbox whose memory is to be freed."""
+    """Stop a sandbox (files kept)."""
 
     task = "sandboxes.stop"
 
 
 class ResumeSandbox(Job):
-    """A sandbox to run again."""
+    """Resume a sandbox."""
 
     task = "sandboxes.resume"
 
 
 class DeleteSandbox(Job):
-    """A sandbox to be removed."""
+    """Delete a sandbox."""
 
     task = "sandboxes.delete"
 
 
 class CheckSandbox(Job):
-    """A sandbox whose container changed, or whose last job was not heard of again."""
+    """Reconcile a sandbox with drift, or one whose last job was lost."""
 
     task = "sandboxes.check"
 
 
 class StartConversation(Job):
-    """A start task to be walked on."""
+    """Run a start task."""
 
     task = "conversations.start"
 
 
 class CancelStart(Job):
-    """A start task to be ended."""
+    """Cancel a start task."""
 
     task = "conversations.cancel"
 
 
 class DeleteConversation(Job):
-    """A conversation to be forgotten by its sandbox."""
+    """Delete a conversation from its sandbox."""
 
     task = "conversations.delete"
 
 
 class DeliverMessages(Job):
-    """A conversation to be told what was said meanwhile."""
+    """Deliver pending messages to a conversation."""
 
     task = "conversations.deliver"
 
 
 class RefreshConversation(Job):
-    """A conversation whose title or spending a worker must look after."""
+    """Refresh the title and the cost of a conversation."""
 
     task = "conversations.refresh"
 
@@ -106,10 +106,10 @@ JOBS: tuple[type[Job], ...] = (
 
 
 def queue_of(job: Job) -> str:
-    """The queue that a job goes to; it has a node."""
+    """Return the queue of a job that has a node."""
     return queues_of(str(job.node_id))[0 if job.is_urgent else 1]
 
 
 def queues_of(node_id: str) -> list[str]:
-    """The queues that a node's worker listens on: what somebody waits for, and what nobody does."""
+    """Return the queues that a node's worker consumes: first the urgent jobs, then those of the warm pool."""
     return [f"node.{node_id}", f"pool.{node_id}"]

@@ -1,4 +1,4 @@
-"""Publishing: best effort, and never at a request's cost."""
+"""Publishing: best effort, without delaying a request."""
 
 import base64
 import json
@@ -30,18 +30,18 @@ def queued(valkey: Valkey) -> list[tuple[str, list[str]]]:
     return [(message["headers"]["task"], json.loads(base64.b64decode(message["body"]))[0]) for message in messages]
 
 
-def test_a_job_goes_to_its_node_s_queue_and_carries_one_id(app: Celery, valkey: Valkey) -> None:
+def test_job_goes_to_the_queue_of_its_node_with_one_id(app: Celery, valkey: Valkey) -> None:
     Publisher(app).publish(StartSandbox("1" * 32, "node-a"), PauseSandbox("2" * 32, "node-a"))
     assert queued(valkey) == [("sandboxes.start", ["1" * 32]), ("sandboxes.pause", ["2" * 32])]
 
 
-def test_a_job_without_a_node_is_left_to_the_sweep(app: Celery, valkey: Valkey) -> None:
+def test_job_without_a_node_is_not_published(app: Celery, valkey: Valkey) -> None:
     Publisher(app).publish(StartSandbox("1" * 32, None))
     with valkey.client() as client:
         assert client.keys("aw:*") == []
 
 
-def test_a_broker_that_is_gone_raises_nothing_and_is_asked_once(
+def test_lost_broker_raises_nothing_and_is_tried_one_time(
     app: Celery, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.queue.broker.BREAKER_SECONDS", 600.0)
@@ -54,7 +54,7 @@ def test_a_broker_that_is_gone_raises_nothing_and_is_asked_once(
     assert send.call_count == 1
 
 
-def test_publishing_goes_on_once_the_broker_is_back(
+def test_publishing_resumes_when_the_broker_is_back(
     app: Celery, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.queue.broker.BREAKER_SECONDS", 0.0)

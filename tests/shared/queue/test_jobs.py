@@ -1,4 +1,4 @@
-"""The messages."""
+"""Job messages and their queues."""
 
 import dataclasses
 import inspect
@@ -15,12 +15,12 @@ def test_every_job_has_a_task_of_its_own() -> None:
     assert all(name.count(".") == 1 and name == name.lower() for name in names)
 
 
-def test_the_list_has_every_job() -> None:
+def test_job_list_is_complete() -> None:
     defined = {item for item in vars(jobs).values() if inspect.isclass(item) and issubclass(item, Job)}
     assert set(JOBS) == defined - {Job}
 
 
-def test_a_job_carries_ids_only_and_does_not_change() -> None:
+def test_job_carries_ids_only_and_is_immutable() -> None:
     job = JOBS[0]("0" * 32, "node-a")
     assert dataclasses.asdict(job) == {"subject": "0" * 32, "node_id": "node-a"}
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -28,7 +28,7 @@ def test_a_job_carries_ids_only_and_does_not_change() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_each_node_has_a_queue_for_what_is_waited_for_and_one_for_what_is_not(job: type[Job]) -> None:
+def test_each_node_has_a_queue_for_urgent_jobs_and_one_for_the_pool(job: type[Job]) -> None:
     subject = "0" * 32
     assert queue_of(job(subject, "a")) in queues_of("a")
     assert not set(queues_of("a")) & set(queues_of("b"))

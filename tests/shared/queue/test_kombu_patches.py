@@ -1,4 +1,4 @@
-"""A worker outlives its broker, whatever it holds at that moment."""
+"""A worker survives the loss of its broker in every state."""
 
 import subprocess
 import sys
@@ -37,26 +37,26 @@ def worker(valkey: Valkey, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     processes.stop(worker)
 
 
-def test_worker_that_is_busy_and_has_more_in_hand(
+def test_busy_worker_with_prefetched_jobs_survives(
     app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
-    """The jobs under way end, and those fetched in advance begin, while their connection is no more."""
+    """The running jobs end, and the prefetched ones begin, while their connection is lost."""
     for number in range(6):
         send(app, str(number))
-    begun = eventually(lambda: seen(tmp_path, "begun-", at_least=2))
+    begun = eventually(lambda: files(tmp_path, "begun-", at_least=2))
     valkey.kill()
     (tmp_path / "go").touch()
-    eventually(lambda: seen(tmp_path, "ended-", at_least=len(begun)))
+    eventually(lambda: files(tmp_path, "ended-", at_least=len(begun)))
     valkey.start()
     send(app, "after")
     eventually((tmp_path / "ended-after").exists)
     assert worker.poll() is None, (tmp_path / "log").read_text()
 
 
-def test_worker_that_waits_for_its_broker_does_not_grow_patient(
+def test_worker_reconnects_at_a_constant_interval(
     app: Celery, worker: subprocess.Popen[bytes], valkey: Valkey, tmp_path: Path
 ) -> None:
-    """It asks every second, however long the broker is away: what is sent then is begun soon after."""
+    """The worker tries every second, so jobs sent after an outage begin soon."""
     (tmp_path / "go").touch()
     send(app, "before")
     eventually((tmp_path / "ended-before").exists)
@@ -69,8 +69,8 @@ def test_worker_that_waits_for_its_broker_does_not_grow_patient(
 
 
 @pytest.mark.parametrize("lost", ["channel", "transport"])
-def test_message_of_a_lost_connection_is_let_go(app: Celery, lost: str) -> None:
-    """What kombu's own class does then is what ends a worker."""
+def test_message_of_a_lost_connection_is_dropped(app: Celery, lost: str) -> None:
+    """The same calls on kombu's own class raise, which ends a worker."""
     send(app, "1")
     channel, tag = fetch_and_lose(app, lost)
     with pytest.raises(AttributeError):
@@ -82,7 +82,7 @@ def test_message_of_a_lost_connection_is_let_go(app: Celery, lost: str) -> None:
     assert not channel.qos._delivered
 
 
-def test_message_is_put_back_while_there_is_a_connection(app: Celery) -> None:
+def test_message_is_restored_while_its_connection_exists(app: Celery) -> None:
     send(app, "1")
     with app.connection() as connection:
         channel: Any = connection.default_channel
@@ -93,7 +93,7 @@ def test_message_is_put_back_while_there_is_a_connection(app: Celery) -> None:
 
 
 def fetch_and_lose(app: Celery, lost: str) -> tuple[Any, str]:
-    """A channel that has fetched a message, and then lost its transport or its transport's connection."""
+    """A channel with a fetched message that has lost its transport or its transport's connection."""
     channel: Any = app.connection().default_channel
     channel.queue_declare(QUEUE)
     message = channel.basic_get(QUEUE)
@@ -106,10 +106,10 @@ def fetch_and_lose(app: Celery, lost: str) -> tuple[Any, str]:
     return channel, message.delivery_tag
 
 
-def send(app: Celery, subject: str) -> None:
-    app.send_task(TASK, args=[subject], queue=QUEUE, retry=True)
+def send(app: Celery, row_id: str) -> None:
+    app.send_task(TASK, args=[row_id], queue=QUEUE, retry=True)
 
 
-def seen(directory: Path, prefix: str, *, at_least: int) -> list[str]:
+def files(directory: Path, prefix: str, *, at_least: int) -> list[str]:
     names = [path.name for path in directory.glob(f"{prefix}*")]
     return names if len(names) >= at_least else []
