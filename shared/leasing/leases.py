@@ -1,12 +1,12 @@
-"""Leases: one hand on a row at a time (law 4).
+"""Leases: one worker on a row at a time (law 4).
 
-A row whose `due_at` is set wants a worker. Claiming clears `due_at`, so that whoever sets it again meanwhile (a new
-wish, an engine event) is seen by the holder when it lets go. A holder that dies leaves `lease_until` behind, and the
-sweep takes an expired lease for a wish of its own.
+A row whose `due_at` is set is to be run by a worker. A claim clears `due_at`, so a `due_at` written meanwhile (by a new
+desired state or an engine event) is found when the lease is released. A worker that dies does not release its
+lease: the sweep treats an expired lease as due.
 
-Clocks are set. A time further ahead than anybody honestly sets one was written by a clock that was wrong, and counts as
-past: else a row would wait for as long as that clock was off. A clock that is ahead costs its neighbours a lease, which
-their fences make harmless.
+Clocks are adjusted. A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: else a row
+would wait for as long as that clock was off. A clock that is ahead may take a live lease, which the fencing token makes
+harmless.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,28 +27,28 @@ from shared.sql.prepared import Rows, all_columns, give, given, make_row, send
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 
-# The longest lease, and the longest that a row may ask not to be looked at.
+# The max length of a lease, and the max delay of `due_at`.
 MAX_SECONDS = 15.0
-# What frees a row, for a holder whose last facts go with it.
+# The columns that release a lease, for a worker that writes its last observed state with them.
 LET_GO: dict[str, Any] = {"lease_owner": None, "lease_until": None}
-# With something to spare for clocks that differ a little.
+# `MAX_SECONDS`, and some seconds for clocks that differ a little.
 FARTHEST = timedelta(seconds=20)
 
 
 class Freed(NamedTuple):
-    """How many rows of a dead owner were freed, and whether these were all: somebody may have locked others."""
+    """The number of a dead owner's rows that were freed, and whether none is left: locked rows are skipped."""
 
     number: int
     is_complete: bool
 
 
 class Backlog(NamedTuple):
-    """What wants a hand and was not picked up yet.
+    """The rows that no worker has claimed yet.
 
     Args:
-        waiting: so many rows.
-        due: those among them whose time to be handed out has come and was passed over.
-        oldest_due_at: the earliest time of these.
+        waiting: the number of rows with a `due_at`.
+        due: the number of those whose `due_at` has passed.
+        oldest_due_at: the earliest `due_at` of those.
     """
 
     waiting: int
@@ -65,15 +65,16 @@ def claim(
     *,
     where: ColumnElement[bool] | None = None,
 ) -> Row | None:
-    """Take a row that wants a hand, for so many seconds.
+    """Lease a due row.
 
     Args:
-        where: only if this is true of it. Keep it: it is what the statement is known by.
+        seconds: the length of the lease.
+        where: a condition on the row. Pass the same object each time: it is the key of the prepared statement.
 
     Returns:
-        The row with its new fence, which belongs to no session; None when it wants nothing or somebody else holds it.
+        The row with its new fence, detached from any session; None if it is not due or another worker has its lease.
     """
-    return _made(table, send(session, _claiming(table, where), _claimant(row_id, owner, seconds)))
+    return _first_row(table, send(session, _claiming(table, where), _claimant(row_id, owner, seconds)))
 
 
 def claim_and_commit(
@@ -85,8 +86,8 @@ def claim_and_commit(
     *,
     where: ColumnElement[bool] | None = None,
 ) -> Row | None:
-    """The same, committed: on PostgreSQL in one message."""
-    return _made(table, database.execute_and_commit(_claiming(table, where), _claimant(row_id, owner, seconds)))
+    """Lease a due row as `claim` does, and commit: one message to PostgreSQL."""
+    return _first_row(table, database.execute_and_commit(_claiming(table, where), _claimant(row_id, owner, seconds)))
 
 
 def write(
@@ -99,43 +100,43 @@ def write(
     returning: tuple[str, ...] = (),
     **values: Any,
 ) -> Sequence[Any]:
-    """Write the holder's facts: one conditional UPDATE that shows its fence (law 3).
+    """Write columns of a leased row: one conditional UPDATE that checks the fence (law 3).
 
     Args:
-        still: and only if these columns have these values still.
-        returning: the columns to be told.
+        still: the values that these columns must still have.
+        returning: the columns to return.
 
     Returns:
-        What these columns have by now.
+        The new values of the returned columns.
 
     Raises:
-        LeaseLost: the fence has moved on, or that is not so; nothing was written.
+        LeaseLost: the fence has changed, or a column in `still` has; nothing was written.
     """
-    seen = {f"still_{name}": value for name, value in (still or {}).items()}
+    expected = {f"still_{name}": value for name, value in (still or {}).items()}
     statement = _writing(table, tuple(values), tuple(still or ()), returning)
-    for row in send(session, statement, give(row_id=row_id, fence=fence, **values, **seen)):
+    for row in send(session, statement, give(row_id=row_id, fence=fence, **values, **expected)):
         return row
     raise _lost(table, row_id, fence)
 
 
 def hold(session: Session, table: type[Row], row_id: str, fence: int) -> None:
-    """Lock the row until the transaction ends, before what stands behind it in the order of `shared.sql.locks`.
+    """Lock a leased row until the transaction ends, before rows that come later in the order of `shared.sql.locks`.
 
     Raises:
-        LeaseLost: the fence has moved on.
+        LeaseLost: the fence has changed.
     """
-    if not send(session, _holding(table), give(row_id=row_id, fence=fence)):
+    if not send(session, _locking(table), give(row_id=row_id, fence=fence)):
         raise _lost(table, row_id, fence)
 
 
 def release(session: Session, table: type[Row], row_id: str, fence: int, retry_at: datetime | None = None) -> bool:
-    """Let the row go, and ask for another look at `retry_at` unless somebody has asked for one already.
+    """Release the lease, and requeue the row at `retry_at` unless it is due already.
 
     Returns:
-        Whether it wants another look, now or later.
+        Whether the row is due, now or later.
 
     Raises:
-        LeaseLost: the fence has moved on.
+        LeaseLost: the fence has changed.
     """
     for (due_at,) in send(session, _releasing(table), give(row_id=row_id, fence=fence, retry_at=retry_at)):
         return due_at is not None
@@ -145,9 +146,12 @@ def release(session: Session, table: type[Row], row_id: str, fence: int, retry_a
 def expire_leases_of(
     session: Session, table: type[Row], owner: str, at: datetime, *, where: ColumnElement[bool] | None = None
 ) -> Freed:
-    """Take away what an owner holds who is dead, and ask for a look at it; `where`: only where this is true.
+    """Expire the leases of a dead owner, and mark its rows due.
 
-    A row that somebody has locked is left for the next call.
+    A row that another transaction has locked is left to the next call.
+
+    Args:
+        where: a condition on the rows.
     """
     values = {"lease_owner": None, "lease_until": None, "fence": col(table.fence) + 1, "due_at": at}
     held = and_(
@@ -162,36 +166,36 @@ def expire_leases_of(
 def mark_due(
     session: Session, table: type[Row], row_id: str, at: datetime, *, where: ColumnElement[bool] | None = None
 ) -> None:
-    """Ask for a look at the row, at once or by then; one that was asked for earlier stays.
+    """Mark the row due at `at`. An earlier `due_at` stays.
 
     Args:
-        where: only if this is true of the row.
+        where: a condition on the row.
     """
-    due, asked = col(table.due_at), and_(col(table.id) == row_id, true() if where is None else where)
-    _update(session, table, asked, {"due_at": case((due < at, due), else_=at)})
+    due, condition = col(table.due_at), and_(col(table.id) == row_id, true() if where is None else where)
+    _update(session, table, condition, {"due_at": case((due < at, due), else_=at)})
 
 
 def find_due(
     session: Session, table: type[Row], where: ColumnElement[bool], *, limit: int = 500, **values: Any
 ) -> list[str]:
-    """The ids of rows that want a worker and have none, without a lock: those that have waited longest come first.
+    """Return the ids of due rows without a live lease, oldest first, read without locks.
 
-    In two queries, each along an index of the rows it is about: SQLite would read the whole table for both at once.
+    Two queries each read a partial index: SQLite would read the whole table for both in one query.
 
     Args:
-        where: only those of which this is true. Keep it, as for `claim`.
-        values: what it has been `given`.
+        where: a condition on the rows. Pass the same object each time, as for `claim`.
+        values: the bind parameters of `where`.
     """
-    asked = give(**values) | give(**_times())
-    rows = (send(session, statement, asked) for statement in _finding_due(table, where, limit))
+    parameters = give(**values) | give(**_times())
+    rows = (send(session, statement, parameters) for statement in _finding_due(table, where, limit))
     return list(dict.fromkeys(row_id for found in rows for (row_id,) in found))[:limit]
 
 
 def dequeue_due(session: Session, table: type[Row], ids: Collection[str], *, again_at: datetime) -> Sequence[str]:
-    """Those of the rows that still want a worker and have none, each handed to one caller only.
+    """Take those of the rows that are still due and without a live lease, so that only this caller enqueues them.
 
-    Their `due_at` moves on to `again_at`, the time they are handed out again should nobody claim them. A row that
-    somebody has locked is left to the next sweep.
+    Their `due_at` moves to `again_at`, when the sweep enqueues them a second time unless a worker has claimed them. A
+    row that another transaction has locked is left to the next sweep.
     """
     due = or_(_is_waiting(table), _is_abandoned(table))
     unlocked = locks.in_order(table, and_(col(table.id).in_(ids), due), skip_locked=True)
@@ -202,14 +206,14 @@ def dequeue_due(session: Session, table: type[Row], ids: Collection[str], *, aga
 
 
 def backlog(session: Session, table: type[Row]) -> Backlog:
-    """How much of a table waits for a hand."""
+    """Count the due rows of a table."""
     due = col(table.due_at)
     counts = (func.count(), func.count().filter(_is_past(due)), func.min(due).filter(_is_past(due)))
     return Backlog(*session.execute(select(*counts).where(due.is_not(None)), give(**_times())).one())
 
 
 def is_held(lease_until: datetime | None) -> bool:
-    """Whether somebody holds a row with this lease now."""
+    """Whether a lease is live now."""
     return lease_until is not None and now() <= lease_until <= now() + FARTHEST
 
 
@@ -224,19 +228,19 @@ def _claimant(row_id: str, owner: str, seconds: float) -> dict[str, Any]:
     return give(row_id=row_id, lease_owner=owner, lease_until=until, **_times())
 
 
-def _made(table: type[Row], rows: Rows) -> Row | None:
+def _first_row(table: type[Row], rows: Rows) -> Row | None:
     return make_row(table, rows[0]) if rows else None
 
 
 def _lost(table: type[Row], row_id: str, fence: int) -> LeaseLost:
-    return LeaseLost(f"{table.__tablename__} {row_id}: fence {fence} is no longer ours")
+    return LeaseLost(f"{table.__tablename__} {row_id}: the lease with fence {fence} is lost")
 
 
-# --- the statements, made once --------------------------------------------------------------------------------------
+# --- prepared statements --------------------------------------------------------------------------------------------
 
 
 def _times() -> dict[str, datetime]:
-    """What `_is_past` is reckoned by."""
+    """The bind parameters of `_is_past`."""
     moment = now()
     return {"now": moment, "farthest": moment + FARTHEST}
 
@@ -246,29 +250,29 @@ def _is_past(column: Any) -> ColumnElement[bool]:
 
 
 def _is_waiting(table: type[Row]) -> ColumnElement[bool]:
-    """Due, and nobody holds it."""
-    # In the words of its index: from a comparison alone SQLite does not conclude that it may use that.
+    """Due, without a lease."""
+    # In the same words as the index: SQLite does not use it for a comparison alone.
     due = col(table.due_at)
     return and_(due.is_not(None), _is_past(due), col(table.lease_until).is_(None))
 
 
 def _is_abandoned(table: type[Row]) -> ColumnElement[bool]:
-    """Its lease has run out, and it was not handed out since."""
+    """Its lease has expired, and it was not enqueued since."""
     due, until = col(table.due_at), col(table.lease_until)
     return and_(until.is_not(None), _is_past(until), or_(due.is_(None), _is_past(due)))
 
 
-def _mine(table: type[Row]) -> ColumnElement[bool]:
+def _is_leased(table: type[Row]) -> ColumnElement[bool]:
     return and_(col(table.id) == given("row_id"), col(table.fence) == given("fence"))
 
 
 @lru_cache(maxsize=64)
 def _claiming(table: type[Row], where: ColumnElement[bool] | None) -> Any:
-    wants = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
+    is_due = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
     free = or_(col(table.lease_until).is_(None), _is_past(col(table.lease_until)))
     values = {name: given(name) for name in ("lease_owner", "lease_until")}
-    mine = and_(col(table.id) == given("row_id"), wants, free, true() if where is None else where)
-    taken = update(table).where(mine).values(**values, fence=col(table.fence) + 1, due_at=None)
+    claimable = and_(col(table.id) == given("row_id"), is_due, free, true() if where is None else where)
+    taken = update(table).where(claimable).values(**values, fence=col(table.fence) + 1, due_at=None)
     return taken.returning(*all_columns(table))
 
 
@@ -280,14 +284,14 @@ def _finding_due(table: type[Row], where: ColumnElement[bool], limit: int) -> tu
 
 
 @lru_cache
-def _holding(table: type[Row]) -> Any:
-    return locks.in_order(table, _mine(table))
+def _locking(table: type[Row]) -> Any:
+    return locks.in_order(table, _is_leased(table))
 
 
 @lru_cache(maxsize=256)
 def _writing(table: type[Row], names: tuple[str, ...], still: tuple[str, ...], returning: tuple[str, ...]) -> Any:
-    seen = (getattr(table, name).is_not_distinct_from(given(f"still_{name}")) for name in still)
-    written = update(table).where(_mine(table), *seen).values({name: given(name) for name in names})
+    unchanged = (getattr(table, name).is_not_distinct_from(given(f"still_{name}")) for name in still)
+    written = update(table).where(_is_leased(table), *unchanged).values({name: given(name) for name in names})
     return written.returning(*(getattr(table, name) for name in returning or ("id",)))
 
 
@@ -295,4 +299,4 @@ def _writing(table: type[Row], names: tuple[str, ...], still: tuple[str, ...], r
 def _releasing(table: type[Row]) -> Any:
     due = col(table.due_at)
     next_due = case((due.is_(None), given("retry_at", UtcDateTime())), else_=due)
-    return update(table).where(_mine(table)).values(**LET_GO, due_at=next_due).returning(due)
+    return update(table).where(_is_leased(table)).values(**LET_GO, due_at=next_due).returning(due)

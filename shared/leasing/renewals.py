@@ -1,4 +1,4 @@
-"""Leases renewed: with one UPDATE for all that a process holds, so that no row costs the others their time."""
+"""Renewal of leases: one UPDATE for all leases of a process, so that no row delays the others."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -16,11 +16,11 @@ from shared.sql.prepared import give, give_several, given, rounded, send, severa
 
 
 class Lapsed(NamedTuple):
-    """The leases that were not renewed, by the ids of their rows.
+    """The leases that were not renewed, as the ids of their rows.
 
     Args:
-        lost: the fence has moved on, or the row was let go: nobody would let it go a second time.
-        locked: they are held still; somebody had locked their rows.
+        lost: the fence has changed, or the lease was released. A renewal would leave a lease that no worker releases.
+        locked: the lease is still valid, but another transaction had locked the row.
     """
 
     lost: AbstractSet[str] = frozenset()
@@ -28,22 +28,23 @@ class Lapsed(NamedTuple):
 
 
 def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds: float) -> Lapsed:
-    """Hold rows for so many seconds more; those that somebody has locked are passed over.
+    """Renew leases. Rows that other transactions have locked are skipped.
 
     Args:
-        fences: the fence of each claim, by the row's id; at least one.
+        fences: the fence of each claim by the row's id; at least one.
+        seconds: the new length of the leases.
     """
     number = rounded(len(fences))
-    asked = give_several("row_id", list(fences)) | give_several("fence", list(fences.values()))
+    parameters = give_several("row_id", list(fences)) | give_several("fence", list(fences.values()))
     until = give(lease_until=now() + timedelta(seconds=seconds))
-    renewed = {row_id for (row_id,) in send(session, _renewing(table, number), asked | until)}
+    renewed = {row_id for (row_id,) in send(session, _renewing(table, number), parameters | until)}
     if len(renewed) == len(fences):
         return Lapsed()
-    held = {row_id for (row_id,) in send(session, _held(table, number), asked)}
+    held = {row_id for (row_id,) in send(session, _held(table, number), parameters)}
     return Lapsed(lost=fences.keys() - renewed - held, locked=held - renewed)
 
 
-# --- the statements, made once --------------------------------------------------------------------------------------
+# --- prepared statements --------------------------------------------------------------------------------------------
 
 
 @lru_cache
@@ -60,5 +61,5 @@ def _held(table: type[Row], number: int) -> Any:
 
 def _is_held(table: type[Row], number: int) -> ColumnElement[bool]:
     claims = zip(several("row_id", number), several("fence", number), strict=True)
-    mine = (and_(col(table.id) == row_id, col(table.fence) == fence) for row_id, fence in claims)
-    return and_(or_(*mine), col(table.lease_until).is_not(None))
+    leased = (and_(col(table.id) == row_id, col(table.fence) == fence) for row_id, fence in claims)
+    return and_(or_(*leased), col(table.lease_until).is_not(None))

@@ -1,4 +1,4 @@
-"""Taking due rows costs the same statements, however many there are."""
+"""Dequeuing due rows takes the same number of statements for any number of rows."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from tests.factories import Person, make_sandbox
 
 
 @pytest.mark.parametrize("number", [1, 30])
-def test_rows_are_taken_by_one_select_and_one_update(database: Database, user: Person, number: int) -> None:
+def test_dequeue_takes_one_select_and_one_update(database: Database, user: Person, number: int) -> None:
     ids = sorted(make_sandbox(database, user, due_at=now()).id for _ in range(number))
-    said: list[str] = []
+    verbs: list[str] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        said.append(statement.split(maxsplit=1)[0])
+    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        verbs.append(statement.split(maxsplit=1)[0])
 
     with database.transaction() as session:
-        event.listen(database.engine, "before_cursor_execute", note)
+        event.listen(database.engine, "before_cursor_execute", record)
         try:
             taken = leases.dequeue_due(session, Sandbox, ids, again_at=after(9))
         finally:
-            event.remove(database.engine, "before_cursor_execute", note)
+            event.remove(database.engine, "before_cursor_execute", record)
     assert sorted(taken) == ids
-    assert [word for word in said if word != "BEGIN"] == ["SELECT", "UPDATE"]
+    assert [verb for verb in verbs if verb != "BEGIN"] == ["SELECT", "UPDATE"]

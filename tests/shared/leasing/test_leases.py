@@ -1,4 +1,4 @@
-"""Leases: one hand on a row, and what becomes of the hand that was too slow."""
+"""Leases: one worker on a row, and no writes by a worker that has lost its lease."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ EVERYTHING = col(Sandbox.id).is_not(None)
 
 @pytest.fixture
 def row(database: Database, user: Person) -> Sandbox:
-    """A sandbox that wants a hand."""
+    """A sandbox that is due."""
     return make_sandbox(database, user, due_at=now() - PAST)
 
 
@@ -40,44 +40,44 @@ def claimed(database: Database, row_id: str, owner: str = "w1", seconds: float =
     return sandbox
 
 
-def take(database: Database, **arguments: Any) -> list[str]:
+def dequeue(database: Database, **arguments: Any) -> list[str]:
     with database.transaction() as session:
-        return take_in(session, **arguments)
+        return dequeue_in(session, **arguments)
 
 
-def take_in(session: Session, **arguments: Any) -> list[str]:
+def dequeue_in(session: Session, **arguments: Any) -> list[str]:
     due = leases.find_due(session, Sandbox, EVERYTHING)
     return list(leases.dequeue_due(session, Sandbox, due, **({"again_at": after(A_WHILE)} | arguments)))
 
 
 def test_claim_takes_a_row_that_is_due(database: Database, row: Sandbox) -> None:
-    mine = claimed(database, row.id, "w1")
+    leased = claimed(database, row.id, "w1")
     stored = stored_row(database, Sandbox, row.id)
     assert (stored.lease_owner, stored.fence, stored.due_at) == ("w1", row.fence + 1, None)
     assert stored.lease_until is not None
     assert stored.lease_until > now()
-    assert mine.fence == stored.fence
+    assert leased.fence == stored.fence
 
 
-def test_claim_leaves_a_row_that_wants_nothing(database: Database, user: Person) -> None:
-    quiet = make_sandbox(database, user)
-    assert claim(database, quiet.id) is None
-    assert stored_row(database, Sandbox, quiet.id).fence == quiet.fence
+def test_claim_leaves_a_row_that_is_not_due(database: Database, user: Person) -> None:
+    idle = make_sandbox(database, user)
+    assert claim(database, idle.id) is None
+    assert stored_row(database, Sandbox, idle.id).fence == idle.fence
 
 
 def test_claim_of_an_unknown_row_is_none(database: Database) -> None:
     assert claim(database, "0" * 32) is None
 
 
-def test_claim_leaves_a_row_that_is_held(database: Database, row: Sandbox) -> None:
-    held = claimed(database, row.id, "w1")
+def test_claim_leaves_a_leased_row(database: Database, row: Sandbox) -> None:
+    leased = claimed(database, row.id, "w1")
     with database.transaction() as session:
         leases.mark_due(session, Sandbox, row.id, now())
     assert claim(database, row.id, "w2") is None
-    assert stored_row(database, Sandbox, row.id).fence == held.fence
+    assert stored_row(database, Sandbox, row.id).fence == leased.fence
 
 
-def test_twin_claims_have_one_winner(database: Database, row: Sandbox) -> None:
+def test_two_claims_have_one_winner(database: Database, row: Sandbox) -> None:
     def by(owner: str) -> Callable[[Session], Sandbox | None]:
         return lambda session: leases.claim(session, Sandbox, row.id, owner, A_WHILE)
 
@@ -87,7 +87,7 @@ def test_twin_claims_have_one_winner(database: Database, row: Sandbox) -> None:
     assert stored_row(database, Sandbox, row.id).lease_owner == "w1"
 
 
-def test_many_claims_at_once_have_one_winner(database: Database, row: Sandbox) -> None:
+def test_concurrent_claims_have_one_winner(database: Database, row: Sandbox) -> None:
     start = Barrier(6)
 
     def attempt(number: int) -> Sandbox | None:
@@ -100,7 +100,7 @@ def test_many_claims_at_once_have_one_winner(database: Database, row: Sandbox) -
     assert stored_row(database, Sandbox, row.id).fence == winners[0].fence == row.fence + 1
 
 
-def test_an_expired_lease_is_taken_over(database: Database, row: Sandbox) -> None:
+def test_expired_lease_is_taken_over(database: Database, row: Sandbox) -> None:
     old = claimed(database, row.id, "w1", seconds=-1)
     new = claimed(database, row.id, "w2")
     assert new.fence == old.fence + 1
@@ -117,9 +117,7 @@ def test_an_expired_lease_is_taken_over(database: Database, row: Sandbox) -> Non
     ],
     ids=["write", "hold", "release", "release with a retry"],
 )
-def test_the_old_fence_can_write_nothing(
-    database: Database, row: Sandbox, late: Callable[[Session, Sandbox], None]
-) -> None:
+def test_old_fence_writes_nothing(database: Database, row: Sandbox, late: Callable[[Session, Sandbox], None]) -> None:
     old = claimed(database, row.id, "w1", seconds=-1)
     claimed(database, row.id, "w2")
     before = stored_row(database, Sandbox, row.id).model_dump()
@@ -128,7 +126,7 @@ def test_the_old_fence_can_write_nothing(
     assert stored_row(database, Sandbox, row.id).model_dump() == before
 
 
-def test_a_late_write_that_waits_for_the_new_owner_is_lost(database: Database, row: Sandbox) -> None:
+def test_late_write_after_a_concurrent_claim_raises(database: Database, row: Sandbox) -> None:
     old = claimed(database, row.id, "w1", seconds=-1)
 
     def take_over(session: Session) -> None:
@@ -143,111 +141,111 @@ def test_a_late_write_that_waits_for_the_new_owner_is_lost(database: Database, r
     assert stored_row(database, Sandbox, row.id).detail is None
 
 
-def test_an_expired_lease_nobody_took_over_still_writes(database: Database, row: Sandbox) -> None:
-    mine = claimed(database, row.id, seconds=-1)
+def test_expired_lease_that_was_not_taken_over_still_writes(database: Database, row: Sandbox) -> None:
+    leased = claimed(database, row.id, seconds=-1)
     with database.transaction() as session:
-        leases.write(session, Sandbox, row.id, mine.fence, detail="slow but alone")
+        leases.write(session, Sandbox, row.id, leased.fence, detail="slow but alone")
     assert stored_row(database, Sandbox, row.id).detail == "slow but alone"
 
 
-def test_release_leaves_a_row_that_wants_nothing(database: Database, row: Sandbox) -> None:
-    mine = claimed(database, row.id)
+def test_release_leaves_a_row_that_is_not_due(database: Database, row: Sandbox) -> None:
+    leased = claimed(database, row.id)
     with database.transaction() as session:
-        leases.release(session, Sandbox, row.id, mine.fence)
+        leases.release(session, Sandbox, row.id, leased.fence)
     stored = stored_row(database, Sandbox, row.id)
     assert (stored.lease_owner, stored.lease_until, stored.due_at) == (None, None, None)
     assert claim(database, row.id) is None
 
 
-def test_release_asks_for_another_look(database: Database, row: Sandbox) -> None:
-    mine, retry_at = claimed(database, row.id), after(A_WHILE)
+def test_release_requeues_the_row(database: Database, row: Sandbox) -> None:
+    leased, retry_at = claimed(database, row.id), after(A_WHILE)
     with database.transaction() as session:
-        leases.release(session, Sandbox, row.id, mine.fence, retry_at)
+        leases.release(session, Sandbox, row.id, leased.fence, retry_at)
     assert stored_row(database, Sandbox, row.id).due_at == retry_at
 
 
 @pytest.mark.parametrize("retry_in", [None, A_WHILE])
-def test_release_keeps_what_was_asked_for_meanwhile(database: Database, row: Sandbox, retry_in: float | None) -> None:
-    mine, asked = claimed(database, row.id), now()
+def test_release_keeps_a_due_time_written_meanwhile(database: Database, row: Sandbox, retry_in: float | None) -> None:
+    leased, due_at = claimed(database, row.id), now()
     with database.transaction() as session:
-        leases.mark_due(session, Sandbox, row.id, asked)
+        leases.mark_due(session, Sandbox, row.id, due_at)
     with database.transaction() as session:
-        leases.release(session, Sandbox, row.id, mine.fence, after(retry_in) if retry_in else None)
-    assert stored_row(database, Sandbox, row.id).due_at == asked
+        leases.release(session, Sandbox, row.id, leased.fence, after(retry_in) if retry_in else None)
+    assert stored_row(database, Sandbox, row.id).due_at == due_at
     assert claim(database, row.id, "w2") is not None
 
 
-def test_a_wish_that_comes_during_the_release_is_kept(database: Database, row: Sandbox) -> None:
-    mine, asked = claimed(database, row.id), now()
+def test_due_time_written_during_the_release_stays(database: Database, row: Sandbox) -> None:
+    leased, due_at = claimed(database, row.id), now()
 
-    def ask(session: Session) -> None:
-        leases.mark_due(session, Sandbox, row.id, asked)
+    def mark_due(session: Session) -> None:
+        leases.mark_due(session, Sandbox, row.id, due_at)
 
-    def let_go(session: Session) -> None:
-        leases.release(session, Sandbox, row.id, mine.fence, after(A_WHILE))
+    def release(session: Session) -> None:
+        leases.release(session, Sandbox, row.id, leased.fence, after(A_WHILE))
 
-    overlap(database, ask, let_go)
-    assert stored_row(database, Sandbox, row.id).due_at == asked
+    overlap(database, mark_due, release)
+    assert stored_row(database, Sandbox, row.id).due_at == due_at
 
 
-def test_take_due_hands_out_what_is_due(database: Database, user: Person, row: Sandbox) -> None:
+def test_dequeue_takes_rows_that_are_due(database: Database, user: Person, row: Sandbox) -> None:
     make_sandbox(database, user)
     make_sandbox(database, user, due_at=after(A_WHILE))
     again_at = after(A_WHILE)
-    assert take(database, again_at=again_at) == [row.id]
+    assert dequeue(database, again_at=again_at) == [row.id]
     assert stored_row(database, Sandbox, row.id).due_at == again_at
-    assert take(database) == []
+    assert dequeue(database) == []
 
 
-def test_take_due_hands_a_row_out_again_when_nobody_claimed_it(database: Database, row: Sandbox) -> None:
-    assert take(database, again_at=now() - PAST) == [row.id]
-    assert take(database) == [row.id]
-    assert take(database) == []
+def test_dequeue_repeats_a_row_that_was_not_claimed(database: Database, row: Sandbox) -> None:
+    assert dequeue(database, again_at=now() - PAST) == [row.id]
+    assert dequeue(database) == [row.id]
+    assert dequeue(database) == []
 
 
-def test_take_due_leaves_rows_that_are_held(database: Database, row: Sandbox) -> None:
+def test_dequeue_leaves_leased_rows(database: Database, row: Sandbox) -> None:
     claimed(database, row.id)
     with database.transaction() as session:
         leases.mark_due(session, Sandbox, row.id, now())
-    assert take(database) == []
+    assert dequeue(database) == []
 
 
-def test_take_due_finds_rows_whose_holder_died(database: Database, row: Sandbox) -> None:
+def test_dequeue_takes_rows_of_a_dead_worker(database: Database, row: Sandbox) -> None:
     claimed(database, row.id, seconds=-1)
-    assert take(database) == [row.id]
-    assert take(database) == []
+    assert dequeue(database) == [row.id]
+    assert dequeue(database) == []
     assert claimed(database, row.id, "w2").lease_owner == "w2"
 
 
-def test_take_due_gives_a_row_to_one_of_two_callers(database: Database, row: Sandbox) -> None:
-    assert overlap(database, take_in, take_in) == ([row.id], [])
+def test_dequeue_gives_a_row_to_one_of_two_callers(database: Database, row: Sandbox) -> None:
+    assert overlap(database, dequeue_in, dequeue_in) == ([row.id], [])
 
 
-def test_take_due_gives_an_abandoned_row_to_one_of_two_callers(database: Database, row: Sandbox) -> None:
+def test_dequeue_gives_an_abandoned_row_to_one_of_two_callers(database: Database, row: Sandbox) -> None:
     claimed(database, row.id, seconds=-1)
-    assert overlap(database, take_in, take_in) == ([row.id], [])
+    assert overlap(database, dequeue_in, dequeue_in) == ([row.id], [])
 
 
-def test_take_due_leaves_a_row_that_is_claimed_meanwhile(database: Database, row: Sandbox) -> None:
+def test_dequeue_leaves_a_row_that_is_claimed_meanwhile(database: Database, row: Sandbox) -> None:
     def claim_it(session: Session) -> bool:
         return leases.claim(session, Sandbox, row.id, "w1", A_WHILE) is not None
 
-    assert overlap(database, claim_it, take_in) == (True, [])
+    assert overlap(database, claim_it, dequeue_in) == (True, [])
     assert stored_row(database, Sandbox, row.id).due_at is None
 
 
-def test_take_due_leaves_a_row_that_somebody_has_locked(database: Database, user: Person, row: Sandbox) -> None:
+def test_dequeue_leaves_a_locked_row(database: Database, user: Person, row: Sandbox) -> None:
     other = make_sandbox(database, user, due_at=now() - PAST)
 
     def write(session: Session) -> None:
         leases.mark_due(session, Sandbox, row.id, now() - PAST)
 
-    taken = overlap(database, write, take_in)[1]
+    taken = overlap(database, write, dequeue_in)[1]
     assert taken == [other.id] or (is_sqlite(database) and set(taken) == {row.id, other.id})
-    assert set(take(database)) == {row.id} - set(taken)
+    assert set(dequeue(database)) == {row.id} - set(taken)
 
 
-def test_find_due_keeps_to_its_condition_and_limit_and_begins_with_the_oldest(
+def test_find_due_returns_matching_rows_oldest_first_within_the_limit(
     database: Database, user: Person, row: Sandbox
 ) -> None:
     ids = [make_sandbox(database, user, due_at=now() - PAST * days).id for days in (2, 4, 3)]
@@ -272,23 +270,23 @@ def test_start_tasks_and_conversations_are_leased_alike(database: Database, user
 
 
 class TestWrongClock:
-    """What it has written lies further ahead than anybody honestly sets a time."""
+    """Times written by a wrong clock lie further ahead than `FARTHEST`."""
 
     FAR = after(3600)  # far enough for tests that begin late
 
-    def test_lease_is_free(self, database: Database, user: Person) -> None:
+    def test_lease_far_ahead_is_expired(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user, lease_owner="w0", lease_until=self.FAR)
         assert not leases.is_held(row.lease_until)
-        assert take(database) == [row.id]
+        assert dequeue(database) == [row.id]
         claimed(database, row.id)
 
-    def test_row_is_due(self, database: Database, user: Person) -> None:
+    def test_due_time_far_ahead_is_past(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user, due_at=self.FAR)
-        assert take(database) == [row.id]
+        assert dequeue(database) == [row.id]
 
-    def test_honest_times_are_believed(self, database: Database, user: Person) -> None:
+    def test_times_within_the_max_are_valid(self, database: Database, user: Person) -> None:
         make_sandbox(database, user, due_at=after(leases.MAX_SECONDS))
         row = make_sandbox(database, user, lease_owner="w0", lease_until=after(leases.MAX_SECONDS))
         assert leases.is_held(row.lease_until)
-        assert take(database) == []
+        assert dequeue(database) == []
         assert claim(database, row.id) is None

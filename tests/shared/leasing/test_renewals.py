@@ -1,4 +1,4 @@
-"""Leases renewed together: each by its own fence, and none at the others' cost."""
+"""Renewal of many leases: each by its own fence, without delaying the others."""
 
 import pytest
 from sqlmodel import Session
@@ -17,7 +17,7 @@ A_WHILE = 60.0
 
 @pytest.fixture
 def rows(database: Database, user: Person) -> list[Sandbox]:
-    """Sandboxes whose leases have run out, and nobody has taken them over."""
+    """Sandboxes with expired leases that no worker has taken over."""
     return [claimed(database, make_sandbox(database, user, due_at=now()).id) for _ in range(5)]
 
 
@@ -42,19 +42,19 @@ def is_held(database: Database, row: Sandbox) -> bool:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_all_are_held_for_longer(database: Database, rows: list[Sandbox], number: int) -> None:
+def test_all_leases_are_renewed(database: Database, rows: list[Sandbox], number: int) -> None:
     assert renew(database, rows[:number]) == Lapsed()
     assert [is_held(database, row) for row in rows] == [place < number for place in range(5)]
 
 
-def test_what_another_worker_has_taken_over_is_lost(database: Database, rows: list[Sandbox]) -> None:
+def test_lease_that_another_worker_took_over_is_lost(database: Database, rows: list[Sandbox]) -> None:
     newer = claimed(database, rows[0].id)
     assert renew(database, rows) == Lapsed(lost={newer.id})
     assert not is_held(database, newer)
     assert all(is_held(database, row) for row in rows[1:])
 
 
-def test_what_was_let_go_is_lost_and_stays_free(database: Database, rows: list[Sandbox]) -> None:
+def test_released_lease_is_lost_and_stays_free(database: Database, rows: list[Sandbox]) -> None:
     with database.transaction() as session:
         leases.release(session, Sandbox, rows[0].id, rows[0].fence)
     assert renew(database, rows) == Lapsed(lost={rows[0].id})
@@ -62,7 +62,7 @@ def test_what_was_let_go_is_lost_and_stays_free(database: Database, rows: list[S
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_row_that_somebody_has_locked_does_not_cost_the_others_theirs(database: Database, rows: list[Sandbox]) -> None:
+def test_locked_row_does_not_prevent_other_renewals(database: Database, rows: list[Sandbox]) -> None:
     def write(session: Session) -> None:
         leases.mark_due(session, Sandbox, rows[2].id, now())
 
