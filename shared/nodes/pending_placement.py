@@ -1,4 +1,4 @@
-"""Sandboxes that no node had room for, and the nodes that they get as soon as one has."""
+"""Sandboxes without a node: placed as soon as a node has room."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from shared.states import Desired
 
 
 def find(session: Session, limit: int = 100) -> list[str]:
-    """The sandboxes that wait for a node and may get one now, oldest first, without a lock."""
+    """Return the ids of the sandboxes that can be placed now, oldest first, read without locks."""
     columns: list[Any] = [Sandbox.id, Sandbox.spec_id, Sandbox.desired]
     waiting = select(*columns).where(*_waits()).order_by(col(Sandbox.created_at)).limit(limit)
     found = session.execute(waiting).all()
@@ -19,26 +19,29 @@ def find(session: Session, limit: int = 100) -> list[str]:
     return [row.id for row in found if room[row.spec_id] or row.desired == Desired.DELETED]
 
 
-def place(session: Session, sandbox_id: str, here: str, *, due_at: datetime) -> str | None:
-    """Give the sandbox a node, if it waits for one still and nobody has locked it.
+def place(session: Session, sandbox_id: str, own_node_id: str, *, due_at: datetime) -> str | None:
+    """Place the sandbox on a node, if it still has none and no other transaction has locked it.
 
-    One that is wished away already needs no room, only a worker: it goes to the node `here`, whatever that has.
+    A sandbox to be deleted needs no room, only a worker: it goes to `own_node_id`, even if that node is full.
+
+    Args:
+        own_node_id: the node of the calling worker.
 
     Returns:
-        The node; None if it got none.
+        The id of the node; None if the sandbox was not placed.
     """
     waiting = select(Sandbox).where(Sandbox.id == sandbox_id, *_waits())
     sandbox = session.exec(waiting.with_for_update(skip_locked=True)).first()
     if sandbox is None:
         return None
-    node_id = here if sandbox.desired == Desired.DELETED else _choose(session, sandbox.spec_id)
+    node_id = own_node_id if sandbox.desired == Desired.DELETED else _choose(session, sandbox.spec_id)
     if node_id is not None:
         sandbox.node_id, sandbox.due_at = node_id, due_at
     return node_id
 
 
 def _choose(session: Session, spec_id: str) -> str | None:
-    # Without a lock first: those who place what does have room need not wait for this.
+    # Check without a lock first, so that placements of other specs don't wait for this one.
     return placement.place(session, spec_id) if placement.has_room(session, spec_id) else None
 
 

@@ -1,4 +1,4 @@
-"""Choosing the node for a sandbox."""
+"""Placement: choose the node for a sandbox."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -20,12 +20,16 @@ HEARTBEAT_LIMIT = timedelta(seconds=20)
 def place(
     session: Session, spec_id: str, *, besides: Collection[str] = frozenset(), for_pool: bool = False
 ) -> str | None:
-    """The READY node with the most free slots that takes sandboxes of the spec; None while there is none with any.
+    """Choose the READY node with the max number of free slots that takes sandboxes of the spec.
 
-    Until the caller commits, nobody else is given a place: two at once would both be given the last one.
+    The nodes stay locked until the caller commits: two concurrent placements would both take the last slot.
 
     Args:
-        for_pool: it is for a member of the warm pool, which takes nobody's place; for others members don't count.
+        besides: the nodes that must not be chosen.
+        for_pool: place a warm sandbox, which takes only free slots. For other sandboxes, warm ones don't count.
+
+    Returns:
+        The id of the node; None if no node has a free slot.
     """
     locked = session.exec(_ready(spec_id, besides).order_by(col(Node.id)).with_for_update(key_share=True)).all()
     node_id = _emptiest(session, locked, for_pool=for_pool)
@@ -35,23 +39,23 @@ def place(
 
 
 def is_there() -> ColumnElement[bool]:
-    """What is true of a sandbox that an engine may have something of, or is to have."""
-    # In the words of its index: of a parameter the database can't tell that it is the same.
+    """Build the condition for a sandbox that has or may get a container, volume or network."""
+    # In the same words as the index: with a parameter the database could not use it.
     return col(Sandbox.status) != literal_column("'DELETED'")
 
 
 def takes_sandboxes(oldest: Any = None) -> tuple[ColumnElement[bool], ...]:
-    """What is true of a node that sandboxes may be placed on, if it has room.
+    """Build the conditions for a node that sandboxes may be placed on, if it has room.
 
     Args:
-        oldest: a parameter for `oldest_heartbeat`, in a statement that is made once.
+        oldest: a bind parameter for `oldest_heartbeat`, in a prepared statement.
     """
     since = oldest_heartbeat() if oldest is None else oldest
     return (col(Node.status) == NodeStatus.READY, col(Node.heartbeat_at) > since)
 
 
 def oldest_heartbeat() -> datetime:
-    """Whose worker was last heard of before takes no new sandboxes."""
+    """Return the time of the oldest heartbeat with which a node takes new sandboxes."""
     return now() - HEARTBEAT_LIMIT
 
 
@@ -61,7 +65,7 @@ def has_room(session: Session, spec_id: str, *, besides: Collection[str] = froze
 
 
 def _ready(spec_id: str, besides: Collection[str]) -> SelectOfScalar[str]:
-    ready = select(Node.id).where(*takes_sandboxes(), ~spec_backoff.is_resting(spec_id))
+    ready = select(Node.id).where(*takes_sandboxes(), ~spec_backoff.is_open(spec_id))
     return ready.where(col(Node.id).not_in(besides))
 
 

@@ -1,7 +1,7 @@
-"""Engines that refuse sandboxes of a spec that other engines run: their nodes get no more of it for a while.
+"""A circuit breaker per node and spec: a node that fails to run a spec gets no sandboxes of it for a while.
 
-Whether a refusal is the node's fault or the spec's shows when another node has tried: only what became ready there
-counts. So a spec that is broken costs no node anything, and nobody's sandboxes take a node away from others' specs.
+A failure counts against the node only when the sandbox became ready on another node. So a broken spec opens no breaker,
+and one owner's sandboxes can't take a node from the specs of others.
 """
 
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
 from shared.sql.prepared import give, given, send
 
-# So many refusals in a row, and a node rests: each time longer.
+# The failures in a row that open the breaker. Each time the backoff doubles.
 MAX_FAILURES = 3
-FIRST_REST = timedelta(seconds=30)
-MAX_REST = timedelta(minutes=15)
-# A trial that has shown nothing for so long is followed by another.
-MAX_TRIAL = timedelta(minutes=2)
+FIRST_BACKOFF = timedelta(seconds=30)
+MAX_BACKOFF = timedelta(minutes=15)
+# A half-open breaker without a result for this time lets another sandbox through.
+MAX_HALF_OPEN = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
 class BackoffChange:
-    """What a node is known for after a sandbox became ready: `failures` 0 if it runs the spec again."""
+    """A change of a breaker after a sandbox became ready: `failures` is 0 if the node runs the spec."""
 
     node_id: str
     failures: int
     rests_until: datetime | None = None
 
 
-def is_resting(spec_id: str) -> ColumnElement[bool]:
-    """Whether a node gets no sandboxes of that spec now; for a query over nodes."""
+def is_open(spec_id: str) -> ColumnElement[bool]:
+    """Build the condition for a node whose breaker for that spec is open, in a query over nodes."""
     row = select(NodeSpecBackoff.node_id).where(
         NodeSpecBackoff.node_id == Node.id, NodeSpecBackoff.spec_id == spec_id, col(NodeSpecBackoff.rests_until) > now()
     )
@@ -42,56 +42,56 @@ def is_resting(spec_id: str) -> ColumnElement[bool]:
 
 
 def begin_half_open(session: Session, node_id: str, spec_id: str) -> None:
-    """Let one sandbox show whether a node that has rested is in order again; the next ones go elsewhere meanwhile.
+    """Make an open breaker half-open: one sandbox tests the node, and the next ones go to other nodes meanwhile.
 
-    The caller holds the node's lock. A node that need not rest is left alone.
+    The caller holds the node's lock. A closed breaker is left alone.
     """
-    rested = _is(node_id, spec_id), col(NodeSpecBackoff.rests_until).is_not(None)
-    session.execute(update(NodeSpecBackoff).where(*rested).values(on_trial=True, rests_until=now() + MAX_TRIAL))
+    is_opened = _is(node_id, spec_id), col(NodeSpecBackoff.rests_until).is_not(None)
+    session.execute(update(NodeSpecBackoff).where(*is_opened).values(on_trial=True, rests_until=now() + MAX_HALF_OPEN))
 
 
 def record_result(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
-    """Draw the conclusions from a sandbox that is ready: its node runs the spec, and whoever refused it does not."""
+    """Record a sandbox that became ready: a success of its node, and a failure of the nodes that failed to run it."""
     ids = {"sandbox_id": sandbox.id, "node_id": sandbox.node_id, "spec_id": sandbox.spec_id}
-    [[is_evidence]] = send(session, EVIDENCE, give(generation=sandbox.generation, **ids))
-    return _judge(session, sandbox) if is_evidence else []
+    [[has_result]] = send(session, HAS_RESULT, give(generation=sandbox.generation, **ids))
+    return _update_breakers(session, sandbox) if has_result else []
 
 
 def reset_backoff(session: Session, node_id: str) -> None:
-    """Forget what a node's engine has refused."""
+    """Reset the breakers of a node."""
     _record_success(session, col(NodeSpecBackoff.node_id) == node_id)
 
 
 def resting(session: Session) -> list[NodeSpecBackoff]:
-    """Every node and spec that don't go together now."""
+    """Return every open breaker."""
     return list(session.exec(select(NodeSpecBackoff).where(col(NodeSpecBackoff.rests_until) > now())).all())
 
 
-def _judge(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
-    refused = (
+def _update_breakers(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
+    is_failed = (
         StaleContainer.sandbox_id == sandbox.id,
         StaleContainer.refused_generation == sandbox.generation,
     )
-    proofs = session.exec(select(StaleContainer).where(*refused).order_by(col(StaleContainer.node_id))).all()
-    judged = []
-    for proof in proofs:
-        proof.refused_generation = None
-        judged.append(_record_failure(session, proof.node_id, sandbox.spec_id, proof.refusal))
+    failed = session.exec(select(StaleContainer).where(*is_failed).order_by(col(StaleContainer.node_id))).all()
+    changes = []
+    for container in failed:
+        container.refused_generation = None
+        changes.append(_record_failure(session, container.node_id, sandbox.spec_id, container.refusal))
     if _record_success(session, _is(str(sandbox.node_id), sandbox.spec_id)):
-        judged.append(BackoffChange(str(sandbox.node_id), failures=0))
-    return judged
+        changes.append(BackoffChange(str(sandbox.node_id), failures=0))
+    return changes
 
 
-def _record_failure(session: Session, node_id: str, spec_id: str, words: str | None) -> BackoffChange:
+def _record_failure(session: Session, node_id: str, spec_id: str, detail: str | None) -> BackoffChange:
     session.get(Node, node_id, with_for_update={"key_share": True})  # one at a time
     row = session.get(NodeSpecBackoff, (node_id, spec_id), populate_existing=True)
     if row is None:
         row = NodeSpecBackoff(node_id=node_id, spec_id=spec_id)
         session.add(row)
-    # What was placed there before it rested says nothing new.
+    # A failure of a sandbox placed before the breaker opened does not count.
     if row.rests_until is None or row.on_trial or row.rests_until < now():
-        row.failures, row.detail, row.on_trial = row.failures + 1, words, False
-        row.rests_until = now() + _rest(row.failures) if row.failures >= MAX_FAILURES else None
+        row.failures, row.detail, row.on_trial = row.failures + 1, detail, False
+        row.rests_until = now() + _backoff(row.failures) if row.failures >= MAX_FAILURES else None
     return BackoffChange(node_id, row.failures, row.rests_until)
 
 
@@ -100,20 +100,20 @@ def _record_success(session: Session, where: ColumnElement[bool]) -> bool:
     return result.rowcount > 0
 
 
-def _rest(failures: int) -> timedelta:
+def _backoff(failures: int) -> timedelta:
     doublings = min(failures - MAX_FAILURES, 10)
-    return min(FIRST_REST * float(2**doublings), MAX_REST)
+    return min(FIRST_BACKOFF * float(2**doublings), MAX_BACKOFF)
 
 
 def _is(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
     return and_(col(NodeSpecBackoff.node_id) == node_id, col(NodeSpecBackoff.spec_id) == spec_id)
 
 
-# --- the statement, made once ---------------------------------------------------------------------------------------
+# --- prepared statement ---------------------------------------------------------------------------------------------
 
-REFUSED = select(StaleContainer.node_id).where(
+FAILED_ELSEWHERE = select(StaleContainer.node_id).where(
     StaleContainer.sandbox_id == given("sandbox_id"), StaleContainer.refused_generation == given("generation")
 )
-BLAMED = select(NodeSpecBackoff.node_id).where(_is(given("node_id"), given("spec_id")))
-# Whether there is something to conclude: hardly ever, and every sandbox that becomes ready asks.
-EVIDENCE = sql_select(or_(REFUSED.exists(), BLAMED.exists()))
+HAS_FAILURES = select(NodeSpecBackoff.node_id).where(_is(given("node_id"), given("spec_id")))
+# Whether a breaker must change. It is asked for every sandbox that becomes ready, and rarely true.
+HAS_RESULT = sql_select(or_(FAILED_ELSEWHERE.exists(), HAS_FAILURES.exists()))

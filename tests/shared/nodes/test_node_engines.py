@@ -1,4 +1,4 @@
-"""One name for each engine, and one engine for each name."""
+"""One node for each engine, and one engine for each node."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ from tests.factories import make_node
 SILENT = placement.HEARTBEAT_LIMIT + timedelta(seconds=1)
 
 
-def beat(database: Database, node_id: str, engine_id: str | None, problem: str | None = None) -> str | None:
+def send_heartbeat(database: Database, node_id: str, engine_id: str | None, problem: str | None = None) -> str | None:
     with database.transaction() as session:
         return node_registry.beat(session, node_id, capacity=1, problem=problem, engine_id=engine_id)
 
@@ -26,43 +26,43 @@ def engines(database: Database) -> dict[str, str | None]:
         return {node.id: node.engine_id for node in node_registry.list_nodes(session)}
 
 
-def test_a_node_keeps_the_engine_it_was_first_seen_with(database: Database) -> None:
-    make_node(database, "a")  # as one of before engines were told apart
-    assert beat(database, "a", "one") is None
-    assert beat(database, "a", "one") is None
-    assert beat(database, "a", None, problem="down") is None
+def test_node_keeps_its_first_engine(database: Database) -> None:
+    make_node(database, "a")  # registered before engines had ids
+    assert send_heartbeat(database, "a", "one") is None
+    assert send_heartbeat(database, "a", "one") is None
+    assert send_heartbeat(database, "a", None, problem="down") is None
     assert engines(database) == {"a": "one"}
 
 
 @pytest.mark.parametrize("silent", [True, False])
-@pytest.mark.parametrize("known", [True, False])
-def test_a_second_name_for_an_engine_is_refused(database: Database, silent: bool, known: bool) -> None:
-    beat(database, "a", "one")
-    if known:
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_second_node_of_an_engine_conflicts(database: Database, silent: bool, is_registered: bool) -> None:
+    send_heartbeat(database, "a", "one")
+    if is_registered:
         make_node(database, "b", engine_id="two", heartbeat_at=now() - SILENT)
     if silent:
         with database.transaction() as session:
             session.get_one(Node, "a").heartbeat_at = now() - SILENT
     with pytest.raises(Conflict, match="AW_NODE=a"):
-        beat(database, "b", "one")
-    assert engines(database) == {"a": "one"} | ({"b": "two"} if known else {})
+        send_heartbeat(database, "b", "one")
+    assert engines(database) == {"a": "one"} | ({"b": "two"} if is_registered else {})
 
 
-def test_name_that_is_alive_is_refused_to_another_engine(database: Database) -> None:
-    beat(database, "a", "one")
+def test_live_node_conflicts_with_another_engine(database: Database) -> None:
+    send_heartbeat(database, "a", "one")
     with pytest.raises(Conflict, match="an AW_NODE of its own"):
-        beat(database, "a", "two")
+        send_heartbeat(database, "a", "two")
     assert engines(database) == {"a": "one"}
 
 
-def test_a_name_that_was_silent_may_get_another_engine(database: Database) -> None:
+def test_silent_node_may_get_another_engine(database: Database) -> None:
     make_node(database, "a", engine_id="one", heartbeat_at=now() - SILENT)
-    assert beat(database, "a", "two") == "one"
-    assert beat(database, "a", "two") is None
+    assert send_heartbeat(database, "a", "two") == "one"
+    assert send_heartbeat(database, "a", "two") is None
     assert engines(database) == {"a": "two"}
 
 
-def test_the_database_holds_it_too(database: Database) -> None:
+def test_engine_is_unique_in_the_database(database: Database) -> None:
     make_node(database, "a", engine_id="one")
     with pytest.raises(IntegrityError):
         make_node(database, "b", engine_id="one")

@@ -1,4 +1,4 @@
-"""Which node a sandbox goes to, and that none takes more than it has room for."""
+"""Placement of sandboxes, within the capacity of every node."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def place(database: Database) -> str | None:
 
 def place_waiting_in(session: Session) -> list[tuple[str, str]]:
     found = [
-        (row_id, pending_placement.place(session, row_id, "here", due_at=now()))
+        (row_id, pending_placement.place(session, row_id, "own", due_at=now()))
         for row_id in pending_placement.find(session)
     ]
     return [(row_id, node_id) for row_id, node_id in found if node_id is not None]
@@ -50,7 +50,7 @@ def place_waiting(database: Database) -> list[tuple[str, str]]:
         return place_waiting_in(session)
 
 
-def test_the_emptiest_node_is_chosen(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_node_with_the_most_room_is_chosen(database: Database, user: Person, spec: SandboxSpec) -> None:
     make_node(database, "small", capacity=2)
     make_node(database, "large", capacity=4)
     placed = [create(database, user, spec).node_id for _ in range(6)]
@@ -58,20 +58,20 @@ def test_the_emptiest_node_is_chosen(database: Database, user: Person, spec: San
     assert Counter(placed) == {"large": 4, "small": 2}
 
 
-def test_a_full_node_takes_no_more(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_full_node_takes_no_more(database: Database, user: Person, spec: SandboxSpec) -> None:
     make_node(database, "a", capacity=1)
     assert create(database, user, spec).node_id == "a"
     assert create(database, user, spec).node_id is None
 
 
 @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
-def test_a_sandbox_takes_its_place_in_every_state(database: Database, user: Person, status: Status) -> None:
+def test_sandbox_takes_a_slot_in_every_state(database: Database, user: Person, status: Status) -> None:
     make_node(database, "a", capacity=1)
     make_sandbox(database, user, status=status, node_id="a")
     assert place(database) is None
 
 
-def test_a_deleted_sandbox_takes_no_place(database: Database, user: Person) -> None:
+def test_deleted_sandbox_takes_no_slot(database: Database, user: Person) -> None:
     make_node(database, "a", capacity=1)
     make_sandbox(database, user, status=Status.DELETED, node_id="a")
     assert place(database) == "a"
@@ -83,7 +83,7 @@ def test_nodes_take_sandboxes_only_when_ready(database: Database, status: NodeSt
     assert place(database) is None
 
 
-def test_a_silent_node_takes_no_sandboxes(database: Database) -> None:
+def test_silent_node_takes_no_sandboxes(database: Database) -> None:
     make_node(database, "a", heartbeat_at=now() - placement.HEARTBEAT_LIMIT - timedelta(seconds=1))
     assert place(database) is None
     with database.transaction() as session:
@@ -91,7 +91,7 @@ def test_a_silent_node_takes_no_sandboxes(database: Database) -> None:
     assert place(database) == "a"
 
 
-def test_two_at_once_don_t_share_the_last_place(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_two_placements_don_t_share_the_last_slot(database: Database, user: Person, spec: SandboxSpec) -> None:
     make_node(database, "a", capacity=1)
     first, second = overlap(
         database,
@@ -101,7 +101,7 @@ def test_two_at_once_don_t_share_the_last_place(database: Database, user: Person
     assert (first, second) == ("a", None)
 
 
-def test_many_at_once_never_exceed_the_capacity(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_concurrent_placements_never_exceed_the_capacity(database: Database, user: Person, spec: SandboxSpec) -> None:
     make_node(database, "a", capacity=2)
     make_node(database, "b", capacity=1)
     start = Barrier(6)
@@ -129,7 +129,7 @@ def test_waiting_sandboxes_are_placed_oldest_first(database: Database, user: Per
     assert place_waiting(database) == [(second.id, "b")]
 
 
-def test_waiting_sandboxes_get_the_place_that_a_deleted_one_left(database: Database, user: Person) -> None:
+def test_waiting_sandbox_gets_the_slot_of_a_deleted_one(database: Database, user: Person) -> None:
     make_node(database, "a", capacity=1)
     old = make_sandbox(database, user, status=Status.DELETING, node_id="a")
     waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
@@ -139,7 +139,7 @@ def test_waiting_sandboxes_get_the_place_that_a_deleted_one_left(database: Datab
     assert place_waiting(database) == [(waiting.id, "a")]
 
 
-def test_two_sweeps_at_once_place_a_sandbox_once(database: Database, user: Person) -> None:
+def test_two_sweeps_place_a_sandbox_one_time(database: Database, user: Person) -> None:
     make_node(database, "a", capacity=1)
     make_node(database, "b", capacity=1)
     waiting = make_sandbox(database, user, status=Status.STARTING, node_id=None)
@@ -150,13 +150,13 @@ def test_two_sweeps_at_once_place_a_sandbox_once(database: Database, user: Perso
     assert overlap(database, place_all, place_all) == ([(waiting.id, "a")], [])
 
 
-def test_a_tombstone_without_a_node_is_not_placed(database: Database, user: Person) -> None:
+def test_tombstone_without_a_node_is_not_placed(database: Database, user: Person) -> None:
     make_node(database, "a")
     make_sandbox(database, user, status=Status.DELETED, node_id=None)
     assert place_waiting(database) == []
 
 
-def test_a_beat_records_a_node_and_its_trouble(database: Database) -> None:
+def test_heartbeat_records_a_node_and_its_problem(database: Database) -> None:
     for problem, status in (("no engine", NodeStatus.LOST), (None, NodeStatus.READY)):
         with database.transaction() as session:
             node_registry.beat(session, "a", capacity=3, problem=problem)
@@ -165,7 +165,7 @@ def test_a_beat_records_a_node_and_its_trouble(database: Database) -> None:
         assert (node.status, node.capacity, node.detail) == (status, 3, problem)
 
 
-def test_a_beat_leaves_a_cordon_alone(database: Database) -> None:
+def test_heartbeat_leaves_a_cordon_alone(database: Database) -> None:
     make_node(database, "a", status=NodeStatus.CORDONED)
     with database.transaction() as session:
         node_registry.beat(session, "a", capacity=3, problem=None)
@@ -173,22 +173,22 @@ def test_a_beat_leaves_a_cordon_alone(database: Database) -> None:
         assert node_registry.list_nodes(session)[0].status == NodeStatus.CORDONED
 
 
-def test_two_workers_of_one_new_node_beat_at_once(database: Database) -> None:
-    def beat(capacity: int) -> Callable[[Session], object]:
+def test_two_workers_of_one_new_node_send_heartbeats(database: Database) -> None:
+    def heartbeat(capacity: int) -> Callable[[Session], object]:
         return lambda session: node_registry.beat(session, "a", capacity=capacity, problem=None)
 
-    def beat_and_flush(session: Session) -> None:
-        beat(3)(session)
+    def heartbeat_and_flush(session: Session) -> None:
+        heartbeat(3)(session)
         session.flush()
 
-    overlap(database, beat_and_flush, beat(4))
+    overlap(database, heartbeat_and_flush, heartbeat(4))
     with database.reading() as session:
         (node,) = node_registry.list_nodes(session)
     assert (node.status, node.capacity) == (NodeStatus.READY, 4)
 
 
 @pytest.mark.parametrize(("problem", "status"), [("no engine", NodeStatus.LOST), (None, NodeStatus.READY)])
-def test_an_uncordoned_node_is_what_its_worker_said(
+def test_uncordoned_node_has_the_status_its_worker_reported(
     database: Database, problem: str | None, status: NodeStatus
 ) -> None:
     make_node(database, "a")
@@ -204,29 +204,29 @@ def test_an_uncordoned_node_is_what_its_worker_said(
 
 
 @pytest.mark.parametrize("act", [node_registry.cordon, node_registry.uncordon])
-def test_an_unknown_node_is_not_found(database: Database, act: Callable[[Session, str], None]) -> None:
+def test_unknown_node_is_not_found(database: Database, act: Callable[[Session, str], None]) -> None:
     with database.transaction() as session, pytest.raises(NotFound):
         act(session, "a")
 
 
-def test_the_installation_keeps_its_id(database: Database) -> None:
+def test_installation_keeps_its_id(database: Database) -> None:
     with database.transaction() as session:
         first = node_registry.installation_id(session)
     with database.transaction() as session:
         assert node_registry.installation_id(session) == first
 
 
-def test_a_new_sandbox_wishes_to_run(database: Database, user: Person, spec: SandboxSpec) -> None:
+def test_new_sandbox_is_desired_running(database: Database, user: Person, spec: SandboxSpec) -> None:
     sandbox = create(database, user, spec)
     assert (sandbox.desired, sandbox.status, sandbox.generation) == (Desired.RUNNING, Status.STARTING, 1)
     with database.reading() as session:
-        (born,) = sandbox_queries.transitions(session, sandbox.id)
-    assert (born.from_status, born.to_status) == (None, Status.STARTING)
+        (transition,) = sandbox_queries.transitions(session, sandbox.id)
+    assert (transition.from_status, transition.to_status) == (None, Status.STARTING)
 
 
-def test_a_waiting_sandbox_that_is_wished_away_needs_no_room(database: Database, user: Person) -> None:
-    make_node(database, "here", capacity=1)
-    make_sandbox(database, user, node_id="here")
-    gone = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
+def test_waiting_sandbox_to_be_deleted_needs_no_room(database: Database, user: Person) -> None:
+    make_node(database, "own", capacity=1)
+    make_sandbox(database, user, node_id="own")
+    deleted = make_sandbox(database, user, status=Status.STARTING, node_id=None, desired=Desired.DELETED)
     make_sandbox(database, user, status=Status.STARTING, node_id=None)
-    assert place_waiting(database) == [(gone.id, "here")]
+    assert place_waiting(database) == [(deleted.id, "own")]

@@ -1,4 +1,4 @@
-"""Nodes whose engines refuse a spec that others run: when they rest, for how long, and who brings them back."""
+"""The circuit breaker per node and spec: when it opens, for how long, and what closes it."""
 
 from datetime import timedelta
 
@@ -25,16 +25,16 @@ def _two_nodes(database: Database) -> None:
     make_spec(database, OTHER_SPEC, position=1)
 
 
-def refuse(database: Database, user: Person, *, generation: int = 1, spec_id: str = SPEC_ID) -> list[BackoffChange]:
-    """A sandbox that the bad node has refused for that wish is ready on the good one."""
+def fail(database: Database, user: Person, *, generation: int = 1, spec_id: str = SPEC_ID) -> list[BackoffChange]:
+    """Record a sandbox that failed on the bad node in that generation, and is ready on the good one."""
     sandbox = make_sandbox(database, user, node_id=GOOD, spec_id=spec_id)
     with database.transaction() as session:
-        left = StaleContainer(sandbox_id=sandbox.id, node_id=BAD, refused_generation=generation, refusal="disk full")
-        session.add(left)
-    return judge(database, sandbox)
+        stale = StaleContainer(sandbox_id=sandbox.id, node_id=BAD, refused_generation=generation, refusal="disk full")
+        session.add(stale)
+    return record_ready(database, sandbox)
 
 
-def judge(database: Database, sandbox: Sandbox) -> list[BackoffChange]:
+def record_ready(database: Database, sandbox: Sandbox) -> list[BackoffChange]:
     with database.transaction() as session:
         return spec_backoff.record_result(session, sandbox)
 
@@ -44,107 +44,107 @@ def place(database: Database, spec_id: str = SPEC_ID) -> str | None:
         return placement.place(session, spec_id)
 
 
-def known(database: Database) -> NodeSpecBackoff | None:
+def stored(database: Database) -> NodeSpecBackoff | None:
     with database.reading() as session:
         return session.exec(select(NodeSpecBackoff)).one_or_none()
 
 
-def end_rest(database: Database) -> None:
+def end_backoff(database: Database) -> None:
     with database.transaction() as session:
         session.exec(select(NodeSpecBackoff)).one().rests_until = now() - timedelta(seconds=1)
 
 
-def rest_of(database: Database) -> timedelta:
-    found = known(database)
+def backoff_of(database: Database) -> timedelta:
+    found = stored(database)
     assert found
     assert found.rests_until
     return found.rests_until - now()
 
 
-def test_node_rests_after_so_many_refusals_in_a_row(database: Database, user: Person) -> None:
+def test_breaker_opens_after_max_failures_in_a_row(database: Database, user: Person) -> None:
     for count in range(1, spec_backoff.MAX_FAILURES):
-        (judged,) = refuse(database, user)
-        assert (judged.node_id, judged.failures, judged.rests_until) == (BAD, count, None)
+        (change,) = fail(database, user)
+        assert (change.node_id, change.failures, change.rests_until) == (BAD, count, None)
         assert place(database) == BAD
-    (judged,) = refuse(database, user)
-    assert (judged.node_id, judged.failures) == (BAD, spec_backoff.MAX_FAILURES)
+    (change,) = fail(database, user)
+    assert (change.node_id, change.failures) == (BAD, spec_backoff.MAX_FAILURES)
     assert place(database) == GOOD
-    found = known(database)
+    found = stored(database)
     assert found
     assert found.detail == "disk full"
 
 
-def test_node_that_refuses_one_spec_still_gets_others(database: Database, user: Person) -> None:
+def test_open_breaker_of_one_spec_leaves_other_specs(database: Database, user: Person) -> None:
     for _ in range(spec_backoff.MAX_FAILURES):
-        refuse(database, user)
+        fail(database, user)
     assert place(database, OTHER_SPEC) == BAD
 
 
-def test_success_in_between_begins_anew(database: Database, user: Person) -> None:
+def test_success_resets_the_failures(database: Database, user: Person) -> None:
     for _ in range(2):
         for _ in range(spec_backoff.MAX_FAILURES - 1):
-            refuse(database, user)
-        assert judge(database, make_sandbox(database, user, node_id=BAD)) == [BackoffChange(BAD, failures=0)]
+            fail(database, user)
+        assert record_ready(database, make_sandbox(database, user, node_id=BAD)) == [BackoffChange(BAD, failures=0)]
     assert place(database) == BAD
 
 
-def test_success_with_another_spec_says_nothing(database: Database, user: Person) -> None:
+def test_success_with_another_spec_changes_no_breaker(database: Database, user: Person) -> None:
     for _ in range(spec_backoff.MAX_FAILURES):
-        refuse(database, user)
-        assert judge(database, make_sandbox(database, user, node_id=BAD, spec_id=OTHER_SPEC)) == []
+        fail(database, user)
+        assert record_ready(database, make_sandbox(database, user, node_id=BAD, spec_id=OTHER_SPEC)) == []
     assert place(database) == GOOD
 
 
-def test_a_refusal_counts_once_and_for_its_own_wish_only(database: Database, user: Person) -> None:
-    assert refuse(database, user, generation=0) == []
+def test_failure_counts_one_time_for_its_own_generation(database: Database, user: Person) -> None:
+    assert fail(database, user, generation=0) == []
     sandbox = make_sandbox(database, user, node_id=GOOD)
     with database.transaction() as session:
         session.add(StaleContainer(sandbox_id=sandbox.id, node_id=BAD, refused_generation=1))
-    assert [judged.failures for judged in judge(database, sandbox)] == [1]
-    assert judge(database, sandbox) == []
+    assert [change.failures for change in record_ready(database, sandbox)] == [1]
+    assert record_ready(database, sandbox) == []
 
 
-def test_refusal_under_way_when_the_pause_began_does_not_lengthen_it(database: Database, user: Person) -> None:
+def test_failure_of_an_earlier_placement_does_not_extend_the_backoff(database: Database, user: Person) -> None:
     for _ in range(spec_backoff.MAX_FAILURES + 20):
-        refuse(database, user)
-    assert rest_of(database) <= spec_backoff.FIRST_REST
+        fail(database, user)
+    assert backoff_of(database) <= spec_backoff.FIRST_BACKOFF
 
 
-def test_pause_is_followed_by_one_trial(database: Database, user: Person) -> None:
+def test_half_open_breaker_lets_one_sandbox_through(database: Database, user: Person) -> None:
     for _ in range(spec_backoff.MAX_FAILURES):
-        refuse(database, user)
-    end_rest(database)
+        fail(database, user)
+    end_backoff(database)
     assert [place(database) for _ in range(3)] == [BAD, GOOD, GOOD]
-    end_rest(database)  # nothing was heard of the trial
+    end_backoff(database)  # without a result of the half-open breaker
     assert [place(database) for _ in range(2)] == [BAD, GOOD]
 
 
-def test_trial_that_fails_makes_the_next_rest_longer(database: Database, user: Person) -> None:
+def test_failure_of_a_half_open_breaker_doubles_the_backoff(database: Database, user: Person) -> None:
     for _ in range(spec_backoff.MAX_FAILURES):
-        refuse(database, user)
+        fail(database, user)
     for doublings in range(1, 8):
-        end_rest(database)
+        end_backoff(database)
         assert place(database) == BAD
-        rest, before = min(spec_backoff.FIRST_REST * 2**doublings, spec_backoff.MAX_REST), now()
-        (judged,) = refuse(database, user)
-        assert judged.rests_until
-        assert before + rest <= judged.rests_until <= now() + rest
+        backoff, before = min(spec_backoff.FIRST_BACKOFF * 2**doublings, spec_backoff.MAX_BACKOFF), now()
+        (change,) = fail(database, user)
+        assert change.rests_until
+        assert before + backoff <= change.rests_until <= now() + backoff
         assert place(database) == GOOD
 
 
-def test_trial_that_succeeds_brings_the_node_back(database: Database, user: Person) -> None:
+def test_success_of_a_half_open_breaker_closes_it(database: Database, user: Person) -> None:
     for _ in range(spec_backoff.MAX_FAILURES):
-        refuse(database, user)
-    end_rest(database)
+        fail(database, user)
+    end_backoff(database)
     assert place(database) == BAD
-    assert judge(database, make_sandbox(database, user, node_id=BAD)) == [BackoffChange(BAD, failures=0)]
-    assert known(database) is None
+    assert record_ready(database, make_sandbox(database, user, node_id=BAD)) == [BackoffChange(BAD, failures=0)]
+    assert stored(database) is None
     assert [place(database) for _ in range(2)] == [BAD, BAD]
 
 
-def test_operator_brings_it_back_at_once(database: Database, user: Person) -> None:
+def test_uncordon_closes_the_breaker_immediately(database: Database, user: Person) -> None:
     for _ in range(spec_backoff.MAX_FAILURES):
-        refuse(database, user)
+        fail(database, user)
     with database.transaction() as session:
         node_registry.uncordon(session, BAD)
     assert place(database) == BAD
