@@ -1,6 +1,7 @@
-"""Claims from the warm pool: by one conditional UPDATE, so two at once get two members, or one of them none.
+"""Claims from the warm pool: one conditional UPDATE, so concurrent claims never get the same sandbox.
 
-Only members at rest are claimed: whoever holds one would write over the claim what he saw before it.
+Only warm sandboxes that are neither due nor leased are claimed: a worker with a lease would overwrite the claim with an
+older observed state.
 """
 
 from collections.abc import Mapping
@@ -46,32 +47,35 @@ from shared.sandboxes.deadline_policy import FIELDS, NEVER
 from shared.sql.prepared import give, given, make_row
 from shared.states import Desired, Reason, Status
 
-MEMBER, NODE, SPEC, MOVE = map(table_of, (Sandbox, Node, SandboxSpec, SandboxTransition))
+SANDBOX, NODE, SPEC, TRANSITION = map(table_of, (Sandbox, Node, SandboxSpec, SandboxTransition))
 SETTINGS = table_of(UserSettings)
-# The columns that a claim writes, besides `status` and `generation`, and what they are given by.
+# The columns that a claim writes besides `status` and `generation`, and the types of its bind parameters.
 TIMES = ("created_at", "updated_at", "settled_at", "last_active_at")
-GIVEN = ("owner_id", "due_at", "session_key", "session_key_digest", *FIELDS)
+BOUND = ("owner_id", "due_at", "session_key", "session_key_digest", *FIELDS)
 TYPES: dict[str, Any] = {
     "now": UtcDateTime(),
     "oldest_heartbeat": UtcDateTime(),
     "spec_id": String(),
     "is_ageless": Boolean(),
-    **{name: MEMBER.c[name].type for name in GIVEN},
+    **{name: SANDBOX.c[name].type for name in BOUND},
 }
-ORDER = (MEMBER.c.settled_at, MEMBER.c.id)
-# In settings as they are stored, before the spec's id.
+ORDER = (SANDBOX.c.settled_at, SANDBOX.c.id)
+# The text before the spec's id in stored settings.
 NAMES_SPEC = '"default_sandbox_spec_id":"'
 
 
 def claim(
     session: Session, vault: Vault, *, owner_id: str, spec: SandboxSpec, due_at: datetime, own: Mapping[str, int | None]
 ) -> Sandbox | None:
-    """A ready member of a spec's pool for somebody, in the caller's transaction; None: there is none.
+    """Claim a ready warm sandbox of a spec for an owner, in the caller's transaction.
 
     Args:
-        own: its deadlines, by the names of `shared.sandboxes.deadline_policy.FIELDS`.
+        own: the sandbox's own deadlines, by the names of `shared.sandboxes.deadline_policy.FIELDS`.
+
+    Returns:
+        The sandbox; None if none is ready.
     """
-    values = _give(vault, owner_id, due_at, own) | give(spec_id=spec.id)
+    values = _bind(vault, owner_id, due_at, own) | give(spec_id=spec.id)
     sandbox_id = session.execute(IN_TRANSACTION, values).scalar_one_or_none()
     if sandbox_id is None:
         return None
@@ -94,24 +98,24 @@ def claim_and_commit(
     due_at: datetime,
     own: Mapping[str, int | None],
 ) -> tuple[Sandbox, SandboxSpec] | None:
-    """The same with all that belongs to it, committed, in one message to PostgreSQL instead of ten.
+    """Claim a ready warm sandbox with its history and change entry, and commit: one message to PostgreSQL, not ten.
 
-    What is not common is left to `claim`: a greatest age must be reckoned with, say. And SQLite, which knows no such
-    statement, is asked without messages.
+    Rare cases are left to `claim`, such as a max age, which needs a deadline. SQLite has no such statement, and needs
+    none: it runs in this process.
 
     Args:
-        spec_id: None: as `specs.choose_spec` has it.
+        spec_id: None stands for the spec that `specs.choose_spec` would return.
 
     Returns:
-        The sandbox and its spec; None: nothing was done.
+        The sandbox and its spec; None if nothing was written.
     """
     if database.engine.dialect.name != "postgresql" or own.get("max_age_seconds"):
         return None
     is_ageless = own.get("max_age_seconds") == NEVER
-    values = _give(vault, owner_id, due_at, own) | give(spec_id=spec_id, is_ageless=is_ageless)
-    for row in database.execute_and_commit(ALONE, values):
-        sandbox: Sandbox = make_row(Sandbox, row[: len(MEMBER.c)])
-        spec: SandboxSpec = make_row(SandboxSpec, row[len(MEMBER.c) :])
+    values = _bind(vault, owner_id, due_at, own) | give(spec_id=spec_id, is_ageless=is_ageless)
+    for row in database.execute_and_commit(WITH_ENTRY, values):
+        sandbox: Sandbox = make_row(Sandbox, row[: len(SANDBOX.c)])
+        spec: SandboxSpec = make_row(SandboxSpec, row[len(SANDBOX.c) :])
         database.notify(change_recorder.Change(owner_id, Kind.SANDBOX, sandbox.id, sandbox.status))
         metrics.count_start(spec.id, Source.POOL)
         return sandbox, spec
@@ -119,12 +123,12 @@ def claim_and_commit(
 
 
 def is_warm() -> ColumnElement[bool]:
-    """What is true of a sandbox in the pool, ready or not; one that is to go is in it no more."""
-    # In the words of its index: of a parameter the database can't tell that it is the same.
-    return and_(MEMBER.c.owner_id.is_(None), MEMBER.c.desired != literal_column("'DELETED'"))
+    """Build the condition for a warm sandbox, ready or not, that is not being deleted."""
+    # In the same words as the index: with a parameter the database could not use it.
+    return and_(SANDBOX.c.owner_id.is_(None), SANDBOX.c.desired != literal_column("'DELETED'"))
 
 
-def _give(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int | None]) -> dict[str, Any]:
+def _bind(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int | None]) -> dict[str, Any]:
     columns = {"owner_id": owner_id, "due_at": due_at, **dict.fromkeys(FIELDS), **own}
     columns |= {
         "now": now(),
@@ -134,96 +138,96 @@ def _give(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int |
     return give(**columns)
 
 
-# --- the statements, made once ----------------------------------------------------------------------------------------
+# --- prepared statements ----------------------------------------------------------------------------------------------
 
 
-def _given(name: str) -> Any:
-    """A value that comes with each claim, of the type of the column that it goes into."""
+def _parameter(name: str) -> Any:
+    """A bind parameter with the type of its column."""
     return given(name, TYPES[name])
 
 
 def _claim(spec_id: Any, revision: Any) -> Update:
     ready = (
-        select(MEMBER.c.id)
-        .join(NODE, NODE.c.id == MEMBER.c.node_id)
+        select(SANDBOX.c.id)
+        .join(NODE, NODE.c.id == SANDBOX.c.node_id)
         .where(
             is_warm(),
-            MEMBER.c.spec_id == spec_id,
-            MEMBER.c.spec_revision == revision,
-            MEMBER.c.desired == Desired.RUNNING,
-            MEMBER.c.status == Status.RUNNING,
-            MEMBER.c.due_at.is_(None),
-            MEMBER.c.lease_until.is_(None),
-            *placement.takes_sandboxes(_given("oldest_heartbeat")),
+            SANDBOX.c.spec_id == spec_id,
+            SANDBOX.c.spec_revision == revision,
+            SANDBOX.c.desired == Desired.RUNNING,
+            SANDBOX.c.status == Status.RUNNING,
+            SANDBOX.c.due_at.is_(None),
+            SANDBOX.c.lease_until.is_(None),
+            *placement.takes_sandboxes(_parameter("oldest_heartbeat")),
         )
     )
-    first = ready.order_by(*ORDER).limit(1).with_for_update(of=MEMBER, skip_locked=True)
+    first = ready.order_by(*ORDER).limit(1).with_for_update(of=SANDBOX, skip_locked=True)
     return (
-        update(MEMBER)
-        .where(MEMBER.c.id == first.scalar_subquery(), is_warm())
+        update(SANDBOX)
+        .where(SANDBOX.c.id == first.scalar_subquery(), is_warm())
         .values(
-            generation=MEMBER.c.generation + 1,
+            generation=SANDBOX.c.generation + 1,
             status=Status.STARTING,
             exposed_urls=None,
             ready_at=None,
-            **dict.fromkeys(TIMES, _given("now")),
-            **{name: _given(name) for name in GIVEN},
+            **dict.fromkeys(TIMES, _parameter("now")),
+            **{name: _parameter(name) for name in BOUND},
         )
     )
 
 
-def _claim_alone() -> Select[Any]:
-    """The claim, its place in the history and in its owner's log, and what they were made from."""
+def _claim_with_entry() -> Select[Any]:
+    """The claim with its transition and change entry, and the spec of the sandbox."""
     spec = _wanted_spec()
     one = select(spec.c.id).scalar_subquery(), select(spec.c.revision).scalar_subquery()
-    claimed = _claim(*one).returning(*MEMBER.c).cte("claimed")
+    claimed = _claim(*one).returning(*SANDBOX.c).cte("claimed")
     found = select(*claimed.c, *spec.c).where(spec.c.id == claimed.c.spec_id)
-    moved = found.add_cte(_move(claimed).cte("moved"))
-    return with_entry(moved, claimed, claimed.c.status, claimed.c.created_at)
+    recorded = found.add_cte(_insert_transition(claimed).cte("moved"))
+    return with_entry(recorded, claimed, claimed.c.status, claimed.c.created_at)
 
 
 def _wanted_spec() -> CTE:
-    """The spec, if it has a pool and no greatest age.
+    """The spec, if it has a pool and no max age.
 
-    It is not locked, so that a claim waits for nobody who changes it: who changes its deadlines locks its members, and
-    a member that its revision has outdated is not claimed.
+    The spec is not locked, so a claim never waits for a change of it. A change of its deadlines locks its warm
+    sandboxes, and a warm sandbox of an older revision is not claimed.
     """
     first = select(SPEC.c.id).order_by(SPEC.c.position, SPEC.c.id).limit(1).scalar_subquery()
     default = case((_names_with_escapes(), null()), else_=first)
-    is_ageless = or_(_given("is_ageless"), SPEC.c.max_age_seconds.is_(None))
-    wanted = SPEC.c.id == func.coalesce(_given("spec_id"), _preferred(), default)
+    is_ageless = or_(_parameter("is_ageless"), SPEC.c.max_age_seconds.is_(None))
+    wanted = SPEC.c.id == func.coalesce(_parameter("spec_id"), _preferred(), default)
     return select(SPEC).where(wanted, SPEC.c.warm_most > 0, is_ageless).cte("spec")
 
 
 def _preferred() -> ColumnElement[Any]:
-    """The spec that the owner's settings name, if it is there.
+    """The spec that the owner's settings name, if it exists.
 
-    Settings are a text, as `Json` writes it: PostgreSQL's own JSON would refuse some.
+    Settings are stored as a text that `Json` writes: PostgreSQL's own JSON would reject some of them.
     """
     named = literal(NAMES_SPEC).concat(SPEC.c.id).concat(literal('"'))
     is_named = func.strpos(SETTINGS.c.document, named, type_=Integer()) > 0
-    found = select(SPEC.c.id).join(SETTINGS, SETTINGS.c.user_id == _given("owner_id")).where(is_named)
+    found = select(SPEC.c.id).join(SETTINGS, SETTINGS.c.user_id == _parameter("owner_id")).where(is_named)
     return found.limit(1).correlate(None).scalar_subquery()
 
 
 def _names_with_escapes() -> ColumnElement[bool]:
-    """Whether the owner's settings name a spec whose id JSON writes with escapes: the slow way can read these."""
+    """Whether the owner's settings name a spec whose id JSON writes with escapes. `claim` can read these."""
     value = func.split_part(func.split_part(SETTINGS.c.document, NAMES_SPEC, 2), '"', 1)
     escaped = func.strpos(value, "\\", type_=Integer()) > 0
-    return select(literal(1)).where(SETTINGS.c.user_id == _given("owner_id"), escaped).correlate(None).exists()
+    return select(literal(1)).where(SETTINGS.c.user_id == _parameter("owner_id"), escaped).correlate(None).exists()
 
 
-def _move(claimed: CTE) -> Insert:
+def _insert_transition(claimed: CTE) -> Insert:
     values = {
-        MOVE.c.sandbox_id: claimed.c.id,
-        MOVE.c.from_status: literal(Status.RUNNING.value),
-        MOVE.c.to_status: claimed.c.status,
-        MOVE.c.reason: literal(Reason.CLAIMED.value),
-        MOVE.c.at: claimed.c.created_at,
+        TRANSITION.c.sandbox_id: claimed.c.id,
+        TRANSITION.c.from_status: literal(Status.RUNNING.value),
+        TRANSITION.c.to_status: claimed.c.status,
+        TRANSITION.c.reason: literal(Reason.CLAIMED.value),
+        TRANSITION.c.at: claimed.c.created_at,
     }
-    return insert(MOVE).from_select(list(values), select(*values.values()))
+    return insert(TRANSITION).from_select(list(values), select(*values.values()))
 
 
-REVISION = select(SPEC.c.revision).where(SPEC.c.id == _given("spec_id")).scalar_subquery()
-IN_TRANSACTION = _claim(_given("spec_id"), REVISION).returning(MEMBER.c.id)
-ALONE = _claim_alone()
+REVISION = select(SPEC.c.revision).where(SPEC.c.id == _parameter("spec_id")).scalar_subquery()
+IN_TRANSACTION = _claim(_parameter("spec_id"), REVISION).returning(SANDBOX.c.id)
+WITH_ENTRY = _claim_with_entry()

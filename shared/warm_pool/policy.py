@@ -1,4 +1,4 @@
-"""Warm pools: sandboxes that are booted before anybody asks for them. What a pool needs next, as a pure function."""
+"""The plan of a warm pool: which sandboxes to remove, and how many to boot. Pure functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from shared.clock import now
 
-# After the first failure, and the longest, doubling in between.
-FIRST_REST = timedelta(seconds=5)
-MAX_REST = timedelta(minutes=10)
-# What has waited so long is replaced: an agent server is not made to idle for ever.
+# After the first failure, and the max. It doubles in between.
+FIRST_BACKOFF = timedelta(seconds=5)
+MAX_BACKOFF = timedelta(minutes=10)
+# A warm sandbox of this age is replaced: agent servers are not built to idle for ever.
 OLD = timedelta(hours=24)
 
 
@@ -19,8 +19,8 @@ class WarmSandbox:
 
     Args:
         is_ready: it could be claimed now.
-        is_useless: it failed, or its spec, its image or its node is not what it was.
-        is_old: it could be claimed, and should be replaced.
+        is_useless: it failed, or its spec, its image or its node has changed.
+        is_old: it could be claimed, but should be replaced.
     """
 
     id: str
@@ -31,42 +31,44 @@ class WarmSandbox:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """What a pool needs: members to be deleted, and how many more to be made."""
+    """The sandboxes to remove from a pool, and the number to boot."""
 
     retired: list[str] = field(default_factory=list)
     wanted: int = 0
 
 
-def plan_pool(members: Sequence[WarmSandbox], *, target: int, most: int) -> PoolPlan:
-    """What a pool needs now.
+def plan_pool(sandboxes: Sequence[WarmSandbox], *, target: int, max_size: int) -> PoolPlan:
+    """Compute what a pool needs now.
 
     Args:
-        members: in the order in which they are claimed.
-        target: so many should be ready.
-        most: so many may there be at a time; what is being deleted is not counted.
+        sandboxes: in the order in which they are claimed.
+        target: the number that should be ready.
+        max_size: the max number at a time. Sandboxes that are being deleted are not counted.
     """
-    useless = [member for member in members if member.is_useless]
-    kept = [member for member in members if not member.is_useless]
-    young = [member for member in kept if not member.is_old]
-    surplus = _surplus(kept, young, target=target, most=most)
-    wanted = min(target - len(young), most - (len(kept) - len(surplus)))
-    return PoolPlan([member.id for member in (*useless, *surplus)], max(0, wanted))
+    useless = [sandbox for sandbox in sandboxes if sandbox.is_useless]
+    useful = [sandbox for sandbox in sandboxes if not sandbox.is_useless]
+    young = [sandbox for sandbox in useful if not sandbox.is_old]
+    surplus = _surplus(useful, young, target=target, max_size=max_size)
+    wanted = min(target - len(young), max_size - (len(useful) - len(surplus)))
+    return PoolPlan([sandbox.id for sandbox in (*useless, *surplus)], max(0, wanted))
 
 
-def rests_until(failures: int, failed_at: datetime | None) -> datetime | None:
-    """Until when no member is made, after so many failures in a row; None: one may be made."""
-    if not failures or failed_at is None or failed_at > now():  # by a clock that was wrong
+def backoff_until(failures: int, failed_at: datetime | None) -> datetime | None:
+    """Return the end of the backoff after `failures` failures in a row. None: a sandbox may boot."""
+    if not failures or failed_at is None or failed_at > now():  # written by a wrong clock
         return None
-    until = failed_at + min(FIRST_REST * 2 ** min(failures - 1, 16), MAX_REST)
+    until = failed_at + min(FIRST_BACKOFF * 2 ** min(failures - 1, 16), MAX_BACKOFF)
     return until if until > now() else None
 
 
-def _surplus(kept: Sequence[WarmSandbox], young: Sequence[WarmSandbox], *, target: int, most: int) -> list[WarmSandbox]:
-    """Old ones once there are enough others, or no room for another beside them; then the latest of too many."""
-    old = [member for member in kept if member.is_old]
-    ready = [member for member in young if member.is_ready]
+def _surplus(
+    useful: Sequence[WarmSandbox], young: Sequence[WarmSandbox], *, target: int, max_size: int
+) -> list[WarmSandbox]:
+    """Old ones when enough others are ready, or when the pool is full; then the latest above the target."""
+    old = [sandbox for sandbox in useful if sandbox.is_old]
+    ready = [sandbox for sandbox in young if sandbox.is_ready]
     replaced = old[: max(0, len(ready) + len(old) - target)]
-    if not replaced and len(kept) >= most and len(ready) == len(young):
+    if not replaced and len(useful) >= max_size and len(ready) == len(young):
         replaced = old[:1]
-    booting = [member for member in young if not member.is_ready]
+    booting = [sandbox for sandbox in young if not sandbox.is_ready]
     return [*replaced, *[*booting, *reversed(ready)][: max(0, len(young) - target)]]

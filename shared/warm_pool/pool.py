@@ -1,4 +1,4 @@
-"""The warm pool in the store: members are sandboxes without an owner; a start claims one in its own transaction."""
+"""The warm pool in the store: sandboxes without an owner. A start claims one in its own transaction."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -18,15 +18,15 @@ from shared.sandboxes import specs
 from shared.sql import locks
 from shared.states import Desired, Reason, Status
 from shared.warm_pool import claims as pool_claims
-from shared.warm_pool.policy import OLD, WarmSandbox, plan_pool, rests_until
+from shared.warm_pool.policy import OLD, WarmSandbox, backoff_until, plan_pool
 
-# A boot takes a hundred times what a claim takes: a pool is filled again once those who wait for its members have them,
-# or have waited so long that something is wrong.
-GIVING = timedelta(seconds=5)
+# A boot takes a hundred times as long as a claim: a pool is refilled when its claimed sandboxes run, or when they have
+# waited for longer than this.
+CLAIM_GRACE = timedelta(seconds=5)
 
 
 class Pooled(NamedTuple):
-    """A member, as far as its image goes."""
+    """A warm sandbox and its spec."""
 
     id: str
     spec_id: str
@@ -41,52 +41,54 @@ def claim_or_create(
     due_at: datetime,
     own_deadlines: Mapping[str, int | None] | None = None,
 ) -> Sandbox:
-    """A new sandbox for somebody: a member of the spec's pool if one is ready, else one that boots."""
+    """Return a new sandbox for an owner: a warm one of the spec if one is ready, else one that boots."""
     own = dict(own_deadlines or {})
     if spec.warm_most:
-        member = pool_claims.claim(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own=own)
-        metrics.note_start(session, spec.id, Source.BOOT if member is None else Source.POOL)
-        if member is not None:
-            return member
+        claimed = pool_claims.claim(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own=own)
+        metrics.note_start(session, spec.id, Source.BOOT if claimed is None else Source.POOL)
+        if claimed is not None:
+            return claimed
     return sandbox_creation.create(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own_deadlines=own)
 
 
 def pools_to_reconcile(session: Session) -> list[str]:
-    """The specs whose pools need tending, as far as a look without locks can tell."""
+    """Return the ids of the specs whose pools need an action, read without locks."""
     pooled = select(Sandbox.spec_id).where(pool_claims.is_warm())
     found = select(SandboxSpec).where((col(SandboxSpec.warm_target) > 0) | col(SandboxSpec.id).in_(pooled))
-    return [spec.id for spec in session.exec(found).all() if _look(session, spec).needs_reconciling]
+    return [spec.id for spec in session.exec(found).all() if _read_pool(session, spec).needs_reconciling]
 
 
 def retire_useless(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
-    """Retire the members of a spec's pool that are of no use, and write down failures, unless somebody else does so.
+    """Remove the useless sandboxes of a spec's pool, and record failures, unless another worker does so now.
 
     Returns:
-        The members that go.
+        The sandboxes that are deleted.
     """
     if not locks.try_lock_pool(session, spec_id):
         return []
     spec = session.get_one(SandboxSpec, spec_id)
-    look = _look(session, spec)
-    _count_failures(session, spec, look)
-    return retire(session, look.tending.retired, due_at=due_at)
+    pool = _read_pool(session, spec)
+    _count_failures(session, spec, pool)
+    return retire(session, pool.plan.retired, due_at=due_at)
 
 
 def make_warm_sandbox(session: Session, vault: Vault, spec_id: str, *, boots: int, due_at: datetime) -> Sandbox | None:
-    """Make one member of a spec's pool that is missing. One for each transaction: others place sandboxes in between.
+    """Create one missing warm sandbox of a spec.
+
+    One transaction creates one: other transactions place sandboxes in between.
 
     Args:
-        boots: so many members boot on a node at a time, of all specs together.
-        due_at: when the sweep hands it out, should its job be lost.
+        boots: the max number of warm sandboxes that boot on a node at a time, of all specs together.
+        due_at: when the sweep enqueues the row, if its job is lost.
 
     Returns:
-        None: none is missing, no node may take one, or somebody else makes them.
+        The sandbox; None if none is missing, no node may take one, or another worker fills the pool.
     """
     if not locks.try_lock_pool(session, spec_id):
         return None
     spec = session.get_one(SandboxSpec, spec_id)
-    is_resting = rests_until(spec.warm_failures, spec.warm_failed_at) is not None
-    if is_resting or not _look(session, spec).tending.wanted:
+    is_backing_off = backoff_until(spec.warm_failures, spec.warm_failed_at) is not None
+    if is_backing_off or not _read_pool(session, spec).plan.wanted:
         return None
     busy = _busy(session, boots)
     if not placement.has_room(session, spec_id, besides=busy, for_pool=True):
@@ -95,13 +97,13 @@ def make_warm_sandbox(session: Session, vault: Vault, spec_id: str, *, boots: in
 
 
 def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[Sandbox]:
-    """Wish members away; whoever was claimed meanwhile, or is locked, stays.
+    """Set warm sandboxes' desired state to DELETED. Those claimed meanwhile, and those locked, stay.
 
     Returns:
-        Those that go.
+        The sandboxes that are deleted.
     """
-    members = and_(col(Sandbox.id).in_(ids), pool_claims.is_warm())
-    unlocked = session.execute(locks.in_order(Sandbox, members, skip_locked=True)).scalars().all() if ids else ()
+    still_warm = and_(col(Sandbox.id).in_(ids), pool_claims.is_warm())
+    unlocked = session.execute(locks.in_order(Sandbox, still_warm, skip_locked=True)).scalars().all() if ids else ()
     values = {
         "desired": Desired.DELETED,
         "wish_reason": Reason.RETIRED,
@@ -109,12 +111,12 @@ def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[
         "due_at": due_at,
         "updated_at": now(),
     }
-    gone = update(Sandbox).where(col(Sandbox.id).in_(unlocked)).values(**values).returning(Sandbox)
-    return list(session.scalars(gone.execution_options(populate_existing=True)).all()) if unlocked else []
+    deleted = update(Sandbox).where(col(Sandbox.id).in_(unlocked)).values(**values).returning(Sandbox)
+    return list(session.scalars(deleted.execution_options(populate_existing=True)).all()) if unlocked else []
 
 
 def count(session: Session) -> dict[str, tuple[int, int]]:
-    """How many members of each spec are ready, and how many boot."""
+    """Count the warm sandboxes by spec: the ready ones and the booting ones."""
     states = (Status.RUNNING, Status.STARTING)
     ready, booting = (func.count().filter(col(Sandbox.status) == status) for status in states)
     found = select(Sandbox.spec_id, ready, booting).where(pool_claims.is_warm()).group_by(col(Sandbox.spec_id))
@@ -122,30 +124,32 @@ def count(session: Session) -> dict[str, tuple[int, int]]:
 
 
 def on_node(session: Session, node_id: str) -> list[Pooled]:
-    """The members that a node has, or gets."""
+    """Return the warm sandboxes placed on a node."""
     found = session.exec(select(Sandbox.id, Sandbox.spec_id).where(pool_claims.is_warm(), Sandbox.node_id == node_id))
     return [Pooled(*row) for row in found.all()]
 
 
 class _PoolState:
-    """A spec's pool as it is."""
+    """A spec's pool as read, and the plan for it."""
 
     def __init__(self, spec: SandboxSpec, rows: Sequence[Any]) -> None:
         self.rows = [row[0] for row in rows]
-        members = [_member(spec, row[0], row[1]) for row in rows]
-        self.tending = plan_pool(members, target=spec.warm_target, most=spec.warm_most)
-        resting = rests_until(spec.warm_failures, spec.warm_failed_at) is not None
-        self.needs_reconciling = bool(self.tending.retired or (self.tending.wanted and not resting))
+        sandboxes = [_warm_sandbox(spec, row[0], row[1]) for row in rows]
+        self.plan = plan_pool(sandboxes, target=spec.warm_target, max_size=spec.warm_most)
+        is_backing_off = backoff_until(spec.warm_failures, spec.warm_failed_at) is not None
+        self.needs_reconciling = bool(self.plan.retired or (self.plan.wanted and not is_backing_off))
 
 
-def _look(session: Session, spec: SandboxSpec) -> _PoolState:
-    at_work = and_(*placement.takes_sandboxes())
-    statement = select(Sandbox, func.coalesce(at_work, False)).outerjoin(Node, col(Node.id) == col(Sandbox.node_id))
-    mine = statement.where(pool_claims.is_warm(), Sandbox.spec_id == spec.id)
-    return _PoolState(spec, session.execute(mine.order_by(*pool_claims.ORDER)).all())
+def _read_pool(session: Session, spec: SandboxSpec) -> _PoolState:
+    takes_sandboxes = and_(*placement.takes_sandboxes())
+    statement = select(Sandbox, func.coalesce(takes_sandboxes, False)).outerjoin(
+        Node, col(Node.id) == col(Sandbox.node_id)
+    )
+    in_pool = statement.where(pool_claims.is_warm(), Sandbox.spec_id == spec.id)
+    return _PoolState(spec, session.execute(in_pool.order_by(*pool_claims.ORDER)).all())
 
 
-def _member(spec: SandboxSpec, row: Sandbox, on_node: bool) -> WarmSandbox:
+def _warm_sandbox(spec: SandboxSpec, row: Sandbox, on_node: bool) -> WarmSandbox:
     boots = row.status == Status.STARTING
     fits = row.spec_revision == spec.revision and (on_node or (boots and row.node_id is None))
     return WarmSandbox(
@@ -156,15 +160,15 @@ def _member(spec: SandboxSpec, row: Sandbox, on_node: bool) -> WarmSandbox:
     )
 
 
-def _count_failures(session: Session, spec: SandboxSpec, look: _PoolState) -> None:
-    failed = [row for row in look.rows if row.status == Status.ERROR and row.reason != Reason.NODE_LOST]
+def _count_failures(session: Session, spec: SandboxSpec, pool: _PoolState) -> None:
+    failed = [row for row in pool.rows if row.status == Status.ERROR and row.reason != Reason.NODE_LOST]
     if failed:
         specs.lock(session, spec)
         spec.warm_failures += 1
-        # The rest of the detail is its log.
-        words = (failed[-1].detail or "").partition("\n")[0]
-        spec.warm_failed_at, spec.warm_detail = now(), f"{failed[-1].reason}: {words}"
-    elif spec.warm_failed_at is not None and any(_is_ready_since(row, spec.warm_failed_at) for row in look.rows):
+        # The lines after the first one are its log.
+        summary = (failed[-1].detail or "").partition("\n")[0]
+        spec.warm_failed_at, spec.warm_detail = now(), f"{failed[-1].reason}: {summary}"
+    elif spec.warm_failed_at is not None and any(_is_ready_since(row, spec.warm_failed_at) for row in pool.rows):
         specs.lock(session, spec)
         spec.warm_failures, spec.warm_failed_at, spec.warm_detail = 0, None, None
 
@@ -174,17 +178,17 @@ def _is_ready_since(row: Sandbox, time: datetime) -> bool:
 
 
 def _busy(session: Session, boots: int) -> set[str]:
-    """The nodes on which as many members boot as may, and those that give members away just now."""
+    """The nodes with `boots` booting warm sandboxes, and those with a claimed one that is not initialized."""
     booting = select(Sandbox.node_id).where(pool_claims.is_warm(), Sandbox.status == Status.STARTING)
     full = booting.group_by(col(Sandbox.node_id)).having(func.count() >= boots)
-    found = [*session.exec(full).all(), *session.scalars(_giving())]
+    found = [*session.exec(full).all(), *session.scalars(_nodes_with_claims())]
     return {node_id for node_id in found if node_id is not None}
 
 
-def _giving() -> Any:
-    """The nodes where somebody waits for a member to become theirs, and does not for long."""
+def _nodes_with_claims() -> Any:
+    """The nodes where an owner waits for a claimed sandbox, within `CLAIM_GRACE`."""
     claimed = and_(col(Sandbox.owner_id).is_not(None), col(Sandbox.boot_key).is_not(None))
-    young = and_(col(Sandbox.ready_at).is_(None), col(Sandbox.created_at) > now() - GIVING)
-    waits = select(Sandbox.node_id).where(Sandbox.status == Status.STARTING, claimed, young)
-    # What is being done is due or leased; each has an index of its own, which SQLite takes only when asked apart.
-    return waits.where(col(Sandbox.due_at).is_not(None)).union(waits.where(col(Sandbox.lease_until).is_not(None)))
+    young = and_(col(Sandbox.ready_at).is_(None), col(Sandbox.created_at) > now() - CLAIM_GRACE)
+    waiting = select(Sandbox.node_id).where(Sandbox.status == Status.STARTING, claimed, young)
+    # A row that a worker is to run is due or leased. Each has an index, which SQLite uses in separate queries only.
+    return waiting.where(col(Sandbox.due_at).is_not(None)).union(waiting.where(col(Sandbox.lease_until).is_not(None)))

@@ -1,4 +1,4 @@
-"""The claim in one statement: it leaves what `obtain` leaves, and takes nothing that `obtain` would not give."""
+"""The claim in one statement: it writes what a claim in a transaction writes, and claims the same sandboxes."""
 
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ from shared.warm_pool import pool as warm_pool
 from tests.factories import SPEC_ID, VAULT, Person, make_person, make_spec
 from tests.interleaving import overlap
 
-# Of each row's own.
+# The columns that differ in each row.
 OWN = {"id", "owner_id", "sandbox_id", "row_id", "session_key", "session_key_digest", "boot_key"}
 
 
@@ -31,7 +31,7 @@ def claim(database: Database, owner: Person, *, spec_id: str | None = SPEC_ID, *
     return found[0] if found else None
 
 
-def obtain(database: Database, owner: Person, **own: int | None) -> Sandbox:
+def claim_or_create(database: Database, owner: Person, **own: int | None) -> Sandbox:
     with database.transaction() as session:
         spec = specs.get_spec(session, SPEC_ID)
         return warm_pool.claim_or_create(
@@ -40,15 +40,13 @@ def obtain(database: Database, owner: Person, **own: int | None) -> Sandbox:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_claim_waits_for_nobody_who_has_locked_the_spec(
-    database: Database, owner: Person, add: Callable[..., str]
-) -> None:
-    members = {add(), add()}
+def test_claim_does_not_wait_for_a_locked_spec(database: Database, owner: Person, add: Callable[..., str]) -> None:
+    pool = {add(), add()}
     with database.transaction() as session:
         session.get_one(SandboxSpec, SPEC_ID, with_for_update=True)
         claimed = claim(database, owner)
         assert claimed is not None
-        assert {claimed.id, obtain(database, owner).id} == members
+        assert {claimed.id, claim_or_create(database, owner).id} == pool
 
 
 def is_postgresql(database: Database) -> bool:
@@ -56,25 +54,25 @@ def is_postgresql(database: Database) -> bool:
 
 
 def columns(row: SQLModel) -> dict[str, Any]:
-    """All but those of its own; of times, whether there is one."""
+    """The comparable columns, with each time replaced by whether there is one."""
     found = {name: value for name, value in row.model_dump().items() if name not in OWN}
     return {name: bool(value) if isinstance(value, datetime) else value for name, value in found.items()}
 
 
-def left(database: Database, sandbox_id: str) -> list[dict[str, Any]]:
-    """What is in the store of a sandbox."""
+def written(database: Database, sandbox_id: str) -> list[dict[str, Any]]:
+    """The comparable rows of a sandbox, its transitions and its change entries."""
     with database.reading() as session:
         row = session.get_one(Sandbox, sandbox_id)
-        moves = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
+        transitions = session.exec(select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)).all()
         entries = session.exec(select(ChangeEntry).where(ChangeEntry.row_id == sandbox_id)).all()
-    return [columns(found) for found in (row, *moves, *entries)]
+    return [columns(found) for found in (row, *transitions, *entries)]
 
 
 @pytest.mark.parametrize(
     "own", [{}, {"freeze_after_seconds": 60}, {"max_age_seconds": 0, "stop_after_seconds": 0}, {"max_age_seconds": 60}]
 )
 @pytest.mark.parametrize("aged", [False, True])
-def test_claim_at_once_writes_the_same_as_in_a_transaction(
+def test_one_statement_writes_the_same_as_a_transaction(
     database: Database, owner: Person, add: Callable[..., str], own: dict[str, int | None], aged: bool
 ) -> None:
     other = make_person(database, "bob")
@@ -82,26 +80,26 @@ def test_claim_at_once_writes_the_same_as_in_a_transaction(
     if aged:
         with database.transaction() as session:
             specs.set_deadlines(session, SPEC_ID, {"max_age_seconds": 3600})
-    slow = obtain(database, other, **own)
+    slow = claim_or_create(database, other, **own)
     quick = claim(database, owner, **own)  # type: ignore[arg-type]
     is_quick = is_postgresql(database) and not own.get("max_age_seconds") and (not aged or "max_age_seconds" in own)
     assert (quick is not None) == is_quick
     if quick is not None:
-        assert left(database, quick.id) == left(database, slow.id)
+        assert written(database, quick.id) == written(database, slow.id)
         with database.reading() as session:
             row, spec = session.get_one(Sandbox, quick.id), session.get_one(SandboxSpec, SPEC_ID)
         assert row.model_dump() == quick.model_dump()
         assert deadlines.in_force(quick, spec) == deadlines.in_force(row, spec)
 
 
-def test_the_default_spec_is_found(database: Database, owner: Person, add: Callable[..., str]) -> None:
-    member = add()
+def test_default_spec_is_found(database: Database, owner: Person, add: Callable[..., str]) -> None:
+    warm = add()
     make_spec(database, "another/image:1", warm_target=1, warm_most=1, position=7)
     found = claim(database, owner, spec_id=None)
-    assert (found.id if found else None) == (member if is_postgresql(database) else None)
+    assert (found.id if found else None) == (warm if is_postgresql(database) else None)
 
 
-def test_the_spec_of_the_settings_is_found_while_it_is_there(
+def test_spec_of_the_settings_is_found_while_it_exists(
     database: Database, owner: Person, add: Callable[..., str]
 ) -> None:
     default = add()
@@ -119,7 +117,7 @@ def test_the_spec_of_the_settings_is_found_while_it_is_there(
 
 
 @pytest.mark.parametrize("named", ["registry/bücher:1", 'a"b', "a\\b"])
-def test_a_spec_of_the_settings_with_an_odd_name_is_not_mistaken_for_the_default(
+def test_spec_with_an_escaped_name_is_not_mistaken_for_the_default(
     database: Database, owner: Person, add: Callable[..., str], named: str
 ) -> None:
     add()
@@ -127,7 +125,7 @@ def test_a_spec_of_the_settings_with_an_odd_name_is_not_mistaken_for_the_default
     preferred = add(spec_id=named)
     with database.transaction() as session:
         settings_store.change(session, VAULT, owner.id, {"default_sandbox_spec_id": named})
-    assert claim(database, owner, spec_id=None) is None  # the slow way reads it
+    assert claim(database, owner, spec_id=None) is None  # `claim` in a transaction reads it
     found = claim(database, owner, spec_id=named)
     assert (found.id if found else None) == (preferred if is_postgresql(database) else None)
 
@@ -144,7 +142,7 @@ def test_a_spec_of_the_settings_with_an_odd_name_is_not_mistaken_for_the_default
         {"spec_id": "another/image:1"},
     ],
 )
-def test_member_that_is_not_ready_and_at_rest_is_not_claimed(
+def test_sandbox_that_is_not_ready_or_not_idle_is_not_claimed(
     database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     add(**columns)
@@ -154,7 +152,7 @@ def test_member_that_is_not_ready_and_at_rest_is_not_claimed(
 @pytest.mark.parametrize(
     "columns", [{"status": NodeStatus.LOST}, {"status": NodeStatus.CORDONED}, {"heartbeat_at": after(-60)}]
 )
-def test_members_of_a_node_that_takes_none_are_not_claimed(
+def test_sandboxes_of_a_node_that_takes_none_are_not_claimed(
     database: Database, owner: Person, add: Callable[..., str], columns: dict[str, Any]
 ) -> None:
     add()
@@ -165,42 +163,42 @@ def test_members_of_a_node_that_takes_none_are_not_claimed(
     assert claim(database, owner) is None
 
 
-def test_many_at_once_get_one_each(database: Database, owner: Person, add: Callable[..., str]) -> None:
-    members = {add() for _ in range(6)}
+def test_concurrent_claims_get_one_each(database: Database, owner: Person, add: Callable[..., str]) -> None:
+    ids = {add() for _ in range(6)}
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: claim(database, owner), range(12)))
     claimed = [sandbox.id for sandbox in found if sandbox is not None]
     assert len(claimed) == len(set(claimed))
-    assert set(claimed) == (members if is_postgresql(database) else set())
+    assert set(claimed) == (ids if is_postgresql(database) else set())
     with database.reading() as session:
         numbers = session.exec(select(ChangeEntry.number).order_by(col(ChangeEntry.number))).all()
     assert list(numbers) == list(range(1, len(claimed) + 1))
 
 
-def test_claim_at_the_time_of_a_change_of_its_spec_comes_before_it(
+def test_claim_during_a_change_of_its_spec_comes_before_it(
     database: Database, owner: Person, add: Callable[..., str]
 ) -> None:
-    """What it gets was made from what was in force until the change is committed; nothing outdated is claimed after."""
-    members = {add(), add()}
+    """Until the change is committed the claim gets a current sandbox. No outdated one is claimed after it."""
+    pool = {add(), add()}
     _, found = overlap(
         database,
         lambda session: specs.change(session, SPEC_ID, {"memory_bytes": 1 << 30}),
         lambda _: claim(database, owner) if is_postgresql(database) else None,
     )
-    assert found is None or found.id in members
+    assert found is None or found.id in pool
     assert (found is None) != is_postgresql(database)
     assert claim(database, owner) is None
 
 
-def test_claim_is_announced(database_url: str, database: Database, owner: Person, add: Callable[..., str]) -> None:
-    member = add()
-    told: list[Change] = []
+def test_claim_is_published(database_url: str, database: Database, owner: Person, add: Callable[..., str]) -> None:
+    warm = add()
+    published: list[Change] = []
 
-    def announce(changed: Collection[Change]) -> None:
-        told.extend(changed)
+    def publish(changed: Collection[Change]) -> None:
+        published.extend(changed)
 
-    announcing = Database(database_url, announce=announce)
-    claim(announcing, owner)
-    announcing.close()
-    expected = [(owner.id, member, Status.STARTING)] if is_postgresql(database) else []
-    assert [(change.owner_id, change.row_id, change.status) for change in told] == expected
+    publishing = Database(database_url, announce=publish)
+    claim(publishing, owner)
+    publishing.close()
+    expected = [(owner.id, warm, Status.STARTING)] if is_postgresql(database) else []
+    assert [(change.owner_id, change.row_id, change.status) for change in published] == expected

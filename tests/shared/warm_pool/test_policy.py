@@ -1,4 +1,4 @@
-"""What a warm pool needs, over every small pool."""
+"""The plan of a warm pool, over every small pool."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 import time_machine
 
 from shared.clock import now
-from shared.warm_pool.policy import FIRST_REST, MAX_REST, WarmSandbox, plan_pool, rests_until
+from shared.warm_pool.policy import FIRST_BACKOFF, MAX_BACKOFF, WarmSandbox, backoff_until, plan_pool
 
 KINDS = {
     "ready": {"is_ready": True},
@@ -17,62 +17,62 @@ KINDS = {
     "useless": {"is_useless": True},
 }
 POOLS = [kinds for size in range(5) for kinds in product(KINDS, repeat=size)]
-BOUNDS = [(target, most) for target in range(4) for most in range(target, 5)]
+BOUNDS = [(target, max_size) for target in range(4) for max_size in range(target, 5)]
 
 
 def pool(kinds: Sequence[str]) -> list[WarmSandbox]:
     return [WarmSandbox(f"{number} {kind}", **KINDS[kind]) for number, kind in enumerate(kinds)]
 
 
-@pytest.mark.parametrize(("target", "most"), BOUNDS)
-def test_pool_gets_not_too_large_and_keeps_nothing_useless(target: int, most: int) -> None:
+@pytest.mark.parametrize(("target", "max_size"), BOUNDS)
+def test_pool_stays_within_its_max_size_without_useless_sandboxes(target: int, max_size: int) -> None:
     for kinds in POOLS:
-        members = pool(kinds)
-        tending = plan_pool(members, target=target, most=most)
-        left = [member for member in members if member.id not in tending.retired]
-        assert not any(member.is_useless for member in left)
-        assert len(set(tending.retired)) == len(tending.retired)
-        assert tending.wanted == 0 or len(left) + tending.wanted <= most, kinds
+        sandboxes = pool(kinds)
+        plan = plan_pool(sandboxes, target=target, max_size=max_size)
+        remaining = [sandbox for sandbox in sandboxes if sandbox.id not in plan.retired]
+        assert not any(sandbox.is_useless for sandbox in remaining)
+        assert len(set(plan.retired)) == len(plan.retired)
+        assert plan.wanted == 0 or len(remaining) + plan.wanted <= max_size, kinds
 
 
-@pytest.mark.parametrize(("target", "most"), BOUNDS)
-def test_nobody_who_could_be_claimed_goes_before_there_are_enough(target: int, most: int) -> None:
+@pytest.mark.parametrize(("target", "max_size"), BOUNDS)
+def test_ready_sandboxes_stay_until_enough_are_ready(target: int, max_size: int) -> None:
     for kinds in POOLS:
-        members = pool(kinds)
-        tending = plan_pool(members, target=target, most=most)
-        ready = [member for member in members if member.is_ready]
-        left = [member for member in ready if member.id not in tending.retired]
-        full = len([member for member in members if not member.is_useless]) >= most  # no room for another beside it
-        assert len(left) >= min(target, len(ready)) - full, kinds
+        sandboxes = pool(kinds)
+        plan = plan_pool(sandboxes, target=target, max_size=max_size)
+        ready = [sandbox for sandbox in sandboxes if sandbox.is_ready]
+        remaining = [sandbox for sandbox in ready if sandbox.id not in plan.retired]
+        full = len([sandbox for sandbox in sandboxes if not sandbox.is_useless]) >= max_size  # no room for another one
+        assert len(remaining) >= min(target, len(ready)) - full, kinds
 
 
-@pytest.mark.parametrize(("target", "most"), BOUNDS)
-def test_every_pool_comes_to_its_target_with_young_ones(target: int, most: int) -> None:
+@pytest.mark.parametrize(("target", "max_size"), BOUNDS)
+def test_every_pool_reaches_its_target_with_young_sandboxes(target: int, max_size: int) -> None:
     for kinds in POOLS:
-        members = pool(kinds)
+        sandboxes = pool(kinds)
         for _ in range(20):
-            tending = plan_pool(members, target=target, most=most)
-            kept = [member for member in members if member.id not in tending.retired]
-            if kept == members and not tending.wanted:
-                booting = [member for member in members if not member.is_ready]
+            plan = plan_pool(sandboxes, target=target, max_size=max_size)
+            remaining = [sandbox for sandbox in sandboxes if sandbox.id not in plan.retired]
+            if remaining == sandboxes and not plan.wanted:
+                booting = [sandbox for sandbox in sandboxes if not sandbox.is_ready]
                 if not booting:
                     break
-                kept = [WarmSandbox(member.id, is_ready=True, is_old=member.is_old) for member in members]
-            members = [*kept, *pool(["booting"] * tending.wanted)]
-        assert [member.is_ready for member in members] == [True] * target, kinds
-        assert not any(member.is_old for member in members), kinds
+                remaining = [WarmSandbox(old.id, is_ready=True, is_old=old.is_old) for old in sandboxes]
+            sandboxes = [*remaining, *pool(["booting"] * plan.wanted)]
+        assert [sandbox.is_ready for sandbox in sandboxes] == [True] * target, kinds
+        assert not any(sandbox.is_old for sandbox in sandboxes), kinds
 
 
-def test_rests_longer_after_each_failure() -> None:
+def test_backoff_grows_with_each_failure() -> None:
     with time_machine.travel(now(), tick=False):
-        untils = [rests_until(failures, now()) for failures in range(1, 40)]
-        rests = [until - now() for until in untils if until is not None]
-    assert len(rests) == len(untils)
-    assert rests == sorted(rests)
-    assert (rests[0], rests[1], rests[-1]) == (FIRST_REST, 2 * FIRST_REST, MAX_REST)
+        untils = [backoff_until(failures, now()) for failures in range(1, 40)]
+        backoffs = [until - now() for until in untils if until is not None]
+    assert len(backoffs) == len(untils)
+    assert backoffs == sorted(backoffs)
+    assert (backoffs[0], backoffs[1], backoffs[-1]) == (FIRST_BACKOFF, 2 * FIRST_BACKOFF, MAX_BACKOFF)
 
 
-def test_rests_no_longer_than_it_should() -> None:
-    assert rests_until(0, None) is None
-    assert rests_until(1, now() - FIRST_REST) is None
-    assert rests_until(9, now() + timedelta(hours=1)) is None  # by a clock that was wrong
+def test_backoff_ends() -> None:
+    assert backoff_until(0, None) is None
+    assert backoff_until(1, now() - FIRST_BACKOFF) is None
+    assert backoff_until(9, now() + timedelta(hours=1)) is None  # written by a wrong clock

@@ -1,4 +1,4 @@
-"""The warm pool, and what a node has, are found along indexes: what is deleted is looked at no more."""
+"""Queries of the warm pool and of a node read indexes that hold no deleted sandboxes."""
 
 import re
 from collections.abc import Callable
@@ -23,55 +23,56 @@ from tests.shared.db.plans import plans_of_sessions
 # Plans depend on what a table's files hold, not on its rows alone.
 pytestmark = pytest.mark.own_database
 
-RETIRED = 3000
-# Each holds what is not deleted, and nothing else.
+DELETED = 3000
+# Partial indexes of the sandboxes that are not deleted.
 INDEXES = ("ix_sandbox_member", "ix_sandbox_there", "ix_sandbox_listed")
-ASKED: dict[str, Callable[[Session, SandboxSpec], Any]] = {
-    "needy": lambda session, _: warm_pool.pools_to_reconcile(session),
+QUERIES: dict[str, Callable[[Session, SandboxSpec], Any]] = {
+    "pools to reconcile": lambda session, _: warm_pool.pools_to_reconcile(session),
     "count": lambda session, _: warm_pool.count(session),
     "on a node": lambda session, _: warm_pool.on_node(session, NODE_ID),
     "all on a node": lambda session, _: sandbox_queries.on_node(session, NODE_ID),
     "waiting for a node": lambda session, _: pending_placement.find(session),
     "placement": lambda session, spec: placement.place(session, spec.id),
-    "retire": lambda session, spec: warm_pool.retire_useless(session, spec.id, due_at=after(5)),
+    "remove": lambda session, spec: warm_pool.retire_useless(session, spec.id, due_at=after(5)),
     "fill": lambda session, spec: warm_pool.make_warm_sandbox(session, VAULT, spec.id, boots=1, due_at=after(5)),
 }
 
 
 @pytest.fixture
-def retired(database: Database, add: Callable[..., str]) -> Database:
-    """A pool with a member, and thousands that were."""
+def history(database: Database, add: Callable[..., str]) -> Database:
+    """A pool with one warm sandbox, and thousands of deleted ones."""
     with database.reading() as session:
         columns = session.get_one(Sandbox, add()).model_dump()
-    gone = {"desired": Desired.DELETED, "status": Status.DELETED}
+    deleted = {"desired": Desired.DELETED, "status": Status.DELETED}
     with database.transaction() as session:
         session.execute(
-            insert(Sandbox), [columns | gone | {"id": new_id(), "session_key_digest": new_id()} for _ in range(RETIRED)]
+            insert(Sandbox),
+            [columns | deleted | {"id": new_id(), "session_key_digest": new_id()} for _ in range(DELETED)],
         )
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("ANALYZE")
     return database
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_pool_queries_read_members_only(retired: Database, pooled: SandboxSpec, name: str) -> None:
-    with plans_of_sessions(retired) as plans, retired.transaction() as session:
-        ASKED[name](session, pooled)
+@pytest.mark.parametrize("name", QUERIES)
+def test_pool_queries_read_warm_sandboxes_only(history: Database, pooled: SandboxSpec, name: str) -> None:
+    with plans_of_sessions(history) as plans, history.transaction() as session:
+        QUERIES[name](session, pooled)
     assert any(index in plan for plan in plans for index in INDEXES)
-    assert not any(looks_through_sandboxes(plan) for plan in plans)
+    assert not any(scans_sandboxes(plan) for plan in plans)
 
 
-def test_claim_reads_members_only(retired: Database, owner: Person, pooled: SandboxSpec) -> None:
-    with plans_of_sessions(retired) as plans:
+def test_claim_reads_warm_sandboxes_only(history: Database, owner: Person, pooled: SandboxSpec) -> None:
+    with plans_of_sessions(history) as plans:
         found = pool_claims.claim_and_commit(
-            retired, VAULT, owner_id=owner.id, spec_id=pooled.id, due_at=after(5), own={}
+            history, VAULT, owner_id=owner.id, spec_id=pooled.id, due_at=after(5), own={}
         )
-    if retired.engine.dialect.name == "postgresql":
+    if history.engine.dialect.name == "postgresql":
         assert found is not None
         assert any("ix_sandbox_member" in plan for plan in plans)
-    assert not any(looks_through_sandboxes(plan) for plan in plans)
+    assert not any(scans_sandboxes(plan) for plan in plans)
 
 
-def looks_through_sandboxes(plan: str) -> bool:
-    """At every row of them."""
+def scans_sandboxes(plan: str) -> bool:
+    """Whether a plan reads every row of the table."""
     return bool(re.search(r"(Seq Scan on|SCAN) sandbox(_\d)?(?! USING)\b", plan))
