@@ -1,4 +1,4 @@
-"""Traffic to sandboxes: who may send it and what it finds, in one query; and the wish that wakes."""
+"""Access of HTTP traffic to a sandbox: credential check and state in one query, and resume on traffic."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from shared.users import api_keys
 
 
 class SandboxAccess(NamedTuple):
-    """As much of a sandbox's row, and of its spec's, as traffic to it needs."""
+    """The columns of a sandbox and of its spec that a proxied request needs."""
 
     id: str
     owner_id: str
@@ -36,12 +36,12 @@ class SandboxAccess(NamedTuple):
 
 
 class Resumption(NamedTuple):
-    """What the wish that a sandbox runs has come to."""
+    """The outcome of `resume`."""
 
     sandbox: Sandbox
-    # The sandboxes that were wished PAUSED to make room.
+    # The sandboxes whose desired state was set to PAUSED to make room.
     paused: list[Sandbox]
-    # False: there was nothing to wish.
+    # False: the desired state was left as it is.
     wished: bool
 
 
@@ -53,26 +53,26 @@ OF_SPEC = col(SandboxSpec.id) == col(Sandbox.spec_id)
 
 
 def see_by_session_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> SandboxAccess:
-    """The sandbox of that id, whose own key this must be.
+    """Return a sandbox if `key` is its own session key.
 
     Raises:
-        Unauthenticated: it is not, or there is no such sandbox.
-        NotFound: it is, but the sandbox is deleted.
+        Unauthenticated: the key does not match, or there is no such sandbox.
+        NotFound: the key matches, but the sandbox is deleted.
     """
-    theirs = and_(col(Sandbox.id) == sandbox_id, col(Sandbox.session_key_digest).in_(vault.digests(key)))
+    matches = and_(col(Sandbox.id) == sandbox_id, col(Sandbox.session_key_digest).in_(vault.digests(key)))
     owned = col(Sandbox.owner_id).is_not(None)
-    found = session.execute(select(*COLUMNS).join(SandboxSpec, OF_SPEC).where(theirs, owned)).first()
+    found = session.execute(select(*COLUMNS).join(SandboxSpec, OF_SPEC).where(matches, owned)).first()
     if found is None:
         raise Unauthenticated("not this sandbox's session key")
     return _alive(sandbox_id, found)
 
 
 def see_by_api_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> tuple[SandboxAccess, ApiKey]:
-    """The sandbox of that id, whose owner's key this must be, and the key's row.
+    """Return a sandbox if `key` is an API key of its owner, and the row of the key.
 
     Raises:
-        Unauthenticated: it is nobody's key, or was revoked, or has expired.
-        NotFound: there is no such sandbox, it is deleted, or it is somebody else's.
+        Unauthenticated: the key is unknown, revoked or expired.
+        NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
     """
     owns = and_(col(Sandbox.id) == sandbox_id, col(Sandbox.owner_id) == col(ApiKey.user_id))
     statement = select(ApiKey, *COLUMNS).outerjoin(Sandbox, owns).outerjoin(SandboxSpec, OF_SPEC)
@@ -86,11 +86,14 @@ def see_by_api_key(session: Session, vault: Vault, sandbox_id: str, key: str) ->
 def resume(
     session: Session, sandbox_id: str, owner_id: str, limits: Quotas, *, due_at: datetime, only_asleep: bool = False
 ) -> Resumption:
-    """Wish that a sandbox runs, if its owner's quotas allow it; `only_asleep`: if nobody has wished it already.
+    """Set a sandbox's desired state to RUNNING, within its owner's quotas.
+
+    Args:
+        only_asleep: change nothing unless the sandbox is paused or about to be.
 
     Raises:
-        NotFound: there is none, it is deleted, or it is somebody else's.
-        QuotaExceeded: a quota is used up, and nothing may be paused for it.
+        NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
+        QuotaExceeded: a quota is used up, and no sandbox may be paused for it.
     """
     quotas.lock(session, owner_id, limits)
     quotas.lock_resumed(session, sandbox_id, owner_id, limits)
@@ -103,7 +106,7 @@ def resume(
 
 
 def _alive(sandbox_id: str, columns: Row[Any] | list[Any]) -> SandboxAccess:
-    seen = SandboxAccess(*columns)
-    if seen.id is None or availability_of(seen) == Availability.GONE:
+    access = SandboxAccess(*columns)
+    if access.id is None or availability_of(access) == Availability.GONE:
         raise NotFound("sandbox", sandbox_id)
-    return seen
+    return access

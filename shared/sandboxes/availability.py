@@ -1,4 +1,4 @@
-"""What traffic to a sandbox finds there. Pure: no store, no clock (decision 26)."""
+"""Availability of a sandbox for HTTP traffic. Pure functions: no store, no clock (decision 26)."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum, auto
@@ -6,62 +6,62 @@ from typing import Any, Protocol
 
 from shared.states import Desired, Status
 
-# The name of its port among those that are exposed.
+# The name of the agent server's port among the exposed ones.
 AGENT_SERVER = "AGENT_SERVER"
 
 
 class HasState(Protocol):
-    """What of a sandbox's row it depends on."""
+    """The columns of a sandbox that its availability depends on."""
 
     @property
     def desired(self) -> str:
-        """The wish."""
+        """The desired state."""
 
     @property
     def status(self) -> str:
-        """The fact."""
+        """The observed state."""
 
     @property
     def generation(self) -> int:
-        """Which wish it is."""
+        """The number of the desired state."""
 
     @property
     def observed_generation(self) -> int:
-        """The last one that a worker has answered."""
+        """The newest generation that a worker has reconciled."""
 
 
 class Availability(StrEnum):
-    """How a sandbox stands towards a request."""
+    """Whether a sandbox can serve a request."""
 
     RUNS = auto()
-    # A worker is at it, and when it has answered the wish there is more to say.
+    # A worker is reconciling it. The availability is known when that generation is observed.
     SETTLES = auto()
-    # Paused, or about to be: it runs again once somebody wishes that.
+    # Paused, or about to be. A resume brings it back.
     SLEEPS = auto()
-    # In ERROR, until its owner says what to do.
+    # In ERROR, until its owner resumes or deletes it.
     FAILED = auto()
     GONE = auto()
 
 
 def availability_of(row: HasState) -> Availability:
-    """How a sandbox stands, by its wish and its last fact."""
-    answered = row.generation == row.observed_generation
+    """Compute the availability from the desired and the observed state."""
+    is_observed = row.generation == row.observed_generation
     if row.desired == Desired.DELETED or row.status in (Status.DELETING, Status.DELETED):
         return Availability.GONE
-    if row.desired != Desired.RUNNING and not answered and row.status != Status.ERROR:
+    if row.desired != Desired.RUNNING and not is_observed and row.status != Status.ERROR:
         return Availability.SLEEPS
     match row.status:
         case Status.RUNNING:
             return Availability.RUNS
-        case Status.PAUSED if answered:
+        case Status.PAUSED if is_observed:
             return Availability.SLEEPS
-        case Status.ERROR if answered:
+        case Status.ERROR if is_observed:
             return Availability.FAILED
         case _:
             return Availability.SETTLES
 
 
 def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """Where a sandbox's agent server answers, without a trailing slash, if it is exposed."""
+    """Return the URL of a sandbox's agent server without a trailing slash, or None if it is not exposed."""
     urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == AGENT_SERVER)
     return next(urls, None)

@@ -1,4 +1,4 @@
-"""Creating the row of a sandbox."""
+"""Create the row of a sandbox, and set its own deadlines."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -14,8 +14,6 @@ from shared.nodes import placement
 from shared.sandboxes import deadlines, specs
 from shared.states import Desired, Status
 
-# --- wishes ---------------------------------------------------------------------------------------------------------
-
 
 def create(
     session: Session,
@@ -27,12 +25,12 @@ def create(
     own_deadlines: Mapping[str, int | None] | None = None,
     besides: Collection[str] = frozenset(),
 ) -> Sandbox:
-    """Wish for a new sandbox, placed on a node if one has room.
+    """Add a sandbox whose desired state is RUNNING, placed on a node if one has room.
 
     Args:
-        owner_id: None: it is the warm pool's, and boots for nobody.
-        besides: the nodes that it must not be placed on.
-        own_deadlines: by the names of `shared.sandboxes.deadline_policy.FIELDS`, what it has instead of its spec's.
+        owner_id: None makes a warm sandbox, which boots without an owner.
+        own_deadlines: seconds by the names of `shared.sandboxes.deadline_policy.FIELDS`; they override the spec's.
+        besides: the nodes that the sandbox must not be placed on.
     """
     own: dict[str, Any] = dict(own_deadlines or {})
     specs.lock_shared(session, spec)
@@ -56,13 +54,16 @@ def create(
 
 
 def new_session_key(vault: Vault) -> dict[str, Any]:
-    """The columns of a key that nobody has seen yet."""
+    """Generate a session key, as the columns that store it."""
     key = new_api_key()
     return {"session_key": vault.encrypt(key), "session_key_digest": vault.digest(key)}
 
 
 def set_deadlines(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str, int | None]) -> None:
-    """Change deadlines of a sandbox that the caller has locked; those not named stay. It counts as a use."""
+    """Change deadlines of a sandbox that the caller has locked.
+
+    Deadlines that are not named stay. The change counts as activity.
+    """
     for name, seconds in own_deadlines.items():
         setattr(sandbox, name, seconds)
     sandbox.last_active_at = sandbox.updated_at = now()

@@ -1,7 +1,7 @@
-"""Deadlines in the store: the columns that the sweep reads, and the wishes that it writes (law 8).
+"""Deadlines in the store: the columns that the sweep reads, and the desired states that it writes (law 8).
 
-`deadline_at` and `deadline_does` follow from other columns. Whatever changes one of these calls `refresh` in the same
-transaction, so that no deadline is forgotten and none outlives its cause.
+`deadline_at` and `deadline_does` are derived from other columns. Code that changes one of these calls `refresh` in the
+same transaction, so that no deadline is missed and none outlives its cause.
 """
 
 from collections.abc import Sequence
@@ -24,34 +24,34 @@ from shared.sql import locks
 from shared.sql.prepared import give, given, send
 from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus, Status
 
-# How stale `last_active_at` may be: every batch of events is a use.
-LAST_USE_RESOLUTION = timedelta(seconds=10)
-# Where a sandbox is frozen within seconds, a tenth of that.
-LAST_USE_PART = 10
-# What follows from the other columns, and from the spec's.
+# How stale `last_active_at` may be: every batch of events is activity.
+LAST_ACTIVITY_RESOLUTION = timedelta(seconds=10)
+# A tenth of the idle time, for a sandbox that is paused after seconds.
+LAST_ACTIVITY_FRACTION = 10
+# Derived from the other columns and from the spec's.
 DERIVED = ("deadline_at", "deadline_does", "expires_at")
-# What a deadline's wish shows that it has seen.
-SEEN = ("node_id", "generation", *DERIVED)
+# The columns that must not have changed since the deadline was read.
+UNCHANGED = ("node_id", "generation", *DERIVED)
 
 
-class Used(Protocol):
-    """What of a sandbox says how long ago its last use was written down."""
+class HasActivity(Protocol):
+    """The columns that say whether the recorded activity of a sandbox is stale."""
 
     @property
     def last_active_at(self) -> datetime:
-        """As in the row, and so are the others."""
+        """When activity was last recorded."""
 
     @property
     def deadline_at(self) -> datetime | None:
-        """See `refresh`."""
+        """When the next deadline passes."""
 
     @property
     def deadline_does(self) -> str | None:
-        """See `refresh`."""
+        """The action of the next deadline."""
 
 
 class Written(NamedTuple):
-    """As much of a row that was just written as its deadlines depend on, and as its owner is told."""
+    """The columns of a written row that its deadlines and its change entry depend on."""
 
     id: str
     owner_id: str | None
@@ -76,7 +76,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class DueDeadline:
-    """A deadline that has passed, as it was seen: what has changed since holds."""
+    """A deadline that has passed, with the columns it was read with. A change since then wins."""
 
     sandbox_id: str
     node_id: str | None
@@ -87,19 +87,19 @@ class DueDeadline:
 
     @property
     def does(self) -> DeadlineAction:
-        """What is to be done: one that has expired too is not frozen first."""
+        """The action to take. A sandbox that has expired too is not paused first."""
         expired = self.expires_at is not None and self.expires_at <= now()
         return DeadlineAction.EXPIRE if expired else DeadlineAction(self.deadline_does)
 
 
-# --- inputs ---------------------------------------------------------------------------------------------------------
+# --- derived columns ------------------------------------------------------------------------------------------------
 
 
 def refresh(session: Session, sandbox_id: str) -> Sandbox:
-    """Make the deadline columns follow from the others; the caller has written the row in this transaction.
+    """Recompute the deadline columns of a row that the caller has written in this transaction.
 
     Returns:
-        The row as it is by now.
+        The current row.
     """
     session.flush()
     row = session.scalars(FIND, give(sandbox_id=sandbox_id)).one()
@@ -109,28 +109,28 @@ def refresh(session: Session, sandbox_id: str) -> Sandbox:
 
 
 def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
-    """The same for a row that the caller has just written, as it was returned.
+    """Recompute the deadline columns from a row as its UPDATE returned it.
 
-    The spec is read after that: whoever changes it writes the row too, before this or when this is over.
+    The spec is read after that UPDATE: a change of the spec writes the row too, before this one or after its commit.
 
     Returns:
         The deadline columns.
     """
     [spec] = send(session, DURATIONS, give(spec_id=row.spec_id))
     durations = in_force(row, Durations(*spec))
-    following = deadline_policy.next_deadline(_situation(row), durations)
+    deadline = deadline_policy.next_deadline(_situation(row), durations)
     columns: dict[str, Any] = dict.fromkeys(DERIVED) | {"expires_at": deadline_policy.expiry(row.created_at, durations)}
-    if following is not None:
-        columns |= {"deadline_at": following.at, "deadline_does": following.does}
+    if deadline is not None:
+        columns |= {"deadline_at": deadline.at, "deadline_does": deadline.does}
     if any(getattr(row, name) != value for name, value in columns.items()):
-        send(session, FOLLOW, give(sandbox_id=row.id, **columns))
+        send(session, UPDATE_DERIVED, give(sandbox_id=row.id, **columns))
     return columns
 
 
-def while_unanswered(desired: Desired) -> dict[str, Any]:
-    """What `refresh` comes to for a wish that was written just now, as columns: its greatest age counts, nothing else.
+def while_unobserved(desired: Desired) -> dict[str, Any]:
+    """Return the deadline columns of a new desired state, as `refresh` would compute them.
 
-    Its greatest age is that of before: no wish changes it.
+    Only the max age counts until a worker has reconciled it. `expires_at` does not depend on the desired state.
     """
     if desired == Desired.DELETED:
         return {"deadline_at": None, "deadline_does": None}
@@ -143,10 +143,10 @@ def while_unanswered(desired: Desired) -> dict[str, Any]:
 
 
 def in_force(sandbox: Written | Sandbox, spec: Any) -> Durations:
-    """The sandbox's own durations, and its spec's where it has none; a member of the warm pool has none at all.
+    """Return the sandbox's own durations, and its spec's where it has none. A warm sandbox has no deadlines.
 
     Args:
-        spec: whatever has the columns of a spec that are named in `shared.sandboxes.deadline_policy.FIELDS`.
+        spec: any object with the columns named in `shared.sandboxes.deadline_policy.FIELDS`.
     """
     if sandbox.owner_id is None:
         return Durations()
@@ -155,30 +155,30 @@ def in_force(sandbox: Written | Sandbox, spec: Any) -> Durations:
 
 
 def in_force_for(session: Session, rows: Sequence[Sandbox]) -> dict[str, Durations]:
-    """The durations in force for each of these sandboxes, by its id."""
+    """Return the durations in force for each of the sandboxes, by id."""
     ids = {row.spec_id for row in rows}
     found = session.exec(select(SandboxSpec).where(col(SandboxSpec.id).in_(ids))).all() if ids else ()
     specs = {spec.id: spec for spec in found}
     return {row.id: in_force(row, specs[row.spec_id]) for row in rows}
 
 
-def use_resolution(sandbox: Used) -> timedelta:
-    """How stale the sandbox's `last_active_at` may be."""
+def use_resolution(sandbox: HasActivity) -> timedelta:
+    """Return how stale the sandbox's `last_active_at` may be."""
     if sandbox.deadline_at is not None and sandbox.deadline_does == DeadlineAction.FREEZE:
-        return min(LAST_USE_RESOLUTION, (sandbox.deadline_at - sandbox.last_active_at) / LAST_USE_PART)
-    return LAST_USE_RESOLUTION
+        return min(LAST_ACTIVITY_RESOLUTION, (sandbox.deadline_at - sandbox.last_active_at) / LAST_ACTIVITY_FRACTION)
+    return LAST_ACTIVITY_RESOLUTION
 
 
-def is_use_stale(sandbox: Used) -> bool:
-    """Whether the sandbox's last use is worth writing down again."""
+def is_use_stale(sandbox: HasActivity) -> bool:
+    """Whether the sandbox's recorded activity is stale."""
     since = now() - sandbox.last_active_at
-    return since >= use_resolution(sandbox) or since < -FARTHEST  # a clock that was wrong must not stop this one
+    return since >= use_resolution(sandbox) or since < -FARTHEST  # a time from a wrong clock must not block new ones
 
 
 def record_use(session: Session, sandbox_id: str) -> None:
-    """Write down that the sandbox is used now. Lock nothing of its conversations and tasks before."""
-    used = (col(Sandbox.id) == sandbox_id, col(Sandbox.desired) != Desired.DELETED)
-    if _write(session, and_(*used), {"last_active_at": now()}):
+    """Record activity of the sandbox. The caller must not hold locks on its conversations or start tasks."""
+    exists = (col(Sandbox.id) == sandbox_id, col(Sandbox.desired) != Desired.DELETED)
+    if _write(session, and_(*exists), {"last_active_at": now()}):
         refresh(session, sandbox_id)
 
 
@@ -186,39 +186,40 @@ def record_use(session: Session, sandbox_id: str) -> None:
 
 
 def overdue(session: Session, node_id: str, limit: int = 100) -> Sequence[DueDeadline]:
-    """The deadlines that have passed, oldest first, for a worker of that node.
+    """Return the deadlines that have passed, oldest first, for a worker of that node.
 
-    To freeze and to stop is left to the sandbox's own node, while that is there. To delete is for whoever sees it: the
-    node may be lost, or there may be none yet, and it is gone for its owner from now on.
+    Pauses and stops are left to the sandbox's own node, unless that is lost. A delete is applied by any worker: the
+    node may be lost, or there may be none yet. The owner stops listing the sandbox immediately.
     """
     lost = select(Node.id).where(Node.id == Sandbox.node_id, Node.status == NodeStatus.LOST)
-    ours = and_(col(Sandbox.node_id) == node_id, ~lost.exists())
-    columns: list[Any] = [Sandbox.id, *(getattr(Sandbox, name) for name in SEEN)]
-    passed = select(*columns).where(col(Sandbox.deadline_at) <= now(), or_(_deletes(), ours))
+    local = and_(col(Sandbox.node_id) == node_id, ~lost.exists())
+    columns: list[Any] = [Sandbox.id, *(getattr(Sandbox, name) for name in UNCHANGED)]
+    passed = select(*columns).where(col(Sandbox.deadline_at) <= now(), or_(_deletes(), local))
     rows: Sequence[Any] = session.exec(passed.order_by(col(Sandbox.deadline_at)).limit(limit)).all()
     return [DueDeadline(*row) for row in rows]
 
 
-def count_doomed(session: Session, spec_id: str) -> int:
-    """How many sandboxes of a spec are to be deleted at once."""
+def count_due_deletes(session: Session, spec_id: str) -> int:
+    """Count the sandboxes of a spec whose delete deadline has passed."""
     passed = (Sandbox.spec_id == spec_id, col(Sandbox.deadline_at) <= now(), _deletes())
     return session.exec(select(func.count()).select_from(Sandbox).where(*passed)).one()
 
 
-def apply_deadline(session: Session, seen: DueDeadline, *, due_at: datetime) -> bool:
-    """Wish what the deadline says, if all is still as it was seen; a sandbox that is in use is given more time instead.
+def apply_deadline(session: Session, deadline: DueDeadline, *, due_at: datetime) -> bool:
+    """Write the desired state of a deadline, unless the row has changed since the deadline was read.
 
-    One that somebody has locked is left to the next sweep.
+    A sandbox with an agent at work is not paused: its activity is recorded instead. A row that another transaction has
+    locked is left to the next sweep.
 
     Returns:
-        Whether it was wished.
+        Whether the desired state was written.
     """
-    does = seen.does
+    does = deadline.does
     desired, reason = does.wish
     unchanged = and_(
-        col(Sandbox.id) == seen.sandbox_id,
+        col(Sandbox.id) == deadline.sandbox_id,
         col(Sandbox.desired) != Desired.DELETED,
-        *(getattr(Sandbox, name).is_not_distinct_from(getattr(seen, name)) for name in SEEN),
+        *(getattr(Sandbox, name).is_not_distinct_from(getattr(deadline, name)) for name in UNCHANGED),
     )
     if session.execute(locks.in_order(Sandbox, unchanged, skip_locked=True)).first() is None:
         return False
@@ -229,10 +230,10 @@ def apply_deadline(session: Session, seen: DueDeadline, *, due_at: datetime) -> 
         "due_at": due_at,
         "updated_at": now(),
     }
-    wished = _write(session, and_(unchanged, ~_in_use()) if does == DeadlineAction.FREEZE else unchanged, values)
-    if wished or _write(session, unchanged, {"last_active_at": now()}):
-        change_recorder.record_change(session, refresh(session, seen.sandbox_id))
-    return wished
+    is_applied = _write(session, and_(unchanged, ~_is_active()) if does == DeadlineAction.FREEZE else unchanged, values)
+    if is_applied or _write(session, unchanged, {"last_active_at": now()}):
+        change_recorder.record_change(session, refresh(session, deadline.sandbox_id))
+    return is_applied
 
 
 def _deletes() -> ColumnElement[bool]:
@@ -240,14 +241,14 @@ def _deletes() -> ColumnElement[bool]:
     return or_(by_deadline, col(Sandbox.expires_at) <= now())
 
 
-def _in_use() -> ColumnElement[bool]:
-    """An agent is at work, or on its way."""
-    here = col(Conversation.sandbox_id) == col(Sandbox.id)
-    at_work = select(Conversation.id).where(here, Conversation.execution_status == "running")
+def _is_active() -> ColumnElement[bool]:
+    """An agent is running, or a conversation is being started."""
+    in_sandbox = col(Conversation.sandbox_id) == col(Sandbox.id)
+    running = select(Conversation.id).where(in_sandbox, Conversation.execution_status == "running")
     starting = select(StartTask.id).where(
         col(StartTask.sandbox_id) == col(Sandbox.id), col(StartTask.stage).not_in(FINAL_STAGES)
     )
-    return or_(at_work.exists(), starting.exists())
+    return or_(running.exists(), starting.exists())
 
 
 def _situation(row: Written | Sandbox) -> Situation:
@@ -255,7 +256,7 @@ def _situation(row: Written | Sandbox) -> Situation:
         desired=row.desired,
         status=row.status,
         pause_kind=row.pause_kind,
-        answered=row.generation == row.observed_generation,
+        is_observed=row.generation == row.observed_generation,
         created_at=row.created_at,
         settled_at=row.settled_at,
         last_active_at=row.last_active_at,
@@ -267,9 +268,9 @@ def _write(session: Session, where: ColumnElement[bool], values: dict[str, Any])
     return bool(session.execute(statement).rowcount)  # type: ignore[attr-defined]
 
 
-# --- the statements, made once --------------------------------------------------------------------------------------
+# --- prepared statements --------------------------------------------------------------------------------------------
 
 THIS = col(Sandbox.id) == given("sandbox_id")
 FIND = select(Sandbox).where(THIS).execution_options(populate_existing=True)
 DURATIONS = sql_select(*(getattr(SandboxSpec, name) for name in FIELDS)).where(col(SandboxSpec.id) == given("spec_id"))
-FOLLOW = update(Sandbox).where(THIS).values({name: given(name) for name in DERIVED})
+UPDATE_DERIVED = update(Sandbox).where(THIS).values({name: given(name) for name in DERIVED})

@@ -1,4 +1,4 @@
-"""What owners wish of their sandboxes. A wish is one conditional UPDATE: nothing can be wished of what is deleted."""
+"""The desired state of sandboxes: one conditional UPDATE, which never matches a deleted sandbox."""
 
 from datetime import datetime
 from functools import cache
@@ -21,33 +21,35 @@ from shared.states import Desired, Reason, Status
 
 
 class DesiredStateResult(NamedTuple):
-    """What a wish has come to."""
+    """The outcome of `set_desired_and_commit`."""
 
     id: str
     owner_id: str
     node_id: str | None
     generation: int
-    # What its owner sees of it from now on.
+    # The status in the owner's change feed.
     shown: str
 
     @property
     def change(self) -> Change:
-        """What is told of it."""
+        """The change to publish."""
         return Change(self.owner_id, Kind.SANDBOX, self.id, self.shown)
 
 
 def set_desired(
     session: Session, sandbox: Sandbox, desired: Desired, *, due_at: datetime, reason: Reason | None = None
 ) -> None:
-    """Wish for another state. Wishing for what is wished already is a new wish too: it repairs what has drifted.
+    """Write a desired state, and refresh `sandbox` from the row.
 
-    To wish that it runs is to use it. `sandbox` is brought up to date. `reason`: why, if its owner has not asked for
-    it.
+    Repeating the desired state starts a new generation too, which repairs drift. RUNNING counts as activity.
+
+    Args:
+        reason: why, if the owner has not asked for it.
 
     Raises:
-        NotFound: the sandbox is deleted, or somebody deleted it at this moment.
+        NotFound: the sandbox is deleted, or a concurrent request deleted it.
     """
-    row = session.scalars(_wishing(desired), _give(sandbox.id, due_at, reason)).one_or_none()
+    row = session.scalars(_setting(desired), _give(sandbox.id, due_at, reason)).one_or_none()
     if row is None:
         raise NotFound("sandbox", sandbox.id)
     change_recorder.record_change(session, row)
@@ -56,33 +58,33 @@ def set_desired(
 def set_desired_and_commit(
     database: Database, sandbox_id: str, owner_id: str, desired: Desired, *, due_at: datetime
 ) -> DesiredStateResult:
-    """The same for its owner, with its place in the change log, committed: in one message to PostgreSQL, not five.
+    """Write a desired state for the owner, with its change entry, and commit: one message to PostgreSQL, not five.
 
     Raises:
-        NotFound: there is none, it is deleted, or it is somebody else's.
+        NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
     """
     values = _give(sandbox_id, due_at) | give(owner_id=owner_id)
     if database.engine.dialect.name == "postgresql":
-        wished = _require(database.execute_and_commit(_wishing_alone(desired), values), sandbox_id)
-        database.notify(wished.change)
-        return wished
+        result = _require(database.execute_and_commit(_setting_with_entry(desired), values), sandbox_id)
+        database.notify(result.change)
+        return result
     with database.transaction() as session:
-        wished = _require(send(session, _wishing_own(desired), values), sandbox_id)
-        change_recorder.record_change_of(session, wished.change)
-        return wished
+        result = _require(send(session, _setting_own(desired), values), sandbox_id)
+        change_recorder.record_change_of(session, result.change)
+        return result
 
 
 def bump_generation(session: Session, sandbox_id: str, *, due_at: datetime) -> bool:
-    """Have what is wished, whatever it is by now, carried out once more.
+    """Have the current desired state reconciled as a new generation.
 
-    Not what ended in ERROR: that waits for the owner's word. And a deletion needs no repeating.
+    A sandbox in ERROR waits for its owner instead. A deletion needs no repeating.
 
     Returns:
-        Whether there was something to repeat.
+        Whether a new generation was started.
     """
-    standing = and_(col(Sandbox.desired) != Desired.DELETED, col(Sandbox.status) != Status.ERROR)
+    repeatable = and_(col(Sandbox.desired) != Desired.DELETED, col(Sandbox.status) != Status.ERROR)
     values = {"generation": col(Sandbox.generation) + 1, "due_at": due_at}
-    statement = update(Sandbox).where(col(Sandbox.id) == sandbox_id, standing).values(**values)
+    statement = update(Sandbox).where(col(Sandbox.id) == sandbox_id, repeatable).values(**values)
     if session.execute(statement.execution_options(synchronize_session=False)).rowcount == 0:  # type: ignore[attr-defined]
         return False
     change_recorder.record_change(session, deadlines.refresh(session, sandbox_id))
@@ -94,7 +96,7 @@ def acknowledge(session: Session, sandbox_id: str, fence: int, generation: int) 
 
     A newer desired state, which came after the holder read this one, keeps its `due_at`.
     """
-    send(session, ACKNOWLEDGING, give(sandbox_id=sandbox_id, fence=fence, generation=generation))
+    send(session, ACKNOWLEDGE, give(sandbox_id=sandbox_id, fence=fence, generation=generation))
 
 
 def _give(sandbox_id: str, due_at: datetime, reason: Reason | None = None) -> dict[str, Any]:
@@ -107,10 +109,9 @@ def _require(rows: Rows, sandbox_id: str) -> DesiredStateResult:
     raise NotFound("sandbox", sandbox_id)
 
 
-# --- the statements, made once --------------------------------------------------------------------------------------
+# --- prepared statements --------------------------------------------------------------------------------------------
 
-
-ACKNOWLEDGING = (
+ACKNOWLEDGE = (
     update(Sandbox)
     .where(
         col(Sandbox.id) == given("sandbox_id"),
@@ -129,7 +130,7 @@ def _updating(desired: Desired) -> Any:
         "generation": col(Sandbox.generation) + 1,
         "due_at": given("due_at"),
         "updated_at": given("now"),
-        **deadlines.while_unanswered(desired),
+        **deadlines.while_unobserved(desired),
     }
     if desired == Desired.RUNNING:
         values["last_active_at"] = given("now")
@@ -138,21 +139,20 @@ def _updating(desired: Desired) -> Any:
 
 
 @cache
-def _wishing(desired: Desired) -> Any:
+def _setting(desired: Desired) -> Any:
     return _updating(desired).returning(Sandbox).execution_options(populate_existing=True)
 
 
 @cache
-def _wishing_own(desired: Desired) -> Any:
+def _setting_own(desired: Desired) -> Any:
     own = _updating(desired).where(col(Sandbox.owner_id) == given("owner_id"))
-    gone = and_(literal(desired == Desired.DELETED), col(Sandbox.status) != Status.DELETED)
-    shown = case((gone, Status.DELETING.value), else_=col(Sandbox.status)).label("shown")
+    is_deleting = and_(literal(desired == Desired.DELETED), col(Sandbox.status) != Status.DELETED)
+    shown = case((is_deleting, Status.DELETING.value), else_=col(Sandbox.status)).label("shown")
     columns = [getattr(Sandbox, name) for name in DesiredStateResult._fields if name != "shown"]
     return own.returning(*columns, shown)
 
 
 @cache
-def _wishing_alone(desired: Desired) -> Any:
-    """The wish, and its place in its owner's log."""
-    wished = _wishing_own(desired).cte("wished")
-    return with_entry(select(*wished.c), wished, wished.c.shown, given("now", UtcDateTime()))
+def _setting_with_entry(desired: Desired) -> Any:
+    updated = _setting_own(desired).cte("updated")
+    return with_entry(select(*updated.c), updated, updated.c.shown, given("now", UtcDateTime()))

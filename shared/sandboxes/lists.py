@@ -1,4 +1,4 @@
-"""The list of a user's sandboxes."""
+"""Lists of a user's sandboxes, paged."""
 
 from sqlalchemy import bindparam, join, literal_column
 from sqlmodel import col
@@ -28,16 +28,19 @@ SHOWN = (
 
 
 def search(database: Database, owner_id: str, page_id: str | None, limit: int, status: str | None = None) -> Page[str]:
-    """A page of the owner's sandboxes, newest first, each as a text for `read_text`; those of one status, or all.
+    """Read a page of the owner's sandboxes, newest first, each as a text for `read_text`.
+
+    Args:
+        status: list only sandboxes of this status; None lists all.
 
     Raises:
-        Invalid: the page id is not one of ours.
+        Invalid: the page id was not made by this service.
     """
     return _LIST.page(database, {"owner_id": owner_id, "status": status}, NEWEST_FIRST, page_id, limit)
 
 
 def read_text(text: str) -> tuple[Sandbox, Durations]:
-    """The sandbox, as much of it as is shown, and its deadlines in force."""
+    """Parse the shown columns of a sandbox, and its deadlines in force."""
     values = _LIST.read(text)
     own = dict(zip(SHOWN, values, strict=False))
     of_spec = dict(zip(FIELDS, values[len(SHOWN) :], strict=True))
@@ -48,7 +51,7 @@ _LIST = TextList(
     columns=(*(getattr(Sandbox, name) for name in SHOWN), *(getattr(SandboxSpec, name) for name in FIELDS)),
     model=Sandbox,
     shown_from=join(Sandbox, SandboxSpec, col(SandboxSpec.id) == col(Sandbox.spec_id)),
-    # Word for word as its index says it: a parameter could be anything.
+    # In the same words as the index: with a parameter the database could not use it.
     always=(col(Sandbox.owner_id) == bindparam("owner_id"), col(Sandbox.desired) != literal_column("'DELETED'")),
     filters={"status": col(Sandbox.status) == bindparam("status")},
 )

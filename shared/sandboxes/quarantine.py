@@ -1,4 +1,4 @@
-"""Containers and volumes that the store has never heard of: kept for a while, and never many removed (decision 47)."""
+"""Quarantine of containers and volumes unknown to the store: removed late, and never many (decision 47)."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -16,24 +16,27 @@ from shared.models import Sandbox, UnknownContainer
 from shared.sandboxes import deadlines
 from shared.states import Desired, Reason
 
-# More than that at one engine are removed on an operator's word only: it is the store that has forgotten them.
+# More unknown containers than this at one engine need an operator's approval: the store was probably restored.
 MAX_UNASKED = 3
 
 
 def find(session: Session, node_id: str | None = None) -> Sequence[UnknownContainer]:
-    """What is in quarantine, at one node or at all of them, by node and name."""
+    """Return the containers in quarantine, of one node or of all, ordered by node and name."""
     found = select(UnknownContainer).order_by(col(UnknownContainer.node_id), col(UnknownContainer.name))
     return session.exec(found if node_id is None else found.where(UnknownContainer.node_id == node_id)).all()
 
 
 def count(session: Session) -> dict[str, int]:
-    """How many are in quarantine at each node; nodes without any are left out."""
+    """Count the containers in quarantine by node. Nodes without any are left out."""
     counted = select(UnknownContainer.node_id, func.count()).group_by(col(UnknownContainer.node_id))
     return dict(session.exec(counted).all())
 
 
 def keep(session: Session, node_id: str, names: Collection[str]) -> None:
-    """Write down what is unknown at a node now: what is new is in quarantine from now on, what is gone no more."""
+    """Store which containers are unknown at a node now.
+
+    New ones enter quarantine. Those that no longer exist leave it.
+    """
     rows = {row.name: row for row in session.exec(_of_node(node_id).with_for_update())}
     for name, row in rows.items():
         if name not in names:
@@ -47,13 +50,13 @@ def keep(session: Session, node_id: str, names: Collection[str]) -> None:
 
 
 def disown(session: Session, sandbox: Sandbox, *, due_at: datetime) -> None:
-    """End a row whose container has had a use of which the store knows nothing: the worker removes neither.
+    """Delete a row whose container has been used without the store's knowledge. The worker keeps the container.
 
-    The row's tombstone explains no container, so the worker puts the container and its volume into quarantine.
+    A tombstone does not account for a container, so the worker puts the container and its volume into quarantine.
 
     Args:
-        sandbox: the row as the caller holds it.
-        due_at: when the sweep hands out the row, if its job is lost.
+        sandbox: the row as the caller leased it.
+        due_at: when the sweep enqueues the row, if its job is lost.
 
     Raises:
         LeaseLost: another worker owns the row, or its desired state has changed.
@@ -65,23 +68,26 @@ def disown(session: Session, sandbox: Sandbox, *, due_at: datetime) -> None:
         "due_at": due_at,
         "updated_at": now(),
     }
-    seen = {"generation": sandbox.generation}
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=seen, **values)
+    unchanged = {"generation": sandbox.generation}
+    leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=unchanged, **values)
     change_recorder.record_change(session, deadlines.refresh(session, sandbox.id))
 
 
 def may_be_removed(row: UnknownContainer, kept_for: timedelta) -> bool:
-    """Whether it may go: an operator has said so, or it is one of a few, and was in quarantine for so long."""
+    """Whether a container may be removed.
+
+    An operator has approved it, or it is one of a few and has been in quarantine for `kept_for`.
+    """
     return row.approved_at is not None or (not row.one_of_many and row.first_seen_at <= now() - kept_for)
 
 
 def approve(session: Session, node_id: str, names: Collection[str]) -> None:
-    """Let these be removed by the node's worker at once.
+    """Let the node's worker remove these containers immediately.
 
     Raises:
-        NotFound: one of them is not in quarantine at that node.
+        NotFound: one of the names is not in quarantine at that node.
     """
-    # In the order of `keep`.
+    # Lock in the order of `keep`.
     found = session.exec(_of_node(node_id).where(col(UnknownContainer.name).in_(names)).with_for_update())
     rows = {row.name: row for row in found}
     for name in names:

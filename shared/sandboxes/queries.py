@@ -1,4 +1,4 @@
-"""Sandboxes: the API's wishes, the workers' facts, and the one door through which `status` changes."""
+"""Reads of sandboxes, for the API and the workers."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -19,7 +19,7 @@ from shared.states import Desired, Status
 
 
 class ResyncRow(NamedTuple):
-    """As much of a sandbox's row as its container is held against: read for a whole node every few seconds."""
+    """The columns that a resync compares with a container. Read for a whole node every few seconds."""
 
     id: str
     desired: str
@@ -40,21 +40,22 @@ class ObservedGeneration(NamedTuple):
 
 
 class CurrentDesiredState(NamedTuple):
-    """What is wished of a sandbox by now."""
+    """The current desired state of a sandbox."""
 
     generation: int
     desired: str
     wish_reason: str | None
 
 
-# --- reads ----------------------------------------------------------------------------------------------------------
-
-
 def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False, deleted: bool = False) -> Sandbox:
-    """The owner's sandbox of that id; `deleted`: even if it is deleted.
+    """Return the owner's sandbox of that id.
+
+    Args:
+        lock: lock the row until the transaction ends.
+        deleted: return the sandbox even if it is deleted.
 
     Raises:
-        NotFound: there is none, it is deleted, or it is somebody else's.
+        NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
     """
     found = session.scalars(LOCK if lock else FIND, give(sandbox_id=sandbox_id))
     sandbox: Sandbox | None = found.one_or_none()
@@ -64,71 +65,71 @@ def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False,
 
 
 def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | None]:
-    """The owner's sandboxes of those ids in order, None where `get` would not find one."""
+    """Return the owner's sandboxes in the order of `ids`, with None where `get` would not find one."""
     statement = select(Sandbox).where(col(Sandbox.id).in_(ids), *_alive(owner_id))
     found = {sandbox.id: sandbox for sandbox in session.exec(statement).all()}
     return [found.get(sandbox_id) for sandbox_id in ids]
 
 
 def read_current(database: Database, sandbox_id: str, owner_id: str) -> Sandbox | None:
-    """The owner's sandbox of that id as it is now, None where `get` would not find one; it belongs to no session."""
+    """Return the owner's current sandbox, detached from any session, or None where `get` would not find one."""
     rows = database.fetch(READ_CURRENT, give(sandbox_id=sandbox_id, owner_id=owner_id))
     return make_row(Sandbox, rows[0]) if rows else None
 
 
 def observed_generations(database: Database, ids: Collection[str]) -> dict[str, ObservedGeneration]:
-    """How far the sandboxes of those ids have got with what is desired of them; without those whose row is gone."""
+    """Return the newest reconciled generation by sandbox id. Ids without a row are left out."""
     found = database.fetch(is_observed(rounded(len(ids))), give_several("id", list(ids)))
     return {row_id: ObservedGeneration(generation, desired) for row_id, generation, desired in found}
 
 
 def find_desired(database: Database, sandbox_id: str, fence: int) -> CurrentDesiredState | None:
-    """What is wished of a sandbox that a worker holds; None: it holds it no more."""
+    """Return the current desired state of a sandbox, or None if another worker has taken its lease since `fence`."""
     for row in database.fetch(FIND_DESIRED, give(sandbox_id=sandbox_id, fence=fence)):
         return CurrentDesiredState(*row)
     return None
 
 
 def find_by_session_key(session: Session, vault: Vault, key: str) -> Sandbox | None:
-    """The sandbox whose agent server holds this session key; the key of a deleted one opens nothing.
+    """Return the sandbox with this session key. The key of a deleted sandbox is not accepted.
 
-    One that is being deleted still reports: its agent server sends its last events before its container goes.
+    A sandbox that is being deleted still reports: its agent server sends its last events before its container stops.
     """
-    theirs = col(Sandbox.session_key_digest).in_(vault.digests(key))
-    return session.exec(select(Sandbox).where(theirs, Sandbox.status != Status.DELETED)).first()
+    matches = col(Sandbox.session_key_digest).in_(vault.digests(key))
+    return session.exec(select(Sandbox).where(matches, Sandbox.status != Status.DELETED)).first()
 
 
 def transitions(session: Session, sandbox_id: str) -> list[SandboxTransition]:
-    """Every move of the sandbox, oldest first."""
+    """Return every status transition of the sandbox, oldest first."""
     statement = select(SandboxTransition).where(SandboxTransition.sandbox_id == sandbox_id)
     return list(session.exec(statement.order_by(col(SandboxTransition.id))).all())
 
 
 def list_of_node(session: Session, node_id: str) -> list[Sandbox]:
-    """Every sandbox of a node that is not deleted, by id."""
+    """Return the sandboxes of a node that are not deleted, ordered by id."""
     statement = select(Sandbox).where(Sandbox.node_id == node_id, placement.is_there())
     return list(session.exec(statement.order_by(col(Sandbox.id))).all())
 
 
 def on_node(session: Session, node_id: str) -> list[ResyncRow]:
-    """How the sandboxes stand that may have something on that node's engine."""
+    """Return the resync columns of the sandboxes that may have a container or volume on that node's engine."""
     columns = [getattr(Sandbox, name) for name in ResyncRow._fields]
     found = session.execute(select(*columns).where(Sandbox.node_id == node_id, placement.is_there()))
     return [ResyncRow(*row) for row in found]
 
 
 def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:
-    """The node's sandboxes that are RUNNING, whom nobody is at, and whose ids begin with that digit."""
-    at_rest = and_(col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
-    mine = and_(col(Sandbox.node_id) == node_id, col(Sandbox.id).startswith(digit))
-    return list(session.exec(select(Sandbox).where(mine, at_rest, Sandbox.status == Status.RUNNING)).all())
+    """Return the node's RUNNING sandboxes that are neither due nor leased, and whose ids begin with `digit`."""
+    is_idle = and_(col(Sandbox.due_at).is_(None), col(Sandbox.lease_until).is_(None))
+    in_share = and_(col(Sandbox.node_id) == node_id, col(Sandbox.id).startswith(digit))
+    return list(session.exec(select(Sandbox).where(in_share, is_idle, Sandbox.status == Status.RUNNING)).all())
 
 
 def require_usable(sandbox: Sandbox) -> None:
-    """Refuse a sandbox that a conversation can't be started in.
+    """Check that a conversation can be started in a sandbox.
 
     Raises:
-        Invalid: it is in ERROR.
+        Invalid: the sandbox is in ERROR.
     """
     if sandbox.status == Status.ERROR:
         raise Invalid(f"sandbox {sandbox.id} is in ERROR ({sandbox.reason}): resume or replace it first")
@@ -138,7 +139,7 @@ def _alive(owner_id: str) -> tuple[Any, ...]:
     return (Sandbox.owner_id == owner_id, Sandbox.desired != Desired.DELETED)
 
 
-# --- the statements, made once --------------------------------------------------------------------------------------
+# --- prepared statements --------------------------------------------------------------------------------------------
 
 FIND = select(Sandbox).where(col(Sandbox.id) == given("sandbox_id"))
 READ_CURRENT = sql_select(*all_columns(Sandbox)).where(

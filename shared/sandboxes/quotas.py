@@ -1,4 +1,4 @@
-"""Quotas: checked in the transaction of the wish, under the user's lock, so that no two wishes take the last place."""
+"""Quotas, checked in the transaction of the request under the user's lock, so the last place is taken by one only."""
 
 import math
 from datetime import datetime, timedelta
@@ -17,8 +17,8 @@ from shared.states import FINAL_STAGES, Desired, Reason
 from shared.users import settings_store
 
 MINUTE = timedelta(minutes=1)
-KEPT = tuple(wish for wish in Desired if wish != Desired.DELETED)
-# Nobody knows when a place becomes free: not worth asking more often.
+NOT_DELETED = tuple(desired for desired in Desired if desired != Desired.DELETED)
+# Sent as Retry-After: when a place becomes free is unknown.
 RETRY_SECONDS = 10
 
 RUNNING = "running sandboxes (AW_QUOTA_RUNNING)"
@@ -27,13 +27,13 @@ CREATES = "new sandboxes in a minute (AW_QUOTA_CREATES_PER_MINUTE)"
 
 
 def lock(session: Session, owner_id: str, quotas: Quotas) -> None:
-    """Let no other wish of this user be admitted until the transaction ends; call it before a sandbox is locked."""
+    """Block other admissions of this user until the transaction ends. Call it before a sandbox is locked."""
     if quotas:
         settings_store.lock(session, owner_id)
 
 
 def lock_resumed(session: Session, sandbox_id: str, owner_id: str, quotas: Quotas) -> None:
-    """Lock the sandbox that is to be resumed together with all that `admit_resume` may pause for it; under `lock`."""
+    """Lock the sandbox to be resumed and all that `admit_resume` may pause for it. Call it under `lock`."""
     if quotas.policy != QuotaPolicy.REJECT and _is_full(session, owner_id, quotas):
         _lock_running(session, owner_id, sandbox_id)
 
@@ -41,13 +41,13 @@ def lock_resumed(session: Session, sandbox_id: str, owner_id: str, quotas: Quota
 def admit_create(
     session: Session, owner_id: str, quotas: Quotas, *, spec: SandboxSpec, due_at: datetime
 ) -> list[Sandbox]:
-    """Admit one more sandbox of a spec, or refuse it; under `lock`.
+    """Check that the owner may have one more sandbox of a spec. Call it under `lock`.
 
     Returns:
-        The sandboxes that were wished PAUSED to make room, to be hurried after the commit.
+        The sandboxes that are paused to make room. The caller enqueues their jobs after the commit.
 
     Raises:
-        QuotaExceeded: a quota is used up, and nothing may be paused for it.
+        QuotaExceeded: a quota is used up, and no sandbox may be paused for it.
     """
     _check_total(session, owner_id, quotas.sandboxes)
     _check_rate(session, owner_id, quotas.creates_per_minute)
@@ -59,7 +59,7 @@ def admit_create(
 
 
 def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: datetime) -> list[Sandbox]:
-    """Admit that a sandbox of a user runs again, as `admit_create` does; one that is to run already counts already.
+    """Check that the owner may resume a sandbox, as `admit_create` does. One that is to run already counts already.
 
     Call it under `lock` and after `lock_resumed`.
     """
@@ -71,25 +71,25 @@ def admit_resume(session: Session, sandbox: Sandbox, quotas: Quotas, *, due_at: 
 
 
 def _check_total(session: Session, owner_id: str, limit: int) -> None:
-    if limit and _count(session, owner_id, *KEPT) >= limit:
-        raise QuotaExceeded(SANDBOXES, limit, "delete one, then try again", RETRY_SECONDS)
+    if limit and _count(session, owner_id, *NOT_DELETED) >= limit:
+        raise QuotaExceeded(SANDBOXES, limit, "delete one, then retry", RETRY_SECONDS)
 
 
 def _check_rate(session: Session, owner_id: str, limit: int) -> None:
     if not limit:
         return
-    made = select(Sandbox.created_at).where(Sandbox.owner_id == owner_id, col(Sandbox.created_at) > now() - MINUTE)
-    # The newest `limit` fill the minute: the next one may be made when the oldest of them is a minute old.
-    oldest = session.exec(made.order_by(col(Sandbox.created_at).desc()).offset(limit - 1).limit(1)).first()
+    recent = select(Sandbox.created_at).where(Sandbox.owner_id == owner_id, col(Sandbox.created_at) > now() - MINUTE)
+    # The newest `limit` fill the minute: the next create is admitted when the oldest of them is a minute old.
+    oldest = session.exec(recent.order_by(col(Sandbox.created_at).desc()).offset(limit - 1).limit(1)).first()
     if oldest is not None:
         wait = max(1, math.ceil((oldest + MINUTE - now()).total_seconds()))
-        raise QuotaExceeded(CREATES, limit, f"try again in {wait} s", wait)
+        raise QuotaExceeded(CREATES, limit, f"retry in {wait} s", wait)
 
 
 def _make_room(session: Session, owner_id: str, quotas: Quotas, due_at: datetime) -> list[Sandbox]:
     limit = quotas.running
     if quotas.policy == QuotaPolicy.REJECT:
-        raise QuotaExceeded(RUNNING, limit, "pause or delete one, then try again", RETRY_SECONDS)
+        raise QuotaExceeded(RUNNING, limit, "pause or delete one, then retry", RETRY_SECONDS)
     oldest = _choose(session, owner_id, limit)
     for sandbox in oldest:
         desired_state.set_desired(session, sandbox, Desired.PAUSED, due_at=due_at, reason=Reason.MADE_ROOM)
@@ -97,8 +97,8 @@ def _make_room(session: Session, owner_id: str, quotas: Quotas, due_at: datetime
 
 
 def _choose(session: Session, owner_id: str, limit: int) -> list[Sandbox]:
-    """The oldest running sandboxes, as many as there are too many, without those that a conversation is started in."""
-    # Locked: or one could be deleted before it is paused.
+    """The oldest running sandboxes above the limit, without those that a conversation is being started in."""
+    # Locked, so that none is deleted before it is paused.
     _lock_running(session, owner_id)
     running = select(Sandbox).where(Sandbox.owner_id == owner_id, Sandbox.desired == Desired.RUNNING)
     oldest_first = running.order_by(col(Sandbox.created_at), col(Sandbox.id))
@@ -107,7 +107,7 @@ def _choose(session: Session, owner_id: str, limit: int) -> list[Sandbox]:
     busy = session.exec(_with_unfinished_starts(owner_id)).all()
     free = [sandbox for sandbox in found if sandbox.id not in busy]
     if len(free) < excess:
-        advice = "conversations are being started in them: wait for that, or pause or delete one, then try again"
+        advice = "conversations are being started in them: wait for that, or pause or delete one, then retry"
         raise QuotaExceeded(RUNNING, limit, advice, RETRY_SECONDS)
     return free[:excess]
 

@@ -1,4 +1,4 @@
-"""From node to node: a sandbox made anew elsewhere, and what its first node must be rid of."""
+"""Reschedule a sandbox to another node, and track the stale container on its first node."""
 
 from datetime import datetime
 
@@ -14,15 +14,15 @@ from shared.states import Status
 
 
 def can_be_handed_on(session: Session, sandbox: Sandbox) -> bool:
-    """Whether another node has room for a sandbox that its own engine refused, and has not refused it too."""
+    """Whether another node has room for a sandbox that its engine failed to run, and has not failed to run it too."""
     return placement.has_room(session, sandbox.spec_id, besides=_tried(session, sandbox))
 
 
-def hand_on(session: Session, sandbox: Sandbox, refusal: str, *, due_at: datetime) -> str | None:
-    """Place a sandbox that its engine refused, and has nothing of, on another node, under the lease the caller holds.
+def hand_on(session: Session, sandbox: Sandbox, failure: str, *, due_at: datetime) -> str | None:
+    """Reschedule a sandbox that its engine failed to create to another node, under the caller's lease.
 
     Returns:
-        The node; None if there is none that has room and has not refused it too.
+        The id of the node. None if no node has room that has not failed to run the sandbox too.
 
     Raises:
         LeaseLost: another worker owns the sandbox; nothing was written.
@@ -31,35 +31,35 @@ def hand_on(session: Session, sandbox: Sandbox, refusal: str, *, due_at: datetim
     node_id = placement.place(session, sandbox.spec_id, besides=_tried(session, sandbox))
     if node_id is None:
         return None
-    words = f"the node {sandbox.node_id} refused it ({refusal}); tried on the node {node_id}"
-    left = StaleContainer(
+    detail = f"the node {sandbox.node_id} failed to create it ({failure}); rescheduled to the node {node_id}"
+    stale = StaleContainer(
         sandbox_id=sandbox.id,
         node_id=str(sandbox.node_id),
         refused_generation=sandbox.generation,
-        refusal=refusal,
+        refusal=failure,
     )
-    relocate(session, sandbox, node_id, words, left)
+    relocate(session, sandbox, node_id, detail, stale)
     leases.write(session, Sandbox, sandbox.id, sandbox.fence, attempt=0, due_at=due_at)
     return node_id
 
 
-def relocate(session: Session, sandbox: Sandbox, node_id: str, words: str, left: StaleContainer) -> None:
-    """Let a sandbox be made anew on another node, under the lease the caller holds.
+def relocate(session: Session, sandbox: Sandbox, node_id: str, detail: str, stale: StaleContainer) -> None:
+    """Have a sandbox recreated on another node, under the caller's lease.
 
     Args:
-        left: what the first node must be rid of, whenever it appears there.
+        stale: the container that the first node must remove, whenever it appears there.
     """
-    there = (col(StaleContainer.sandbox_id) == sandbox.id, col(StaleContainer.node_id) == node_id)
-    session.execute(delete(StaleContainer).where(*there))
-    session.merge(left)
-    sandbox_status.set_status(session, sandbox, ObservedState(Status.STARTING, detail=words))
-    # Never ready there: should its boot fail, nothing of it is worth keeping.
+    on_new_node = (col(StaleContainer.sandbox_id) == sandbox.id, col(StaleContainer.node_id) == node_id)
+    session.execute(delete(StaleContainer).where(*on_new_node))
+    session.merge(stale)
+    sandbox_status.set_status(session, sandbox, ObservedState(Status.STARTING, detail=detail))
+    # Not ready there yet: a failed boot leaves nothing worth keeping.
     leases.write(session, Sandbox, sandbox.id, sandbox.fence, node_id=node_id, ready_at=None)
 
 
 def _tried(session: Session, sandbox: Sandbox) -> set[str]:
-    refused = (
+    failed = (
         StaleContainer.sandbox_id == sandbox.id,
         StaleContainer.refused_generation == sandbox.generation,
     )
-    return {str(sandbox.node_id), *session.exec(select(StaleContainer.node_id).where(*refused)).all()}
+    return {str(sandbox.node_id), *session.exec(select(StaleContainer.node_id).where(*failed)).all()}

@@ -1,4 +1,4 @@
-"""Sandbox specs."""
+"""Sandbox specs: read, choose, change, lock."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,27 +16,27 @@ from shared.sql.pagination import Order, Page, read_page
 from shared.sql.prepared import all_columns, give, given, make_row
 from shared.states import Desired
 
-# Columns that nothing is made from begin so.
-BESIDES = ("warm_", "wake_")
+# Prefixes of the columns that don't affect a container: a change of these keeps the revision.
+UNREVISIONED = ("warm_", "wake_")
 READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == given("spec_id"))
 
 
 def list_specs(session: Session) -> list[SandboxSpec]:
-    """Every spec, the default first."""
+    """Return every spec, the default first."""
     return list(session.exec(select(SandboxSpec).order_by(col(SandboxSpec.position), col(SandboxSpec.id))).all())
 
 
 def search_specs(session: Session, page_id: str | None, limit: int) -> Page[SandboxSpec]:
-    """A page of specs, the default first."""
+    """Return a page of specs, the default first."""
     order = Order(col(SandboxSpec.position), col(SandboxSpec.id))
     return read_page(session, select(SandboxSpec), order, page_id, limit)
 
 
 def get_spec(session: Session, spec_id: str | None) -> SandboxSpec:
-    """The spec of that id, or the default one for None.
+    """Return the spec of that id, or the default spec for None.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no such spec.
     """
     spec = session.get(SandboxSpec, spec_id) if spec_id else _default(session)
     if spec is None:
@@ -45,10 +45,10 @@ def get_spec(session: Session, spec_id: str | None) -> SandboxSpec:
 
 
 def choose_spec(session: Session, owner_id: str, spec_id: str | None) -> SandboxSpec:
-    """The spec of that id; for None the one that the user's settings name, if it is there, or else the default one.
+    """Return the spec of that id. None stands for the spec that the user's settings name, or else the default spec.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no such spec.
     """
     if spec_id:
         return get_spec(session, spec_id)
@@ -57,60 +57,62 @@ def choose_spec(session: Session, owner_id: str, spec_id: str | None) -> Sandbox
 
 
 def prefer_spec(session: Session, preferred: str | None) -> SandboxSpec:
-    """The spec that a user's settings name, if it is there, or else the default one.
+    """Return the spec that a user's settings name, if it exists, or else the default spec.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no spec.
     """
     found = session.get(SandboxSpec, preferred) if preferred else None
     return found or get_spec(session, None)
 
 
 def is_choosable(session: Session, owner_id: str, spec_id: str) -> bool:
-    """Whether the user's settings may name that spec: it is there, or they name it already."""
+    """Whether the user's settings may name that spec: it exists, or they name it already."""
     settings = session.get(UserSettings, owner_id)
     named = settings.document.get("default_sandbox_spec_id") if settings else None
     return spec_id == named or session.get(SandboxSpec, spec_id) is not None
 
 
 def read_spec(database: Database, spec_id: str) -> SandboxSpec:
-    """The spec of that id, which something is made from; it belongs to no session."""
+    """Return the spec of an existing sandbox, detached from any session."""
     [row] = database.fetch(READ, give(spec_id=spec_id))
     spec: SandboxSpec = make_row(SandboxSpec, row)
     return spec
 
 
 def set_deadlines(session: Session, spec_id: str, durations: Mapping[str, int | None]) -> int:
-    """Change the spec's deadlines, and with them those of its sandboxes; those not named stay.
+    """Change the spec's deadlines, and with them those of its sandboxes. Deadlines that are not named stay.
 
     Args:
-        durations: by the names of `shared.sandboxes.deadline_policy.FIELDS`, in seconds; None: never.
+        durations: seconds by the names of `shared.sandboxes.deadline_policy.FIELDS`; None means never.
 
     Returns:
-        How many sandboxes are deleted by it at once, as they are past their time already.
+        The number of sandboxes whose delete deadline has passed with the change.
 
     Raises:
         NotFound: there is no such spec.
     """
-    # The spec before its sandboxes: nobody makes another one of it until the transaction ends.
+    # Lock the spec before its sandboxes: no new sandbox of it is created until the transaction ends.
     spec = _lock(session, spec_id)
     for name, seconds in durations.items():
         setattr(spec, name, seconds)
     session.flush()
-    kept = and_(col(Sandbox.spec_id) == spec_id, col(Sandbox.desired) != Desired.DELETED)
-    for sandbox_id in session.execute(locks.in_order(Sandbox, kept)).scalars().all():
+    not_deleted = and_(col(Sandbox.spec_id) == spec_id, col(Sandbox.desired) != Desired.DELETED)
+    for sandbox_id in session.execute(locks.in_order(Sandbox, not_deleted)).scalars().all():
         deadlines.refresh(session, sandbox_id)
-    return deadlines.count_doomed(session, spec_id)
+    return deadlines.count_due_deletes(session, spec_id)
 
 
 def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:
-    """Change what the spec's next sandboxes are made from, its warm pool, whose older members go, or what wakes them.
+    """Change columns of a spec: its next sandboxes, its warm pool, or wake on traffic.
+
+    A change of the next sandboxes raises the revision, so outdated warm sandboxes are removed.
 
     Raises:
         NotFound: there is no such spec.
     """
     spec = _lock(session, spec_id)
-    if any(getattr(spec, name) != value for name, value in columns.items() if not name.startswith(BESIDES)):
+    if any(getattr(spec, name) != value for name, value in columns.items() if not name.startswith(UNREVISIONED)):
         spec.revision += 1
     for name, value in columns.items():
         setattr(spec, name, value)
@@ -118,30 +120,31 @@ def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:
 
 
 def lock_shared(session: Session, spec: SandboxSpec) -> None:
-    """Let nobody change the spec until the transaction ends: its next sandboxes would be missed by the change.
+    """Lock the spec against changes until the transaction ends, and refresh it.
 
-    The spec is brought up to date. Others may hold it, too; who makes room for a sandbox holds it before that.
+    A change made meanwhile would miss the sandbox that the caller creates. Other transactions may share the lock. A
+    caller that makes room for a sandbox takes this lock first.
     """
-    held = select(SandboxSpec).where(SandboxSpec.id == spec.id).with_for_update(read=True)
-    session.exec(held.execution_options(populate_existing=True)).one()
+    locked = select(SandboxSpec).where(SandboxSpec.id == spec.id).with_for_update(read=True)
+    session.exec(locked.execution_options(populate_existing=True)).one()
 
 
 def lock(session: Session, spec: SandboxSpec) -> None:
-    """Keep everybody else from changing the spec, and from making sandboxes of it; it is brought up to date."""
+    """Lock the spec against other changes and new sandboxes until the transaction ends, and refresh it."""
     session.refresh(spec, with_for_update={"key_share": True})
 
 
 def get_specs(session: Session, ids: list[str]) -> list[SandboxSpec | None]:
-    """The specs of those ids in order, None for an unknown one."""
+    """Return the specs in the order of `ids`, with None for an unknown one."""
     found = {spec.id: spec for spec in session.exec(select(SandboxSpec).where(col(SandboxSpec.id).in_(ids))).all()}
     return [found.get(spec_id) for spec_id in ids]
 
 
 def add_spec(session: Session, spec: SandboxSpec, *, default: bool = False) -> None:
-    """Add a spec after the others, or before them to make it the default.
+    """Add a spec after the others, or before them as the default.
 
     Raises:
-        Conflict: there is one for that image.
+        Conflict: there is a spec for that image already.
     """
     if session.get(SandboxSpec, spec.id) is not None:
         raise Conflict(f"there is a spec for {spec.id!r} already")
@@ -155,7 +158,7 @@ def remove_spec(session: Session, spec_id: str) -> None:
     """Remove a spec that no sandbox was ever made from.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no such spec.
         Conflict: sandboxes refer to it.
     """
     spec = get_spec(session, spec_id)

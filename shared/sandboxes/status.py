@@ -1,4 +1,4 @@
-"""The one door for the observed state: every change of `status` is written here."""
+"""The observed state of sandboxes: every write of `status` by a worker is made in this module (law 6)."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -19,16 +19,13 @@ from shared.states import MOVES, PauseKind, Reason, Status
 
 @dataclass(frozen=True)
 class ObservedState:
-    """What a worker found out about a sandbox."""
+    """The state of a sandbox as a worker observed it."""
 
     status: Status
     reason: Reason | None = None
     detail: str | None = None
     pause_kind: PauseKind | None = None
     exposed_urls: list[dict[str, Any]] | None = None
-
-
-# --- facts ----------------------------------------------------------------------------------------------------------
 
 
 def set_status(
@@ -39,21 +36,21 @@ def set_status(
     observed_generation: int | None = None,
     lets_go: bool = False,
 ) -> bool:
-    """Write a fact under the lease the caller holds: the one door for `status` (law 6).
+    """Write an observed state under the caller's lease: the only function that writes `status` (law 6).
 
     Args:
-        sandbox: the row as claimed, detached from its session; its `fence` is shown. It is brought up to date.
-        fact: what is so now.
-        observed_generation: the wish this fact answers; None while it is still being carried out.
-        lets_go: this is all that the caller has to say, if the wish is still the one that it knows. `due_at` is
-            brought up to date, too, to say if it must go on.
+        sandbox: the row as claimed, detached from its session. Its `fence` is checked, and its columns are updated.
+        state: the observed state.
+        observed_generation: the generation that is reconciled with it; None while its actions are not complete.
+        lets_go: release the lease too, if the generation is still the one in `sandbox`. `due_at` of `sandbox` is
+            updated then: it says whether the row must be reconciled further.
 
     Returns:
         Whether the status changed, or the kind of pause.
 
     Raises:
-        LeaseLost: another worker owns the row now, or there is a newer wish to be answered; nothing was written.
-        IllegalMove: the table of moves does not have this one; nothing was written.
+        LeaseLost: another worker owns the row, or there is a newer generation with `lets_go`; nothing was written.
+        IllegalMove: `MOVES` does not have this move; nothing was written.
     """
     before = Status(sandbox.status)
     if state.status != before and state.status not in MOVES[before]:
@@ -65,8 +62,8 @@ def set_status(
     if lets_go:
         columns |= leases.LET_GO
     still = {"generation": sandbox.generation} if lets_go else None
-    told = deadlines.Written._fields
-    written = leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=still, returning=told, **columns)
+    names = deadlines.Written._fields
+    written = leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=still, returning=names, **columns)
     for name, value in columns.items():
         setattr(sandbox, name, value)
     row = deadlines.Written(*written)
@@ -112,6 +109,6 @@ INSERT_TRANSITION = insert(SandboxTransition).values(
 
 @cache
 def is_observed(number: int) -> Any:
-    """A prepared SELECT of the observed generations of `number` sandboxes."""
+    """Build a prepared SELECT of the observed generations of `number` sandboxes."""
     columns = (Sandbox.id, Sandbox.observed_generation, Sandbox.desired)
     return select(*columns).where(col(Sandbox.id).in_(several("id", number)))

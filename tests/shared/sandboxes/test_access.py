@@ -1,4 +1,4 @@
-"""The wish that wakes: one, however many ask at the same time."""
+"""Resume on traffic: concurrent requests start one generation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,13 +28,13 @@ def limits(request: pytest.FixtureRequest) -> Quotas:
 
 @pytest.fixture
 def asleep(database: Database, user: Person) -> Sandbox:
-    """A frozen sandbox."""
+    """A paused sandbox."""
     return make_sandbox(database, user, status=Status.PAUSED)
 
 
 @pytest.fixture
 def wake(asleep: Sandbox, user: Person, limits: Quotas) -> Callable[[Session], bool]:
-    """Wakes it, if it sleeps."""
+    """Resumes the sandbox if it is paused."""
 
     def wake(session: Session) -> bool:
         return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_asleep=True).wished
@@ -42,7 +42,7 @@ def wake(asleep: Sandbox, user: Person, limits: Quotas) -> Callable[[Session], b
     return wake
 
 
-def wish(sandbox: Sandbox, desired: Desired) -> Callable[[Session], Any]:
+def setting(sandbox: Sandbox, desired: Desired) -> Callable[[Session], Any]:
     def act(session: Session) -> None:
         desired_state.set_desired(
             session, sandbox_queries.get(session, sandbox.id, sandbox.owner_id or "", lock=True), desired, due_at=now()
@@ -51,7 +51,7 @@ def wish(sandbox: Sandbox, desired: Desired) -> Callable[[Session], Any]:
     return act
 
 
-def test_two_at_the_same_time_are_one_wish(
+def test_concurrent_traffic_starts_one_generation(
     database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
 ) -> None:
     assert overlap(database, wake, wake) == (True, False)
@@ -59,22 +59,20 @@ def test_two_at_the_same_time_are_one_wish(
     assert (row.desired, row.generation) == (Desired.RUNNING, 2)
 
 
-def test_a_resume_at_the_same_time_is_enough(
+def test_traffic_during_a_resume_starts_no_generation(
     database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
 ) -> None:
-    assert overlap(database, wish(asleep, Desired.RUNNING), wake) == (None, False)
+    assert overlap(database, setting(asleep, Desired.RUNNING), wake) == (None, False)
     assert as_stored(database, asleep).generation == 2
 
 
-def test_a_pause_that_comes_first_is_overtaken(
-    database: Database, asleep: Sandbox, wake: Callable[[Session], bool]
-) -> None:
-    assert overlap(database, wish(asleep, Desired.PAUSED), wake) == (None, True)
+def test_traffic_after_a_pause_resumes(database: Database, asleep: Sandbox, wake: Callable[[Session], bool]) -> None:
+    assert overlap(database, setting(asleep, Desired.PAUSED), wake) == (None, True)
     row = as_stored(database, asleep)
     assert (row.desired, row.generation) == (Desired.RUNNING, 3)
 
 
-def test_a_pause_that_comes_later_holds(database: Database, asleep: Sandbox, wake: Callable[[Session], bool]) -> None:
-    assert overlap(database, wake, wish(asleep, Desired.PAUSED)) == (True, None)
+def test_pause_after_traffic_wins(database: Database, asleep: Sandbox, wake: Callable[[Session], bool]) -> None:
+    assert overlap(database, wake, setting(asleep, Desired.PAUSED)) == (True, None)
     row = as_stored(database, asleep)
     assert (row.desired, row.generation) == (Desired.PAUSED, 3)

@@ -1,4 +1,4 @@
-"""A wish in one statement: it leaves what one in a transaction leaves, and its deadlines are what `refresh` finds."""
+"""Desired state in one statement: the same rows as in a transaction, with the deadlines that `refresh` computes."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,40 +21,40 @@ from tests.factories import Person, make_person, make_sandbox, make_spec
 from tests.interleaving import overlap
 from tests.rows import as_stored
 
-# What differs from wish to wish.
+# The columns that differ between two calls.
 TIMES = {"updated_at", "last_active_at", "due_at"}
-MADE = now() - timedelta(minutes=5)
+CREATED = now() - timedelta(minutes=5)
 OWN = {"id", "session_key", "session_key_digest", *TIMES}
 CHAIN: dict[str, Any] = {"freeze_after_seconds": 60, "stop_after_seconds": 600, "delete_after_seconds": 6000}
 AGES = pytest.mark.parametrize("age", [None, 3600], ids=["ageless", "aged"])
 WHOLE_PRODUCT = [(desired, status) for desired in Desired for status in Status]
 
 
-def at_once(database: Database, sandbox: Sandbox, desired: Desired) -> DesiredStateResult:
+def set_and_commit(database: Database, sandbox: Sandbox, desired: Desired) -> DesiredStateResult:
     return desired_state.set_desired_and_commit(database, sandbox.id, str(sandbox.owner_id), desired, due_at=after(5))
 
 
 def in_transaction(database: Database, sandbox: Sandbox, desired: Desired) -> None:
     with database.transaction() as session:
-        wish(session, sandbox, desired)
+        set_desired(session, sandbox, desired)
 
 
-def wish(session: Session, sandbox: Sandbox, desired: Desired) -> None:
+def set_desired(session: Session, sandbox: Sandbox, desired: Desired) -> None:
     desired_state.set_desired(session, session.get_one(Sandbox, sandbox.id), desired, due_at=after(5))
 
 
 def make(database: Database, owner: Person, *, age: int | None, **columns: Any) -> Sandbox:
-    """A sandbox that a deadline is set for, as far as its state has one."""
+    """A sandbox with the deadline of its state, if that has one."""
     make_spec(database, **CHAIN)
-    times = dict.fromkeys(("created_at", "settled_at", "last_active_at", "updated_at", "ready_at"), MADE)
-    wished = {"desired": Desired.RUNNING, "max_age_seconds": age}
-    sandbox = make_sandbox(database, owner, **(times | wished | columns))
+    times = dict.fromkeys(("created_at", "settled_at", "last_active_at", "updated_at", "ready_at"), CREATED)
+    defaults = {"desired": Desired.RUNNING, "max_age_seconds": age}
+    sandbox = make_sandbox(database, owner, **(times | defaults | columns))
     with database.transaction() as session:
         deadlines.refresh(session, sandbox.id)
     return as_stored(database, sandbox)
 
 
-def left(row: Sandbox) -> dict[str, Any]:
+def written(row: Sandbox) -> dict[str, Any]:
     found = {name: value for name, value in row.model_dump().items() if name not in OWN}
     return found | {f"{name} is new": getattr(row, name) > row.created_at for name in TIMES}
 
@@ -67,74 +67,74 @@ def logged(database: Database, sandbox: Sandbox) -> list[str | None]:
 
 @AGES
 @pytest.mark.parametrize(("desired", "status"), WHOLE_PRODUCT)
-def test_wish_at_once_writes_the_same_as_in_a_transaction(
+def test_one_statement_writes_the_same_as_a_transaction(
     database: Database, user: Person, desired: Desired, status: Status, age: int | None
 ) -> None:
     one, other = (make(database, user, age=age, status=status) for _ in range(2))
-    wished = at_once(database, one, desired)
+    result = set_and_commit(database, one, desired)
     in_transaction(database, other, desired)
     rows = as_stored(database, one), as_stored(database, other)
-    assert left(rows[0]) == left(rows[1])
-    assert (wished.id, wished.node_id, wished.generation) == (one.id, one.node_id, 2)
-    assert logged(database, one)[-1] == logged(database, other)[-1] == wished.shown
+    assert written(rows[0]) == written(rows[1])
+    assert (result.id, result.node_id, result.generation) == (one.id, one.node_id, 2)
+    assert logged(database, one)[-1] == logged(database, other)[-1] == result.shown
 
 
 @AGES
 @pytest.mark.parametrize(("desired", "status"), WHOLE_PRODUCT)
-def test_the_deadline_is_the_one_that_follows_from_the_row(
+def test_deadline_is_the_one_that_refresh_computes(
     database: Database, user: Person, desired: Desired, status: Status, age: int | None
 ) -> None:
     sandbox = make(database, user, age=age, status=status)
     in_transaction(database, sandbox, desired)
-    wished = as_stored(database, sandbox)
+    stored = as_stored(database, sandbox)
     with database.transaction() as session:
         deadlines.refresh(session, sandbox.id)
-    assert as_stored(database, sandbox) == wished
+    assert as_stored(database, sandbox) == stored
 
 
 @pytest.mark.parametrize("desired", Desired)
-def test_strangers_and_deleted_ones_are_not_found(database: Database, user: Person, desired: Desired) -> None:
-    theirs = make(database, make_person(database, "bob"), age=None)
+def test_foreign_and_deleted_sandboxes_are_not_found(database: Database, user: Person, desired: Desired) -> None:
+    foreign = make(database, make_person(database, "bob"), age=None)
     deleted = make(database, user, age=None, desired=Desired.DELETED)
-    for sandbox_id in (theirs.id, deleted.id, "nothing"):
+    for sandbox_id in (foreign.id, deleted.id, "nothing"):
         with pytest.raises(NotFound):
             desired_state.set_desired_and_commit(database, sandbox_id, user.id, desired, due_at=after(5))
-    assert [as_stored(database, row).generation for row in (theirs, deleted)] == [1, 1]
-    assert logged(database, theirs) == logged(database, deleted) == []
+    assert [as_stored(database, row).generation for row in (foreign, deleted)] == [1, 1]
+    assert logged(database, foreign) == logged(database, deleted) == []
 
 
-def test_many_at_once_all_count(database: Database, user: Person) -> None:
+def test_concurrent_calls_each_start_a_generation(database: Database, user: Person) -> None:
     sandboxes = [make(database, user, age=None) for _ in range(2)]
-    acts = [partial(at_once, database, row, Desired.PAUSED) for row in sandboxes for _ in range(10)]
+    acts = [partial(set_and_commit, database, row, Desired.PAUSED) for row in sandboxes for _ in range(10)]
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda act: act(), acts))
-    assert sorted(wished.generation for wished in found) == sorted([*range(2, 12)] * 2)
+    assert sorted(result.generation for result in found) == sorted([*range(2, 12)] * 2)
     with database.reading() as session:
         numbers = session.exec(select(ChangeEntry.number).order_by(col(ChangeEntry.number))).all()
     assert list(numbers) == list(range(1, 21))
 
 
-def test_wish_at_once_loses_against_a_deletion(database: Database, user: Person) -> None:
+def test_pause_after_a_deletion_is_not_found(database: Database, user: Person) -> None:
     sandbox = make(database, user, age=None)
 
     def pause(_: Session) -> str:
         with pytest.raises(NotFound):
-            at_once(database, sandbox, Desired.PAUSED)
-        return "refused"
+            set_and_commit(database, sandbox, Desired.PAUSED)
+        return "not found"
 
-    assert overlap(database, lambda session: wish(session, sandbox, Desired.DELETED), pause)[1] == "refused"
+    assert overlap(database, lambda session: set_desired(session, sandbox, Desired.DELETED), pause)[1] == "not found"
 
 
-def test_wish_at_once_is_announced(database: Database, user: Person, told: Callable[[], list[Change]]) -> None:
+def test_change_is_published(database: Database, user: Person, published: Callable[[], list[Change]]) -> None:
     sandbox = make(database, user, age=None)
-    told().clear()
-    at_once(database, sandbox, Desired.DELETED)
-    assert told() == [Change(user.id, Kind.SANDBOX, sandbox.id, Status.DELETING)]
+    published().clear()
+    set_and_commit(database, sandbox, Desired.DELETED)
+    assert published() == [Change(user.id, Kind.SANDBOX, sandbox.id, Status.DELETING)]
 
 
 @pytest.fixture
-def told(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Change]]:
-    """What was announced."""
+def published(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Change]]:
+    """The published changes."""
     found: list[Change] = []
     monkeypatch.setattr(database, "_announce", found.extend)
     return lambda: found

@@ -1,4 +1,4 @@
-"""What comes next for a sandbox, over the whole product of what it depends on; and how times are written."""
+"""The next deadline of a sandbox over the product of its inputs, and the text form of durations."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -21,27 +21,27 @@ from shared.sandboxes.deadline_policy import (
 )
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
 
-MADE = datetime(2026, 1, 1, tzinfo=UTC)
-EARLY, LATE = MADE + timedelta(seconds=100), MADE + timedelta(seconds=200)
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+EARLY, LATE = CREATED + timedelta(seconds=100), CREATED + timedelta(seconds=200)
 FREEZE, STOP, DELETE = 10, 20, 30
 # Before everything else, between two of the others, after everything else.
 AGES = (None, 50, 225, 10_000)
 SITUATIONS = [
-    Situation(desired, status, kind, answered, MADE, settled, used)
-    for desired, status, kind, answered, settled, used in product(
+    Situation(desired, status, kind, is_observed, CREATED, moved_at, active_at)
+    for desired, status, kind, is_observed, moved_at, active_at in product(
         Desired, Status, (None, *PauseKind), (True, False), (EARLY, LATE), (EARLY, LATE)
     )
 ]
 DURATIONS = [Durations(*values) for values in product((None, FREEZE), (None, STOP), (None, DELETE), AGES)]
 
 
-def is_gone(situation: Situation) -> bool:
+def is_deleted(situation: Situation) -> bool:
     return situation.desired == Desired.DELETED or situation.status in (Status.DELETING, Status.DELETED)
 
 
-def idle_act(situation: Situation) -> DeadlineAction | None:
-    """What idleness leads to, in a table of its own."""
-    if is_gone(situation) or not situation.answered:
+def idle_action(situation: Situation) -> DeadlineAction | None:
+    """The action on an idle sandbox, in a table of its own."""
+    if is_deleted(situation) or not situation.is_observed:
         return None
     by_status = {
         Status.RUNNING: DeadlineAction.FREEZE,
@@ -58,17 +58,19 @@ def test_next_deadline_in_every_situation(durations: Durations) -> None:
     seconds[DeadlineAction.DELETE] = durations.delete_after_seconds
     for situation in SITUATIONS:
         expected: list[Deadline] = []
-        if (ends := expiry(MADE, durations)) is not None and not is_gone(situation):
+        if (ends := expiry(CREATED, durations)) is not None and not is_deleted(situation):
             expected.append(Deadline(ends, DeadlineAction.EXPIRE))
-        act = idle_act(situation)
-        if act is not None and (after := seconds[act]) is not None:
+        action = idle_action(situation)
+        if action is not None and (after := seconds[action]) is not None:
             expected.append(
-                Deadline(max(situation.settled_at, situation.last_active_at) + timedelta(seconds=after), act)
+                Deadline(max(situation.settled_at, situation.last_active_at) + timedelta(seconds=after), action)
             )
-        assert next_deadline(situation, durations) == min(expected, key=lambda one: one.at, default=None), situation
+        assert next_deadline(situation, durations) == min(expected, key=lambda deadline: deadline.at, default=None), (
+            situation
+        )
 
 
-def test_nothing_is_due_by_default() -> None:
+def test_no_deadline_by_default() -> None:
     assert {next_deadline(situation, Durations()) for situation in SITUATIONS} == {None}
 
 
@@ -83,10 +85,10 @@ def test_idle_delete_is_for_stopped_and_failed_sandboxes() -> None:
     assert (Status.PAUSED, PauseKind.FROZEN) not in deleted
 
 
-@pytest.mark.parametrize("act", DeadlineAction)
-def test_each_act_is_a_wish_with_a_reason_of_its_own(act: DeadlineAction) -> None:
-    desired, reason = act.wish
-    assert (desired == Desired.DELETED) == (act in (DeadlineAction.DELETE, DeadlineAction.EXPIRE))
+@pytest.mark.parametrize("action", DeadlineAction)
+def test_each_action_has_a_desired_state_and_a_reason_of_its_own(action: DeadlineAction) -> None:
+    desired, reason = action.wish
+    assert (desired == Desired.DELETED) == (action in (DeadlineAction.DELETE, DeadlineAction.EXPIRE))
     assert reason in Reason
     assert len({other.wish[1] for other in DeadlineAction}) == len(DeadlineAction)
 
@@ -94,7 +96,7 @@ def test_each_act_is_a_wish_with_a_reason_of_its_own(act: DeadlineAction) -> Non
 @pytest.mark.parametrize(
     ("own", "spec", "expected"), [(None, None, None), (None, 5, 5), (7, 5, 7), (7, None, 7), (NEVER, 5, None)]
 )
-def test_its_own_is_in_force_before_its_specs(own: int | None, spec: int | None, expected: int | None) -> None:
+def test_own_duration_overrides_that_of_the_spec(own: int | None, spec: int | None, expected: int | None) -> None:
     for name in FIELDS:
         others = dict.fromkeys(FIELDS)
         found = combine(others | {name: own}, others | {name: spec})
@@ -113,20 +115,20 @@ def test_its_own_is_in_force_before_its_specs(own: int | None, spec: int | None,
         ("3650d", MAX_SECONDS),
     ],
 )
-def test_times_are_read(text: str, seconds: int | None) -> None:
+def test_durations_are_parsed(text: str, seconds: int | None) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0d", "-1", "1.5h", "1w", "h", "1 h", "Never", "3651d", "9" * 40, "\u0661h"])
-def test_times_that_can_t_be_are_refused(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(Invalid, match="90s, 30m, 12h or 7d"):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("seconds", [None, 1, 59, 60, 90, 3600, 5400, 86_400, 129_600, MAX_SECONDS])
-def test_times_are_shown_as_they_are_read(seconds: int | None) -> None:
+def test_shown_durations_parse_to_the_same(seconds: int | None) -> None:
     assert parse_duration(show_duration(seconds)) == seconds
 
 
-def test_times_are_shown_short() -> None:
+def test_durations_are_shown_in_the_largest_unit() -> None:
     assert [show_duration(seconds) for seconds in (90, 1800, 86_400)] == ["90s", "30m", "1d"]

@@ -1,4 +1,4 @@
-"""What owners wish of their sandboxes, and which of them they see."""
+"""Desired states written by owners, and the sandboxes that owners can read."""
 
 import pytest
 from sqlmodel import Session
@@ -19,64 +19,66 @@ from tests.interleaving import overlap
 from tests.rows import as_stored
 
 
-def wish(session: Session, sandbox: Sandbox, desired: Desired) -> None:
+def set_desired(session: Session, sandbox: Sandbox, desired: Desired) -> None:
     desired_state.set_desired(session, session.get_one(Sandbox, sandbox.id), desired, due_at=now())
 
 
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("desired", Desired)
-def test_a_wish_changes_no_fact(database: Database, user: Person, status: Status, desired: Desired) -> None:
+def test_set_desired_leaves_the_observed_state(
+    database: Database, user: Person, status: Status, desired: Desired
+) -> None:
     sandbox, due_at = make_sandbox(database, user, status=status, desired=Desired.RUNNING), after(5)
     with database.transaction() as session:
-        mine = session.get_one(Sandbox, sandbox.id)
-        desired_state.set_desired(session, mine, desired, due_at=due_at)
-        assert (mine.desired, mine.generation) == (desired, 2)
+        row = session.get_one(Sandbox, sandbox.id)
+        desired_state.set_desired(session, row, desired, due_at=due_at)
+        assert (row.desired, row.generation) == (desired, 2)
     stored = as_stored(database, sandbox)
     assert (stored.desired, stored.generation, stored.due_at) == (desired, 2, due_at)
     assert (stored.status, stored.observed_generation) == (status, sandbox.observed_generation)
 
 
 @pytest.mark.parametrize("desired", Desired)
-def test_nothing_can_be_wished_of_a_deleted_sandbox(database: Database, user: Person, desired: Desired) -> None:
+def test_deleted_sandbox_takes_no_desired_state(database: Database, user: Person, desired: Desired) -> None:
     sandbox = make_sandbox(database, user, desired=Desired.DELETED)
     with pytest.raises(NotFound), database.transaction() as session:
-        wish(session, sandbox, desired)
+        set_desired(session, sandbox, desired)
     assert as_stored(database, sandbox).generation == 1
 
 
-def test_a_pause_that_meets_a_deletion_loses(database: Database, user: Person) -> None:
+def test_pause_after_a_concurrent_deletion_is_not_found(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
 
     def delete(session: Session) -> None:
-        wish(session, sandbox, Desired.DELETED)
+        set_desired(session, sandbox, Desired.DELETED)
 
     def pause(session: Session) -> str:
         with pytest.raises(NotFound):
-            wish(session, sandbox, Desired.PAUSED)
-        return "refused"
+            set_desired(session, sandbox, Desired.PAUSED)
+        return "not found"
 
-    assert overlap(database, delete, pause)[1] == "refused"
+    assert overlap(database, delete, pause)[1] == "not found"
     assert as_stored(database, sandbox).desired == Desired.DELETED
 
 
-def test_two_wishes_at_once_both_count(database: Database, user: Person) -> None:
+def test_concurrent_desired_states_each_start_a_generation(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     overlap(
         database,
-        lambda session: wish(session, sandbox, Desired.PAUSED),
-        lambda session: wish(session, sandbox, Desired.RUNNING),
+        lambda session: set_desired(session, sandbox, Desired.PAUSED),
+        lambda session: set_desired(session, sandbox, Desired.RUNNING),
     )
     stored = as_stored(database, sandbox)
     assert (stored.desired, stored.generation) == (Desired.RUNNING, 3)
 
 
-def test_a_wish_during_a_lease_outlives_what_the_worker_settles(database: Database, user: Person) -> None:
+def test_desired_state_written_during_a_lease_stays_due(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     with database.transaction() as session:
         mine = leases.claim(session, Sandbox, sandbox.id, "w1", 60)
     assert mine is not None
     with database.transaction() as session:
-        wish(session, sandbox, Desired.DELETED)
+        set_desired(session, sandbox, Desired.DELETED)
     with database.transaction() as session:
         sandbox_status.set_status(session, mine, ObservedState(Status.RUNNING), observed_generation=mine.generation)
         leases.release(session, Sandbox, mine.id, mine.fence)
@@ -86,7 +88,7 @@ def test_a_wish_during_a_lease_outlives_what_the_worker_settles(database: Databa
     assert stored.due_at is not None
 
 
-def test_owners_see_their_own_sandboxes_until_they_delete_them(
+def test_owners_list_their_own_sandboxes_until_they_delete_them(
     database: Database, user: Person, other_user: Person
 ) -> None:
     mine = make_sandbox(database, user)
@@ -103,7 +105,7 @@ def test_owners_see_their_own_sandboxes_until_they_delete_them(
     assert [sandbox_lists.read_text(text)[0].id for text in listed] == [mine.id]
 
 
-def test_a_sandbox_is_found_by_its_session_key_alone(database: Database, user: Person) -> None:
+def test_sandbox_is_found_by_its_session_key_alone(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     make_sandbox(database, user)
     with database.reading() as session:
@@ -114,19 +116,19 @@ def test_a_sandbox_is_found_by_its_session_key_alone(database: Database, user: P
         assert sandbox_queries.find_by_session_key(session, VAULT, sandbox.session_key) is None
 
 
-def test_the_session_key_is_not_stored_readably(database: Database, user: Person) -> None:
+def test_session_key_is_not_stored_in_plain_text(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     key = session_key_of(sandbox)
     assert all(key not in str(value) for value in as_stored(database, sandbox).model_dump().values())
 
 
-def test_a_sandbox_in_error_is_not_usable(database: Database, user: Person) -> None:
+def test_sandbox_in_error_is_not_usable(database: Database, user: Person) -> None:
     with pytest.raises(Invalid, match="exit_code"):
         sandbox_queries.require_usable(make_sandbox(database, user, status=Status.ERROR))
     sandbox_queries.require_usable(make_sandbox(database, user, status=Status.PAUSED))
 
 
-def test_node_s_room_is_what_it_may_still_hold(database: Database, user: Person) -> None:
+def test_resync_reads_the_sandboxes_that_are_not_deleted(database: Database, user: Person) -> None:
     held = {make_sandbox(database, user, status=status).id for status in set(Status) - {Status.DELETED}}
     make_sandbox(database, user, status=Status.DELETED)
     make_sandbox(database, user, node_id="node-b")

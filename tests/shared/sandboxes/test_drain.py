@@ -1,4 +1,4 @@
-"""Which of a node's sandboxes a drain stops, waits for, and leaves, over all states."""
+"""The sandboxes that a drain stops, waits for and leaves, over all states."""
 
 from itertools import product
 from typing import Any
@@ -12,43 +12,43 @@ from shared.states import Desired, PauseKind, Status
 from tests.factories import NODE_ID, Person, make_sandbox
 
 STATES = [
-    (desired, status, kind, answered)
-    for desired, status, kind, answered in product(Desired, Status, [None, *PauseKind], [True, False])
+    (desired, status, kind, is_observed)
+    for desired, status, kind, is_observed in product(Desired, Status, [None, *PauseKind], [True, False])
     if (status == Status.PAUSED) == (kind is not None) and status != Status.DELETED
 ]
 
 
-def expected(desired: Desired, status: Status, kind: PauseKind | None, answered: bool) -> str:
+def expected(desired: Desired, status: Status, kind: PauseKind | None, is_observed: bool) -> str:
     if desired == Desired.DELETED:
         return "awaited"
-    if answered and (status == Status.ERROR or kind == PauseKind.STOPPED):
+    if is_observed and (status == Status.ERROR or kind == PauseKind.STOPPED):
         return "resting"
-    return "awaited" if desired == Desired.STOPPED and not answered else "running"
+    return "awaited" if desired == Desired.STOPPED and not is_observed else "running"
 
 
-@pytest.mark.parametrize(("desired", "status", "kind", "answered"), STATES)
-def test_draining_in_each_state(
-    database: Database, user: Person, desired: Desired, status: Status, kind: PauseKind | None, answered: bool
+@pytest.mark.parametrize(("desired", "status", "kind", "is_observed"), STATES)
+def test_drain_in_each_state(
+    database: Database, user: Person, desired: Desired, status: Status, kind: PauseKind | None, is_observed: bool
 ) -> None:
-    columns: dict[str, Any] = {"generation": 2, "observed_generation": 2 if answered else 1, "due_at": None}
+    columns: dict[str, Any] = {"generation": 2, "observed_generation": 2 if is_observed else 1, "due_at": None}
     sandbox = make_sandbox(database, user, status=status, desired=desired, pause_kind=kind, **columns)
-    kept: dict[str, list[str]] = {"awaited": [], "running": [], "resting": []} | {
-        expected(desired, status, kind, answered): [sandbox.id]
+    progress: dict[str, list[str]] = {"awaited": [], "running": [], "resting": []} | {
+        expected(desired, status, kind, is_observed): [sandbox.id]
     }
     with database.transaction() as session:
-        assert vars(drain.drain_progress(session, NODE_ID)) == kept
-        assert [found.id for found in drain.concerned(session, NODE_ID)] == kept["running"]
+        assert vars(drain.drain_progress(session, NODE_ID)) == progress
+        assert [found.id for found in drain.concerned(session, NODE_ID)] == progress["running"]
         drain.stop(session, "another", sandbox.id)
         drain.stop(session, NODE_ID, sandbox.id)
     with database.reading() as session:
         found = session.get_one(Sandbox, sandbox.id)
-        assert found.generation == (3 if kept["running"] else 2)
-        assert found.desired == (Desired.STOPPED if kept["running"] else desired)
-        assert (found.due_at is not None) == bool(kept["running"])
+        assert found.generation == (3 if progress["running"] else 2)
+        assert found.desired == (Desired.STOPPED if progress["running"] else desired)
+        assert (found.due_at is not None) == bool(progress["running"])
         assert sandbox.id not in drain.drain_progress(session, NODE_ID).running
 
 
-def test_tombstones_and_other_nodes_are_left_alone(database: Database, user: Person) -> None:
+def test_drain_leaves_tombstones_and_other_nodes_alone(database: Database, user: Person) -> None:
     make_sandbox(database, user, status=Status.DELETED)
     make_sandbox(database, user, node_id="another")
     with database.reading() as session:

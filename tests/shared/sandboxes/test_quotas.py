@@ -1,4 +1,4 @@
-"""Quotas hold under any number of wishes at once, on both databases."""
+"""Quotas hold under any number of concurrent requests, on both databases."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -36,7 +36,7 @@ Attempt = Callable[[Session], list[str]]
 
 
 def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas) -> list[str]:
-    """As the route does it; returns the ids of what was paused."""
+    """Create as the route does, and return the ids of the paused sandboxes."""
     quotas.lock(session, owner.id, limits)
     paused = quotas.admit_create(session, owner.id, limits, spec=spec, due_at=now())
     sandbox_creation.create(session, VAULT, owner_id=owner.id, spec=spec, due_at=now())
@@ -53,12 +53,12 @@ def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) 
 
 
 def start_in(session: Session, owner: Person, limits: Quotas, sandbox_id: str | None = None) -> Start:
-    wish = StartCommand(owner.id, {"sandbox_id": sandbox_id}, {}, now(), limits)
-    return conversation_start.create_start_task(session, VAULT, wish)
+    command = StartCommand(owner.id, {"sandbox_id": sandbox_id}, {}, now(), limits)
+    return conversation_start.create_start_task(session, VAULT, command)
 
 
-def refused(act: Callable[[Session], object], session: Session) -> bool:
-    """Whether a quota refuses it; then nothing is left of it."""
+def rejected(act: Callable[[Session], object], session: Session) -> bool:
+    """Whether a quota rejects the act, which is rolled back then."""
     try:
         with session.begin_nested():
             act(session)
@@ -68,7 +68,7 @@ def refused(act: Callable[[Session], object], session: Session) -> bool:
 
 
 def rush(database: Database, attempts: list[Attempt]) -> Counter[bool]:
-    """Make all the attempts at once, and count those that were admitted and those that were not."""
+    """Run all the attempts concurrently, and count those admitted and those rejected."""
 
     def attempt(act: Attempt) -> bool:
         try:
@@ -79,7 +79,7 @@ def rush(database: Database, attempts: list[Attempt]) -> Counter[bool]:
         except OperationalError:
             if database.engine.dialect.name != "sqlite":
                 raise
-            return attempt(act)  # its writers don't queue, so one may find no gap: a client gets a 503, and asks again
+            return attempt(act)  # its writers don't queue: a client gets a 503 and retries
         return True
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -103,23 +103,21 @@ class TestRush:
         [Quotas(running=7), Quotas(sandboxes=7), Quotas(creates_per_minute=7)],
         ids=["running", "sandboxes", "creates"],
     )
-    def test_creates_at_once_never_exceed_a_quota(
+    def test_concurrent_creates_never_exceed_a_quota(
         self, database: Database, user: Person, spec: SandboxSpec, limits: Quotas
     ) -> None:
         counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * REQUESTS)
         assert counts == {True: 7, False: REQUESTS - 7}
         assert len(find_desired(database, user, *Desired)) == 7
 
-    def test_many_creates_pause_what_was_before(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_creates_pause_older_sandboxes(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits = Quotas(running=3, policy=PAUSING)
         counts = rush(database, [lambda session: create_in(session, user, spec, limits)] * 40)
         assert counts == {True: 40}
         assert len(find_desired(database, user, Desired.RUNNING)) == 3
         assert len(find_desired(database, user, Desired.PAUSED)) == 37
 
-    def test_requests_of_all_kinds_never_exceed_a_quota(
-        self, database: Database, user: Person, spec: SandboxSpec
-    ) -> None:
+    def test_mixed_requests_never_exceed_a_quota(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits = Quotas(running=5)
         asleep = [make_sandbox(database, user, status=Status.PAUSED).id for _ in range(20)]
 
@@ -131,8 +129,8 @@ class TestRush:
             sandbox_id = asleep[number % len(asleep)]
             attempts += [
                 lambda session: create_in(session, user, spec, limits),
-                lambda session, one=sandbox_id: resume_in(session, user, one, limits),  # type: ignore[misc]
-                lambda session, one=sandbox_id: [str(start_in(session, user, limits, one).task.id)],  # type: ignore[misc]
+                lambda session, id_=sandbox_id: resume_in(session, user, id_, limits),  # type: ignore[misc]
+                lambda session, id_=sandbox_id: [str(start_in(session, user, limits, id_).task.id)],  # type: ignore[misc]
                 start,
             ]
         counts = rush(database, attempts)
@@ -141,39 +139,39 @@ class TestRush:
 
 
 class TestOverlap:
-    def test_two_creates_and_one_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_one_of_two_creates_takes_the_last_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits = Quotas(running=1)
 
         def attempt(session: Session) -> bool:
-            return refused(lambda inner: create_in(inner, user, spec, limits), session)
+            return rejected(lambda inner: create_in(inner, user, spec, limits), session)
 
         assert overlap(database, attempt, attempt) == (False, True)
 
-    def test_a_resume_and_a_start_and_one_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_resume_or_start_takes_the_last_place(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits, sandbox = Quotas(running=1), make_sandbox(database, user, status=Status.PAUSED)
         assert overlap(
             database,
-            lambda session: refused(lambda inner: resume_in(inner, user, sandbox.id, limits), session),
-            lambda session: refused(lambda inner: start_in(inner, user, limits), session),
+            lambda session: rejected(lambda inner: resume_in(inner, user, sandbox.id, limits), session),
+            lambda session: rejected(lambda inner: start_in(inner, user, limits), session),
         ) == (False, True)
         assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
-    def test_two_resumes_of_one_take_one_place(self, database: Database, user: Person) -> None:
+    def test_two_resumes_of_one_sandbox_take_one_place(self, database: Database, user: Person) -> None:
         limits, sandbox = Quotas(running=1), make_sandbox(database, user, status=Status.PAUSED)
 
         def attempt(session: Session) -> bool:
-            return refused(lambda inner: resume_in(inner, user, sandbox.id, limits), session)
+            return rejected(lambda inner: resume_in(inner, user, sandbox.id, limits), session)
 
         assert overlap(database, attempt, attempt) == (False, False)
 
-    def test_a_start_is_not_paused_by_a_create(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_create_pauses_no_sandbox_with_a_start(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         limits, sandbox = Quotas(running=1, policy=PAUSING), make_sandbox(database, user)
-        started, was_refused = overlap(
+        started, was_rejected = overlap(
             database,
             lambda session: start_in(session, user, limits, sandbox.id),
-            lambda session: refused(lambda inner: create_in(inner, user, spec, limits), session),
+            lambda session: rejected(lambda inner: create_in(inner, user, spec, limits), session),
         )
-        assert (started.sandbox is not None, was_refused) == (True, True)
+        assert (started.sandbox is not None, was_rejected) == (True, True)
         assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [sandbox.id]
 
     def test_sandbox_deleted_meanwhile_is_not_paused(self, database: Database, user: Person, spec: SandboxSpec) -> None:
@@ -214,11 +212,11 @@ class TestCounting:
         admit(database, lambda session: create_in(session, user, spec, Quotas(running=1)))
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.ERROR])
-    def test_resuming_what_is_to_run_takes_no_place(self, database: Database, user: Person, status: Status) -> None:
+    def test_resume_of_a_running_sandbox_takes_no_place(self, database: Database, user: Person, status: Status) -> None:
         sandbox = make_sandbox(database, user, status=status)
         assert admit(database, lambda session: resume_in(session, user, sandbox.id, Quotas(running=1))) == []
 
-    def test_creates_are_counted_for_a_minute_and_deleted_ones_too(
+    def test_creates_count_for_a_minute_including_deleted_ones(
         self, database: Database, user: Person, spec: SandboxSpec
     ) -> None:
         limits = Quotas(creates_per_minute=2)
@@ -231,7 +229,7 @@ class TestCounting:
 
 
 class TestPauseOldest:
-    def test_the_oldest_go_as_many_as_are_too_many(
+    def test_oldest_sandboxes_above_the_limit_are_paused(
         self, database: Database, user: Person, other_user: Person, spec: SandboxSpec
     ) -> None:
         ids = [make_sandbox(database, user, created_at=OLD + timedelta(hours=number)).id for number in range(4)]
@@ -251,7 +249,7 @@ class TestPauseOldest:
         limits = Quotas(running=2, policy=PAUSING)
         assert admit(database, lambda session: create_in(session, user, spec, limits)) == [idle.id]
 
-    def test_create_is_refused_if_conversations_start_in_all(
+    def test_create_is_rejected_if_conversations_start_in_all(
         self, database: Database, user: Person, spec: SandboxSpec
     ) -> None:
         make_start_task(database, user, make_sandbox(database, user))
@@ -259,14 +257,14 @@ class TestPauseOldest:
         with pytest.raises(QuotaExceeded, match="being started"):
             admit(database, lambda session: create_in(session, user, spec, limits))
 
-    def test_a_resume_pauses_another(self, database: Database, user: Person) -> None:
+    def test_resume_pauses_another_sandbox(self, database: Database, user: Person) -> None:
         asleep = make_sandbox(database, user, status=Status.PAUSED, created_at=OLD)
         awake = make_sandbox(database, user)
         limits = Quotas(running=1, policy=PAUSING)
         assert admit(database, lambda session: resume_in(session, user, asleep.id, limits)) == [awake.id]
         assert [row.id for row in find_desired(database, user, Desired.RUNNING)] == [asleep.id]
 
-    def test_the_other_quotas_refuse_still(self, database: Database, user: Person, spec: SandboxSpec) -> None:
+    def test_other_quotas_still_reject(self, database: Database, user: Person, spec: SandboxSpec) -> None:
         make_sandbox(database, user)
         for limits in (Quotas(sandboxes=1, policy=PAUSING), Quotas(creates_per_minute=1, policy=PAUSING)):
             with pytest.raises(QuotaExceeded):
@@ -274,7 +272,7 @@ class TestPauseOldest:
         assert len(find_desired(database, user, Desired.RUNNING)) == 1
 
 
-def test_a_refused_start_leaves_nothing(database: Database, user: Person) -> None:
+def test_rejected_start_writes_nothing(database: Database, user: Person) -> None:
     make_sandbox(database, user)
     with pytest.raises(QuotaExceeded), database.transaction() as session:
         start_in(session, user, Quotas(running=1))
@@ -284,5 +282,5 @@ def test_a_refused_start_leaves_nothing(database: Database, user: Person) -> Non
 
 def test_users_without_quotas_are_not_locked(database: Database, user: Person, spec: SandboxSpec) -> None:
     with database.transaction() as session:
-        quotas.lock(session, "nobody", Quotas())
+        quotas.lock(session, "unknown", Quotas())
         assert quotas.admit_create(session, user.id, Quotas(), spec=spec, due_at=now()) == []

@@ -1,4 +1,4 @@
-"""Sandbox specs: their order, and which of them may go."""
+"""Sandbox specs: their order, and which can be removed."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def listed(database: Database) -> list[str]:
         return [spec.id for spec in specs.list_specs(session)]
 
 
-def test_a_spec_comes_last_or_first(database: Database) -> None:
+def test_spec_is_added_last_or_first(database: Database) -> None:
     for image in ("b", "a"):
         add(database, image)
     add(database, "c", default=True)
@@ -29,14 +29,14 @@ def test_a_spec_comes_last_or_first(database: Database) -> None:
         assert specs.get_spec(session, None).id == "d"
 
 
-def test_spec_is_one_to_an_image(database: Database) -> None:
+def test_second_spec_of_an_image_conflicts(database: Database) -> None:
     add(database, "a")
     with pytest.raises(Conflict):
         add(database, "a", default=True)
     assert listed(database) == ["a"]
 
 
-def test_an_unknown_spec_is_not_found(database: Database) -> None:
+def test_unknown_spec_is_not_found(database: Database) -> None:
     with database.reading() as session:
         for spec_id in (None, "a"):
             with pytest.raises(NotFound):
@@ -44,7 +44,7 @@ def test_an_unknown_spec_is_not_found(database: Database) -> None:
         assert specs.get_specs(session, ["a"]) == [None]
 
 
-def test_a_spec_that_sandboxes_were_made_from_stays(database: Database, user: Person) -> None:
+def test_spec_with_sandboxes_cannot_be_removed(database: Database, user: Person) -> None:
     make_sandbox(database, user, spec_id="used")
     add(database, "unused")
     with pytest.raises(Conflict), database.transaction() as session:
@@ -56,7 +56,7 @@ def test_a_spec_that_sandboxes_were_made_from_stays(database: Database, user: Pe
         specs.remove_spec(session, "unused")
 
 
-def test_pages_of_specs_follow_the_order(database: Database) -> None:
+def test_pages_of_specs_are_in_order(database: Database) -> None:
     for image in ("a", "b", "c"):
         add(database, image, default=True)
     with database.reading() as session:

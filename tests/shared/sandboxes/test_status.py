@@ -1,4 +1,4 @@
-"""The one door for a sandbox's status, over every pair of states."""
+"""Writing a sandbox's status, over every pair of states."""
 
 import pytest
 from sqlmodel import Session
@@ -28,7 +28,7 @@ def move(database: Database, sandbox: Sandbox, state: ObservedState, observed_ge
 
 @pytest.mark.parametrize("before", sorted(set(Status) - {Status.DELETED}))
 def test_every_legal_move_writes_the_row_and_its_history(database: Database, user: Person, before: Status) -> None:
-    assert MOVES[before], "the loop below would show nothing"
+    assert MOVES[before], "the loop below would test nothing"
     for after in MOVES[before]:
         sandbox = make_sandbox(database, user, status=before)
         assert move(database, sandbox, ObservedState(after, Reason.EXIT_CODE, "why"))
@@ -40,7 +40,7 @@ def test_every_legal_move_writes_the_row_and_its_history(database: Database, use
 
 
 @pytest.mark.parametrize("before", Status)
-def test_every_illegal_move_is_refused_and_writes_nothing(database: Database, user: Person, before: Status) -> None:
+def test_every_illegal_move_raises_and_writes_nothing(database: Database, user: Person, before: Status) -> None:
     for after in set(Status) - MOVES[before] - {before}:
         sandbox = make_sandbox(database, user, status=before)
         stored = as_stored(database, sandbox).model_dump()
@@ -52,7 +52,7 @@ def test_every_illegal_move_is_refused_and_writes_nothing(database: Database, us
 
 
 @pytest.mark.parametrize("status", Status)
-def test_a_new_fact_about_the_same_state_is_written_without_history(
+def test_new_detail_of_the_same_status_is_written_without_history(
     database: Database, user: Person, status: Status
 ) -> None:
     sandbox = make_sandbox(database, user, status=status)
@@ -62,7 +62,7 @@ def test_a_new_fact_about_the_same_state_is_written_without_history(
     assert history(database, sandbox) == []
 
 
-def test_move_from_frozen_to_stopped_is_in_the_history(database: Database, user: Person) -> None:
+def test_move_from_paused_to_stopped_is_in_the_history(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.PAUSED)
     for _ in range(2):
         move(database, sandbox, ObservedState(Status.PAUSED, Reason.IDLE_STOPPED, pause_kind=PauseKind.STOPPED))
@@ -71,7 +71,7 @@ def test_move_from_frozen_to_stopped_is_in_the_history(database: Database, user:
     ]
 
 
-def test_nothing_follows_deleted() -> None:
+def test_deleted_status_is_final() -> None:
     assert MOVES[Status.DELETED] == frozenset()
     assert [status for status in Status if Status.DELETED in MOVES[status]] == [Status.DELETING]
 
@@ -80,11 +80,11 @@ def test_every_state_but_the_last_leads_to_deleting() -> None:
     assert all(Status.DELETING in MOVES[status] for status in set(Status) - {Status.DELETING, Status.DELETED})
 
 
-def test_the_table_names_every_state() -> None:
+def test_moves_name_every_status() -> None:
     assert set(MOVES) == set(Status)
 
 
-def test_a_move_under_an_old_fence_writes_nothing(database: Database, user: Person) -> None:
+def test_move_under_an_old_fence_writes_nothing(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, fence=7)
     sandbox.fence = 6
     with pytest.raises(LeaseLost):
@@ -94,7 +94,7 @@ def test_a_move_under_an_old_fence_writes_nothing(database: Database, user: Pers
     assert history(database, sandbox) == []
 
 
-def test_a_move_and_its_history_are_one_write(database: Database, user: Person) -> None:
+def test_move_and_its_history_are_one_write(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
 
     def fail(session: Session) -> None:
@@ -107,7 +107,7 @@ def test_a_move_and_its_history_are_one_write(database: Database, user: Person) 
     assert history(database, sandbox) == []
 
 
-def test_the_first_time_it_runs_is_kept(database: Database, user: Person) -> None:
+def test_time_of_the_first_run_stays(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING)
     assert as_stored(database, sandbox).ready_at is None
     move(database, sandbox, ObservedState(Status.RUNNING, exposed_urls=URLS))
@@ -119,7 +119,7 @@ def test_the_first_time_it_runs_is_kept(database: Database, user: Person) -> Non
     assert as_stored(database, sandbox).ready_at == first.ready_at
 
 
-def test_a_fact_replaces_the_one_before_it_whole(database: Database, user: Person) -> None:
+def test_observed_state_replaces_the_previous_one_whole(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.ERROR, exposed_urls=URLS)
     move(database, sandbox, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
     stored = as_stored(database, sandbox)
@@ -127,7 +127,7 @@ def test_a_fact_replaces_the_one_before_it_whole(database: Database, user: Perso
     assert stored.pause_kind == PauseKind.FROZEN
 
 
-def test_observed_generation_is_that_of_the_answered_wish(database: Database, user: Person) -> None:
+def test_observed_generation_is_the_reconciled_one(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, status=Status.STARTING, generation=3, attempt=2)
     move(database, sandbox, ObservedState(Status.STARTING, detail="pulling the image"))
     assert (as_stored(database, sandbox).observed_generation, as_stored(database, sandbox).attempt) == (0, 2)

@@ -1,11 +1,9 @@
-"""The spec whose deadlines hold."""
+"""The spec of the sandboxes under test."""
 
 import pytest
 
 from shared.db.database import Database
-from tests.factories import (
-    make_spec,
-)
+from tests.factories import make_spec
 from tests.shared.sandboxes.deadlines.sandboxes import CHAIN
 
 

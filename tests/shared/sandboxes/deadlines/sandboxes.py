@@ -1,4 +1,4 @@
-"""Sandboxes with deadlines, and what is done to them."""
+"""Sandboxes with deadlines, and actions on them."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ LONG_AGO = timedelta(hours=1)
 
 
 def make(database: Database, owner: Person, **columns: Any) -> Sandbox:
-    """A sandbox with its deadlines in place, unused for an hour unless it is said otherwise."""
+    """A sandbox with its deadlines computed, idle for an hour by default."""
     defaults = {"settled_at": now() - LONG_AGO, "last_active_at": now() - LONG_AGO}
     sandbox = make_sandbox(database, owner, **(defaults | columns))
     write(database, lambda session: deadlines.refresh(session, sandbox.id))
@@ -53,16 +53,16 @@ def overdue(database: Database, node_id: str = NODE_ID) -> list[DueDeadline]:
         return list(deadlines.overdue(session, node_id))
 
 
-def meet_all(database: Database, node_id: str = NODE_ID) -> list[bool]:
-    return [write(database, partial(meet, seen=seen)) for seen in overdue(database, node_id)]
+def apply_all(database: Database, node_id: str = NODE_ID) -> list[bool]:
+    return [write(database, partial(apply, deadline=found)) for found in overdue(database, node_id)]
 
 
-def meet(session: Session, seen: DueDeadline) -> bool:
-    return deadlines.apply_deadline(session, seen, due_at=now())
+def apply(session: Session, deadline: DueDeadline) -> bool:
+    return deadlines.apply_deadline(session, deadline, due_at=now())
 
 
-def wish(session: Session, sandbox: Sandbox, desired: Desired, owner: Person) -> None:
-    """As the routes do it."""
+def set_desired(session: Session, sandbox: Sandbox, desired: Desired, owner: Person) -> None:
+    """Write the desired state as the routes do."""
     row = sandbox_queries.get(session, sandbox.id, owner.id, lock=True)
     desired_state.set_desired(session, row, desired, due_at=now())
 
@@ -73,6 +73,6 @@ def create(session: Session, user: Person, **columns: Any) -> Sandbox:
 
 
 def change(session: Session, sandbox: Sandbox, owner: Person, **own: int | None) -> None:
-    """As the route does it."""
+    """Set deadlines as the route does."""
     row = sandbox_queries.get(session, sandbox.id, owner.id, lock=True)
     sandbox_creation.set_deadlines(session, row, own)

@@ -1,4 +1,4 @@
-"""When a deadline is: it follows the state, the spec and the last use."""
+"""Dates of deadlines: derived from the state, the spec and the last activity."""
 
 from datetime import timedelta
 from functools import partial
@@ -14,13 +14,19 @@ from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.deadline_policy import NEVER
 from shared.sandboxes.status import ObservedState
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
-from tests.factories import (
-    SPEC_ID,
-    Person,
-)
+from tests.factories import SPEC_ID, Person
 from tests.interleaving import overlap
 from tests.rows import as_stored
-from tests.shared.sandboxes.deadlines.sandboxes import LONG_AGO, change, create, deadline, make, overdue, wish, write
+from tests.shared.sandboxes.deadlines.sandboxes import (
+    LONG_AGO,
+    change,
+    create,
+    deadline,
+    make,
+    overdue,
+    set_desired,
+    write,
+)
 
 
 class TestDates:
@@ -31,19 +37,19 @@ class TestDates:
         assert found.expires_at == found.created_at + timedelta(seconds=900)
         assert (found.deadline_at, found.deadline_does) == (found.expires_at, DeadlineAction.EXPIRE)
 
-    def test_deadlines_follow_a_sandbox_s_life(self, database: Database, user: Person) -> None:
+    def test_deadlines_in_the_life_of_a_sandbox(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         with time_machine.travel(now(), tick=False) as clock:
-            steps: list[tuple[ObservedState, DeadlineAction, int]] = [
+            states: list[tuple[ObservedState, DeadlineAction, int]] = [
                 (ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN), DeadlineAction.STOP, 600),
                 (ObservedState(Status.PAUSED, pause_kind=PauseKind.STOPPED), DeadlineAction.DELETE, 6000),
                 (ObservedState(Status.RUNNING), DeadlineAction.FREEZE, 60),
                 (ObservedState(Status.ERROR, Reason.EXIT_CODE), DeadlineAction.DELETE, 6000),
             ]
-            for state, act, seconds in steps:
+            for state, action, seconds in states:
                 clock.shift(5)
                 write(database, partial(sandbox_status.set_status, sandbox=sandbox, state=state))
-                assert deadline(database, sandbox) == (after(seconds), act)
+                assert deadline(database, sandbox) == (after(seconds), action)
             clock.shift(5)
             before = deadline(database, sandbox)
             write(
@@ -54,30 +60,30 @@ class TestDates:
             )
             assert deadline(database, sandbox) == before
 
-    def test_a_wish_under_way_has_none(self, database: Database, user: Person) -> None:
+    def test_pending_desired_state_has_no_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, status=Status.PAUSED)
-        write(database, lambda session: wish(session, sandbox, Desired.RUNNING, user))
+        write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
         assert deadline(database, sandbox) == (None, None)
         assert now() - as_stored(database, sandbox).last_active_at < LONG_AGO
 
-    def test_a_deleted_one_has_none(self, database: Database, user: Person) -> None:
+    def test_deleted_sandbox_has_no_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, max_age_seconds=60)
-        write(database, lambda session: wish(session, sandbox, Desired.DELETED, user))
+        write(database, lambda session: set_desired(session, sandbox, Desired.DELETED, user))
         assert deadline(database, sandbox) == (None, None)
 
-    def test_its_own_and_its_specs(self, database: Database, user: Person) -> None:
+    def test_own_duration_overrides_that_of_the_spec(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         for own, expected in ((7, 7), (NEVER, None), (None, 60)):
             write(database, partial(change, sandbox=sandbox, owner=user, freeze_after_seconds=own))
             found = as_stored(database, sandbox)
             assert found.deadline_at == (found.last_active_at + timedelta(seconds=expected) if expected else None)
 
-    def test_a_change_of_the_spec_reaches_all_but_those_with_their_own(self, database: Database, user: Person) -> None:
-        follows, own = make(database, user), make(database, user, freeze_after_seconds=7)
+    def test_change_of_the_spec_applies_to_sandboxes_without_their_own(self, database: Database, user: Person) -> None:
+        inherited, own = make(database, user), make(database, user, freeze_after_seconds=7)
         other = make(database, user, spec_id="another:1")
         before = [deadline(database, row) for row in (own, other)]
         write(database, lambda session: specs.set_deadlines(session, SPEC_ID, {"freeze_after_seconds": 6000}))
-        assert deadline(database, follows)[0] == follows.last_active_at + timedelta(seconds=6000)
+        assert deadline(database, inherited)[0] == inherited.last_active_at + timedelta(seconds=6000)
         assert [deadline(database, row) for row in (own, other)] == before
 
     def test_sandboxes_that_a_change_of_the_spec_would_delete_are_counted(
@@ -89,20 +95,20 @@ class TestDates:
         count = write(database, lambda session: specs.set_deadlines(session, SPEC_ID, {"max_age_seconds": 600}))
         assert count == 1
 
-    def test_a_sandbox_made_while_its_spec_changes(self, database: Database, user: Person) -> None:
-        """Whichever comes first, the sandbox has what the spec has in the end."""
+    def test_sandbox_created_during_a_change_of_its_spec(self, database: Database, user: Person) -> None:
+        """In both orders the sandbox ends with the spec's deadlines."""
         for order in (1, -1):
-            steps = [
+            acts = [
                 lambda session: create(session, user),
                 lambda session: specs.set_deadlines(session, SPEC_ID, {"max_age_seconds": 900}),
             ][::order]
-            made = next(row for row in overlap(database, *steps) if isinstance(row, Sandbox))
-            assert as_stored(database, made).deadline_does == DeadlineAction.EXPIRE
+            created = next(row for row in overlap(database, *acts) if isinstance(row, Sandbox))
+            assert as_stored(database, created).deadline_does == DeadlineAction.EXPIRE
             write(database, lambda session: specs.set_deadlines(session, SPEC_ID, {"max_age_seconds": None}))
-            assert as_stored(database, made).deadline_at is None
+            assert as_stored(database, created).deadline_at is None
 
 
-class TestUse:
+class TestActivity:
     @pytest.mark.parametrize(
         ("columns", "seconds", "stale"),
         [
@@ -116,22 +122,22 @@ class TestUse:
             ({"freeze_after_seconds": 20}, -25, True),
         ],
     )
-    def test_use_is_written_down_now_and_then(
+    def test_recorded_activity_becomes_stale(
         self, database: Database, user: Person, columns: dict[str, int], seconds: float, stale: bool
     ) -> None:
         with time_machine.travel(now(), tick=False):
-            used = after(-seconds)
-            sandbox = make(database, user, settled_at=used, last_active_at=used, **columns)
+            active_at = after(-seconds)
+            sandbox = make(database, user, settled_at=active_at, last_active_at=active_at, **columns)
             assert deadlines.is_use_stale(sandbox) is stale
 
-    def test_use_moves_the_deadline(self, database: Database, user: Person) -> None:
+    def test_activity_moves_the_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         write(database, lambda session: deadlines.record_use(session, sandbox.id))
         assert overdue(database) == []
         found = as_stored(database, sandbox)
         assert found.deadline_at == found.last_active_at + timedelta(seconds=60)
 
-    def test_use_does_not_bring_back_what_is_deleted(self, database: Database, user: Person) -> None:
+    def test_activity_of_a_deleted_sandbox_sets_no_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, status=Status.DELETED)
         write(database, lambda session: deadlines.record_use(session, sandbox.id))
         assert deadline(database, sandbox) == (None, None)

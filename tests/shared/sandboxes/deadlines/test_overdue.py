@@ -1,4 +1,4 @@
-"""Overdue sandboxes: found by the sweep, and given their next desired state."""
+"""Overdue deadlines: read by the sweep, and applied as the next desired state."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,21 +20,21 @@ from tests.factories import (
     make_start_task,
 )
 from tests.rows import as_stored
-from tests.shared.sandboxes.deadlines.sandboxes import LONG_AGO, make, meet_all, overdue, wish, write
+from tests.shared.sandboxes.deadlines.sandboxes import LONG_AGO, apply_all, make, overdue, set_desired, write
 
 
 class TestOverdue:
-    def test_oldest_first_and_no_more_than_asked(self, database: Database, user: Person) -> None:
-        found = [
+    def test_overdue_are_oldest_first_within_the_limit(self, database: Database, user: Person) -> None:
+        ids = [
             make(database, user, last_active_at=after(-seconds), settled_at=after(-seconds)).id
             for seconds in (70, 90, 80, 5)
         ]
-        assert [seen.sandbox_id for seen in overdue(database)] == [found[1], found[2], found[0]]
+        assert [found.sandbox_id for found in overdue(database)] == [ids[1], ids[2], ids[0]]
         with database.reading() as session:
             assert len(deadlines.overdue(session, NODE_ID, limit=2)) == 2
 
     @pytest.mark.parametrize(
-        ("columns", "here", "elsewhere"),
+        ("columns", "on_own_node", "elsewhere"),
         [
             ({"status": Status.RUNNING}, True, False),
             ({"status": Status.PAUSED}, True, False),
@@ -44,31 +44,31 @@ class TestOverdue:
         ],
     )
     def test_deletes_are_overdue_on_every_node(
-        self, database: Database, user: Person, columns: dict[str, Any], here: bool, elsewhere: bool
+        self, database: Database, user: Person, columns: dict[str, Any], on_own_node: bool, elsewhere: bool
     ) -> None:
         make(database, user, **columns)
-        assert [bool(overdue(database, node_id)) for node_id in (NODE_ID, "node-b")] == [here, elsewhere]
+        assert [bool(overdue(database, node_id)) for node_id in (NODE_ID, "node-b")] == [on_own_node, elsewhere]
 
     def test_sandbox_on_a_lost_node_is_overdue_for_deletes_only(self, database: Database, user: Person) -> None:
         make_node(database, status=NodeStatus.LOST)
         make(database, user)
         make(database, user, status=Status.PAUSED)
-        doomed = make(database, user, max_age_seconds=1, created_at=after(-2))
-        assert [seen.sandbox_id for seen in overdue(database)] == [doomed.id]
-        assert meet_all(database) == [True]
-        assert as_stored(database, doomed).desired == Desired.DELETED
+        expired = make(database, user, max_age_seconds=1, created_at=after(-2))
+        assert [found.sandbox_id for found in overdue(database)] == [expired.id]
+        assert apply_all(database) == [True]
+        assert as_stored(database, expired).desired == Desired.DELETED
 
     def test_overdue_reads_its_index(self, database: Database) -> None:
         sqlite = database.engine.dialect.name == "sqlite"
         with database.transaction() as session:
             if not sqlite:
-                session.execute(text("SET LOCAL enable_seqscan = off"))  # so few rows it would rather read all
+                session.execute(text("SET LOCAL enable_seqscan = off"))  # with few rows it would scan the table
             query = "SELECT id FROM sandbox WHERE deadline_at <= '2026-01-01' ORDER BY deadline_at LIMIT 100"
             plan = session.execute(text(f"EXPLAIN {'QUERY PLAN' if sqlite else ''} {query}")).all()
         assert "ix_sandbox_deadline_at" in str(plan)
 
 
-class TestActingOnDeadlines:
+class TestApply:
     @pytest.mark.parametrize(
         ("columns", "desired", "reason"),
         [
@@ -79,54 +79,54 @@ class TestActingOnDeadlines:
             ({"status": Status.STARTING, "max_age_seconds": 60}, Desired.DELETED, Reason.EXPIRED),
         ],
     )
-    def test_writes_a_wish_with_its_reason(
+    def test_deadline_writes_a_desired_state_with_its_reason(
         self, database: Database, user: Person, columns: dict[str, Any], desired: Desired, reason: Reason
     ) -> None:
         times = dict.fromkeys(("created_at", "settled_at", "last_active_at"), after(-9999))
         sandbox = make(database, user, **times, **columns)
-        assert meet_all(database) == [True]
+        assert apply_all(database) == [True]
         found = as_stored(database, sandbox)
         assert (found.desired, found.wish_reason, found.generation) == (desired, reason, sandbox.generation + 1)
         assert (found.status, found.due_at is not None) == (sandbox.status, True)
         assert overdue(database) == []
 
-    def test_the_next_wish_has_no_reason(self, database: Database, user: Person) -> None:
+    def test_next_desired_state_has_no_reason(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
-        meet_all(database)
-        write(database, lambda session: wish(session, sandbox, Desired.RUNNING, user))
+        apply_all(database)
+        write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
         assert as_stored(database, sandbox).wish_reason is None
 
     @pytest.mark.parametrize("busy", [True, False])
-    def test_sandbox_in_use_is_not_frozen(self, database: Database, user: Person, busy: bool) -> None:
+    def test_active_sandbox_is_not_paused(self, database: Database, user: Person, busy: bool) -> None:
         for status in ("running", "idle"):
             sandbox = make(database, user)
             if status == "running" or busy:
                 make_conversation(database, user, sandbox, execution_status="running" if busy else "finished")
             stage = Stage.READY if busy else Stage.PREPARING_REPOSITORY
             make_start_task(database, user, sandbox, stage=stage)
-            assert meet_all(database) == [False]
+            assert apply_all(database) == [False]
             found = as_stored(database, sandbox)
             assert (found.desired, found.generation) == (Desired.RUNNING, sandbox.generation)
-            # Looked at again when it could be idle, and not before.
+            # Overdue the next time when it could be idle, and not before.
             assert found.deadline_at is not None
             assert now() + timedelta(seconds=50) < found.deadline_at
 
-    def test_sandbox_that_is_idle_again_is_frozen(self, database: Database, user: Person) -> None:
+    def test_idle_sandbox_is_paused(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
         make_conversation(database, user, sandbox, execution_status="finished")
         make_conversation(database, user, make_sandbox(database, user), execution_status="running")
         make_start_task(database, user, sandbox, stage=Stage.ERROR)
-        assert meet_all(database) == [True]
+        assert apply_all(database) == [True]
 
-    def test_expiry_holds_whatever_goes_on(self, database: Database, user: Person) -> None:
+    def test_active_sandbox_expires(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
         make_conversation(database, user, sandbox, execution_status="running")
         make_start_task(database, user, sandbox, stage=Stage.WORKING)
-        assert meet_all(database) == [True]
+        assert apply_all(database) == [True]
         assert as_stored(database, sandbox).desired == Desired.DELETED
 
-    def test_expired_sandbox_is_gone_for_its_owner(self, database: Database, user: Person) -> None:
+    def test_expired_sandbox_is_not_found_by_its_owner(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, max_age_seconds=60, created_at=now() - LONG_AGO)
-        meet_all(database)
+        apply_all(database)
         with pytest.raises(NotFound):
-            write(database, lambda session: wish(session, sandbox, Desired.RUNNING, user))
+            write(database, lambda session: set_desired(session, sandbox, Desired.RUNNING, user))
