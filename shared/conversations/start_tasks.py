@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, update
+from sqlalchemy import and_, func, update
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
@@ -21,6 +21,7 @@ from shared.models.columns import UtcDateTime
 from shared.models.conversations import UNFINISHED
 from shared.queue.jobs import CancelStart
 from shared.sandboxes import deadlines
+from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 from shared.sql.prepared import give_several, rounded, several
@@ -145,9 +146,9 @@ def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | No
         return None
     # Without the lock a start that joins the sandbox concurrently would be missed.
     session.exec(select(Sandbox.id).where(Sandbox.id == task.sandbox_id).with_for_update()).one()
-    values = {"desired": Desired.DELETED, "generation": col(Sandbox.generation) + 1, "due_at": at, "wish_reason": None}
     alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_is_unused_by_others(task))
-    if session.execute(update(Sandbox).where(*alive).values(**values)).rowcount:  # type: ignore[attr-defined]
+    deleted = new_generation(Desired.DELETED, and_(*alive), due_at=at, at=now())
+    if session.execute(deleted).rowcount:  # type: ignore[attr-defined]
         change_recorder.record_change(session, deadlines.refresh(session, task.sandbox_id))
     return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, update
+from sqlalchemy import ColumnElement, Update, and_, func, or_, update
 from sqlalchemy import select as sql_select
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col, select
@@ -20,9 +20,10 @@ from shared.leasing.leases import FARTHEST
 from shared.models import Conversation, Node, Sandbox, SandboxSpec, StartTask
 from shared.sandboxes import deadline_policy
 from shared.sandboxes.deadline_policy import FIELDS, Durations, Situation
+from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.sql.prepared import give, given, send
-from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus, Status
+from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus
 
 # How stale `last_active_at` may be: every batch of events is activity.
 LAST_ACTIVITY_RESOLUTION = timedelta(seconds=10)
@@ -127,21 +128,6 @@ def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
     return columns
 
 
-def while_unobserved(desired: Desired) -> dict[str, Any]:
-    """Return the deadline columns of a new desired state, as `refresh` would compute them.
-
-    Only the max age counts until a worker has reconciled it. `expires_at` does not depend on the desired state.
-    """
-    if desired == Desired.DELETED:
-        return {"deadline_at": None, "deadline_does": None}
-    status = col(Sandbox.status)
-    never = or_(col(Sandbox.expires_at).is_(None), status == Status.DELETING, status == Status.DELETED)
-    return {
-        "deadline_at": case((never, None), else_=col(Sandbox.expires_at)),
-        "deadline_does": case((never, None), else_=DeadlineAction.EXPIRE.value),
-    }
-
-
 def in_force(sandbox: Written | Sandbox, spec: Any) -> Durations:
     """Return the sandbox's own durations, and its spec's where it has none. A warm sandbox has no deadlines.
 
@@ -178,7 +164,7 @@ def is_use_stale(sandbox: HasActivity) -> bool:
 def record_use(session: Session, sandbox_id: str) -> None:
     """Record activity of the sandbox. The caller must not hold locks on its conversations or start tasks."""
     exists = (col(Sandbox.id) == sandbox_id, col(Sandbox.desired) != Desired.DELETED)
-    if _write(session, and_(*exists), {"last_active_at": now()}):
+    if _record_activity(session, and_(*exists)):
         refresh(session, sandbox_id)
 
 
@@ -223,15 +209,9 @@ def apply_deadline(session: Session, deadline: DueDeadline, *, due_at: datetime)
     )
     if session.execute(locks.in_order(Sandbox, unchanged, skip_locked=True)).first() is None:
         return False
-    values = {
-        "desired": desired,
-        "wish_reason": reason,
-        "generation": col(Sandbox.generation) + 1,
-        "due_at": due_at,
-        "updated_at": now(),
-    }
-    is_applied = _write(session, and_(unchanged, ~_is_active()) if does == DeadlineAction.FREEZE else unchanged, values)
-    if is_applied or _write(session, unchanged, {"last_active_at": now()}):
+    where = and_(unchanged, ~_is_active()) if does == DeadlineAction.FREEZE else unchanged
+    is_applied = _execute(session, new_generation(desired, where, due_at=due_at, at=now(), reason=reason))
+    if is_applied or _record_activity(session, unchanged):
         change_recorder.record_change(session, refresh(session, deadline.sandbox_id))
     return is_applied
 
@@ -263,9 +243,13 @@ def _situation(row: Written | Sandbox) -> Situation:
     )
 
 
-def _write(session: Session, where: ColumnElement[bool], values: dict[str, Any]) -> bool:
-    statement = update(Sandbox).where(where).values(**values).execution_options(synchronize_session=False)
-    return bool(session.execute(statement).rowcount)  # type: ignore[attr-defined]
+def _record_activity(session: Session, where: ColumnElement[bool]) -> bool:
+    return _execute(session, update(Sandbox).where(where).values(last_active_at=now()))
+
+
+def _execute(session: Session, statement: Update) -> bool:
+    result = session.execute(statement.execution_options(synchronize_session=False))
+    return bool(result.rowcount)  # type: ignore[attr-defined]
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""The desired state of sandboxes: one conditional UPDATE, which never matches a deleted sandbox."""
+"""The desired state of sandboxes. `desired` and `generation` are written by the UPDATE of this module only (law 2)."""
 
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, case, literal, select, update
+from sqlalchemy import ColumnElement, Update, and_, case, literal, or_, select, update
 from sqlmodel import Session, col
 
 from shared.changes import recorder as change_recorder
@@ -15,9 +15,10 @@ from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Sandbox
 from shared.models.columns import UtcDateTime
-from shared.sandboxes import deadlines
 from shared.sql.prepared import Rows, give, given, send
-from shared.states import Desired, Reason, Status
+from shared.states import DeadlineAction, Desired, Reason, Status
+
+NOT_DELETED = col(Sandbox.desired) != Desired.DELETED
 
 
 class DesiredStateResult(NamedTuple):
@@ -82,13 +83,37 @@ def bump_generation(session: Session, sandbox_id: str, *, due_at: datetime) -> b
     Returns:
         Whether a new generation was started.
     """
-    repeatable = and_(col(Sandbox.desired) != Desired.DELETED, col(Sandbox.status) != Status.ERROR)
-    values = {"generation": col(Sandbox.generation) + 1, "due_at": due_at}
-    statement = update(Sandbox).where(col(Sandbox.id) == sandbox_id, repeatable).values(**values)
-    if session.execute(statement.execution_options(synchronize_session=False)).rowcount == 0:  # type: ignore[attr-defined]
-        return False
-    change_recorder.record_change(session, deadlines.refresh(session, sandbox_id))
-    return True
+    repeatable = and_(NOT_DELETED, col(Sandbox.status) != Status.ERROR)
+    bumped = new_generation(None, and_(col(Sandbox.id) == sandbox_id, repeatable), due_at=due_at, at=now())
+    row = session.scalars(bumped.returning(Sandbox).execution_options(populate_existing=True)).one_or_none()
+    if row is not None:
+        change_recorder.record_change(session, row)
+    return row is not None
+
+
+def new_generation(
+    desired: Desired | None, where: ColumnElement[bool], *, due_at: Any, at: Any, reason: Any = None
+) -> Update:
+    """Build the UPDATE that starts a new generation, with its deadlines: the only writer of `desired` (law 2).
+
+    Args:
+        desired: the new desired state. None keeps the current one and its reason; `where` excludes DELETED then.
+        where: a condition on the sandboxes.
+        due_at: a time, or a bind parameter of a prepared statement; so are the others.
+        at: the current time.
+        reason: why, if the owner has not asked for it.
+    """
+    values = generation_columns(due_at=due_at, at=at) | _deadline_columns(desired)
+    if desired is not None:
+        values |= {"desired": desired, "wish_reason": reason}
+    if desired == Desired.RUNNING:
+        values["last_active_at"] = at
+    return update(Sandbox).where(where).values(**values)
+
+
+def generation_columns(*, due_at: Any, at: Any) -> dict[str, Any]:
+    """Return the columns that every new generation writes, for `new_generation` and the claim of a warm sandbox."""
+    return {"generation": col(Sandbox.generation) + 1, "due_at": due_at, "updated_at": at}
 
 
 def acknowledge(session: Session, sandbox_id: str, fence: int, generation: int) -> None:
@@ -97,6 +122,21 @@ def acknowledge(session: Session, sandbox_id: str, fence: int, generation: int) 
     A newer desired state, which came after the holder read this one, keeps its `due_at`.
     """
     send(session, ACKNOWLEDGE, give(sandbox_id=sandbox_id, fence=fence, generation=generation))
+
+
+def _deadline_columns(desired: Desired | None) -> dict[str, Any]:
+    """The deadline of a new generation, as `deadlines.refresh` would compute it: only the max age counts.
+
+    `expires_at` does not depend on the desired state.
+    """
+    if desired == Desired.DELETED:
+        return {"deadline_at": None, "deadline_does": None}
+    status = col(Sandbox.status)
+    never = or_(col(Sandbox.expires_at).is_(None), status == Status.DELETING, status == Status.DELETED)
+    return {
+        "deadline_at": case((never, None), else_=col(Sandbox.expires_at)),
+        "deadline_does": case((never, None), else_=DeadlineAction.EXPIRE.value),
+    }
 
 
 def _give(sandbox_id: str, due_at: datetime, reason: Reason | None = None) -> dict[str, Any]:
@@ -124,18 +164,8 @@ ACKNOWLEDGE = (
 
 @cache
 def _updating(desired: Desired) -> Any:
-    values = {
-        "desired": desired,
-        "wish_reason": given("reason"),
-        "generation": col(Sandbox.generation) + 1,
-        "due_at": given("due_at"),
-        "updated_at": given("now"),
-        **deadlines.while_unobserved(desired),
-    }
-    if desired == Desired.RUNNING:
-        values["last_active_at"] = given("now")
-    alive = and_(col(Sandbox.id) == given("sandbox_id"), col(Sandbox.desired) != Desired.DELETED)
-    return update(Sandbox).where(alive).values(**values)
+    where = and_(col(Sandbox.id) == given("sandbox_id"), NOT_DELETED)
+    return new_generation(desired, where, due_at=given("due_at"), at=given("now"), reason=given("reason"))
 
 
 @cache

@@ -2,18 +2,17 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import func
+from sqlalchemy import and_, func
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.changes import recorder as change_recorder
 from shared.clock import now
-from shared.errors import NotFound
-from shared.leasing import leases
+from shared.errors import LeaseLost, NotFound
 from shared.models import Sandbox, UnknownContainer
 from shared.sandboxes import deadlines
+from shared.sandboxes.desired_state import new_generation
 from shared.states import Desired, Reason
 
 # More unknown containers than this at one engine need an operator's approval: the store was probably restored.
@@ -61,15 +60,11 @@ def disown(session: Session, sandbox: Sandbox, *, due_at: datetime) -> None:
     Raises:
         LeaseLost: another worker owns the row, or its desired state has changed.
     """
-    values: dict[str, Any] = {
-        "desired": Desired.DELETED,
-        "wish_reason": Reason.ALREADY_USED,
-        "generation": sandbox.generation + 1,
-        "due_at": due_at,
-        "updated_at": now(),
-    }
-    unchanged = {"generation": sandbox.generation}
-    leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=unchanged, **values)
+    names = ("id", "fence", "generation")
+    unchanged = and_(*(getattr(Sandbox, name) == getattr(sandbox, name) for name in names))
+    ended = new_generation(Desired.DELETED, unchanged, due_at=due_at, at=now(), reason=Reason.ALREADY_USED)
+    if session.scalars(ended.returning(col(Sandbox.id))).one_or_none() is None:
+        raise LeaseLost(f"sandbox {sandbox.id}: the lease with fence {sandbox.fence} is lost")
     change_recorder.record_change(session, deadlines.refresh(session, sandbox.id))
 
 

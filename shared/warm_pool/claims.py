@@ -44,16 +44,18 @@ from shared.observability.metrics import Source
 from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import deadlines
 from shared.sandboxes.deadline_policy import FIELDS, NEVER
+from shared.sandboxes.desired_state import generation_columns
 from shared.sql.prepared import give, given, make_row
 from shared.states import Desired, Reason, Status
 
 SANDBOX, NODE, SPEC, TRANSITION = map(table_of, (Sandbox, Node, SandboxSpec, SandboxTransition))
 SETTINGS = table_of(UserSettings)
-# The columns that a claim writes besides `status` and `generation`, and the types of its bind parameters.
-TIMES = ("created_at", "updated_at", "settled_at", "last_active_at")
-BOUND = ("owner_id", "due_at", "session_key", "session_key_digest", *FIELDS)
+# The columns that a claim writes besides `status` and `generation_columns`, and the types of its bind parameters.
+TIMES = ("created_at", "settled_at", "last_active_at")
+BOUND = ("owner_id", "session_key", "session_key_digest", *FIELDS)
 TYPES: dict[str, Any] = {
     "now": UtcDateTime(),
+    "due_at": UtcDateTime(),
     "oldest_heartbeat": UtcDateTime(),
     "spec_id": String(),
     "is_ageless": Boolean(),
@@ -166,12 +168,12 @@ def _claim(spec_id: Any, revision: Any) -> Update:
         update(SANDBOX)
         .where(SANDBOX.c.id == first.scalar_subquery(), is_warm())
         .values(
-            generation=SANDBOX.c.generation + 1,
             status=Status.STARTING,
             exposed_urls=None,
             ready_at=None,
             **dict.fromkeys(TIMES, _parameter("now")),
             **{name: _parameter(name) for name in BOUND},
+            **generation_columns(due_at=_parameter("due_at"), at=_parameter("now")),
         )
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, update
+from sqlalchemy import and_, func
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -15,6 +15,7 @@ from shared.observability import metrics
 from shared.observability.metrics import Source
 from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import specs
+from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.states import Desired, Reason, Status
 from shared.warm_pool import claims as pool_claims
@@ -104,15 +105,11 @@ def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[
     """
     still_warm = and_(col(Sandbox.id).in_(ids), pool_claims.is_warm())
     unlocked = session.execute(locks.in_order(Sandbox, still_warm, skip_locked=True)).scalars().all() if ids else ()
-    values = {
-        "desired": Desired.DELETED,
-        "wish_reason": Reason.RETIRED,
-        "generation": col(Sandbox.generation) + 1,
-        "due_at": due_at,
-        "updated_at": now(),
-    }
-    deleted = update(Sandbox).where(col(Sandbox.id).in_(unlocked)).values(**values).returning(Sandbox)
-    return list(session.scalars(deleted.execution_options(populate_existing=True)).all()) if unlocked else []
+    if not unlocked:
+        return []
+    where = col(Sandbox.id).in_(unlocked)
+    deleted = new_generation(Desired.DELETED, where, due_at=due_at, at=now(), reason=Reason.RETIRED)
+    return list(session.scalars(deleted.returning(Sandbox).execution_options(populate_existing=True)).all())
 
 
 def count(session: Session) -> dict[str, tuple[int, int]]:

@@ -92,6 +92,20 @@ def test_deadline_is_the_one_that_refresh_computes(
     assert as_stored(database, sandbox) == stored
 
 
+@AGES
+@pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED])
+def test_deadline_of_a_bumped_generation_is_the_one_that_refresh_computes(
+    database: Database, user: Person, status: Status, age: int | None
+) -> None:
+    sandbox = make(database, user, age=age, status=status)
+    with database.transaction() as session:
+        assert desired_state.bump_generation(session, sandbox.id, due_at=after(5))
+    stored = as_stored(database, sandbox)
+    with database.transaction() as session:
+        deadlines.refresh(session, sandbox.id)
+    assert as_stored(database, sandbox) == stored
+
+
 @pytest.mark.parametrize("desired", Desired)
 def test_foreign_and_deleted_sandboxes_are_not_found(database: Database, user: Person, desired: Desired) -> None:
     foreign = make(database, make_person(database, "bob"), age=None)

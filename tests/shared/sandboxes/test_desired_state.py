@@ -1,22 +1,27 @@
 """Desired states written by owners, and the sandboxes that owners can read."""
 
+import re
+from collections.abc import Callable
+
 import pytest
-from sqlmodel import Session
+from sqlmodel import Session, select
 
 from shared.clock import after, now
+from shared.conversations import start_tasks
 from shared.db.database import Database
-from shared.errors import Invalid, NotFound
+from shared.errors import Invalid, LeaseLost, NotFound
 from shared.leasing import leases
-from shared.models import Sandbox
-from shared.sandboxes import desired_state
+from shared.models import Sandbox, StartTask
+from shared.sandboxes import desired_state, quarantine
 from shared.sandboxes import lists as sandbox_lists
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
-from shared.states import Desired, Status
-from tests.factories import VAULT, Person, make_sandbox, session_key_of
+from shared.states import Desired, Stage, Status
+from tests.factories import VAULT, Person, make_sandbox, make_start_task, session_key_of
 from tests.interleaving import overlap
 from tests.rows import as_stored
+from tests.services.directories import REPOSITORY
 
 
 def set_desired(session: Session, sandbox: Sandbox, desired: Desired) -> None:
@@ -134,3 +139,41 @@ def test_resync_reads_the_sandboxes_that_are_not_deleted(database: Database, use
     make_sandbox(database, user, node_id="node-b")
     with database.reading() as session:
         assert {sandbox.id for sandbox in sandbox_queries.on_node(session, "node-a")} == held
+
+
+def bump(session: Session, sandbox: Sandbox) -> None:
+    assert desired_state.bump_generation(session, sandbox.id, due_at=now())
+
+
+def discard(session: Session, sandbox: Sandbox) -> None:
+    task = session.exec(select(StartTask).where(StartTask.sandbox_id == sandbox.id)).one()
+    assert start_tasks.discard_sandbox(session, task, now())
+
+
+@pytest.mark.parametrize("act", [bump, discard])
+def test_new_generation_sets_updated_at(
+    database: Database, user: Person, act: Callable[[Session, Sandbox], None]
+) -> None:
+    sandbox = make_sandbox(database, user, updated_at=after(-60))
+    make_start_task(database, user, sandbox, made_sandbox=True, stage=Stage.ERROR)
+    with database.transaction() as session:
+        act(session, sandbox)
+    stored = as_stored(database, sandbox)
+    assert stored.generation == sandbox.generation + 1
+    assert stored.updated_at > after(-30)
+
+
+@pytest.mark.parametrize("column", ["fence", "generation"])
+def test_disown_of_a_row_that_has_changed_writes_nothing(database: Database, user: Person, column: str) -> None:
+    sandbox = make_sandbox(database, user, fence=7)
+    stored = as_stored(database, sandbox)
+    setattr(sandbox, column, getattr(sandbox, column) - 1)
+    with pytest.raises(LeaseLost), database.transaction() as session:
+        quarantine.disown(session, sandbox, due_at=now())
+    assert as_stored(database, sandbox) == stored
+
+
+def test_generation_is_raised_in_one_module() -> None:
+    raising = re.compile(r"generation\)? \+ 1")
+    found = [path.name for path in (REPOSITORY / "shared").rglob("*.py") if raising.search(path.read_text())]
+    assert found == ["desired_state.py"]
