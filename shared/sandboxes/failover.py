@@ -121,7 +121,7 @@ def _mark_lost(session: Session, sandbox: Sandbox, problem: str, *, is_abandoned
     outlook = "It is not expected back" if is_abandoned else "The sandbox continues when the node is back"
     detail = (
         f"the node {sandbox.node_id} is lost: {problem}. {outlook}; a resume before that recreates the sandbox on "
-        "another node, without its files"
+        "another node, and its files are lost then"
     )
     is_pending = sandbox.generation != sandbox.observed_generation and not is_abandoned
     sandbox_status.set_status(
