@@ -1,4 +1,4 @@
-"""Wrong versions of what carries wishes out: whatever claims to test it must tell each of them from the right one."""
+"""Defective reconcilers. A test of the reconciler must detect each of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,50 +19,50 @@ Plan = Callable[..., Action]
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 
-def _fresh_pause_is_not_carried_out(desired: Desired, state: ContainerState, **seen: Any) -> Action:
-    step = plan(desired, state, **seen)
-    return Action.SETTLE_RUNNING if step == Action.FREEZE else step
+def _new_pause_is_not_executed(desired: Desired, state: ContainerState, **observed: Any) -> Action:
+    action = plan(desired, state, **observed)
+    return Action.SETTLE_RUNNING if action == Action.FREEZE else action
 
 
-def _frozen_counts_as_stopped(desired: Desired, state: ContainerState, **seen: Any) -> Action:
-    step = plan(desired, state, **seen)
-    return Action.SETTLE_PAUSED if step == Action.STOP and state == ContainerState.FROZEN else step
+def _paused_counts_as_stopped(desired: Desired, state: ContainerState, **observed: Any) -> Action:
+    action = plan(desired, state, **observed)
+    return Action.SETTLE_PAUSED if action == Action.STOP and state == ContainerState.FROZEN else action
 
 
-def _leftovers_are_not_looked_at(desired: Desired, state: ContainerState, **seen: Any) -> Action:
-    return plan(desired, state, **{**seen, "leftovers": False})
+def _volume_is_not_checked(desired: Desired, state: ContainerState, **observed: Any) -> Action:
+    return plan(desired, state, **{**observed, "leftovers": False})
 
 
-def _every_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Action:
-    return plan(desired, state, **{**seen, "fresh": True})
+def _every_desired_state_is_new(desired: Desired, state: ContainerState, **observed: Any) -> Action:
+    return plan(desired, state, **{**observed, "fresh": True})
 
 
-def _no_wish_is_new(desired: Desired, state: ContainerState, **seen: Any) -> Action:
-    return plan(desired, state, **{**seen, "fresh": False})
+def _no_desired_state_is_new(desired: Desired, state: ContainerState, **observed: Any) -> Action:
+    return plan(desired, state, **{**observed, "fresh": False})
 
 
-def _created_is_waited_for(desired: Desired, state: ContainerState, **seen: Any) -> Action:
-    step = plan(desired, state, **seen)
-    return Action.FAIL if step == Action.START and state == ContainerState.CREATED else step
+def _created_is_not_started(desired: Desired, state: ContainerState, **observed: Any) -> Action:
+    action = plan(desired, state, **observed)
+    return Action.FAIL if action == Action.START and state == ContainerState.CREATED else action
 
 
-def _health_is_taken_for_granted(desired: Desired, state: ContainerState, **seen: Any) -> Action:
-    return plan(desired, state, **{**seen, "health": Health.READY})
+def _health_is_assumed(desired: Desired, state: ContainerState, **observed: Any) -> Action:
+    return plan(desired, state, **{**observed, "health": Health.READY})
 
 
 PLANS: dict[str, Plan] = {
-    "a new pause is not carried out": _fresh_pause_is_not_carried_out,
-    "what is frozen counts as stopped": _frozen_counts_as_stopped,
-    "leftovers are not looked at": _leftovers_are_not_looked_at,
-    "every wish is new": _every_wish_is_new,
-    "no wish is new": _no_wish_is_new,
-    "a created container is not started": _created_is_waited_for,
-    "health is taken for granted": _health_is_taken_for_granted,
+    "a new pause is not executed": _new_pause_is_not_executed,
+    "a paused container counts as stopped": _paused_counts_as_stopped,
+    "the volume is not checked": _volume_is_not_checked,
+    "every desired state is new": _every_desired_state_is_new,
+    "no desired state is new": _no_desired_state_is_new,
+    "a created container is not started": _created_is_not_started,
+    "health is assumed": _health_is_assumed,
 }
 
 
-def _without_fence_at_the_look(patch: pytest.MonkeyPatch) -> None:
-    """Before each step the wish is looked up, and not whether the lease still holds."""
+def _without_fence_before_actions(patch: pytest.MonkeyPatch) -> None:
+    """Read the desired state before each action without checking the lease."""
 
     def is_overtaken(self: SandboxReconciler) -> bool:
         with self._context.database.reading() as session:
@@ -78,56 +78,56 @@ def _without_fence_at_the_look(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SandboxReconciler, "_is_overtaken", is_overtaken)
 
 
-def _without_fence_at_the_write(patch: pytest.MonkeyPatch) -> None:
+def _without_fence_in_writes(patch: pytest.MonkeyPatch) -> None:
     def write(
         session: Session,
         table: Any,
         row_id: str,
         _fence: int,
         *,
-        still: object = None,  # noqa: ARG001 - that goes with the fence
+        still: object = None,  # noqa: ARG001 - checked together with the fence
         returning: tuple[str, ...] = (),
         **values: Any,
     ) -> tuple[Any, ...]:
         written = update(table).where(col(table.id) == row_id).values(**values)
-        told = written.returning(*(getattr(table, name) for name in returning or ("id",)))
-        return tuple(session.execute(told.execution_options(synchronize_session=False)).one())
+        columns = written.returning(*(getattr(table, name) for name in returning or ("id",)))
+        return tuple(session.execute(columns.execution_options(synchronize_session=False)).one())
 
     patch.setattr(leases, "write", write)
 
 
-def _later_wish_is_called_answered(patch: pytest.MonkeyPatch) -> None:
+def _newer_generation_is_observed(patch: pytest.MonkeyPatch) -> None:
     right = sandbox_status.set_status
 
-    def move(
+    def set_status(
         session: Session, sandbox: Sandbox, state: Any, *, observed_generation: int | None = None, **rest: Any
     ) -> bool:
         if observed_generation is not None:
             observed_generation = session.get_one(Sandbox, sandbox.id).generation
-            # Or the write would show that it knows an older one.
+            # Else the write's own check of the generation would fail.
             sandbox.generation = observed_generation
         return right(session, sandbox, state, observed_generation=observed_generation, **rest)
 
-    patch.setattr(sandbox_status, "set_status", move)
+    patch.setattr(sandbox_status, "set_status", set_status)
 
 
-def _answer_is_for_the_wish_before(patch: pytest.MonkeyPatch) -> None:
+def _older_generation_is_observed(patch: pytest.MonkeyPatch) -> None:
     right = sandbox_status.set_status
 
-    def move(
+    def set_status(
         session: Session, sandbox: Sandbox, state: Any, *, observed_generation: int | None = None, **rest: Any
     ) -> bool:
         before = observed_generation and observed_generation - 1
         return right(session, sandbox, state, observed_generation=before, **rest)
 
-    patch.setattr(sandbox_status, "set_status", move)
+    patch.setattr(sandbox_status, "set_status", set_status)
 
 
-def _nobody_is_woken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(waiters, "enqueue_waiters", lambda *_: waiters.NOBODY)
+def _no_waiter_is_enqueued(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(waiters, "enqueue_waiters", lambda *_: waiters.Waiters())
 
 
-def _late_step_is_not_made_good(patch: pytest.MonkeyPatch) -> None:
+def _late_action_is_not_corrected(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SandboxReconciler, "_bump_generation", lambda _self: None)
 
 
@@ -136,10 +136,10 @@ def _planned_by(wrong: Plan) -> Mutate:
 
 
 MUTANTS: dict[str, Mutate] = {name: _planned_by(wrong) for name, wrong in PLANS.items()} | {
-    "no fence where a step is taken": _without_fence_at_the_look,
-    "no fence where a fact is written": _without_fence_at_the_write,
-    "a later wish is called answered": _later_wish_is_called_answered,
-    "the answer is for the wish before": _answer_is_for_the_wish_before,
-    "nobody is woken": _nobody_is_woken,
-    "a late step is not made good": _late_step_is_not_made_good,
+    "no fencing token before actions": _without_fence_before_actions,
+    "no fencing token in status writes": _without_fence_in_writes,
+    "a newer generation is observed": _newer_generation_is_observed,
+    "an older generation is observed": _older_generation_is_observed,
+    "no waiter is enqueued": _no_waiter_is_enqueued,
+    "a late action is not corrected": _late_action_is_not_corrected,
 }
