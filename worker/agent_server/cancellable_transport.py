@@ -1,8 +1,8 @@
-"""Requests that end in time, and those that are given up when nobody wants their answer any more (decision 40).
+"""Requests with a total timeout and a cancellation check (decision 40).
 
-A frozen server answers nothing and closes nothing: whoever waits for it would do so for as long as the longest of its
-commands may take. So the one who waits looks about, now and then. A hostile server sends a byte now and then: what
-limits one read of a socket limits nothing, so that both go by the clock, however much arrives.
+A paused server sends no response and closes no connection: without a check a caller would wait for the max time of a
+command. A waiting thread therefore calls a cancellation check periodically. A hostile server may send single bytes to
+restart the timeout of each socket read. Both the timeout and the check therefore depend on the clock only.
 """
 
 import time
@@ -15,51 +15,49 @@ from typing import Any
 import httpcore
 import httpx
 
-# Between two looks.
+# Pause between two cancellation checks.
 LOOK_SECONDS = 1.0
-Look = Callable[[], None]
+Check = Callable[[], None]
 
-# A request without a timeout of its own: the time that a socket waits has a max.
+# Timeout of a request without one: a socket's timeout has a max.
 UNLIMITED_SECONDS = 86_400.0
 # Agent servers are on the same private network.
 CONNECT_SECONDS = 5.0
-# Bytes that are sent between two checks of the timeout.
+# Bytes sent between two checks of the timeout.
 WRITE_BYTES = 64 * 1024
 
 
-class _Looker:
-    """What is to be called, and when."""
-
-    def __init__(self, look: Look) -> None:
-        self._look = look
+class _PeriodicCheck:
+    def __init__(self, check: Check) -> None:
+        self._check = check
         self._due_at = time.monotonic() + LOOK_SECONDS
 
-    def check_if_due(self) -> None:
+    def run_if_due(self) -> None:
         if time.monotonic() >= self._due_at:
-            self._look()
+            self._check()
             self._due_at = time.monotonic() + LOOK_SECONDS
 
 
-_looker: ContextVar[_Looker | None] = ContextVar("looker", default=None)
-# When requests of this thread time out, by the monotonic clock.
+_periodic_check: ContextVar[_PeriodicCheck | None] = ContextVar("periodic_check", default=None)
+# Time at which requests of this thread time out, by the monotonic clock.
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=float("inf"))
 
 
 @contextmanager
-def looking(look: Look) -> Iterator[None]:
-    """Have `look` called every second that this thread waits for an answer; what it raises ends the wait."""
-    token = _looker.set(_Looker(look))
+def looking(check: Check) -> Iterator[None]:
+    """Call `check` every second while this thread waits for a response in the block; its errors end the wait."""
+    token = _periodic_check.set(_PeriodicCheck(check))
     try:
         yield
     finally:
-        _looker.reset(token)
+        _periodic_check.reset(token)
 
 
 @contextmanager
 def timeout(seconds: float) -> Iterator[None]:
-    """Have all requests that this thread makes in the block time out after so many seconds in all.
+    """Set a total timeout of `seconds` for all requests of this thread in the block.
 
-    In a block within another the earlier end counts.
+    Of nested blocks the earlier end applies.
     """
     token = _ends_at.set(min(_ends_at.get(), time.monotonic() + seconds))
     try:
@@ -68,16 +66,16 @@ def timeout(seconds: float) -> Iterator[None]:
         _ends_at.reset(token)
 
 
-def _look_if_due() -> None:
-    if (looker := _looker.get()) is not None:
-        looker.check_if_due()
+def _check_if_due() -> None:
+    if (check := _periodic_check.get()) is not None:
+        check.run_if_due()
 
 
 def _left(ends_at: float, error: type[Exception]) -> float:
-    """Seconds until then, or until the timeout of the block."""
+    """Seconds until `ends_at` or until the timeout of the block, the earlier one."""
     left = min(ends_at, _ends_at.get()) - time.monotonic()
     if left <= 0:
-        raise error("the time is over")
+        raise error("timed out")
     return left
 
 
@@ -86,14 +84,14 @@ def _ends(seconds: float | None) -> float:
 
 
 class CancellableTransport(httpx.HTTPTransport):
-    """httpx's transport, whose waits for an answer are interrupted by looks.
+    """httpx's transport with cancellation checks while it waits for a response.
 
     Args:
-        keepalive_seconds: how long an idle connection is kept.
+        keepalive_seconds: time after which an idle connection is closed.
     """
 
     def __init__(self, keepalive_seconds: float) -> None:
-        # Agent servers speak no TLS: this context trusts nobody, and costs no reading of certificates.
+        # Agent servers speak no TLS: this context trusts no certificate, and reads no certificate files.
         super().__init__(verify=SSLContext(PROTOCOL_TLS_CLIENT), trust_env=False)
         self._pool = httpcore.ConnectionPool(
             max_connections=None,
@@ -124,7 +122,7 @@ class _CancellableStream(httpcore.NetworkStream):
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         ends_at = _ends(timeout)
         while True:
-            _look_if_due()
+            _check_if_due()
             left = _left(ends_at, httpcore.ReadTimeout)
             with suppress(httpcore.ReadTimeout):
                 return self._inner.read(max_bytes, min(left, LOOK_SECONDS))
@@ -132,7 +130,7 @@ class _CancellableStream(httpcore.NetworkStream):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         ends_at = _ends(timeout)
         for start in range(0, len(buffer), WRITE_BYTES):
-            _look_if_due()
+            _check_if_due()
             self._inner.write(buffer[start : start + WRITE_BYTES], _left(ends_at, httpcore.WriteTimeout))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The words of an agent server that refuses, without the values that they quote from a request."""
+"""Texts of an agent server's error responses, without the request's values that they quote."""
 
 import re
 from typing import Any
@@ -9,25 +9,25 @@ from shared.json_documents import storable
 from worker.agent_server.exchange import read_shape
 
 
-class Refusal(BaseModel):
-    """What an answer may say of itself."""
+class ErrorBody(BaseModel):
+    """The body of an error response."""
 
     detail: Any = None
     exception: Any = None
 
 
-def refusal_text(content: bytes) -> str:
-    """What an answer's content says is wrong, on one line; empty if it says nothing."""
+def error_text(content: bytes) -> str:
+    """Return the error text of a response's content on one line; empty if it has none."""
     try:
-        refusal, _ = read_shape(content, Refusal)
+        body, _ = read_shape(content, ErrorBody)
     except ValueError:
         return ""
-    context = [_problems(refusal.detail), _words(refusal.exception)]
-    return "; ".join(part for part in context if part)
+    texts = [_problems(body.detail), _words(body.exception)]
+    return "; ".join(text for text in texts if text)
 
 
 def _problems(detail: object) -> str:
-    """FastAPI's list of problems as one line, or the plain text other errors carry."""
+    """Return FastAPI's list of problems as one line, or the plain text of other errors."""
     if not isinstance(detail, list):
         return _words(detail)
     return "; ".join(_problem(entry) for entry in detail if isinstance(entry, dict))
@@ -41,10 +41,10 @@ def _problem(entry: dict[str, Any]) -> str:
 
 
 def _words(text: object) -> str:
-    """A text on one line, without the shortened values that pydantic quotes: redaction can't find those."""
+    """Return a text on one line, without the shortened values that pydantic quotes: redaction can't find those."""
     if not isinstance(text, str):
         return ""
-    # No bracket within: else a text of many opening ones would take the square of its length.
+    # The pattern excludes brackets: else a text of many opening brackets would take quadratic time.
     text = re.sub(r"\[type=[^,\[\]]*, input_value=.*", "", text)
     text = re.sub(r"For further information visit \S+", "", text)
     return " ".join(storable(text).split())

@@ -1,12 +1,12 @@
-"""What goes wrong between a worker and an agent server.
+"""Errors between a worker and an agent server.
 
 AgentServerError
-├── AgentServerUnreachable   no answer, or "not now" (5xx, 429): worth another try
-├── AgentServerRefused       it understood and said no: the same request will be refused again
-└── WrongServer              not this sandbox's agent server, or one that lets anybody in
+├── AgentServerUnreachable   no response, or a temporary error (5xx, 429): retry
+├── AgentServerRefused       the server rejects the request, and will reject it again
+└── WrongServer              not this sandbox's agent server, or one that admits every caller
 
-Their texts are safe to show: the server's own words pass through `redacting`, and the values it quotes from a request
-are cut out first.
+Their texts are safe to show: the server's own text passes through `redacting`, after the request's values that it
+quotes are removed.
 """
 
 from typing import ClassVar
@@ -15,19 +15,19 @@ from shared.errors import WorkspaceError
 
 
 class AgentServerError(WorkspaceError):
-    """The root of the tree; `reason` is for machines, `str(error)` for people."""
+    """Base class of the agent server's errors; `reason` is for machines, `str(error)` for people."""
 
     reason: ClassVar[str]
 
 
 class AgentServerUnreachable(AgentServerError):
-    """Nothing answered, or the answer was that it can't now. The request may have been carried out."""
+    """No response, or a temporary error. The server may have executed the request."""
 
     reason = "agent_server_unreachable"
 
 
 class AgentServerRefused(AgentServerError):
-    """The server refused the request for what it says."""
+    """The server rejected the request because of its content."""
 
     reason = "agent_server_refused"
 
@@ -37,6 +37,6 @@ class AgentServerRefused(AgentServerError):
 
 
 class WrongServer(AgentServerError):
-    """Something answers at the address, but not this sandbox's agent server behind this sandbox's key."""
+    """The server at the address is not this sandbox's agent server with this sandbox's key."""
 
     reason = "wrong_agent_server"

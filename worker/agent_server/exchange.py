@@ -1,7 +1,7 @@
-"""One request to an agent server and its answer, read within a timeout for the whole and up to a max size.
+"""One request to an agent server and its response, with a total timeout and a max size.
 
-An agent server is as hostile as the agent in its sandbox. One that sends a byte a second meets the timeout of each read
-of a socket, so the timeout here is for all of them together. Encoded content is refused: a small part may inflate to
+An agent server is as hostile as the agent in its sandbox. A server that sends a byte a second restarts the timeout of
+each socket read, so this timeout is for all reads together. Encoded content is refused: a small part may inflate to
 any size.
 """
 
@@ -17,37 +17,37 @@ from shared.json_documents import read_document
 from worker.agent_server.cancellable_transport import CancellableTransport, timeout
 from worker.agent_server.errors import WrongServer
 
-# Of an answer. A description of a conversation has 7 KB, a command's output that a worker reads has 4 KB.
+# Max size of a response. A conversation's document has 7 KB, a command's output that a worker reads has 4 KB.
 MAX_BYTES = 1024 * 1024
-# A value of three bytes may take 200 in memory.
+# Max number of values in a document: a value of three bytes may take 200 in memory.
 MAX_VALUES = 200_000
-# The server drops a connection that was idle for 5 s: a request must not meet it doing so.
+# The server closes a connection that was idle for 5 s. A request must not be sent at that moment.
 KEEPALIVE_SECONDS = 4.0
 CONTROL_SECONDS = 20.0
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
-# What a hostile document takes is bounded for one; several at a time would take it several times.
+# One document is parsed at a time: the limits bound the memory for one hostile document.
 _parsing = threading.Lock()
 
 
 class Answer(NamedTuple):
-    """The status and the whole content of an answer; `content` is empty if a refusal has too much of it."""
+    """Status and content of a response; `content` is empty if that of an error response is too large."""
 
     status: int
     content: bytes
 
     @property
     def is_success(self) -> bool:
-        """Whether the request was carried out."""
+        """Whether the server executed the request."""
         return 200 <= self.status < 300
 
 
 def open_client() -> httpx.Client:
-    """A client for any number of agent servers and threads; it keeps connections for reuse.
+    """Create a client for any number of agent servers and threads, with reuse of connections.
 
-    The environment's proxies are ignored: sandboxes are neighbours, not the internet. Cookies are refused: those of one
-    sandbox would be sent to all others, since ports of one host share them.
+    The environment's proxies are ignored: sandboxes are on the private network, not on the internet. Cookies are
+    refused: those of one sandbox would be sent to all others, because ports of one host share cookies.
     """
     return httpx.Client(
         trust_env=False,
@@ -67,26 +67,26 @@ def exchange(
     headers: Mapping[str, str],
     **content: Any,
 ) -> Answer:
-    """Send a request and read its answer.
+    """Send a request and read its response.
 
     Args:
-        seconds: timeout for all of it.
-        max_bytes: max size of the content of a success.
-        content: what is sent, as httpx has it.
+        seconds: total timeout of request and response.
+        max_bytes: max size of a successful response's content.
+        content: httpx's arguments for the request's content.
 
     Raises:
-        httpx.HTTPError: there is no whole answer within that time.
-        WrongServer: the content of a success is encoded or too large.
+        httpx.HTTPError: there is no complete response within `seconds`.
+        WrongServer: a successful response's content is encoded or too large.
     """
     with timeout(seconds), _sent(client, method, url, seconds, headers, content) as response:
         read = _read(response, max_bytes)
         if read is None and response.is_success:
-            raise WrongServer(f"the agent server's answer is encoded, or larger than {max_bytes} bytes")
+            raise WrongServer(f"the agent server's response is encoded, or larger than {max_bytes} bytes")
         return Answer(response.status_code, read or b"")
 
 
 def exchange_status(client: httpx.Client, method: str, url: str, *, seconds: float, headers: Mapping[str, str]) -> int:
-    """Send a request and read the status of its answer only; the connection is closed if content follows.
+    """Send a request and read only the status of its response. The connection is closed if content follows.
 
     Raises:
         httpx.HTTPError: there is no status within `seconds`.
@@ -96,13 +96,13 @@ def exchange_status(client: httpx.Client, method: str, url: str, *, seconds: flo
 
 
 def read_shape(content: bytes, shape: type[Shape]) -> tuple[Shape, Any]:
-    """Parse and check the content of an answer.
+    """Parse and check the content of a response.
 
     Returns:
-        What `shape` says of it, and the document as it is.
+        The parsed `shape`, and the whole document.
 
     Raises:
-        ValueError: it is no JSON of that shape; the text quotes nothing of it.
+        ValueError: the content is not JSON of that shape; the text does not quote the content.
     """
     with _parsing:
         document = read_document(content, MAX_VALUES)
@@ -120,7 +120,7 @@ def _sent(
 
 
 def _read(response: httpx.Response, max_bytes: int) -> bytes | None:
-    """The content; None if it is encoded or too large."""
+    """Return the content; None if it is encoded or too large."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
         return None
     content = bytearray()

@@ -1,6 +1,6 @@
-"""The shapes of what agent servers answer: only what a worker uses is checked, what is beside it does not matter.
+"""Shapes of agent servers' responses. Only the fields that a worker uses are checked; others are ignored.
 
-Lists and texts have a max, ids are ids: what is kept of a hostile answer is small, and does not lead elsewhere.
+Lists and texts have a max length, and ids are checked: a hostile response can't fill the memory or name other paths.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from shared.json_documents import storable
 MAX_ITEMS = 100
 
 Uuid = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}$")]
-# Of an event, and of a page.
+# Id of an event or a page.
 Name = Annotated[str, Field(pattern=r"^[!-~]{1,64}$")]
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What became of a shell command. `exit_code` -1: it ran out of time or never started."""
+    """Result of a shell command. `exit_code` -1: the command timed out or never started."""
 
     exit_code: int
     stdout: str
@@ -27,22 +27,22 @@ class CommandResult:
 
     @property
     def output(self) -> str:
-        """Both streams, standard output first."""
+        """Text of both streams, standard output first."""
         return self.stdout + self.stderr
 
 
 class Document(RootModel[dict[str, Any]]):
-    """An object, whatever is in it."""
+    """A JSON object with any fields."""
 
 
 class InitState(BaseModel):
-    """How far a server is that waits for its configuration."""
+    """State of a server's deferred init."""
 
     state: Annotated[str, Field(max_length=100)]
 
 
 class CommandOutcome(BaseModel):
-    """A shell command's end; a stream without text may be null."""
+    """Outcome of a shell command. A stream without text may be null."""
 
     exit_code: int
     stdout: str | None
@@ -50,50 +50,50 @@ class CommandOutcome(BaseModel):
 
     @property
     def result(self) -> CommandResult:
-        """The same, as texts that every database stores."""
+        """The outcome with texts that every database can store."""
         return CommandResult(self.exit_code, storable(self.stdout or ""), storable(self.stderr or ""))
 
 
 class ConversationShape(BaseModel):
-    """A conversation, as far as a worker reads it."""
+    """The fields of a conversation that a worker reads."""
 
     title: str | None = None
     last_user_message_id: str | None = None
 
 
 class Running(BaseModel):
-    """A conversation whose agent is at work."""
+    """A conversation with a running agent."""
 
     id: Uuid
 
 
 class Page(BaseModel):
-    """A part of a list, and where the next part begins."""
+    """A page of a list, and the id of the next page."""
 
     next_page_id: Name | None = None
 
 
 class RunningPage(Page):
-    """Conversations whose agents are at work."""
+    """Conversations with running agents."""
 
     items: Annotated[list[Running], Field(max_length=MAX_ITEMS)]
 
 
-class Said(BaseModel):
-    """What a user has said: parts, of which a text or images are of interest."""
+class MessageContent(BaseModel):
+    """Content of a user's message: texts and images are used, other items are ignored."""
 
     content: Annotated[list[dict[str, Any]], Field(max_length=10_000)] = []
 
 
 class Message(BaseModel):
-    """An event that is a message."""
+    """A message event."""
 
     id: Name
-    llm_message: Said = Said()
+    llm_message: MessageContent = MessageContent()
 
 
 class MessagePage(Page):
-    """Messages."""
+    """A page of messages."""
 
     items: Annotated[list[Message], Field(max_length=MAX_ITEMS)]
 

@@ -1,5 +1,6 @@
-"""Docker's client with a timeout for every call, and its errors in our words."""
+"""Docker's client with a timeout for every call, and its errors translated to `worker.engine.protocol`."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,14 +20,14 @@ from worker.engine.protocol import (
     ImageMissing,
 )
 
-# The sandbox's files: everything below it outlives the container.
+# Folder of the sandbox's files, which outlive the container.
 WORKSPACE = "/workspace"
 NOT_MODIFIED, CONFLICT = 304, 409
 SERVER_ERROR = 500
-# "Request timeout" and "too many requests": the request is in order, its moment was not.
-BAD_MOMENTS = (408, 429)
-# The engine can't be reached, or its answer ended too early.
-UNANSWERED = (
+# "Request timeout" and "too many requests": the request is valid and may succeed later.
+TEMPORARY_ERRORS = (408, 429)
+# Raised when the engine can't be reached, or when its response ends too early.
+CONNECTION_ERRORS = (
     DockerException,
     StreamParseError,
     requests.exceptions.RequestException,
@@ -36,7 +37,7 @@ UNANSWERED = (
 
 
 class TimedClient(APIClient):
-    """Docker's client, whose timeout holds for pulls and events, too: each of their lines must come within it."""
+    """Docker's client whose timeout also holds for each line of pulls and events."""
 
     def _set_request_timeout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         if kwargs.get("timeout") is None:
@@ -44,24 +45,61 @@ class TimedClient(APIClient):
         return kwargs
 
 
+class ClientPool:
+    """Clients for one engine. No two calls use the same client at a time."""
+
+    def __init__(self, base_url: str, connect_seconds: int) -> None:
+        """Connect lazily to `base_url`, with a timeout of `connect_seconds`."""
+        self._base_url = base_url
+        self._connect_seconds = connect_seconds
+        self._version: str | None = None
+        self._idle: deque[APIClient] = deque()
+
+    @contextmanager
+    def lend(self, seconds: int) -> Iterator[APIClient]:
+        """Lend a client with a timeout of `seconds` per response, for the length of the block."""
+        with translated():
+            try:
+                client = self._idle.pop()
+            except IndexError:
+                client = self.connect()
+            client.timeout = seconds
+            try:
+                yield client
+            finally:
+                self._idle.append(client)
+
+    def connect(self) -> APIClient:
+        """Create a client that the pool does not manage."""
+        with translated():
+            client = TimedClient(self._base_url, version=self._version or "auto", timeout=self._connect_seconds)
+        self._version = client.api_version
+        return client
+
+    def close(self) -> None:
+        """Close the idle clients."""
+        for client in tuple(self._idle):
+            client.close()
+
+
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise Docker's errors as those of `worker.engine.protocol`."""
+    """Translate Docker's errors to those of `worker.engine.protocol`."""
     try:
         yield
     except NotFound as error:
         raise (ImageMissing if "image" in str(error.explanation).lower() else EngineRefused)(_words(error)) from None
     except APIError as error:
-        raise _refusal(error) from None
-    except UNANSWERED as error:
+        raise _translate(error) from None
+    except CONNECTION_ERRORS as error:
         raise EngineUnavailable(type(error).__name__) from None
 
 
 @contextmanager
 def already() -> Iterator[None]:
-    """Let "not there" and "already so" pass as the successes they are.
+    """Treat "not found", "not modified" and "conflict" as success (law 5).
 
-    What a conflict means is seen at the next look: no step believes its own success.
+    The next observation shows what a conflict meant: no action trusts its own success.
     """
     try:
         yield
@@ -71,10 +109,10 @@ def already() -> Iterator[None]:
 
 
 def host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
-    """Least privilege, and a limit to everything a container can use up."""
+    """Docker's host configuration: least privilege, and a limit on every resource of a container."""
     config: dict[str, Any] = api.create_host_config(
         binds={request.name: {"bind": WORKSPACE, "mode": "rw"}},
-        # None: the engine picks a free port, so that no two starts can race for one.
+        # None: the engine chooses a free port, so that two starts can't race for one.
         port_bindings=dict.fromkeys(request.ports, (request.address, None)),
         extra_hosts={"host.docker.internal": "host-gateway"},
         cap_drop=["ALL"],
@@ -91,10 +129,10 @@ def host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
     return config
 
 
-def _refusal(error: APIError) -> EngineError:
-    """An engine that fails (5xx) is in trouble whatever it is asked; one that refuses (4xx) is well."""
+def _translate(error: APIError) -> EngineError:
+    """Distinguish a failing engine (5xx) from a healthy one that refuses the request (4xx)."""
     status = error.status_code
-    if status is not None and (status >= SERVER_ERROR or status in BAD_MOMENTS):
+    if status is not None and (status >= SERVER_ERROR or status in TEMPORARY_ERRORS):
         return EngineFailing(f"status {status}: {_words(error)}")
     return EngineRefused(_words(error))
 

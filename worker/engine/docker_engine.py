@@ -1,9 +1,8 @@
-"""The Docker Engine. Only this file and `docker_client` import `docker`; each call has a client to itself."""
+"""The Docker Engine. Only this file and `docker_client` import `docker`; each call has its own client."""
 
 import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from docker import APIClient
 from docker.errors import APIError, NotFound
 
 from shared.observability import failpoints
-from worker.engine.docker_client import CONFLICT, WORKSPACE, TimedClient, already, host_config, translated
+from worker.engine.docker_client import CONFLICT, WORKSPACE, ClientPool, already, host_config, translated
 from worker.engine.docker_formats import STATES, pack_file, read_observed, read_time
 from worker.engine.own_events import OwnEventFilter
 from worker.engine.protocol import (
@@ -30,49 +29,49 @@ from worker.leasing.watched_work import require_awaited
 
 INSTALLATION_LABEL = "agent-workspace.installation"
 SANDBOX_LABEL = "agent-workspace.sandbox"
-# Empty where it was made for the warm pool.
+# Empty if the container was created for the warm pool.
 OWNER_LABEL = "agent-workspace.owner"
-# Whose container it is. The other labels say what was so when it was made: a member of the warm pool had no owner.
+# Labels that identify a container's sandbox. The owner label holds the owner at creation: warm sandboxes have none.
 IDENTIFYING_LABELS = (INSTALLATION_LABEL, SANDBOX_LABEL)
-# Those whose contents tell whether a sandbox was used: images have them, and no agent server changes them at its boot.
+# Folders whose contents show whether a sandbox was used: images contain them, and agent servers don't write them at
+# boot.
 FOLDERS = [f"{WORKSPACE}/{name}" for name in ("project", "conversations", "bash_events")]
 
-# The longest waits for an answer, in seconds: to a question about one thing, to one about all, for the next line of a
-# pull's progress, and for the next event before the stream of events is opened anew.
+# Timeout of a read of one object, in seconds.
 READ_SECONDS = 5
+# Timeout of a list.
 LIST_SECONDS = 10
+# Timeout of each line of a pull's progress.
 PULL_SECONDS = 120
+# Timeout of the next event. Then the stream is opened again.
 FOLLOW_SECONDS = 60
-# What an engine says, with whatever status, of an image that no later pull can fetch.
+# Substrings of an engine's error texts, with any status, about an image that no later pull can fetch.
 NO_IMAGE = ("denied", "unauthorized", "manifest unknown", "not found", "no such host")
 
-# What happens to a container that may change what we know of it.
+# Container events that may change a sandbox's observed state.
 EVENTS = ["start", "die", "oom", "pause", "unpause", "destroy"]
 
 
 class DockerEngine:
-    """The engine at one address; see `worker.engine.protocol.Engine` for its promises."""
+    """The engine at one address; `worker.engine.protocol.Engine` documents its methods."""
 
     def __init__(self, base_url: str) -> None:
         """Connect lazily to `base_url`, for example unix:///var/run/docker.sock."""
-        self._base_url = base_url
-        self._version: str | None = None
-        # Clients that no call uses now.
-        self._idle: deque[APIClient] = deque()
+        self._clients = ClientPool(base_url, READ_SECONDS)
         self._follower: APIClient | None = None
         self._stream: Any = None
-        self._own = OwnEventFilter()
+        self._own_events = OwnEventFilter()
 
     def read_id(self) -> str:
-        """The engine's id and data root (Docker's `GET /info`): older engines of one machine share their id."""
-        # A node whose worker waits long for one answer would be taken for lost.
-        with self._api(READ_SECONDS) as api:
+        """Return the engine's id and data root (Docker's `GET /info`): older engines of one machine share their id."""
+        # A short timeout: a node whose worker waits too long for this is marked lost.
+        with self._clients.lend(READ_SECONDS) as api:
             found = api.info()
         return f"{found['ID']} {found['DockerRootDir']}"
 
     def observe(self, name: str) -> ContainerStatus:
-        """What is there of one sandbox."""
-        with self._api(READ_SECONDS) as api:
+        """Inspect a sandbox's container and volume."""
+        with self._clients.lend(READ_SECONDS) as api:
             try:
                 found = api.inspect_container(name)
             except NotFound:
@@ -83,7 +82,7 @@ class DockerEngine:
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
         """Create, adopt or replace the container."""
-        with self._api(seconds) as api:
+        with self._clients.lend(seconds) as api:
             try:
                 self._create(api, request)
             except APIError as error:
@@ -98,14 +97,14 @@ class DockerEngine:
         if not repository or "/" in tag:
             repository, tag = image, "latest"
         try:
-            # What goes wrong once it has begun is told in the midst of its progress.
-            with translated(), closing(self._connect()) as api:
+            # The progress lines report errors that occur during the pull.
+            with translated(), closing(self._clients.connect()) as api:
                 api.timeout = PULL_SECONDS
-                for told in api.pull(repository, tag=tag, stream=True, decode=True):
-                    if "error" in told:
-                        raise ImageMissing(told["error"][:500])
+                for line in api.pull(repository, tag=tag, stream=True, decode=True):
+                    if "error" in line:
+                        raise ImageMissing(line["error"][:500])
         except EngineFailing as error:
-            # The engine answers so where its registry fails, too: only its words tell what no later pull can fetch.
+            # A failing registry has the same status: only the text shows that no later pull can fetch the image.
             if any(words in str(error).lower() for words in NO_IMAGE):
                 raise ImageMissing(str(error)) from None
             raise
@@ -113,8 +112,8 @@ class DockerEngine:
             raise ImageMissing(str(error)) from None
 
     def find_image(self, image: str) -> str | None:
-        """The id of an image that is here."""
-        with self._api(READ_SECONDS) as api:
+        """Return the id of an image on this engine."""
+        with self._clients.lend(READ_SECONDS) as api:
             try:
                 return str(api.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
             except NotFound:
@@ -123,12 +122,12 @@ class DockerEngine:
     @failpoints.watched("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into the container."""
-        with self._api(ACT_SECONDS) as api:
+        with self._clients.lend(ACT_SECONDS) as api:
             api.put_archive(name, "/", pack_file(path.lstrip("/"), content))
 
     def has_new_files(self, name: str) -> bool:
-        """Compare the folders' times with the container's; a folder that is missing says nothing."""
-        with self._api(READ_SECONDS) as api:
+        """Compare the folders' times with the container's. Missing folders are ignored."""
+        with self._clients.lend(READ_SECONDS) as api:
             created = read_time(api.inspect_container(name)["Created"])
             times = [_time_of(api, name, folder) for folder in FOLDERS]
         return any(time is not None and time > created for time in times)
@@ -136,37 +135,37 @@ class DockerEngine:
     @failpoints.watched("engine.start")
     def start(self, name: str) -> None:
         """Start the container."""
-        with self._api(ACT_SECONDS) as api, already(), self._own.expecting(name, "start"):
+        with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "start"):
             api.start(name)
 
     @failpoints.watched("engine.freeze")
     def freeze(self, name: str) -> None:
-        """Freeze the container."""
-        with self._api(ACT_SECONDS) as api, already(), self._own.expecting(name, "pause"):
+        """Pause the container."""
+        with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "pause"):
             api.pause(name)
 
     @failpoints.watched("engine.unfreeze")
     def unfreeze(self, name: str) -> None:
-        """Unfreeze the container."""
+        """Resume the paused container."""
         try:
-            with self._api(ACT_SECONDS) as api, already(), self._own.expecting(name, "unpause"):
+            with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "unpause"):
                 api.unpause(name)
         except EngineFailing:
-            # "Not paused" is a 500, told apart from a real one by its words only, or by looking.
+            # "Not paused" is a 500, too. Only its text or an inspection distinguishes it from a failure.
             if self.observe(name).state == ContainerState.FROZEN:
                 raise
 
     @failpoints.watched("engine.stop")
     def stop(self, name: str, seconds: int) -> None:
         """Stop the container."""
-        with self._api(ACT_SECONDS) as api, already():
-            # The client waits for the container's grace as well.
+        with self._clients.lend(ACT_SECONDS) as api, already():
+            # The client adds the container's grace period to its timeout.
             api.stop(name, timeout=seconds)
 
     @failpoints.watched("engine.discard")
     def discard(self, name: str) -> None:
         """Remove the container."""
-        with self._api(ACT_SECONDS) as api, already():
+        with self._clients.lend(ACT_SECONDS) as api, already():
             api.remove_container(name, force=True, v=True)
 
     def remove(self, name: str) -> None:
@@ -175,8 +174,8 @@ class DockerEngine:
         self._remove_volume(name)
 
     def read_log(self, name: str, lines: int) -> str:
-        """The container's last lines."""
-        with self._api(READ_SECONDS) as api:
+        """Return the container's last log lines."""
+        with self._clients.lend(READ_SECONDS) as api:
             try:
                 text: bytes = api.logs(name, tail=lines)
             except NotFound:
@@ -184,9 +183,9 @@ class DockerEngine:
         return text.decode(errors="replace").replace("\0", "")
 
     def list_containers(self, installation: str) -> list[ContainerSummary]:
-        """Every container of this installation."""
+        """List the containers of this installation."""
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
-        with self._api(LIST_SECONDS) as api:
+        with self._clients.lend(LIST_SECONDS) as api:
             found = api.containers(all=True, filters=wanted)
         return [
             ContainerSummary(item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"], item["ImageID"])
@@ -195,27 +194,27 @@ class DockerEngine:
         ]
 
     def list_volumes(self, installation: str) -> list[str]:
-        """Every volume of this installation."""
+        """List the volumes of this installation."""
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
-        with self._api(LIST_SECONDS) as api:
+        with self._clients.lend(LIST_SECONDS) as api:
             found = api.volumes(filters=wanted)
         return [item["Name"] for item in found.get("Volumes") or []]
 
     def list_unlabelled_volumes(self) -> list[str]:
-        """Every volume without an installation's label."""
-        with self._api(LIST_SECONDS) as api:
+        """List the volumes without an installation's label."""
+        with self._clients.lend(LIST_SECONDS) as api:
             found = api.volumes()
         volumes = found.get("Volumes") or []
         return [item["Name"] for item in volumes if INSTALLATION_LABEL not in (item["Labels"] or {})]
 
     def follow(self, installation: str) -> Iterator[str]:
-        """The names of containers as they change behind our back."""
+        """Yield the names of containers that change from outside."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
         if self._follower is None:
-            self._follower = self._connect()
+            self._follower = self._clients.connect()
         self._follower.timeout = FOLLOW_SECONDS
         with translated():
-            # The engine answers before it listens: what happens in between, it tells from its memory.
+            # The engine responds before it subscribes. `since` makes it replay the events in between.
             self._stream = self._follower.events(decode=True, filters=wanted, since=int(time.time()))
         return self._names(self._stream)
 
@@ -223,36 +222,16 @@ class DockerEngine:
         """End `follow` and every connection, from any thread."""
         if self._stream is not None:
             self._stream.close()
-        for client in (*self._idle, self._follower):
-            if client is not None:
-                client.close()
+        self._clients.close()
+        if self._follower is not None:
+            self._follower.close()
 
     def _names(self, stream: Any) -> Iterator[str]:
         with translated(), suppress(urllib3.exceptions.ReadTimeoutError):
             for event in stream:
                 name = event["Actor"]["Attributes"]["name"]
-                if not self._own.are_told(name, event["Action"]):
+                if not self._own_events.is_own(name, event["Action"]):
                     yield name
-
-    @contextmanager
-    def _api(self, seconds: int) -> Iterator[APIClient]:
-        """A client that no other call uses meanwhile, and that waits so long for each answer."""
-        with translated():
-            try:
-                client = self._idle.pop()
-            except IndexError:
-                client = self._connect()
-            client.timeout = seconds
-            try:
-                yield client
-            finally:
-                self._idle.append(client)
-
-    def _connect(self) -> APIClient:
-        with translated():
-            client = TimedClient(self._base_url, version=self._version or "auto", timeout=READ_SECONDS)
-        self._version = client.api_version
-        return client
 
     def _create(self, api: APIClient, request: ContainerRequest) -> None:
         if not _create_volume(api, request) and not request.has_files:
@@ -275,7 +254,7 @@ class DockerEngine:
     def _adopt_or_replace(self, api: APIClient, request: ContainerRequest) -> None:
         found = self.observe(request.name)
         if found.state == ContainerState.ABSENT:
-            raise EngineUnavailable("the container is still being made, for a request whose answer was lost")
+            raise EngineUnavailable("the container is still being created for a request whose response was lost")
         if all(found.labels.get(key) == request.labels.get(key) for key in IDENTIFYING_LABELS):
             return
         require_awaited()
@@ -284,7 +263,7 @@ class DockerEngine:
 
     @failpoints.watched("engine.remove_volume")
     def _remove_volume(self, name: str) -> None:
-        with self._api(ACT_SECONDS) as api, already():
+        with self._clients.lend(ACT_SECONDS) as api, already():
             api.remove_volume(name)
 
 
@@ -297,7 +276,7 @@ def _find_volume(api: APIClient, name: str) -> dict[str, Any] | None:
 
 
 def _time_of(api: APIClient, name: str, path: str) -> datetime | None:
-    """When a path in a container was changed; its content, which follows in the answer, is not read."""
+    """Return the modification time of a path in a container. The response's content is not read."""
     try:
         _, found = api.get_archive(name, path)
     except NotFound:
@@ -306,7 +285,7 @@ def _time_of(api: APIClient, name: str, path: str) -> datetime | None:
 
 
 def _create_volume(api: APIClient, request: ContainerRequest) -> bool:
-    """Create the volume; whether it has labels: one that is there already keeps those that it has, or none."""
+    """Create the volume. Returns whether it has labels: an existing volume keeps its labels or has none."""
     with failpoints.around("engine.create_volume"):
         volume = api.create_volume(request.name, labels=request.labels)
     return INSTALLATION_LABEL in (volume["Labels"] or {})

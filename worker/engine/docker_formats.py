@@ -1,4 +1,4 @@
-"""What the Docker Engine sends and takes, in our own types."""
+"""Conversion of the Docker Engine's formats to and from this service's types."""
 
 import io
 import tarfile
@@ -19,7 +19,7 @@ STATES = {
 
 
 def read_observed(found: dict[str, Any]) -> ContainerStatus:
-    """What an inspection shows (Docker's `GET /containers/{id}/json`)."""
+    """Convert an inspection of a container (Docker's `GET /containers/{id}/json`)."""
     state = found["State"]
     published = found["NetworkSettings"].get("Ports") or {}
     return ContainerStatus(
@@ -32,12 +32,12 @@ def read_observed(found: dict[str, Any]) -> ContainerStatus:
 
 
 def read_time(text: str) -> datetime:
-    """A time as Docker writes it, with up to nine digits of a second."""
+    """Parse a time of Docker's, with up to nine decimal places of a second."""
     return datetime.fromisoformat(text)
 
 
 def pack_file(path: str, content: bytes) -> bytes:
-    """A tar of one file that its container's user can read and nobody there can change."""
+    """Create a tar with one read-only file, which every user in the container can read."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         info = tarfile.TarInfo(path)

@@ -1,4 +1,4 @@
-"""What this process does to containers: the engine's word of it is no news, and costs a look all the same."""
+"""Filter for engine events that this process causes: they need no status check."""
 
 import threading
 import time
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-# After a call has returned, for how long its event may still be on its way. A call that changed nothing has none:
-# somebody else's doing may be taken for ours for so long, and is found by the next comparison with the engine.
+# Max delay of a call's event after the call has returned. A call without effect has no event: an outside change in
+# this time can be mistaken for this worker's, and the next resync finds it.
 ECHO_SECONDS = 1.0
 
 
 @dataclass(eq=False)
 class _Call:
-    """A call whose event may come until then."""
+    """A call whose event may arrive before `until`."""
 
     name: str
     action: str
@@ -21,16 +21,16 @@ class _Call:
 
 
 class OwnEventFilter:
-    """Calls that are under way or over a moment ago, oldest first, and not told of yet."""
+    """Pending and recent calls whose events have not arrived yet, oldest first."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Create a filter without calls."""
         self._calls: list[_Call] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def expecting(self, name: str, action: str) -> Iterator[None]:
-        """A call that the engine will tell of; not if it fails: then what is told was an earlier one."""
+    def expect(self, name: str, action: str) -> Iterator[None]:
+        """Expect an event of the call in the block. After a failed call an event belongs to an earlier call."""
         call = _Call(name, action)
         with self._lock:
             self._calls.append(call)
@@ -41,12 +41,12 @@ class OwnEventFilter:
             raise
         call.until = time.monotonic() + ECHO_SECONDS
 
-    def are_told(self, name: str, action: str) -> bool:
-        """Whether an event tells of one of them; each is told once."""
+    def is_own(self, name: str, action: str) -> bool:
+        """Whether an event belongs to a call of this process. Each call matches one event."""
         with self._lock:
-            moment = time.monotonic()
-            self._calls = [call for call in self._calls if call.until >= moment]
-            told = next((call for call in self._calls if (call.name, call.action) == (name, action)), None)
-            if told is not None:
-                self._calls.remove(told)
-            return told is not None
+            now = time.monotonic()
+            self._calls = [call for call in self._calls if call.until >= now]
+            found = next((call for call in self._calls if (call.name, call.action) == (name, action)), None)
+            if found is not None:
+                self._calls.remove(found)
+            return found is not None

@@ -1,10 +1,10 @@
-"""What an engine does for us, in our own words: no Docker type leaves `worker.engine.docker_engine`.
+"""Protocol of a container engine, without Docker's types: those stay in `worker.engine.docker_engine`.
 
 EngineError
-├── EngineUnavailable   nothing can be said or done now: try again later
-│   └── EngineFailing   it answers, with an error of its own (5xx)
-├── ImageMissing        it has no such image
-└── EngineRefused       it said no to this request (4xx); its words say why
+├── EngineUnavailable   no result now: retry later
+│   └── EngineFailing   the engine responds with an error of its own (5xx)
+├── ImageMissing        the engine has no such image
+└── EngineRefused       the engine rejects this request (4xx); the text says why
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-# The longest wait for an engine's answer to a change, in seconds. The change may be made all the same.
+# Timeout of a change, in seconds. The engine may make the change after the timeout.
 ACT_SECONDS = 10
 
 
 class ContainerState(StrEnum):
-    """A container as its engine sees it."""
+    """State of a container on its engine."""
 
     ABSENT = "absent"
     CREATED = "created"
@@ -30,22 +30,22 @@ class ContainerState(StrEnum):
 
 @dataclass(frozen=True)
 class ContainerStatus:
-    """What is there of one sandbox."""
+    """Observed state of a sandbox's container and volume."""
 
     state: ContainerState
-    # Only asked when there is no container: whether its volume is still there.
+    # Whether the volume exists. Only read if there is no container.
     leftovers: bool = False
     exit_code: int = 0
     oom_killed: bool = False
     # Port inside the container → published port.
     ports: dict[int, int] = field(default_factory=dict)
-    # Of the container, or of the volume where only that is left.
+    # Labels of the container, or of the volume if there is no container.
     labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ContainerRequest:
-    """All that a container is made from. Nothing in it is secret: `docker inspect` shows it."""
+    """Parameters of a new container. They contain no secrets: `docker inspect` shows them."""
 
     name: str
     image: str
@@ -60,31 +60,31 @@ class ContainerRequest:
     pids: int
     capabilities: list[str]
     runtime: str | None
-    # Whether the volume may hold files of its owner's: the sandbox was ready once.
+    # Whether the volume may contain files of the owner: true if the sandbox was ever ready.
     has_files: bool = True
 
 
 @dataclass(frozen=True)
 class ContainerSummary:
-    """One of our containers in a listing."""
+    """A container of this installation in a list."""
 
     name: str
     state: ContainerState
     labels: dict[str, str]
-    # The id of the image that it was made from.
+    # Id of the container's image.
     image: str = ""
 
 
 class EngineError(Exception):
-    """The root of the tree."""
+    """Base class of the engine's errors."""
 
 
 class EngineUnavailable(EngineError):
-    """The engine does not answer: a node in trouble, not a failed request."""
+    """The engine does not respond: the node has a problem, not the request."""
 
 
 class EngineFailing(EngineUnavailable):
-    """The engine answers with an error of its own (5xx), whatever it was asked."""
+    """The engine responds with an error of its own (5xx) that does not depend on the request."""
 
 
 class ImageMissing(EngineError):
@@ -92,40 +92,40 @@ class ImageMissing(EngineError):
 
 
 class EngineRefused(EngineError):
-    """The engine answered that this request can not be carried out, now or later."""
+    """The engine rejects this request, now and later."""
 
 
 class Engine(Protocol):
-    """One engine. Done twice is done once: "already so" and "not there" are successes (law 5).
+    """One engine. All methods are idempotent: "already so" and "not found" are success (law 5).
 
     All methods raise EngineUnavailable and EngineRefused.
     """
 
     def read_id(self) -> str:
-        """What tells this engine from all others, for as long as it keeps its data."""
+        """Return a unique id of this engine, which is stable as long as the engine keeps its data."""
 
     def observe(self, name: str) -> ContainerStatus:
-        """What is there of the sandbox whose container and volume have this name."""
+        """Return the observed state of the container and volume with this name."""
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
-        """Create the container and its volume; adopt one of that name with our labels, replace any other.
+        """Create the container and its volume; adopt a container of that name with the same labels, replace any other.
 
         Args:
-            seconds: the longest that the engine may take for an answer. One that copies images needs more than others.
+            seconds: timeout of the engine's response. An engine that copies images needs more time than others.
 
         Raises:
-            ImageMissing: pull it first.
+            ImageMissing: the image must be pulled first.
         """
 
     def pull(self, image: str) -> None:
-        """Fetch an image, for as long as it makes progress.
+        """Fetch an image, for as long as the pull makes progress.
 
         Raises:
-            ImageMissing: no registry that can be reached has it.
+            ImageMissing: no reachable registry has the image.
         """
 
     def find_image(self, image: str) -> str | None:
-        """The id of what an image's reference stands for here and now; None: it is not here."""
+        """Return the id of the image that a reference names on this engine; None if there is none."""
 
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into a container, running or not."""
@@ -137,13 +137,13 @@ class Engine(Protocol):
         """Start a created or exited container."""
 
     def freeze(self, name: str) -> None:
-        """Freeze a running container's processes."""
+        """Pause a running container's processes; memory is kept."""
 
     def unfreeze(self, name: str) -> None:
-        """Let a frozen container's processes go on."""
+        """Resume a paused container's processes."""
 
     def stop(self, name: str, seconds: int) -> None:
-        """Ask a container to end and kill it after so many seconds."""
+        """Terminate a container, and kill it after `seconds`."""
 
     def discard(self, name: str) -> None:
         """Remove the container and keep its volume."""
@@ -152,25 +152,25 @@ class Engine(Protocol):
         """Remove the container and its volume."""
 
     def read_log(self, name: str, lines: int) -> str:
-        """The container's last lines, both streams; empty when there is no container."""
+        """Return the container's last log lines of both streams; empty if there is no container."""
 
     def list_containers(self, installation: str) -> list[ContainerSummary]:
-        """Every container of this installation, in any state."""
+        """List the containers of this installation in any state."""
 
     def list_volumes(self, installation: str) -> list[str]:
-        """The names of every volume of this installation."""
+        """List the names of this installation's volumes."""
 
     def list_unlabelled_volumes(self) -> list[str]:
-        """The names of the volumes without any installation's label.
+        """List the names of volumes without any installation's label.
 
-        Docker makes one itself where the volume of a container that it is to create is gone: a request to create that
-        it carries out late, after the sandbox was removed, leaves such a volume behind.
+        Docker creates such a volume if a container's volume is missing: a delayed create request that Docker executes
+        after the sandbox was removed leaves one behind.
         """
 
     def follow(self, installation: str) -> Iterator[str]:
-        """Subscribe now; the names of this installation's containers as they change from now on, until `close`.
+        """Subscribe immediately, and yield the names of this installation's containers that change, until `close`.
 
-        What this engine object starts, freezes and unfreezes is not told: whoever calls it looks by himself.
+        Starts, pauses and resumes by this engine object are not reported: their callers check the result themselves.
         """
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ SPEAKERS: Mapping[str, str] = {
     "api/git/http_client.py": "git hosts are only read",
     "api/git/guarded_transport.py": "connections of `api.git.http_client`",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
+    "worker/agent_server/connection.py": "requests of `worker.agent_server.client`",
     "worker/agent_server/exchange.py": "requests of `worker.agent_server.client`",
     "worker/agent_server/cancellable_transport.py": "connections of `worker.agent_server.exchange`",
     "worker/context.py": "only the name of a type",

@@ -1,4 +1,4 @@
-"""Waits for an answer that are given up: the look that is taken meanwhile says that nobody wants it any more."""
+"""Cancelled waits for a response: a periodic check ends them when the response is no longer needed."""
 
 import socket
 import threading
@@ -18,12 +18,12 @@ from worker.agent_server.exchange import open_client
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Unwanted(Exception):
-    """What a look may say."""
+class Cancelled(Exception):
+    """Error of a cancellation check."""
 
 
 class Silent:
-    """A server of one request, that answers when it is told to."""
+    """Server of one request that responds when `may_answer` is set."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -31,7 +31,7 @@ class Silent:
         self._listener = listener
 
     def serve(self) -> bool:
-        """Whether the client was there still when it was answered."""
+        """Serve the request. Returns whether the client was still connected for the response."""
         connection, _ = self._listener.accept()
         with connection:
             connection.settimeout(10)
@@ -55,66 +55,66 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancellable_transport, "LOOK_SECONDS", 0.02)
 
 
-def test_a_look_ends_the_wait_and_hangs_up() -> None:
-    looks = []
+def test_check_ends_the_wait_and_closes_the_connection() -> None:
+    times = []
 
-    def look() -> None:
-        looks.append(time.monotonic())
-        if len(looks) == 3:
-            raise Unwanted
+    def check() -> None:
+        times.append(time.monotonic())
+        if len(times) == 3:
+            raise Cancelled
 
     with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         served = pool.submit(server.serve)
-        with pytest.raises(Unwanted), cancellable_transport.looking(look):
+        with pytest.raises(Cancelled), cancellable_transport.looking(check):
             client.get(server.url, timeout=60)
-        assert len(looks) == 3
+        assert len(times) == 3
         server.may_answer.set()
-        served.result(10)  # it had no client any more, or one that had hung up
+        served.result(10)  # the client has disconnected before or during the response
 
 
-def test_an_answer_that_comes_after_looks_is_whole() -> None:
-    looks = threading.Semaphore(0)
+def test_response_after_checks_is_complete() -> None:
+    checks = threading.Semaphore(0)
     with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
         pool.submit(server.serve)
 
-        def ask() -> httpx.Response:
-            with cancellable_transport.looking(looks.release):
+        def send() -> httpx.Response:
+            with cancellable_transport.looking(checks.release):
                 return client.get(server.url, timeout=60)
 
-        asked = pool.submit(ask)
+        sent = pool.submit(send)
         for _ in range(3):
-            assert looks.acquire(timeout=10)
+            assert checks.acquire(timeout=10)
         server.may_answer.set()
-        assert asked.result(10).text == "ok"
+        assert sent.result(10).text == "ok"
 
 
-def test_the_limit_of_a_request_holds_whoever_looks() -> None:
-    looks: list[None] = []
+def test_timeout_of_a_request_holds_with_checks() -> None:
+    checks: list[None] = []
     with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         pool.submit(server.serve)
-        with pytest.raises(httpx.ReadTimeout), cancellable_transport.looking(lambda: looks.append(None)):
+        with pytest.raises(httpx.ReadTimeout), cancellable_transport.looking(lambda: checks.append(None)):
             client.get(server.url, timeout=0.2)
         server.may_answer.set()
-    assert looks
+    assert checks
 
 
-def test_a_look_is_taken_however_much_arrives() -> None:
-    """A server that sends a byte now and then keeps every single read short."""
+def test_check_runs_while_bytes_arrive() -> None:
+    """Each single read is short if a server sends single bytes."""
 
-    def look() -> None:
-        raise Unwanted
+    def check() -> None:
+        raise Cancelled
 
     with (
         hostile(dripping) as server,
         open_client() as client,
-        pytest.raises(Unwanted),
-        cancellable_transport.looking(look),
+        pytest.raises(Cancelled),
+        cancellable_transport.looking(check),
     ):
         client.get(server.url, timeout=60)
 
 
 @pytest.mark.parametrize("mode", [dripping, dripping_head, never_answering])
-def test_the_timeout_of_a_block_is_for_all_that_is_asked_in_it(mode: Mode) -> None:
+def test_timeout_of_a_block_is_for_all_its_requests(mode: Mode) -> None:
     with (
         hostile(mode) as server,
         open_client() as client,
@@ -128,26 +128,26 @@ def test_the_timeout_of_a_block_is_for_all_that_is_asked_in_it(mode: Mode) -> No
             assert time.monotonic() - began < 20
 
 
-def test_the_timeout_is_for_what_is_sent_too() -> None:
+def test_timeout_includes_the_sent_content() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, open_client() as client:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"  # whose kernel takes the connection, and some bytes
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"  # the kernel accepts the connection and some bytes
         with pytest.raises(httpx.WriteTimeout), cancellable_transport.timeout(0.3):
             client.post(url, content=b"x" * 50_000_000, timeout=60)
 
 
-def test_nobody_looks_for_another_thread_or_afterwards() -> None:
-    looks: list[None] = []
+def test_check_is_not_run_for_other_threads_or_afterwards() -> None:
+    checks: list[None] = []
     with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
-        with cancellable_transport.looking(lambda: looks.append(None)):
+        with cancellable_transport.looking(lambda: checks.append(None)):
             served = pool.submit(server.serve)
-            asked = pool.submit(client.get, server.url, timeout=0.2)
-            eventually(asked.done)
-        assert isinstance(asked.exception(), httpx.ReadTimeout)
+            sent = pool.submit(client.get, server.url, timeout=0.2)
+            eventually(sent.done)
+        assert isinstance(sent.exception(), httpx.ReadTimeout)
         server.may_answer.set()
         served.result(10)
-        with ThreadPoolExecutor(1) as again:
-            again.submit(server.serve)
+        with ThreadPoolExecutor(1) as next_pool:
+            next_pool.submit(server.serve)
             server.may_answer.set()
             assert client.get(server.url, timeout=60).text == "ok"
-            client.close()  # the server waits for that
-    assert looks == []
+            client.close()  # the server waits for the end of the connection
+    assert checks == []

@@ -37,7 +37,7 @@ def locked(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json=0) if right else httpx.Response(401, json={"detail": "Unauthorized"})
 
 
-def test_a_server_that_takes_our_key_and_only_ours_is_ready() -> None:
+def test_server_that_accepts_only_its_key_is_ready() -> None:
     asked: list[str] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -49,28 +49,28 @@ def test_a_server_that_takes_our_key_and_only_ours_is_ready() -> None:
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError])
-def test_a_server_that_does_not_answer_is_not_ready(error: type[httpx.TransportError]) -> None:
+def test_server_without_a_response_is_not_ready(error: type[httpx.TransportError]) -> None:
     assert server_that(failing(error)).is_ready() is False
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_cannot_yet_is_not_ready(status: int) -> None:
+def test_server_with_a_temporary_error_is_not_ready(status: int) -> None:
     assert server_that(answering(status)).is_ready() is False
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 302])
-def test_something_else_at_the_address_is_said(status: int) -> None:
+def test_wrong_server_at_the_address_is_reported(status: int) -> None:
     with pytest.raises(WrongServer) as failure:
         server_that(answering(status)).is_ready()
     assert failure.value.reason == "wrong_agent_server"
 
 
-def test_a_server_without_a_lock_is_not_ours() -> None:
+def test_server_without_a_key_is_the_wrong_one() -> None:
     with pytest.raises(WrongServer, match="without a key"):
         server_that(answering(200, json=0)).is_ready()
 
 
-def test_a_command_s_result() -> None:
+def test_command_returns_its_result() -> None:
     seen: list[httpx.Request] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -85,7 +85,7 @@ def test_a_command_s_result() -> None:
     assert seen[0].extensions["timeout"]["read"] > 40
 
 
-def test_an_upload_carries_the_content_and_the_path() -> None:
+def test_upload_sends_the_content_and_the_path() -> None:
     seen: list[httpx.Request] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -99,12 +99,12 @@ def test_an_upload_carries_the_content_and_the_path() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201])
-def test_a_conversation_is_created_or_found(status: int) -> None:
+def test_conversation_is_created_or_found(status: int) -> None:
     server = server_that(answering(status, json={"id": ID, "title": None}))
     assert server.create_conversation({"conversation_id": ID}) == {"id": ID, "title": None}
 
 
-def test_a_refusal_says_why_without_the_secrets() -> None:
+def test_error_text_contains_the_problem_without_the_secrets() -> None:
     detail = [
         {"loc": ["body", "secrets", "A"], "msg": "Input should be an object", "input": "quoted-secret"},
         {
@@ -128,7 +128,7 @@ def test_a_refusal_says_why_without_the_secrets() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_status_that_may_pass_is_unreachable(status: int) -> None:
+def test_temporary_status_means_unreachable(status: int) -> None:
     server = server_that(answering(status, json={"detail": "Internal Server Error", "exception": f"no {KEY}"}))
     with pytest.raises(AgentServerUnreachable) as failure:
         server.create_conversation({})
@@ -137,10 +137,10 @@ def test_status_that_may_pass_is_unreachable(status: int) -> None:
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ReadTimeout, httpx.ReadError])
-def test_missing_answer_is_reported_without_what_was_sent(error: type[httpx.TransportError]) -> None:
+def test_missing_response_is_reported_without_the_sent_body(error: type[httpx.TransportError]) -> None:
     with pytest.raises(AgentServerUnreachable) as failure:
         server_that(failing(error)).create_conversation({"secret": "top-secret-value"})
-    assert str(failure.value) == f"no answer when asked to start the conversation: {error.__name__}"
+    assert str(failure.value) == f"no response when asked to start the conversation: {error.__name__}"
     assert failure.value.__cause__ is None
     assert failure.value.__suppress_context__
 
@@ -148,19 +148,19 @@ def test_missing_answer_is_reported_without_what_was_sent(error: type[httpx.Tran
 @pytest.mark.parametrize(
     "content", [{"text": "<html>"}, {"json": ["a", "list"]}, {"json": {"detail": {"odd": 1}}}, {"text": ""}]
 )
-def test_a_failure_without_a_text_of_the_usual_form(content: dict[str, Any]) -> None:
+def test_error_without_a_text_of_the_usual_form(content: dict[str, Any]) -> None:
     with pytest.raises(AgentServerRefused) as failure:
         server_that(answering(400, **content)).create_conversation({})
     assert str(failure.value) == "the agent server would not start the conversation: 400"
 
 
 @pytest.mark.parametrize("content", [{"text": "<html>"}, {"json": ["a", "list"]}])
-def test_an_answer_that_no_agent_server_gives(content: dict[str, Any]) -> None:
+def test_response_of_another_kind_of_server_is_rejected(content: dict[str, Any]) -> None:
     with pytest.raises(WrongServer):
         server_that(answering(200, **content)).create_conversation({})
 
 
-def test_a_key_that_is_not_taken_any_more() -> None:
+def test_rejected_key_means_wrong_server() -> None:
     with pytest.raises(WrongServer):
         server_that(answering(401, json={"detail": "Unauthorized"})).interrupt(ID)
 
@@ -187,12 +187,12 @@ def test_call_about_a_conversation_that_is_gone_is_no_error(
     assert call(server_that(answering(404, json={"detail": "Not Found"}))) is False
 
 
-def test_a_conversation_can_be_looked_at() -> None:
+def test_conversation_can_be_read() -> None:
     assert server_that(answering(200, json={"title": "T"})).get_conversation(ID) == {"title": "T"}
     assert server_that(answering(404)).get_conversation(ID) is None
 
 
-def test_the_conversations_at_work() -> None:
+def test_running_conversations_are_listed() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         assert request.url.params["status"] == "running"
         found, following = pages[request.url.params.get("page_id")]
@@ -202,7 +202,7 @@ def test_the_conversations_at_work() -> None:
     assert server_that(handler).find_running() == [DASHED, ID]
 
 
-def test_the_newest_messages_of_users_are_asked_for() -> None:
+def test_newest_messages_of_users_are_listed() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         asked = dict(request.url.params)
         event, following = pages[asked.pop("page_id", None)]
@@ -230,26 +230,26 @@ def test_the_newest_messages_of_users_are_asked_for() -> None:
         ({"items": [], "next_page_id": {}}, lambda server: list(server.list_messages(ID))),
     ],
 )
-def test_an_answer_of_another_shape(answer: Any, ask: Callable[[AgentServer], Any]) -> None:
+def test_response_of_another_shape_is_rejected(answer: Any, ask: Callable[[AgentServer], Any]) -> None:
     with pytest.raises(WrongServer):
         ask(server_that(answering(200, json=answer)))
 
 
-def test_texts_that_not_every_database_stores_are_changed() -> None:
+def test_texts_that_not_every_database_can_store_are_changed() -> None:
     said = {"exit_code": 1, "stdout": "a\0b", "stderr": None}
     assert server_that(answering(200, json=said)).run_command("true").stdout == "a\N{REPLACEMENT CHARACTER}b"
-    refusal = {"detail": [{"loc": ["body", "a\0"], "msg": "no\0"}]}
+    problem = {"detail": [{"loc": ["body", "a\0"], "msg": "no\0"}]}
     with pytest.raises(AgentServerRefused) as failure:
-        server_that(answering(422, json=refusal)).create_conversation({})
+        server_that(answering(422, json=problem)).create_conversation({})
     assert "\0" not in str(failure.value)
 
 
-def test_a_refusal_that_quotes_a_lot_is_read_soon() -> None:
+def test_error_with_a_long_text_is_parsed_fast() -> None:
     with pytest.raises(AgentServerRefused):
         server_that(answering(422, json={"detail": "[type=" * 100_000})).create_conversation({})
 
 
-def test_an_agent_that_is_at_work_need_not_be_run() -> None:
+def test_running_agent_is_not_run_again() -> None:
     assert server_that(answering(200, json={"success": True})).run(ID) is True
     assert server_that(answering(409, json={"detail": "already running"})).run(ID) is False
     with pytest.raises(AgentServerRefused):
@@ -264,13 +264,11 @@ def client() -> Iterator[httpx.Client]:
         yield opened
 
 
-def test_the_shared_client_uses_no_proxy_of_the_environment(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_client_ignores_the_environment_s_proxies(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     assert client.trust_env is False
     assert client.follow_redirects is False
 
 
-def test_redaction_hides_the_longest_first_and_leaves_words_alone() -> None:
+def test_redaction_replaces_longer_secrets_first_and_keeps_short_words() -> None:
     assert redacting(["abcd", "abcdefgh", "", "no"])("no abcdefgh, no abcd") == "no ******, no ******"

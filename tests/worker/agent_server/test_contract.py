@@ -1,4 +1,4 @@
-"""The agent server's contract, on the real one in its image and on both stand-ins: in memory and of the tiny image."""
+"""The agent server's contract, on the real server and on both stand-ins: in memory and in the tiny image."""
 
 from collections.abc import Iterator
 from itertools import chain, pairwise
@@ -26,13 +26,13 @@ def server(place: Place) -> AgentServer:
 
 @pytest.fixture
 def body(contract_model: ScriptedModel) -> dict[str, Any]:
-    """A conversation that stands in the middle of its first run."""
+    """Request for a conversation that stays in its first run."""
     return body_for(contract_model, initial_message=HELLO)
 
 
 @pytest.fixture
 def running(server: AgentServer, body: dict[str, Any]) -> Iterator[str]:
-    """The same, begun; it gives its place among the server's runs back."""
+    """Id of a running conversation, which is interrupted after the test: the server's concurrent runs have a max."""
     server.create_conversation(body)
     eventually(lambda: status_of(server, id_of(body)) == "running")
     yield id_of(body)
@@ -41,27 +41,27 @@ def running(server: AgentServer, body: dict[str, Any]) -> Iterator[str]:
 
 @pytest.fixture
 def idle(server: AgentServer, contract_model: ScriptedModel) -> str:
-    """A conversation that waits for its first message."""
+    """Id of a conversation that waits for its first message."""
     body = body_for(contract_model)
     server.create_conversation(body)
     return id_of(body)
 
 
 class TestProbe:
-    def test_takes_its_key(self, server: AgentServer) -> None:
+    def test_accepts_its_key(self, server: AgentServer) -> None:
         assert server.is_ready()
 
-    def test_takes_no_other(self, place: Place) -> None:
-        stranger = AgentServer(place.url, "another", place.client)
+    def test_rejects_another_key(self, place: Place) -> None:
+        with_another_key = AgentServer(place.url, "another", place.client)
         with pytest.raises(WrongServer):
-            stranger.is_ready()
+            with_another_key.is_ready()
         with pytest.raises(WrongServer):
-            stranger.run_command("true")
+            with_another_key.run_command("true")
         assert place.request("GET", "/conversations/count", key="another").status_code == 401
 
 
 class TestConversation:
-    def test_is_made_once(self, place: Place, server: AgentServer, body: dict[str, Any]) -> None:
+    def test_is_created_one_time(self, place: Place, server: AgentServer, body: dict[str, Any]) -> None:
         first = place.request("POST", "/conversations", json=body)
         again = place.request("POST", "/conversations", json=body | {"autotitle": False})
         assert (first.status_code, again.status_code) == (201, 200)
@@ -79,14 +79,14 @@ class TestConversation:
         known = server.get_conversation(id_of(body))
         assert known
         assert (known["id"], known["title"]) == (dashed(id_of(body)), None)
-        told = read_conversation(known)
-        assert told.id == id_of(body)
-        assert (told.report.execution_status, told.report.llm_model) == ("idle", "openai/held")
-        assert (told.report.agent_kind, told.report.working_dir) == ("openhands", FOLDER)
-        assert told.report.tags == {"team": "blue green", "on": "call"}
+        parsed = read_conversation(known)
+        assert parsed.id == id_of(body)
+        assert (parsed.report.execution_status, parsed.report.llm_model) == ("idle", "openai/held")
+        assert (parsed.report.agent_kind, parsed.report.working_dir) == ("openhands", FOLDER)
+        assert parsed.report.tags == {"team": "blue green", "on": "call"}
         assert "usage_to_metrics" in known["stats"]
 
-    def test_without_a_message_waits_for_one(self, server: AgentServer, idle: str) -> None:
+    def test_waits_for_its_first_message(self, server: AgentServer, idle: str) -> None:
         known = server.get_conversation(idle)
         assert known
         assert (known["last_user_message_id"], known["execution_status"]) == (None, "idle")
@@ -95,7 +95,7 @@ class TestConversation:
         assert known
         assert (known["last_user_message_id"] is None, known["execution_status"]) == (False, "idle")
 
-    def test_lists_what_its_user_said_newest_first(self, server: AgentServer, idle: str) -> None:
+    def test_lists_its_user_s_messages_newest_first(self, server: AgentServer, idle: str) -> None:
         for text in ("one", "two"):
             server.send_message(idle, message(text))
         said = list(server.list_messages(idle))
@@ -132,20 +132,20 @@ class TestConversation:
         assert server.interrupt(running)
         eventually(lambda: status_of(server, running) == "paused")
         assert dashed(running) not in server.find_running()
-        assert server.interrupt(running), "once more is as good"
+        assert server.interrupt(running), "a repeated interrupt must succeed"
         assert status_of(server, running) == "paused"
 
     def test_is_interrupted_before_it_begins(self, server: AgentServer, idle: str) -> None:
         assert server.interrupt(idle)
         assert status_of(server, idle) == "paused"
 
-    def test_goes_on_after_an_interruption(self, server: AgentServer, running: str) -> None:
+    def test_continues_after_an_interruption(self, server: AgentServer, running: str) -> None:
         server.interrupt(running)
         eventually(lambda: status_of(server, running) == "paused")
         assert server.run(running)
         eventually(lambda: status_of(server, running) == "running")
 
-    def test_goes_on_with_a_message_that_says_so(self, server: AgentServer, idle: str) -> None:
+    def test_continues_with_a_message_that_requests_a_run(self, server: AgentServer, idle: str) -> None:
         server.send_message(idle, message("Go on", run=True))
         eventually(lambda: status_of(server, idle) == "running")
 
@@ -172,12 +172,12 @@ class TestConversation:
         assert not server.interrupt(UNKNOWN)
         assert not server.delete_conversation(UNKNOWN)
         for ask in (lambda unknown: list(server.list_messages(unknown)), server.run):
-            with pytest.raises(AgentServerRefused) as refusal:
+            with pytest.raises(AgentServerRefused) as failure:
                 ask(UNKNOWN)
-            assert refusal.value.status == 404
+            assert failure.value.status == 404
 
     @pytest.mark.parametrize("change", [{"tags": {"Not A Tag": "x"}}, {"model": ""}], ids=["tag", "model"])
-    def test_that_makes_no_sense_is_refused(
+    def test_invalid_body_is_refused(
         self, place: Place, server: AgentServer, body: dict[str, Any], change: dict[str, Any]
     ) -> None:
         if "model" in change:
@@ -185,27 +185,27 @@ class TestConversation:
         else:
             body |= change
         assert place.request("POST", "/conversations", json=body).status_code == 422
-        with pytest.raises(AgentServerRefused) as refusal:
+        with pytest.raises(AgentServerRefused) as failure:
             server.create_conversation(body)
-        assert "sk-1" not in str(refusal.value)
+        assert "sk-1" not in str(failure.value)
         assert server.get_conversation(id_of(body)) is None
 
 
 class TestProfile:
-    def test_is_kept_and_replaced(self, place: Place, server: AgentServer) -> None:
+    def test_is_saved_and_replaced(self, place: Place, server: AgentServer) -> None:
         for model in ("openai/one", "openai/two"):
             server.keep_profile(TITLE_PROFILE, {"model": model, "api_key": "sk-9"})
             body = {"llm": {"model": model}, "include_secrets": True}
             assert place.request("POST", f"/profiles/{TITLE_PROFILE}", json=body).status_code == 201
 
-    def test_that_makes_no_sense_is_refused(self, server: AgentServer) -> None:
-        with pytest.raises(AgentServerRefused) as refusal:
+    def test_invalid_body_is_refused(self, server: AgentServer) -> None:
+        with pytest.raises(AgentServerRefused) as failure:
             server.keep_profile(TITLE_PROFILE, {"model": "", "api_key": "sk-9"})
-        assert "sk-9" not in str(refusal.value)
+        assert "sk-9" not in str(failure.value)
 
 
 class TestRealServer:
-    """What the stand-ins do not have: a model is asked, and its answer is used."""
+    """Behaviour that the stand-ins don't have: a model is called, and its response is used."""
 
     @pytest.fixture
     def server(self, sandbox_url: str) -> Iterator[AgentServer]:
@@ -229,7 +229,7 @@ class TestRealServer:
         assert made["agent"]["agent_context"]["disabled_skills"] == ["docker"]
 
     def test_missing_folder_is_made(self, server: AgentServer, contract_model: ScriptedModel) -> None:
-        """As that of a conversation which shares its sandbox."""
+        """The folder of a conversation that shares its sandbox, for example."""
         folder = f"{FOLDER}/{new_id()}"
         server.create_conversation(body_for(contract_model, working_dir=folder))
         assert server.run_command("pwd", folder).stdout.strip() == folder

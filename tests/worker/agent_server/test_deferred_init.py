@@ -1,4 +1,4 @@
-"""What a server of the warm pool says before and after it is told whose it is: the real one, the tiny one, the fake."""
+"""Deferred init of a warm sandbox's server: the real one, the tiny one and the fake."""
 
 from collections.abc import Iterator
 
@@ -17,48 +17,48 @@ from worker.agent_server.errors import WrongServer
 from worker.agent_server.exchange import open_client
 from worker.sandboxes.container_spec import dormant_config, init_config
 
-BOOT_KEY = "the-boot-key"
+INIT_KEY = "the-init-key"
 
 
 @pytest.fixture(params=["fake", "tiny", "real"])
-def dormant(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """As a member of the warm pool boots it."""
+def server_before_init(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A server that awaits deferred init, as in a warm sandbox."""
     if request.param == "fake":
-        fake = FakeAgentServer(boot_key=BOOT_KEY)
+        fake = FakeAgentServer(boot_key=INIT_KEY)
         with httpx.Client(transport=httpx.MockTransport(fake.answer)) as client:
             yield Place("fake", "http://agent-server:8000", client)
     else:
         image, environment = {"tiny": (TINY_IMAGE, TINY), "real": (REAL_IMAGE, {})}[request.param]
-        config = dormant_config(BOOT_KEY, origins=[])
+        config = dormant_config(INIT_KEY, origins=[])
         with booted(config, image, environment) as url, open_client() as client:
             eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=BOOT_SECONDS)
             yield Place(request.param, url, client)
 
 
-def test_server_of_the_pool_waits_to_be_told(
-    dormant: Place, contract_model: ScriptedModel, receiver: WebhookReceiver
+def test_server_awaits_deferred_init(
+    server_before_init: Place, contract_model: ScriptedModel, receiver: WebhookReceiver
 ) -> None:
-    server = dormant.server
+    server = server_before_init.server
     config = init_config(KEY, webhook_url=receiver.url)
-    assert not_there(dormant) == (503, 404), "it looks for a path that it does not know through all its routes"
+    assert route_statuses(server_before_init) == (503, 404), "it searches all its routes for an unknown path"
     server.warm_up()
     assert server.is_dormant()
     with pytest.raises(WrongServer):
         server.initialize("another", config)
-    assert server.initialize(BOOT_KEY, config)
+    assert server.initialize(INIT_KEY, config)
     assert eventually(server.is_ready)
     assert not server.is_dormant()
-    with pytest.raises(WrongServer):  # it has dropped the key that it booted with
-        server.initialize(BOOT_KEY, config)
+    with pytest.raises(WrongServer):  # the init key is invalid after the init
+        server.initialize(INIT_KEY, config)
     body = body_for(contract_model, initial_message=HELLO)
     server.create_conversation(body)
-    if dormant.kind != "fake":  # which reports nothing
+    if server_before_init.kind != "fake":  # the fake sends no webhooks
         eventually(lambda: receiver.events(body["conversation_id"]))
         keys = {delivery.headers["x-session-api-key"] for delivery in receiver.deliveries(body["conversation_id"])}
         assert keys == {KEY}
 
 
-def not_there(place: Place) -> tuple[int, int]:
-    """What a dormant server says of a route that it has, and of one that it has not."""
+def route_statuses(place: Place) -> tuple[int, int]:
+    """Return the statuses of a known and an unknown route before the init."""
     known, unknown = (place.client.get(f"{place.url}/api/{path}") for path in ("conversations/count", "nowhere"))
     return known.status_code, unknown.status_code

@@ -1,6 +1,6 @@
-"""Where a stand-in differs from the real agent server on purpose: everywhere else the contract holds all three alike.
+"""Intended differences of the stand-ins from the real agent server. Otherwise the contract holds for all three.
 
-Each entry is checked, on the stand-in and on the real server: one that no longer differs fails, and is to be struck.
+Each entry is checked on the stand-in and on the real server. An entry that no longer differs fails and must be removed.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 @dataclass(frozen=True)
 class Around:
-    """What a server under test can reach."""
+    """Services that a server under test can reach."""
 
     model: ScriptedModel
     receiver: WebhookReceiver
@@ -34,12 +34,12 @@ class Difference:
     """One intended difference.
 
     Args:
-        route: what it shows at.
-        what: how stand-ins differ.
-        why: why they may.
-        probe: what a server shows there.
-        real: what the probe must find at the real server.
-        others: what it must find at the stand-ins that differ, by their kind: `fake` or `tiny`.
+        route: the route with the difference.
+        what: the stand-ins' behaviour.
+        why: the reason why it is acceptable.
+        probe: function that reads a server's behaviour.
+        real: result of the probe at the real server.
+        others: results of the probe at the stand-ins that differ, by kind: `fake` or `tiny`.
     """
 
     route: str
@@ -89,7 +89,7 @@ def _reported(place: Place, around: Around) -> int:
 
 
 def _pages(place: Place, around: Around) -> int:
-    """How many pages of one there are for two conversations, up to two."""
+    """Return the number of pages, up to two, for two conversations and a page size of one."""
     bodies = [body_for(around.model, initial_message=HELLO) for _ in range(2)]
     for body in bodies:
         place.server.create_conversation(body)
@@ -109,15 +109,15 @@ def _profiles(place: Place, _around: Around) -> int:
 
 
 def _status(place: Place, method: str, path: str, **content: Any) -> int:
-    """The status of the answer; the fake fails a test that asks for a route it does not have."""
+    """Return the response's status; the fake raises AssertionError for an unknown route."""
     try:
         return place.request(method, path, **content).status_code
     except AssertionError:
         return NO_ROUTE
 
 
-NO_AGENT = "no test without a model needs an agent; with one, the real server is asked"
-# The tiny image answers switch_… with a success, and changes nothing.
+NO_AGENT = "no test without a model needs an agent; tests with one call the real server"
+# The tiny image responds to switch_… with a success, and changes nothing.
 API_ONLY = "the routes that only the API uses (file/download, skills, hooks, git/…) are missing"
 PROFILES = "a profile can't be read again"
 DIFFERENCES = [
@@ -141,7 +141,7 @@ DIFFERENCES = [
     ),
     Difference(
         "POST /bash/execute_bash_command",
-        "commands are not run: a test says what they come to",
+        "commands are not run: a test sets their results",
         "the worker's scripts are tested with a real shell and a real git (test_workspace_setup)",
         _output,
         "here\n",
@@ -150,7 +150,7 @@ DIFFERENCES = [
     Difference(
         "webhooks",
         "nothing is reported",
-        "no API is there where it stands in; the routes get recorded reports (tests/contract)",
+        "its tests have no API; the routes get recorded reports (tests/contract)",
         _reported,
         1,
         {"fake": 0},
@@ -187,19 +187,21 @@ def around(contract_model: ScriptedModel, receiver: WebhookReceiver) -> Around:
 def test_stand_in_differs_as_the_table_says(
     request: pytest.FixtureRequest, around: Around, entry: Difference, kind: str
 ) -> None:
-    assert entry.others[kind] != entry.real, "it no longer differs: strike the entry"
+    assert entry.others[kind] != entry.real, "it no longer differs: remove the entry"
     with opened(request, kind) as place:
         assert entry.probe(place, around) == entry.others[kind]
 
 
 @pytest.mark.parametrize("entry", DIFFERENCES, ids=[f"real-{entry.what}" for entry in DIFFERENCES])
-def test_real_server_does_as_the_table_says(request: pytest.FixtureRequest, around: Around, entry: Difference) -> None:
+def test_real_server_behaves_as_the_table_says(
+    request: pytest.FixtureRequest, around: Around, entry: Difference
+) -> None:
     with opened(request, "real") as place:
         assert entry.probe(place, around) == entry.real
 
 
 def _after_a_run(place: Place, around: Around, is_so: Callable[[Any], Any]) -> dict[str, Any]:
-    """The conversation once that is so; a stand-in does everything at once, or never."""
+    """Return the conversation when `is_so` holds; a stand-in does everything immediately, or never."""
     body = body_for(around.model, llm_model="openai/quick", initial_message=HELLO)
     place.server.create_conversation(body)
     if place.kind == "real":

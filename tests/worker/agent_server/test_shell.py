@@ -1,4 +1,4 @@
-"""The agent server's shell and files: what the real one and the tiny one do, and the form in which all answer."""
+"""The agent server's shell and files: behaviour of the real and the tiny one, and the format of all responses."""
 
 import pytest
 
@@ -20,11 +20,11 @@ class TestCommand:
     @pytest.mark.parametrize(
         "text", ["no newline", 'a "quoted" \\ one\n', "two\nlines\n\n", "tab\t and é\n", "$HOME `x`"]
     )
-    def test_output_is_kept_as_it_is(self, place: Place, text: str) -> None:
+    def test_output_is_unchanged(self, place: Place, text: str) -> None:
         place.server.upload("/tmp/output", text.encode())
         assert place.server.run_command("cat /tmp/output").stdout == text
 
-    def test_command_is_run_as_it_is(self, place: Place) -> None:
+    def test_command_is_run_unchanged(self, place: Place) -> None:
         command = 'name=\'a "b" \\ c\'\nfor word in one two; do\n\tprintf \'%s/%s\\n\' "$word" "$name"\ndone'
         assert place.server.run_command(command).stdout == 'one/a "b" \\ c\ntwo/a "b" \\ c\n'
 
@@ -32,7 +32,7 @@ class TestCommand:
         assert place.server.run_command("pwd").stdout == "/workspace/project\n"
         assert place.server.run_command("pwd", cwd="/tmp").stdout == "/tmp\n"
 
-    def test_folder_that_is_not_there(self, place: Place) -> None:
+    def test_missing_folder(self, place: Place) -> None:
         result = place.server.run_command("pwd", cwd="/nowhere")
         assert (result.exit_code, result.stdout, "/nowhere" in result.stderr) == (-1, "", True)
 

@@ -1,4 +1,4 @@
-"""What agent servers report by themselves: the real one, and the tiny one on which the drills are built."""
+"""Webhooks of agent servers: the real one, and the tiny one that the drills use."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ from worker.sandboxes.container_spec import WEBHOOK
 
 pytestmark = pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
 
-# More refusals than attempts for one batch.
-REFUSALS = int(str(WEBHOOK["num_retries"])) + 2
+# More refused deliveries than attempts per batch.
+REFUSED = int(str(WEBHOOK["num_retries"])) + 2
 MESSAGES = 30
 
 
 @pytest.fixture
 def body(contract_model: ScriptedModel) -> dict[str, Any]:
-    """A conversation that runs until it is interrupted."""
+    """Request for a conversation that runs until it is interrupted."""
     return body_for(contract_model, initial_message=HELLO)
 
 
 class TestEvents:
-    def test_arrive_once_and_in_order(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_arrive_one_time_and_in_order(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         place.server.create_conversation(body)
         eventually(lambda: statuses(receiver, id_of(body)) == ["running"])
         place.server.interrupt(id_of(body))
@@ -49,11 +49,11 @@ class TestEvents:
             assert delivery.path in ("/conversations", f"/events/{id_of(body)}")
 
     def test_refused_are_sent_again(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
-        receiver.refuse(id_of(body), REFUSALS)
+        receiver.refuse(id_of(body), REFUSED)
         place.server.create_conversation(body)
         eventually(lambda: "running" in statuses(receiver, id_of(body)), deadline_seconds=60)
         refused = receiver.deliveries(id_of(body), status=503)
-        assert len(refused) == REFUSALS
+        assert len(refused) == REFUSED
         arrived = ids(receiver, id_of(body))
         assert len(set(arrived)) == len(arrived)
         assert {event["id"] for delivery in refused for event in delivery.events} <= set(arrived)
@@ -73,7 +73,7 @@ class TestEvents:
 
 
 class TestDescriptions:
-    def test_tell_of_each_change(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_report_each_change(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         place.server.create_conversation(body)
         eventually(lambda: len(receiver.described(id_of(body))) == 1)
         eventually(lambda: "running" in statuses(receiver, id_of(body)))
@@ -84,11 +84,13 @@ class TestDescriptions:
         place.server.delete_conversation(id_of(body))
         eventually(lambda: "deleting" in described(receiver, id_of(body), "execution_status"))
 
-    def test_are_what_the_service_reads(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
+    def test_have_the_shape_that_the_service_reads(
+        self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
+    ) -> None:
         place.server.create_conversation(body)
         eventually(lambda: "running" in statuses(receiver, id_of(body)) and receiver.described(id_of(body)))
-        told = read_conversation(receiver.described(id_of(body))[0])
-        assert (told.id, told.report.llm_model) == (id_of(body), "openai/held")
+        parsed = read_conversation(receiver.described(id_of(body))[0])
+        assert (parsed.id, parsed.report.llm_model) == (id_of(body), "openai/held")
         changes = [read_event(event).report for event in receiver.events(id_of(body))]
         assert [change.execution_status for change in changes if change and change.execution_status][-1] == "running"
 
@@ -98,22 +100,22 @@ def id_of(body: dict[str, Any]) -> str:
 
 
 def ids(receiver: WebhookReceiver, conversation_id: str) -> list[str]:
-    """The ids of its events that have arrived."""
+    """Return the ids of the conversation's received events."""
     return [event["id"] for event in receiver.events(conversation_id)]
 
 
 def statuses(receiver: WebhookReceiver, conversation_id: str) -> list[str]:
-    """The changes of its execution status that have arrived."""
+    """Return the conversation's received execution statuses."""
     events = receiver.events(conversation_id)
     return [event["value"] for event in events if event.get("key") == "execution_status"]
 
 
 def said(receiver: WebhookReceiver, conversation_id: str) -> list[str]:
-    """The texts of its messages that have arrived."""
+    """Return the texts of the conversation's received messages."""
     messages = [event for event in receiver.events(conversation_id) if event["kind"] == "MessageEvent"]
     return [event["llm_message"]["content"][0]["text"] for event in messages]
 
 
 def described(receiver: WebhookReceiver, conversation_id: str, name: str) -> list[Any]:
-    """What its descriptions that have arrived say under a name."""
+    """Return a field's values in the conversation's received descriptions."""
     return [body[name] for body in receiver.described(conversation_id)]

@@ -1,4 +1,4 @@
-"""What an engine has of sandboxes, put there past every rule."""
+"""Containers and volumes that tests put into the in-memory engine directly."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def put(
     state: ContainerState = ContainerState.RUNNING,
     installation: str = INSTALLATION,
 ) -> str:
-    """Give a sandbox a container in some state, and its volume."""
+    """Create a sandbox's container in the given state, and its volume. Returns their name."""
     request = container_request(
         sandbox, SandboxSpec(id=IMAGE, position=0), installation=installation, address="127.0.0.1"
     )
@@ -28,6 +28,6 @@ def put(
 
 
 def stray(user: Person, digit: str = "f") -> Sandbox:
-    """A sandbox that no row tells of."""
+    """Return a sandbox that has no row."""
     columns: dict[str, Any] = {"id": digit * 32, "owner_id": user.id}
     return Sandbox(**columns)

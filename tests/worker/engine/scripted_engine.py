@@ -1,4 +1,4 @@
-"""A socket that answers like an engine, with the bytes that a test has given it for each path."""
+"""A socket that responds like an engine, with scripted bytes for each path."""
 
 import threading
 from collections import Counter
@@ -16,7 +16,7 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encodin
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent for a request, byte for byte; then the connection is closed, or stays open in silence."""
+    """Bytes sent for a request. Then the connection is closed, or stays open without data."""
 
     content: bytes = b""
     holds: bool = False
@@ -24,13 +24,13 @@ class Answer:
 
 @dataclass
 class ScriptedEngine:
-    """Answers by the end of a request's path; a path without an answer is not found."""
+    """Engine with responses by suffix of a request's path. Other paths are not found."""
 
     path: Path
     answers: dict[str, Answer] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     closed: threading.Event = field(default_factory=threading.Event)
-    # Answers to changes wait for it; it is set unless a test clears it.
+    # Responses to changes wait for this event. It is set unless a test clears it.
     go_on: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -46,24 +46,24 @@ class ScriptedEngine:
 
 
 def whole(content: bytes, status: int = 200) -> Answer:
-    """An answer in order."""
+    """Return a complete response."""
     head = f"HTTP/1.1 {status} Some\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n"
     return Answer(head.encode() + b"Connection: close\r\n\r\n" + content)
 
 
 def error(status: int, words: str) -> Answer:
-    """An engine's error."""
+    """Return an error response."""
     return whole(b'{"message":"%s"}' % words.encode(), status)
 
 
 def chunk(content: bytes) -> bytes:
-    """One part of a stream."""
+    """Return one chunk of a stream."""
     return b"%x\r\n%s\r\n" % (len(content), content)
 
 
 @contextmanager
 def running_scripted_engine() -> Iterator[ScriptedEngine]:
-    """Such a socket, for the length of the block."""
+    """Run a scripted engine for the length of the block."""
     with short_directory("scripted") as directory:
         engine = ScriptedEngine(directory / "docker.sock", {"/version": whole(b'{"ApiVersion":"1.41"}')})
         engine.go_on.set()

@@ -1,4 +1,4 @@
-"""Answers of an engine that are lost, cut or errors, on a real socket: each is an engine in trouble, or a refusal."""
+"""Lost, cut and error responses of an engine on a real socket, and the errors that the client raises for them."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ from worker.settings import WorkerSettings
 PULL, EVENTS = "/images/create", "/events"
 LINE = b'{"status":"Pulling"}\r\n'
 EVENT = b'{"Action":"die","Actor":{"Attributes":{"name":"aw-1"}}}\n'
-# Less than the timeouts that are not the one that is meant.
+# Less than the timeouts that a test does not shorten.
 SOON_SECONDS = 4.0
-SILENCE = Answer(holds=True)
+NO_RESPONSE = Answer(holds=True)
 REFUSED = 400
 VOLUME = whole(b'{"Labels":{"agent-workspace.installation":"test"}}', 201)
 
@@ -45,15 +45,15 @@ def engine(scripted: ScriptedEngine) -> Iterator[DockerEngine]:
 
 
 def raised(call: Callable[[], object]) -> tuple[type[BaseException], float]:
-    """What the call raises, and after how many seconds."""
+    """Return the type of the call's error, and the seconds until it was raised."""
     began = monotonic()
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the question
         call()
     return caught.type, monotonic() - began
 
 
-@pytest.mark.parametrize("answer", [SILENCE, Answer(STREAM + chunk(LINE), holds=True)])
-def test_pull_whose_answer_is_lost_ends(
+@pytest.mark.parametrize("answer", [NO_RESPONSE, Answer(STREAM + chunk(LINE), holds=True)])
+def test_pull_with_a_lost_response_ends(
     scripted: ScriptedEngine, engine: DockerEngine, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "PULL_SECONDS", 0.2)
@@ -75,7 +75,7 @@ def test_pull_whose_answer_is_lost_ends(
         STREAM + chunk(LINE[:9]) + b"0\r\n\r\n",
     ],
 )
-def test_pull_whose_answer_is_cut_may_be_tried_again(
+def test_pull_with_a_cut_response_may_be_retried(
     scripted: ScriptedEngine, engine: DockerEngine, content: bytes
 ) -> None:
     scripted.answers[PULL] = Answer(content)
@@ -116,68 +116,68 @@ def test_quiet_stream_of_events_ends(
         assert scripted.asked[EVENTS] == times
 
 
-def test_events_that_are_not_answered_are_an_engine_in_trouble(
+def test_event_stream_without_a_response_means_engine_unavailable(
     scripted: ScriptedEngine, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "FOLLOW_SECONDS", 0.2)
-    scripted.answers[EVENTS] = SILENCE
+    scripted.answers[EVENTS] = NO_RESPONSE
     assert raised(lambda: engine.follow("test"))[0] is EngineUnavailable
 
 
-def test_event_that_is_cut_is_an_engine_in_trouble(scripted: ScriptedEngine, engine: DockerEngine) -> None:
+def test_cut_event_means_engine_unavailable(scripted: ScriptedEngine, engine: DockerEngine) -> None:
     scripted.answers[EVENTS] = Answer(STREAM + chunk(EVENT[:9]) + b"0\r\n\r\n")
     assert raised(lambda: list(engine.follow("test")))[0] is EngineUnavailable
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_bad_moment_is_an_engine_in_trouble(scripted: ScriptedEngine, engine: DockerEngine, status: int) -> None:
+def test_temporary_error_means_engine_failing(scripted: ScriptedEngine, engine: DockerEngine, status: int) -> None:
     scripted.answers["/json"] = error(status, "later")
     assert raised(lambda: engine.observe("aw-1"))[0] is EngineFailing
 
 
-def test_refused_question_is_a_refusal(scripted: ScriptedEngine, engine: DockerEngine) -> None:
+def test_rejected_request_means_engine_refused(scripted: ScriptedEngine, engine: DockerEngine) -> None:
     scripted.answers["/json"] = error(REFUSED, "never")
     assert raised(lambda: engine.observe("aw-1"))[0] is EngineRefused
 
 
-def test_lost_answer_to_the_sign_of_life_s_question_costs_no_node(
+def test_lost_response_during_a_heartbeat_loses_no_node(
     scripted: ScriptedEngine, engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = WorkerSettings().node_lost_seconds
     assert WorkerSettings().heartbeat_seconds + engine_module.READ_SECONDS < lost
     assert WorkerSettings().heartbeat_seconds + engine_module.LIST_SECONDS < lost
     monkeypatch.setattr(engine_module, "READ_SECONDS", 0.2)
-    scripted.answers["/info"] = SILENCE
+    scripted.answers["/info"] = NO_RESPONSE
     error_type, seconds = raised(engine.read_id)
     assert error_type is EngineUnavailable
     assert seconds < SOON_SECONDS
 
 
-def test_container_that_is_still_being_made_is_waited_for(
+def test_container_that_is_still_being_created_is_waited_for(
     scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest
 ) -> None:
-    """Its name is taken already, and it can't be inspected yet."""
+    """The container's name is taken, and it can't be inspected yet."""
     scripted.answers |= {"/volumes/create": VOLUME, "/containers/create": error(409, "conflict")}
-    with pytest.raises(EngineUnavailable, match="still being made"):
+    with pytest.raises(EngineUnavailable, match="still being created"):
         engine.create(request_)
 
 
-def test_clients_are_used_again(scripted: ScriptedEngine, engine: DockerEngine) -> None:
+def test_clients_are_reused(scripted: ScriptedEngine, engine: DockerEngine) -> None:
     scripted.answers["/json"] = whole(b'{"Id":"1"}')
     for _ in range(3):
         assert engine.find_image("a:1") == "1"
     assert scripted.asked["/version"] == 1
-    assert len(engine._idle) == 1
+    assert len(engine._clients._idle) == 1
 
 
 class Stop(Exception):
-    """What a watch raises."""
+    """Error of the check."""
 
 
-def test_abandoned_create_makes_no_container(
+def test_abandoned_create_creates_no_container(
     scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its sandbox may be deleted by the time that the volume is made."""
+    """The sandbox can be deleted when the volume's creation completes."""
     monkeypatch.setattr(watched_work, "WATCH_SECONDS", 0.01)
     ended = threading.Event()
 

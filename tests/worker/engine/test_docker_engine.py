@@ -1,4 +1,4 @@
-"""What only the real engine can show, beside the contract in `test_engine`."""
+"""Tests that need the real engine, beside the contract in `tests/worker/engine/contract`."""
 
 import gc
 import threading
@@ -28,7 +28,7 @@ def docker(installation: str) -> Iterator[DockerEngine]:
 
 def test_least_privilege(docker: DockerEngine, request_: ContainerRequest) -> None:
     name = started(docker, request_)
-    with docker._api(5) as api:
+    with docker._clients.lend(5) as api:
         found = api.inspect_container(name)
     host = found["HostConfig"]
     assert host["CapDrop"] == ["ALL"]
@@ -52,21 +52,21 @@ def test_log_of_a_container_that_ended(docker: DockerEngine, request_: Container
     assert docker.read_log(name, 30).strip()
 
 
-def test_follows_changes_behind_our_back(
+def test_follow_reports_outside_changes(
     docker: DockerEngine,
     request_: ContainerRequest,
     installation: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(own_events, "ECHO_SECONDS", 60.0)  # however late the engine tells of it
-    began, seen = int(time.time()), list[str]()
+    monkeypatch.setattr(own_events, "ECHO_SECONDS", 60.0)  # even if the engine's events are late
+    began, reported = int(time.time()), list[str]()
     changes = docker.follow(installation)
-    follower = threading.Thread(target=lambda: seen.extend(changes))
+    follower = threading.Thread(target=lambda: reported.extend(changes))
     follower.start()
     first, second, last = (replace(request_, name=f"aw-{new_id()}") for _ in range(3))
     with docker_engine(installation) as another:
         started(another, first)
-        docker.unfreeze(first.name)  # nothing happens, and so nothing is expected
+        docker.unfreeze(first.name)  # has no effect, so no event is expected
         docker.freeze(first.name)
         another.unfreeze(first.name)
         started(another, second)
@@ -74,11 +74,11 @@ def test_follows_changes_behind_our_back(
         docker.unfreeze(second.name)
         another.stop(first.name, 0)
         started(another, last)
-        # Events come in order: had more been told, it would be there by then.
-        eventually(lambda: last.name in seen)
-        ours = Counter([first.name, second.name])
-        assert Counter(seen) == told_by_the_engine(installation, began) - ours
-    assert seen[0] == first.name
+        # Events arrive in order: all earlier ones have arrived with the last.
+        eventually(lambda: last.name in reported)
+        own = Counter([first.name, second.name])
+        assert Counter(reported) == count_events(installation, began) - own
+    assert reported[0] == first.name
     docker.close()
     follower.join(10)
     assert not follower.is_alive()
@@ -88,11 +88,11 @@ def test_follows_changes_behind_our_back(
 def test_engine_that_does_not_answer() -> None:
     with pytest.raises(EngineUnavailable):
         DockerEngine("unix:///nowhere/docker.sock").read_id()
-    gc.collect()  # docker's own client leaves the socket that could not be connected
+    gc.collect()  # Docker's client does not close the socket after a failed connect
 
 
-def told_by_the_engine(installation: str, since: int) -> Counter[str]:
-    """How often each container changed, by the engine's memory: one that is thawed at once it may call frozen again."""
+def count_events(installation: str, since: int) -> Counter[str]:
+    """Count the engine's stored events by container: a pause with an immediate unpause may have a second pause."""
     filters = {"type": ["container"], "event": EVENTS, "label": [f"{INSTALLATION_LABEL}={installation}"]}
     with closing(APIClient(ENGINE)) as client:
         events = client.events(since=since, until=int(time.time()) + 1, filters=filters, decode=True)

@@ -1,4 +1,4 @@
-"""Pulling an image, from a registry and into an engine of our own."""
+"""Pulls of images from a test registry into a private engine."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def engine() -> Iterator[DockerEngine]:
     [("tiny:missing", "no such thing"), ("broken:1", "denied")],
 )
 def test_pull_that_fails_says_why(engine: DockerEngine, registry: Registry, name: str, words: str) -> None:
-    """The first is refused at once, the second in the middle."""
+    """The first pull is refused immediately, the second during its progress."""
     with pytest.raises(ImageMissing, match=words):
         engine.pull(f"{registry.address}/{name}")
 

@@ -1,4 +1,4 @@
-"""The engine whose contract is tested: the fake, and the real one."""
+"""Engines whose contract is tested: the fake and the real one."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine
 
 @pytest.fixture
 def another(engine: Engine, installation: str) -> Iterator[Engine]:
-    """Another engine object, beside the same containers."""
+    """Another engine object with the same containers."""
     if isinstance(engine, FakeEngine):
         yield engine.connect()
     else:

@@ -1,4 +1,4 @@
-"""The engine's contract, on the real engine with the tiny image and on the fake that stands in for it elsewhere."""
+"""The engine's contract, on the real engine with the tiny image and on the fake that other tests use."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None
     assert (gone.state, gone.leftovers) == (ContainerState.ABSENT, False)
 
 
-def test_done_twice_is_done_once(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+def test_repeated_calls_change_nothing(engine: Engine, request_: ContainerRequest, installation: str) -> None:
     name = started(engine, request_)
     before = engine.observe(name)
     engine.create(request_)
@@ -87,7 +87,7 @@ def test_new_files_are_seen_in_any_state(engine: Engine, request_: ContainerRequ
     assert not engine.has_new_files(name)
     started(engine, request_)
     assert not engine.has_new_files(name)
-    engine.put_file(name, f"{WORKSPACE}/project/notes", b"mine")
+    engine.put_file(name, f"{WORKSPACE}/project/text", b"mine")
     assert engine.has_new_files(name)
     engine.freeze(name)
     assert engine.has_new_files(name)
@@ -105,7 +105,7 @@ ENDS: dict[ContainerState, list[Reach]] = {
     FROZEN: [lambda engine, name: engine.start(name), lambda engine, name: engine.freeze(name)],
     EXITED: [lambda engine, name: engine.start(name), lambda engine, name: engine.stop(name, 1)],
 }
-# What each verb makes of a container in each state.
+# The state of a container after each verb, by its state before.
 VERBS: dict[str, tuple[Reach, dict[ContainerState, ContainerState]]] = {
     "start": (
         lambda engine, name: engine.start(name),
@@ -134,13 +134,13 @@ VERBS: dict[str, tuple[Reach, dict[ContainerState, ContainerState]]] = {
 @pytest.mark.parametrize("before", list(ENDS))
 def test_verb_in_each_state(engine: Engine, request_: ContainerRequest, verb: str, before: ContainerState) -> None:
     engine.create(request_)
-    for step in ENDS[before]:
-        step(engine, request_.name)
+    for reach in ENDS[before]:
+        reach(engine, request_.name)
     assert state(engine, request_.name) == before
     act, after = VERBS[verb]
     act(engine, request_.name)
-    # Docker hears of a pause twice. The second time, from containerd, may come after the unpause and is shown until
-    # containerd tells of that as well.
+    # Docker receives two events for a pause. The second one, from containerd, may arrive after the unpause; the state
+    # is "paused" until containerd's event for the unpause arrives.
     eventually(lambda: state(engine, request_.name) == after[before])
 
 
@@ -175,12 +175,12 @@ def test_log_is_kept_until_the_container_is_gone(engine: Engine, request_: Conta
     engine.start(name)
     eventually(lambda: engine.read_log(name, 5).count("\n") > 1)
     assert len(engine.read_log(name, 1).splitlines()) == 1
-    eventually(lambda: engine.read_log(name, 5).endswith(engine.read_log(name, 1)))  # it may grow between the two
+    eventually(lambda: engine.read_log(name, 5).endswith(engine.read_log(name, 1)))  # the log may grow
     engine.discard(name)
     assert engine.read_log(name, 5) == ""
 
 
-def test_volume_outlives_a_discarded_container(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+def test_volume_outlives_a_removed_container(engine: Engine, request_: ContainerRequest, installation: str) -> None:
     name = started(engine, request_)
     engine.discard(name)
     left = engine.observe(name)
@@ -192,7 +192,7 @@ def test_image_that_is_missing(engine: Engine, request_: ContainerRequest, insta
     missing = replace(request_, image=MISSING_IMAGE)
     with pytest.raises(ImageMissing):
         engine.create(missing)
-    # The volume was made before: whoever gives up removes it.
+    # The volume exists already: a caller that gives up removes it.
     assert engine.observe(missing.name).leftovers
     engine.remove(missing.name)
     assert engine.list_volumes(installation) == []
@@ -221,7 +221,7 @@ def test_container_that_had_no_owner_yet_is_adopted(engine: Engine, request_: Co
     assert state(engine, name) == RUNNING
 
 
-def test_container_with_more_labels_than_ours_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
+def test_container_with_additional_labels_is_adopted(engine: Engine, request_: ContainerRequest) -> None:
     name = started(engine, replace(request_, labels=request_.labels | {"agent-workspace.more": "1"}))
     engine.create(request_)
     assert state(engine, name) == RUNNING

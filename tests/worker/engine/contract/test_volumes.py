@@ -1,4 +1,4 @@
-"""Volumes without our labels: Docker makes one for a container whose own volume is gone, and labels none later."""
+"""Volumes without labels: Docker creates one for a container whose volume is missing, and never adds labels later."""
 
 import subprocess
 from collections.abc import Iterator
