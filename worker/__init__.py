@@ -1,1 +1,1 @@
-"""The side beside a Docker Engine: carries wishes out and writes facts back."""
+"""The worker beside a Docker Engine: reconciles desired state and writes observed state."""

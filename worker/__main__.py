@@ -31,9 +31,9 @@ from worker.context import WorkerContext
 from worker.engine.docker_engine import DockerEngine
 from worker.leasing.agent_lane import AgentLane
 from worker.leasing.lease_renewer import LeaseRenewer
-from worker.loops.dead_workers import free_leases, show_life
+from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
-from worker.loops.health_monitor import TURNS, LivenessMonitor, open_watch
+from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor
 from worker.loops.heartbeat import beat
 from worker.loops.node_failover import NodeFailureDetector
 from worker.loops.periodic import PeriodicTask, unless_clock_is_wrong
@@ -45,34 +45,34 @@ from worker.tasks import register_tasks
 
 log = structlog.get_logger()
 
-# Between the end of an event stream and the next.
+# Pause between the end of an event stream and the next subscription.
 RECONNECT_SECONDS = 1.0
-# Connections to the database besides those of jobs: a lease is renewed even while every job waits for a lock.
-ROUTINE_CONNECTIONS = 12
+# Database connections beside those of jobs: leases are renewed even while every job waits for a lock.
+PERIODIC_TASK_CONNECTIONS = 12
 
 
 def main() -> None:
-    """Work until told to stop; jobs that run then are finished first."""
+    """Run the worker until a signal stops it. Running jobs finish first."""
     shared, settings = Settings(), WorkerSettings()
     configure_logs(shared, "worker")
     configure_instruments(shared, "worker")
     if settings.metrics_port:
         serve(shared, settings.metrics_host, settings.metrics_port)
-    # Root or the docker group: whoever speaks to the engine is as good as root anyway.
+    # Access to the engine equals root access, so Celery's warning about root adds nothing.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
     warn_of_shared_host(shared, settings)
-    context = make_parts(shared, settings, app)
+    context = make_context(shared, settings, app)
     register_tasks(app, context)
-    life = show_life(shared.workers_dir, context.renewer.owner)
+    liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
         await_right_clock(context)
-        beat(context)  # before anything else: what moved away from here while we were gone must not run twice
+        beat(context)  # first: a sandbox that failed over while this worker was down must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error}") from None
-    watch = open_watch(context)
-    routines = make_routines(context, watch)
-    for routine in routines:
-        routine.start()
+    monitor = open_monitor(context)
+    periodic_tasks = make_periodic_tasks(context, monitor)
+    for task in periodic_tasks:
+        task.start()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
     worker = app.Worker(
         pool="threads",
@@ -84,23 +84,23 @@ def main() -> None:
         task_events=True,
         consumer_cls=EventBatchingConsumer,
         loglevel=shared.log_level,
-        quiet=True,  # its banner says what our own line has said
+        quiet=True,  # the log line above replaces its banner
     )
-    gc.freeze()  # or each full collection would look through all that a process begins with: 85 ms
+    gc.freeze()  # else each full collection scans all objects of the process's start: 85 ms
     worker.start()
-    context.engine.close()  # or the routine that follows its events would not hear of the end
-    for routine in routines:
-        routine.stop()
+    context.engine.close()  # ends the event stream, and with it the task that follows it
+    for task in periodic_tasks:
+        task.stop()
     context.looks.shutdown(cancel_futures=True)
     context.probes.shutdown(wait=False, cancel_futures=True)
-    watch.close()
-    context.http.close()  # or a request that is under way would keep us here
-    life.close()
+    monitor.close()
+    context.http.close()  # else a pending request delays the exit
+    liveness_file.close()
     raise SystemExit(worker.exitcode)
 
 
 def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
-    """Log a warning if browsers reach the API and this node's sandboxes under one host: cookies don't tell ports."""
+    """Log a warning if browsers reach the API and this node's sandboxes under one host: cookies ignore ports."""
     if settings.names_host_of(shared.public_url):
         log.warning(
             "host_shared_with_api",
@@ -111,10 +111,10 @@ def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
         )
 
 
-def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
-    """The parts of a worker of this configuration."""
+def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
+    """Create the context of a worker with this configuration."""
     announce = ChangeNotifier(shared.broker).announce
-    database = Database(shared.database, pool_size=settings.concurrency + ROUTINE_CONNECTIONS, announce=announce)
+    database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -134,49 +134,49 @@ def make_parts(shared: Settings, settings: WorkerSettings, celery: Celery) -> Wo
     )
 
 
-def make_routines(context: WorkerContext, watch: LivenessMonitor) -> list[PeriodicTask]:
-    """What this worker does beside its jobs."""
+def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
+    """Create the periodic tasks that this worker runs beside its jobs."""
     settings = context.settings
     return [
-        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: renew_or_end(context)),
+        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: beat_or_exit(context)),
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
-        *_make_work(context, watch),
+        *_make_clock_dependent(context, monitor),
     ]
 
 
-def _make_work(context: WorkerContext, watch: LivenessMonitor) -> list[PeriodicTask]:
-    """The routines that a worker does without while its machine's clock is wrong."""
+def _make_clock_dependent(context: WorkerContext, monitor: LivenessMonitor) -> list[PeriodicTask]:
+    """Periodic tasks that do nothing while this machine's clock is wrong."""
     settings, directory = context.settings, context.shared.workers_dir
-    work: list[tuple[str, float, Callable[[], None]]] = [
+    functions: list[tuple[str, float, Callable[[], None]]] = [
         ("workers", settings.sweep_seconds, lambda: free_leases(context, directory)),
-        ("nodes", settings.sweep_seconds, NodeFailureDetector(context).look),
+        ("nodes", settings.sweep_seconds, NodeFailureDetector(context).check),
         ("sweep", settings.sweep_seconds, lambda: sweep(context)),
-        ("health", settings.health_probe_seconds / len(TURNS), watch.look),
+        ("health", settings.health_probe_seconds / len(SHARDS), monitor.probe_next_shard),
         ("resync", settings.resync_seconds, lambda: resync(context)),
         ("events", RECONNECT_SECONDS, lambda: follow_events(context)),
     ]
-    return [PeriodicTask(name, seconds, unless_clock_is_wrong(function)) for name, seconds, function in work]
+    return [PeriodicTask(name, seconds, unless_clock_is_wrong(function)) for name, seconds, function in functions]
 
 
 def await_right_clock(context: WorkerContext) -> None:
-    """Read the database's clock, and wait until this machine's agrees with it.
+    """Read the database's clock, and wait until this machine's clock agrees with it.
 
     Raises:
-        Conflict: as for `beat`.
+        Conflict: raised by `beat`.
     """
     follow_database(context.database)
     keep_following(context.database)
     while clock.is_wrong():
-        beat(context)  # says so
+        beat(context)  # reports the wrong clock
         time.sleep(context.settings.heartbeat_seconds)
 
 
-def renew_or_end(context: WorkerContext) -> None:
-    """Beat, and end where the engine has become another one: this worker's rows are not about that."""
+def beat_or_exit(context: WorkerContext) -> None:
+    """Send a heartbeat, and end the process if the engine was replaced: this worker's rows describe the old one."""
     try:
         beat(context)
     except Conflict as error:
-        log.critical("not_our_engine", node=context.settings.node, why=str(error))
+        log.critical("engine_mismatch", node=context.settings.node, why=str(error))
         os.kill(os.getpid(), signal.SIGTERM)
 
 

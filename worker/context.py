@@ -1,4 +1,4 @@
-"""What a worker process is made of, put together once."""
+"""Worker context: the objects that all jobs of a worker process share."""
 
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from worker.settings import WorkerSettings
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """Everything a job needs; jobs share it, threads and all."""
+    """Dependencies of a job. All job threads share them."""
 
     shared: Settings
     settings: WorkerSettings
@@ -31,19 +31,19 @@ class WorkerContext:
     publisher: Publisher
     renewer: LeaseRenewer
     http: httpx.Client
-    # Where looks are taken (worker.looks).
+    # Runs status checks (worker.loops.recheck).
     looks: Executor
-    # Where agent servers are asked while their containers are being thawed (worker.sandbox_server).
+    # Probes agent servers while their containers resume (worker.sandboxes.agent_server_lifecycle).
     probes: Executor
-    # Label of our containers: another installation's on the same engine are none of our business.
+    # Label of this installation's containers. Containers of other installations on the engine are left alone.
     installation: str
-    # Bounds the job threads that wait for agent servers.
+    # Limits the job threads that wait for agent servers.
     lane: AgentLane
 
     def agent_server(
         self, sandbox: Sandbox, url: str | None = None, redact: Redact | None = None
     ) -> AgentServer | None:
-        """The agent server of a sandbox at `url`, or at the URL its row has; None when it has none."""
+        """Return a client for a sandbox's agent server at `url`, or at the row's URL; None if the row has no URL."""
         url = url or agent_server(sandbox.exposed_urls)
         if url is None:
             return None

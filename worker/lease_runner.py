@@ -1,4 +1,4 @@
-"""Taking turns on a row: claim it, work, let go; the same for every kind of job."""
+"""Running a leased row: claim it, work on it, release it. Every kind of job runs like this."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,15 +29,15 @@ UNAVAILABLE_SECONDS = 2.0
 
 
 class Retry(Exception):
-    """The work could not be finished now; the row asks for another turn.
+    """Raised by work that cannot finish now; the row is requeued.
 
     Args:
-        seconds: how long to wait; None: longer with every failed attempt.
-        counts: whether this was a failed attempt.
+        seconds: delay before the next run; None: backoff that grows with every failed attempt.
+        counts: whether this run counts as a failed attempt.
     """
 
     def __init__(self, why: str, *, seconds: float | None = None, counts: bool = True) -> None:
-        """Say why, for the log; no secret may be in it."""
+        """Store the reason for the log; it must not contain secrets."""
         super().__init__(why)
         self.seconds = seconds
         self.counts = counts
@@ -51,29 +51,30 @@ def run_leased(
     give_up: Callable[[WorkerContext, Row], None],
     only: ColumnElement[bool] | None = None,
 ) -> bool:
-    """Work on a row until it wants nothing more, or must wait, or is somebody else's.
+    """Run `work` on a row until the row is no longer due, has to wait, or is leased by another worker.
 
-    `work` raises Retry to ask for another turn. Whatever else it raises is a defect and costs an attempt: the row is
-    never lost. After the last attempt `give_up` says so in the row; it may raise Retry where giving up is no choice.
+    `work` raises Retry to requeue the row. Any other error is a bug in this service and counts as a failed attempt:
+    the row is never lost. After the last attempt `give_up` writes the failure to the row; it may raise Retry where
+    the work must not be given up.
 
     Args:
-        only: the row is left to others unless this is true of it; keep it, as `leases.claim` has it.
+        only: condition on the row; the row is not claimed unless it holds. Reuse the object, as for `leases.claim`.
 
     Returns:
-        Whether it was worked on, and wants nothing more.
+        Whether the work ran and the row is no longer due.
     """
     done = False
     while (row := _claim(context, table, row_id, only)) is not None:
         try:
             with context.renewer.holding(table, row):
                 retry = _work(context, row, work, give_up)
-                wants_more = _release(context, table, row, retry)
+                is_due = _release(context, table, row, retry)
         except LeaseLost:
-            log.warning("turn_lost", table=table.__tablename__, row=row_id)
+            log.warning("lease_lost", table=table.__tablename__, row=row_id)
             return False
         if retry is not None:
             return False
-        if not wants_more:
+        if not is_due:
             return True
         done = True
     return done
@@ -81,13 +82,13 @@ def run_leased(
 
 @contextmanager
 def taking_place(context: WorkerContext, work: AgentWork) -> Iterator[None]:
-    """Hold one of the places for jobs that ask agent servers, for the length of the block.
+    """Occupy one of the places for jobs that call agent servers, for the length of the block.
 
     Raises:
-        Retry: none is free. No thread waits for one, and no try is lost.
+        Retry: no place is free. No thread waits for a place, and no attempt is counted.
     """
     if not context.lane.enter(work):
-        raise Retry("too many jobs ask agent servers", seconds=context.lane.retry_seconds, counts=False)
+        raise Retry("too many jobs call agent servers", seconds=context.lane.retry_seconds, counts=False)
     try:
         yield
     finally:
@@ -96,23 +97,23 @@ def taking_place(context: WorkerContext, work: AgentWork) -> Iterator[None]:
 
 
 def backoff(attempt: int) -> float:
-    """Seconds to wait after so many failed attempts: half a second, doubling."""
-    # The exponent is bounded too: an engine may refuse for days, and a float holds no power of two that large.
+    """Return the delay after `attempt` failed attempts: half a second, doubled each time, up to a max."""
+    # The exponent has a max too: an engine may refuse for days, and a float holds no power of two that large.
     return float(min(0.5 * 2 ** min(attempt, 16), MAX_BACKOFF_SECONDS))
 
 
 def _claim(context: WorkerContext, table: type[Row], row_id: str, only: ColumnElement[bool] | None) -> Row | None:
     if clock.is_wrong():
-        return None  # the row stays due, for a worker whose clock is right
-    renewer, where = context.renewer, _is_ours(context.settings.node, table, only)
+        return None  # the row stays due for a worker whose clock is right
+    renewer, where = context.renewer, _on_this_node(context.settings.node, table, only)
     return leases.claim_and_commit(context.database, table, row_id, renewer.owner, renewer.seconds, where=where)
 
 
 @lru_cache
-def _is_ours(node: str, table: type[Any], only: ColumnElement[bool] | None) -> ColumnElement[bool]:
-    """A message may be older than the sandbox's move to another node, whose engine is the one that counts now."""
-    ours = col(Sandbox.node_id) == node if table is Sandbox else true()
-    return and_(ours, true() if only is None else only)
+def _on_this_node(node: str, table: type[Any], only: ColumnElement[bool] | None) -> ColumnElement[bool]:
+    """Reject a sandbox that was moved to another node after its job message was sent."""
+    on_node = col(Sandbox.node_id) == node if table is Sandbox else true()
+    return and_(on_node, true() if only is None else only)
 
 
 def _work(
@@ -125,9 +126,9 @@ def _work(
         work(context, row)
     except LeaseLost:
         raise
-    except Retry as again:
-        log.info("try_again", row=row.id, attempt=row.attempt, why=str(again))
-        return again
+    except Retry as retry:
+        log.info("retry", row=row.id, attempt=row.attempt, why=str(retry))
+        return retry
     except (EngineUnavailable, AgentServerUnreachable, WrongServer) as error:
         log.warning("unavailable", row=row.id, error=str(error))
         return Retry(str(error), seconds=UNAVAILABLE_SECONDS, counts=False)
@@ -135,15 +136,15 @@ def _work(
         log.warning("store_unavailable", row=row.id, error=type(error).__name__)
         return Retry(type(error).__name__, seconds=UNAVAILABLE_SECONDS, counts=False)
     except Exception as error:
-        # A defect of ours: the trace shows code, not values, and the sweep brings the row back.
-        log.exception("turn_failed", row=row.id, attempt=row.attempt, error=type(error).__name__)
+        # A bug in this service: the trace shows code, not values, and the sweep requeues the row.
+        log.exception("work_failed", row=row.id, attempt=row.attempt, error=type(error).__name__)
         last = row.attempt + 1 >= context.settings.max_attempts
         return _work(context, row, give_up, None) if last and give_up else Retry(type(error).__name__)
     return None
 
 
 def _release(context: WorkerContext, table: type[Row], row: Any, retry: Retry | None) -> bool:
-    """Let go, unless that went with the work's last fact; whether the row wants more."""
+    """Release the lease, unless the last write of the work did so. Returns whether the row is due."""
     if row.lease_until is None:
         return row.due_at is not None
     with context.database.transaction() as session:

@@ -1,4 +1,4 @@
-"""The configuration that only workers read."""
+"""Configuration that only workers read."""
 
 import socket
 from urllib.parse import urlsplit
@@ -9,35 +9,39 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from shared.leasing.leases import MAX_SECONDS
 from shared.settings import renamed
 
-# What a browser on this machine calls it.
+# Names of this machine in a browser that runs on it.
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class WorkerSettings(BaseSettings):
-    """Every variable begins with `AW_`."""
+    """Settings of a worker. Every environment variable begins with `AW_`."""
 
     model_config = SettingsConfigDict(env_prefix="AW_", env_file="var/env", extra="ignore", frozen=True)
 
     node: str = Field(default_factory=socket.gethostname, max_length=64, description="Name of this worker's node")
     docker_host: str = Field("unix:///var/run/docker.sock", description="The engine beside this worker")
-    node_capacity: int = Field(200, ge=1, description="Sandboxes this node takes, whatever their state")
-    # Not the API's own host: a browser sends its login to all ports of that.
+    node_capacity: int = Field(200, ge=1, description="Max sandboxes on this node, in any state")
+    # Not the API's own host: a browser sends its login cookie to all ports of that host.
     node_address: str = Field("127.0.0.2", description="Private address that sandbox ports are published on")
     advertised_host: str = Field("", description="Host name in sandbox URLs; empty: the node's address")
-    concurrency: int = Field(32, ge=1, description="Jobs carried out at a time")
+    concurrency: int = Field(32, ge=1, description="Jobs that run at a time")
     warm_boot_concurrency: int = renamed(
         "WARM_BOOTS",
         "WARM_BOOT_CONCURRENCY",
         2,
         ge=1,
-        description="Members of the warm pool that boot on this node at a time",
+        description="Warm sandboxes that boot on this node at a time",
     )
-    lease_seconds: float = Field(15.0, gt=0, le=MAX_SECONDS, description="A worker silent so long loses its rows")
-    health_timeout: float = Field(120.0, gt=0, description="Longest silence of an agent server, seconds")
-    sweep_seconds: float = Field(1.0, gt=0, description="Pause between two looks for unfinished wishes")
+    lease_seconds: float = Field(
+        15.0, gt=0, le=MAX_SECONDS, description="Seconds without a heartbeat after which a worker loses its leases"
+    )
+    health_timeout: float = Field(
+        120.0, gt=0, description="Seconds without a response after which an agent server counts as failed"
+    )
+    sweep_seconds: float = Field(1.0, gt=0, description="Pause between two sweeps for due work")
     resync_seconds: float = Field(5.0, gt=0, description="Pause between two comparisons of store and engine")
     quarantine_seconds: float = Field(
-        3600.0, ge=0, description="How long containers and volumes stay that the store has never heard of"
+        3600.0, ge=0, description="How long containers and volumes are kept that no row of the store explains"
     )
     health_probe_seconds: float = renamed(
         "PROBE_SECONDS",
@@ -46,29 +50,35 @@ class WorkerSettings(BaseSettings):
         gt=0,
         description="Pause between two probes of each running agent server",
     )
-    heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two signs of life of the node")
-    node_lost_seconds: float = Field(20.0, gt=0, description="Another node that is silent for this long is lost")
-    stop_seconds: int = Field(5, ge=0, description="Grace that a container gets before it is killed")
+    heartbeat_seconds: float = Field(5.0, gt=0, description="Pause between two heartbeats of the node")
+    node_lost_seconds: float = Field(
+        20.0, gt=0, description="Seconds without a heartbeat after which another node is marked lost"
+    )
+    stop_seconds: int = Field(5, ge=0, description="Grace period of a container before it is killed")
     first_message_timeout_seconds: float = renamed(
         "FIRST_MESSAGE_SECONDS",
         "FIRST_MESSAGE_TIMEOUT_SECONDS",
         15,
         ge=0,
-        description="Longest time from a conversation's making to its first message",
+        description="Max time from the creation of a conversation to its first message",
     )
-    metrics_host: str = Field("127.0.0.1", description="Address that a worker serves this machine's metrics on")
-    metrics_port: int = Field(0, ge=0, le=65535, description="Port that a worker serves metrics on; 0: none")
+    metrics_host: str = Field("127.0.0.1", description="Address on which a worker serves this machine's metrics")
+    metrics_port: int = Field(0, ge=0, le=65535, description="Port on which a worker serves metrics; 0: none")
     max_attempts: int = renamed(
-        "MOST_ATTEMPTS", "MAX_ATTEMPTS", 5, ge=1, description="Failed tries after which a wish ends in ERROR"
+        "MOST_ATTEMPTS",
+        "MAX_ATTEMPTS",
+        5,
+        ge=1,
+        description="Failed attempts after which a sandbox's or a start's status becomes ERROR",
     )
 
     @property
     def host_in_urls(self) -> str:
-        """The host under which clients reach sandboxes on this node."""
+        """Host name or address in the URLs of this node's sandboxes."""
         return self.advertised_host or self.node_address
 
     def names_host_of(self, url: str) -> bool:
-        """Whether sandboxes' ports are on the host of this URL, the API's: a browser sends its login to them, too."""
+        """Whether this node's sandboxes share the host of `url`, the API's: browsers send them its login cookie."""
         host = urlsplit(url).hostname
         hosts = LOOPBACK if host in LOOPBACK else {host}
         return bool(hosts & {self.node_address.lower(), self.host_in_urls.lower()})

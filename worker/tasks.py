@@ -1,4 +1,4 @@
-"""The Celery tasks: named for what people ask, so that Flower reads well; one line each."""
+"""Celery tasks, one for each kind of job. Their names are users' commands, as Flower shows them."""
 
 from collections.abc import Callable
 
@@ -42,15 +42,15 @@ WORK: dict[type[Job], Callable[[WorkerContext, str], None]] = {
 
 
 def register_tasks(app: Celery, context: WorkerContext) -> None:
-    """Give the application a task for each job."""
+    """Register a task for each kind of job with the application."""
     for job, work in WORK.items():
-        # Not shared: another application of this process has other parts.
+        # Not shared: another application in this process has another context.
         app.task(name=job.task, shared=False)(_task(job.task, work, context))
 
 
 def _task(name: str, work: Callable[[WorkerContext, str], None], context: WorkerContext) -> Callable[[str], None]:
-    def execute_and_commit(subject: str) -> None:
+    def run(row_id: str) -> None:
         failpoints.begin(name)
-        work(context, subject)
+        work(context, row_id)
 
-    return execute_and_commit
+    return run

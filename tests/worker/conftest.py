@@ -1,4 +1,4 @@
-"""A worker's parts around an engine in memory, on both databases."""
+"""Worker contexts with an engine in memory, on both databases."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ from worker.settings import WorkerSettings
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    """An engine in memory that has the default image."""
+    """Engine in memory with the default image."""
     return FakeEngine()
 
 
@@ -29,7 +29,7 @@ def engine() -> FakeEngine:
 def context(
     settings: Settings, database: Database, vault: Vault, publisher: RecordingPublisher, engine: FakeEngine
 ) -> Iterator[WorkerContext]:
-    """A worker on `node-a`; its waits are short, its leases are not."""
+    """Context of a worker on `node-a` with short timeouts and long leases."""
     make_spec(database, IMAGE)
     make_node(database)
     with engine.agent_servers() as http:
@@ -53,13 +53,13 @@ def context(
 
 @pytest.fixture
 def other_engine() -> FakeEngine:
-    """Another engine in memory."""
+    """Engine in memory of another node."""
     return FakeEngine()
 
 
 @pytest.fixture
 def other(context: WorkerContext, other_engine: FakeEngine) -> Iterator[WorkerContext]:
-    """The worker of another node, `node-b`, beside that engine."""
+    """Context of a worker of another node, `node-b`, with that engine."""
     make_node(context.database, "node-b")
     settings = context.settings.model_copy(update={"node": "node-b", "node_lost_seconds": 20.0})
     renewer = LeaseRenewer(context.database, "worker-b", 15)
@@ -71,11 +71,11 @@ def other(context: WorkerContext, other_engine: FakeEngine) -> Iterator[WorkerCo
 
 @pytest.fixture
 def sandbox_id(context: WorkerContext, user: Person) -> str:
-    """A sandbox of the user that runs."""
+    """Id of a running sandbox of the user."""
     return running(context, user)
 
 
 @pytest.fixture
 def server(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    """Its agent server."""
+    """Agent server of that sandbox."""
     return server_of(engine, sandbox_id)

@@ -1,4 +1,4 @@
-"""What the tests of the worker begin with: sandboxes that run, starts that were asked for, jobs that are delivered."""
+"""Initial states of the worker's tests: running sandboxes, requested starts, delivered jobs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,7 +53,7 @@ MESSAGE = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 
 
 def configure(context: WorkerContext, user: Person) -> None:
-    """Store settings, a token and a secret of the user's."""
+    """Store settings, a token and a secret of the user."""
     with context.database.transaction() as session:
         settings_store.change(session, context.vault, user.id, SETTINGS)
         secrets.put_provider_tokens(session, context.vault, user.id, {"github": {"token": TOKEN}})
@@ -61,37 +61,37 @@ def configure(context: WorkerContext, user: Person) -> None:
 
 
 def store_settings(context: WorkerContext, user: Person, **settings: Any) -> None:
-    """Change these of the user's settings."""
+    """Change settings of the user."""
     with context.database.transaction() as session:
         settings_store.change(session, context.vault, user.id, settings)
 
 
 def ask(context: WorkerContext, user: Person, sandbox_id: str | None = None, **request: Any) -> str:
-    """Ask for a conversation, as the API does; the jobs are lost. Returns the task's id."""
-    asked = {"initial_message": MESSAGE, **request, "sandbox_id": sandbox_id}
+    """Request a conversation like the API does, and lose the jobs. Returns the start task's id."""
+    body = {"initial_message": MESSAGE, **request, "sandbox_id": sandbox_id}
     with context.database.transaction() as session:
-        wish_ = StartCommand(user.id, asked, {"ASKED": ASKED}, due_at=after(context.shared.republish_seconds))
-        return create_start_task(session, context.vault, wish_).task.id
+        command = StartCommand(user.id, body, {"ASKED": ASKED}, due_at=after(context.shared.republish_seconds))
+        return create_start_task(session, context.vault, command).task.id
 
 
 def start(context: WorkerContext, user: Person) -> str:
-    """Wish for a sandbox, as the API does."""
+    """Create a sandbox row like the API does."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
         return sandbox_creation.create(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).id
 
 
 def warm(context: WorkerContext, seconds: float = 0) -> str:
-    """A member of the pool that was wished for so long ago."""
+    """Create a warm sandbox row that is `seconds` old."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
-        member = sandbox_creation.create(session, context.vault, owner_id=None, spec=spec, due_at=now())
-        member.created_at = after(-seconds)
-        return member.id
+        sandbox = sandbox_creation.create(session, context.vault, owner_id=None, spec=spec, due_at=now())
+        sandbox.created_at = after(-seconds)
+        return sandbox.id
 
 
 def running(context: WorkerContext, user: Person) -> str:
-    """A sandbox that runs."""
+    """Create a sandbox that runs."""
     sandbox_id = start(context, user)
     reconcile(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
@@ -99,20 +99,20 @@ def running(context: WorkerContext, user: Person) -> str:
 
 
 def wish(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
-    """Wish for another state, as the API does."""
+    """Set the desired state like the API does."""
     with context.database.transaction() as session:
         desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 
 
 def delete(context: WorkerContext, sandbox_id: str) -> None:
-    """Wish a sandbox away, and have it gone."""
+    """Delete a sandbox, and reconcile it."""
     wish(context, sandbox_id, Desired.DELETED)
     reconcile(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 
 
 def deliver(context: WorkerContext) -> None:
-    """Take the looks, carry out what was published, and what comes of that, until nothing is left."""
+    """Run the status checks, the published jobs and all that follow from them."""
     assert isinstance(context.publisher, RecordingPublisher)
     assert isinstance(context.looks, PatientExecutor)
     while context.looks.waiting or context.publisher.jobs:
@@ -124,45 +124,45 @@ def deliver(context: WorkerContext) -> None:
 
 
 def another(context: WorkerContext) -> WorkerContext:
-    """A second worker on the same node."""
+    """Return the context of a second worker on the same node."""
     return replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15), lane=AgentLane(32))
 
 
 def row(context: WorkerContext, table: type[Row], row_id: str) -> Row:
-    """The row as it is now."""
+    """Read the row."""
     with context.database.reading() as session:
         return session.get_one(table, row_id)
 
 
 def change(context: WorkerContext, table: type[SQLModel], row_id: str, **values: Any) -> None:
-    """Write columns past every rule."""
+    """Write columns without any of the service's checks."""
     with context.database.transaction() as session:
         session.execute(update(table).where(col(table.id) == row_id).values(**values))  # type: ignore[attr-defined]
 
 
 def assert_at_rest(found: Sandbox | StartTask | Conversation) -> None:
-    """Nobody holds the row, and it wants nothing."""
+    """Assert that the row is neither leased nor due."""
     assert (found.lease_owner, found.lease_until, found.due_at) == (None, None, None)
 
 
 def server_of(engine: FakeEngine, sandbox_id: str) -> FakeAgentServer:
-    """The agent server in a sandbox."""
+    """Return the agent server of a sandbox."""
     return engine.servers[container_name(sandbox_id)]
 
 
 def task_of(context: WorkerContext, task_id: str) -> StartTask:
-    """The start task as it is now."""
+    """Read the start task."""
     return row(context, StartTask, task_id)
 
 
 def conversation_of(context: WorkerContext, task_id: str) -> Conversation | None:
-    """The row of the conversation that a task starts."""
+    """Read the row of the conversation that a task starts."""
     with context.database.reading() as session:
         return conversation_queries.find(session, task_of(context, task_id).conversation_id)
 
 
 def assert_failed(context: WorkerContext, task_id: str, reason: Reason, words: str = "") -> StartTask:
-    """The task is over, its secrets are gone, and so is every trace of its conversation."""
+    """Assert that the task has failed, and that its secrets and all rows of its conversation are deleted."""
     task = task_of(context, task_id)
     assert (task.stage, task.reason, task.secrets) == (Stage.ERROR, reason, None)
     assert words in (task.detail or "")
@@ -174,7 +174,7 @@ def assert_failed(context: WorkerContext, task_id: str, reason: Reason, words: s
 
 
 class PunctuatedDatabase(Database):
-    """A database with a point before and after each of its transactions and looks, where a test can step in.
+    """Database with a point before and after each transaction and read, where a test can interfere.
 
     `act` is called at point number `at`; `passed` counts the points so far.
     """
@@ -211,13 +211,13 @@ class PunctuatedDatabase(Database):
         self.point()
 
     def point(self) -> None:
-        """Pass a point."""
+        """Count a point, and call `act` if it is the chosen one."""
         self.passed += 1
         if self.passed - 1 == self._at:
             self._act()
 
 
 def punctuated(context: WorkerContext, at: int, act: Callable[[], None]) -> tuple[WorkerContext, PunctuatedDatabase]:
-    """The same worker, with `act` called at one point of its work with the store."""
+    """Return a context of the same worker that calls `act` at one point of its database access."""
     database = PunctuatedDatabase(context.database, at, act)
     return replace(context, database=database), database

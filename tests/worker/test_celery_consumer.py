@@ -1,4 +1,4 @@
-"""Events for Flower are sent together, and none is lost by that."""
+"""Batches of events for Flower: no event is lost."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ def app(valkey: Valkey) -> Iterator[Celery]:
 
 @pytest.fixture
 def worker(valkey: Valkey, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker with room for two jobs at a time."""
+    """Worker process that runs two jobs at a time."""
     environment = [f"AW_REDIS_URL={valkey.url}", f"PYTHONPATH={REPOSITORY}"]
     command = ["env", *environment, sys.executable, "-m", "tests.fakes.waiting_worker", str(tmp_path)]
     worker = processes.start(command, tmp_path / "log")
@@ -41,8 +41,8 @@ def worker(valkey: Valkey, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     processes.stop(worker)
 
 
-class Seen:
-    """What Flower would be told, as it comes."""
+class ReceivedEvents:
+    """Counter of the events that Flower would receive."""
 
     def __init__(self) -> None:
         self.events: Counter[str] = Counter()
@@ -58,17 +58,17 @@ class Seen:
 
 
 @contextmanager
-def watching(app: Celery) -> Iterator[Seen]:
-    """Listen as Flower does, until the end of the block."""
-    seen = Seen()
+def watching(app: Celery) -> Iterator[ReceivedEvents]:
+    """Receive events like Flower, until the end of the block."""
+    received = ReceivedEvents()
     with app.connection() as connection:
         receiver: Any = app.events.Receiver(connection, handlers={})
-        receiver._receive = seen.take
+        receiver._receive = received.take
         listener = threading.Thread(target=lambda: list(receiver.consume(limit=None, wakeup=False)))
         listener.start()
         try:
-            eventually(lambda: "worker-heartbeat" in seen.events)
-            yield seen
+            eventually(lambda: "worker-heartbeat" in received.events)
+            yield received
         finally:
             receiver.should_stop = True
             listener.join()
@@ -82,21 +82,21 @@ def send(app: Celery, count: int = JOBS) -> None:
 def test_events_of_a_moment_are_one_message(app: Celery, worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
     assert worker.poll() is None
     (tmp_path / "go").touch()
-    with watching(app) as seen:
-        before = seen.messages
+    with watching(app) as received:
+        before = received.messages
         send(app)
-        eventually(lambda: seen.of_jobs() == ALL)
-        assert seen.messages - before < sum(ALL.values())
+        eventually(lambda: received.of_jobs() == ALL)
+        assert received.messages - before < sum(ALL.values())
 
 
 def test_last_events_are_sent_at_the_end(app: Celery, worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    with watching(app) as seen:
+    with watching(app) as received:
         send(app)
         eventually((tmp_path / "begun-1").exists)
         worker.terminate()
         (tmp_path / "go").touch()
         worker.wait(30)
-        eventually(lambda: seen.events["task-succeeded"] == seen.events["task-started"] >= 2)
+        eventually(lambda: received.events["task-succeeded"] == received.events["task-started"] >= 2)
 
 
 def test_events_go_on_when_the_broker_is_back(
@@ -108,6 +108,6 @@ def test_events_go_on_when_the_broker_is_back(
     eventually((tmp_path / "ended-1").exists)
     valkey.kill()
     valkey.start()
-    with watching(app) as seen:
+    with watching(app) as received:
         send(app)
-        eventually(lambda: seen.of_jobs().get("task-succeeded", 0) >= JOBS)
+        eventually(lambda: received.of_jobs().get("task-succeeded", 0) >= JOBS)

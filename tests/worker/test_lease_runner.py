@@ -1,4 +1,4 @@
-"""Turns on a row: whatever becomes of one, the row is looked at again or wants nothing."""
+"""Work on leased rows: after each run the row is requeued or no longer due."""
 
 import logging
 from collections.abc import Callable
@@ -26,13 +26,13 @@ def task_id(context: WorkerContext, user: Person) -> str:
     return make_start_task(context.database, user).id
 
 
-def turn(context: WorkerContext, task_id: str, work: Callable[[StartTask], object] = lambda _task: None) -> StartTask:
-    """Take turns on the task and show its row."""
-    run_leased(context, StartTask, task_id, lambda _context, task: (work(task), None)[1], _refuse_to_give_up)
+def run(context: WorkerContext, task_id: str, work: Callable[[StartTask], object] = lambda _task: None) -> StartTask:
+    """Run work on the start task and return its row."""
+    run_leased(context, StartTask, task_id, lambda _context, task: (work(task), None)[1], _never_give_up)
     return row(context, StartTask, task_id)
 
 
-def _refuse_to_give_up(_context: WorkerContext, _task: StartTask) -> None:
+def _never_give_up(_context: WorkerContext, _task: StartTask) -> None:
     raise Retry("never")
 
 
@@ -49,21 +49,21 @@ def seconds_until(task: StartTask) -> float:
     return (task.due_at - now()) / timedelta(seconds=1)
 
 
-def test_work_is_done_once_under_a_lease(context: WorkerContext, task_id: str) -> None:
+def test_work_runs_one_time_under_a_lease(context: WorkerContext, task_id: str) -> None:
     seen: list[StartTask] = []
-    assert_at_rest(turn(context, task_id, lambda task: seen.append(row(context, StartTask, task.id))))
+    assert_at_rest(run(context, task_id, lambda task: seen.append(row(context, StartTask, task.id))))
     assert [(task.lease_owner, task.due_at) for task in seen] == [("worker-1", None)]
-    turn(context, task_id, seen.append)
+    run(context, task_id, seen.append)
     assert len(seen) == 1
 
 
-def test_row_that_another_holds_is_left_to_it(context: WorkerContext, task_id: str) -> None:
+def test_row_leased_by_another_worker_is_left_alone(context: WorkerContext, task_id: str) -> None:
     seen: list[StartTask] = []
-    turn(context, task_id, lambda _task: turn(another(context), task_id, seen.append))
+    run(context, task_id, lambda _task: run(another(context), task_id, seen.append))
     assert seen == []
 
 
-def test_wish_that_arrives_during_the_work_is_taken_in_the_same_call(context: WorkerContext, task_id: str) -> None:
+def test_row_due_again_during_the_work_runs_in_the_same_call(context: WorkerContext, task_id: str) -> None:
     fences: list[int] = []
 
     def work(task: StartTask) -> None:
@@ -71,27 +71,27 @@ def test_wish_that_arrives_during_the_work_is_taken_in_the_same_call(context: Wo
         if len(fences) < 3:
             change(context, StartTask, task_id, due_at=now())
 
-    assert_at_rest(turn(context, task_id, work))
+    assert_at_rest(run(context, task_id, work))
     assert fences == [1, 2, 3]
 
 
-def test_attempts_wait_longer_and_longer(context: WorkerContext, task_id: str) -> None:
+def test_backoff_grows_with_attempts(context: WorkerContext, task_id: str) -> None:
     with time_machine.travel(now(), tick=False):
         for attempt in range(9):
-            task = turn(context, task_id, raising(Retry("not yet")))
+            task = run(context, task_id, raising(Retry("not yet")))
             assert (task.attempt, seconds_until(task)) == (attempt + 1, backoff(attempt))
     assert [backoff(attempt) for attempt in range(8)] == [0.5, 1, 2, 4, 8, 15, 15, 15]
 
 
-def test_row_that_was_tried_for_days_is_still_tried(context: WorkerContext, task_id: str) -> None:
+def test_row_after_days_of_attempts_is_still_retried(context: WorkerContext, task_id: str) -> None:
     change(context, StartTask, task_id, attempt=100_000)
     with time_machine.travel(now(), tick=False):
-        assert seconds_until(turn(context, task_id, raising(Retry("not yet")))) == MAX_BACKOFF_SECONDS
+        assert seconds_until(run(context, task_id, raising(Retry("not yet")))) == MAX_BACKOFF_SECONDS
 
 
-def test_turn_may_name_its_own_pause_and_not_count(context: WorkerContext, task_id: str) -> None:
+def test_retry_may_set_its_own_delay_and_count_no_attempt(context: WorkerContext, task_id: str) -> None:
     with time_machine.travel(now(), tick=False):
-        task = turn(context, task_id, raising(Retry("later", seconds=7, counts=False)))
+        task = run(context, task_id, raising(Retry("later", seconds=7, counts=False)))
         assert (task.attempt, seconds_until(task)) == (0, 7)
 
 
@@ -104,18 +104,18 @@ def test_turn_may_name_its_own_pause_and_not_count(context: WorkerContext, task_
         PoolTimeout("all connections are in use"),
     ],
 )
-def test_absence_of_others_is_no_attempt(context: WorkerContext, task_id: str, error: Exception) -> None:
+def test_unavailable_dependency_counts_no_attempt(context: WorkerContext, task_id: str, error: Exception) -> None:
     with time_machine.travel(now(), tick=False):
         for _ in range(3):
-            task = turn(context, task_id, raising(error))
+            task = run(context, task_id, raising(error))
             assert (task.attempt, seconds_until(task)) == (0, UNAVAILABLE_SECONDS)
 
 
-def test_defect_costs_an_attempt_and_is_told_without_its_words(
+def test_bug_counts_an_attempt_and_is_logged_without_its_text(
     context: WorkerContext, task_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    task = turn(context, task_id, raising(ValueError("the secret value")))
+    task = run(context, task_id, raising(ValueError("the secret value")))
     assert task.attempt == 1
     assert task.due_at
     records = "".join(repr(vars(record)) for record in caplog.records)
@@ -123,43 +123,43 @@ def test_defect_costs_an_attempt_and_is_told_without_its_words(
     assert "the secret value" not in records
 
 
-def test_wish_that_arrives_before_a_failure_is_not_put_off(context: WorkerContext, task_id: str) -> None:
-    asked = after(-1)
+def test_row_due_before_a_failure_is_not_delayed(context: WorkerContext, task_id: str) -> None:
+    earlier = after(-1)
 
     def work(_task: StartTask) -> None:
-        change(context, StartTask, task_id, due_at=asked)
+        change(context, StartTask, task_id, due_at=earlier)
         raise Retry("not yet", seconds=10)
 
-    assert turn(context, task_id, work).due_at == asked
+    assert run(context, task_id, work).due_at == earlier
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_lost_lease_ends_the_turn_quietly(context: WorkerContext, task_id: str, tells: bool) -> None:
+@pytest.mark.parametrize("raises", [True, False])
+def test_lost_lease_ends_the_work_without_an_error(context: WorkerContext, task_id: str, raises: bool) -> None:
     other = another(context)
 
     def work(_task: StartTask) -> None:
         change(context, StartTask, task_id, lease_until=now())
         with context.database.transaction() as session:
             leases.claim(session, StartTask, task_id, other.renewer.owner, 10)
-        if tells:
+        if raises:
             raise LeaseLost("the fence has moved on")
 
-    found = turn(context, task_id, work)
+    found = run(context, task_id, work)
     assert (found.lease_owner, found.fence, found.attempt) == ("worker-2", 2, 0)
 
 
-def test_worker_that_dies_leaves_its_lease_to_run_out(context: WorkerContext, task_id: str) -> None:
+def test_lease_of_a_dead_worker_expires(context: WorkerContext, task_id: str) -> None:
     with pytest.raises(SystemExit):
-        turn(context, task_id, raising(SystemExit()))
+        run(context, task_id, raising(SystemExit()))
     seen: list[StartTask] = []
-    turn(another(context), task_id, seen.append)
+    run(another(context), task_id, seen.append)
     assert seen == []
     change(context, StartTask, task_id, lease_until=now())
-    assert_at_rest(turn(another(context), task_id, seen.append))
+    assert_at_rest(run(another(context), task_id, seen.append))
     assert len(seen) == 1
 
 
-def test_last_attempt_is_followed_by_giving_up(context: WorkerContext, task_id: str) -> None:
+def test_last_attempt_calls_give_up(context: WorkerContext, task_id: str) -> None:
     given_up: list[str] = []
     for _ in range(context.settings.max_attempts):
         assert given_up == []

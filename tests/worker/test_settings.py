@@ -1,4 +1,4 @@
-"""What a worker says of its configuration."""
+"""Warnings of a worker about its configuration."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def events(web_url: str, settings: dict[str, Any]) -> list[str]:
         ("https://Agents.example.com/", {"advertised_host": "agents.example.com"}),
     ],
 )
-def test_host_that_sandboxes_share_with_the_api_is_warned_of(web_url: str, settings: dict[str, str]) -> None:
+def test_host_shared_by_sandboxes_and_api_is_logged(web_url: str, settings: dict[str, str]) -> None:
     assert events(web_url, settings) == ["host_shared_with_api"]
 
 
@@ -38,5 +38,5 @@ def test_host_that_sandboxes_share_with_the_api_is_warned_of(web_url: str, setti
         ("https://agents.example.com", {"advertised_host": "node-a.example.com"}),
     ],
 )
-def test_host_of_their_own_is_not(web_url: str, settings: dict[str, str]) -> None:
+def test_separate_host_is_not_logged(web_url: str, settings: dict[str, str]) -> None:
     assert events(web_url, settings) == []

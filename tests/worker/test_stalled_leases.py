@@ -1,4 +1,4 @@
-"""A turn that makes no progress loses its row to another worker, and one that is kept busy ends."""
+"""Work without progress loses its row to another worker, and endless work times out."""
 
 import socket
 import threading
@@ -30,13 +30,13 @@ from worker.conversations.refresh import refresh_conversation
 from worker.leasing.lease_renewer import STALL_SECONDS
 from worker.sandboxes.reconciler import reconcile
 
-# Of a pause, resume or delete that finds the row leased by a worker that stands still.
+# Max duration of a pause, resume or delete while a stalled worker holds the lease.
 MAX_SECONDS = 35
 CONVERSATION = "2" * 32
 
 
-class Standstill:
-    """A call that does not return until the block ends: the first one of its kind."""
+class Stall:
+    """The first call of its kind, which does not return until the block ends."""
 
     def __init__(self) -> None:
         self.begun, self.over = threading.Event(), threading.Event()
@@ -48,19 +48,19 @@ class Standstill:
 
 
 @contextmanager
-def standing_still(standstill: Standstill, work: Callable[[], object]) -> Iterator[Future[Any]]:
-    """Have a thread stand still in the midst of its work; it goes on after the block."""
+def stalling(stall: Stall, work: Callable[[], object]) -> Iterator[Future[Any]]:
+    """Stall a thread during its work; it continues after the block."""
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(work)
         try:
-            assert standstill.begun.wait(20)
+            assert stall.begun.wait(20)
             yield working
         finally:
-            standstill.over.set()
+            stall.over.set()
 
 
 def expire(context: WorkerContext, table: Any, row_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let so much time pass that a turn without progress has lost its lease; the keeper goes on renewing."""
+    """Advance the clock until work without progress has lost its lease; the lease renewer keeps running."""
     change(context, table, row_id, lease_until=after(5))
     began = time.monotonic()
     monkeypatch.setattr("worker.leasing.lease_renewer.monotonic", lambda: began + STALL_SECONDS + 1)
@@ -70,7 +70,7 @@ def expire(context: WorkerContext, table: Any, row_id: str, monkeypatch: pytest.
 
 
 def delete_conversation(context: WorkerContext, user: Person) -> None:
-    """Delete it as the API does."""
+    """Delete the conversation like the API does."""
     with context.database.transaction() as session:
         conversation_deletion.delete_conversation(session, CONVERSATION, user.id, due_at=now())
 
@@ -81,16 +81,16 @@ def conversation(context: WorkerContext, user: Person, sandbox_id: str, server: 
     return make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=CONVERSATION, due_at=now())
 
 
-def test_a_lease_is_not_held_for_long_without_progress(context: WorkerContext) -> None:
+def test_lease_without_progress_ends_soon(context: WorkerContext) -> None:
     assert STALL_SECONDS + context.renewer.seconds <= MAX_SECONDS
 
 
 @pytest.mark.usefixtures("conversation")
-def test_a_conversation_is_deleted_by_another_worker(
+def test_conversation_is_deleted_by_another_worker(
     context: WorkerContext, user: Person, server: FakeAgentServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.before = standstill = Standstill()
-    with standing_still(standstill, lambda: refresh_conversation(context, CONVERSATION)) as stalled:
+    server.before = stall = Stall()
+    with stalling(stall, lambda: refresh_conversation(context, CONVERSATION)) as stalled:
         delete_conversation(context, user)
         expire(context, Conversation, CONVERSATION, monkeypatch)
         refresh_conversation(another(context), CONVERSATION)
@@ -100,13 +100,13 @@ def test_a_conversation_is_deleted_by_another_worker(
     assert row(context, Conversation, CONVERSATION) == before
 
 
-def test_a_sandbox_is_deleted_by_another_worker(
+def test_sandbox_is_deleted_by_another_worker(
     context: WorkerContext, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standstill = Standstill()
-    engine.before = {"freeze": standstill}
+    stall = Stall()
+    engine.before = {"freeze": stall}
     wish(context, sandbox_id, Desired.PAUSED)
-    with standing_still(standstill, lambda: reconcile(context, sandbox_id)) as stalled:
+    with stalling(stall, lambda: reconcile(context, sandbox_id)) as stalled:
         wish(context, sandbox_id, Desired.DELETED)
         expire(context, Sandbox, sandbox_id, monkeypatch)
         reconcile(another(context), sandbox_id)
@@ -117,20 +117,20 @@ def test_a_sandbox_is_deleted_by_another_worker(
 
 @pytest.fixture
 def asking(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
-    """A worker that asks agent servers over HTTP."""
+    """Context of a worker that calls agent servers over HTTP."""
     monkeypatch.setattr(cancellable_transport, "LOOK_SECONDS", 0.05)
     with open_client() as http:
         yield replace(context, http=http)
 
 
 def move(context: WorkerContext, sandbox_id: str, url: str) -> None:
-    """Have the sandbox's agent server at another URL."""
+    """Move the sandbox's agent server to another URL."""
     change(context, Sandbox, sandbox_id, exposed_urls=[{"name": "AGENT_SERVER", "url": url, "port": 8000}])
 
 
 @pytest.mark.usefixtures("conversation")
-def test_a_turn_that_is_kept_busy_ends(asking: WorkerContext, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its timeout is for all requests together: each of an endless number of pages is answered at once."""
+def test_endless_work_times_out(asking: WorkerContext, sandbox_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeout is for all requests together: the server returns each of an endless number of pages immediately."""
     monkeypatch.setattr(refresh, "TURN_SECONDS", 0.5)
     monkeypatch.setattr("worker.agent_server.client.MAX_MESSAGES", 10**9)
     monkeypatch.setattr(
@@ -145,8 +145,8 @@ def test_a_turn_that_is_kept_busy_ends(asking: WorkerContext, sandbox_id: str, m
 
 
 @pytest.mark.usefixtures("conversation")
-def test_a_deletion_ends_the_turn_that_is_under_way(asking: WorkerContext, user: Person, sandbox_id: str) -> None:
-    """The next one begins at once, and asks the agent server to forget it."""
+def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: Person, sandbox_id: str) -> None:
+    """The next run begins immediately, and deletes the conversation at the agent server."""
     with hostile(dripping) as dripper, ThreadPoolExecutor(1) as pool:
         move(asking, sandbox_id, dripper.url)
         working = pool.submit(refresh_conversation, asking, CONVERSATION)
@@ -159,8 +159,8 @@ def test_a_deletion_ends_the_turn_that_is_under_way(asking: WorkerContext, user:
     assert row(asking, Conversation, CONVERSATION).due_at is None
 
 
-def test_a_server_that_takes_no_connections_is_left_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing shows progress while a connection is opened, whatever the request's own timeout."""
+def test_server_that_accepts_no_connections_times_out_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No progress is marked while a connection is opened, so the connect timeout is short for every request."""
     monkeypatch.setattr(cancellable_transport, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as queue, open_client() as http:
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Each job has a task that carries it out."""
+"""Each kind of job has a Celery task."""
 
 import celery
 import pytest
@@ -19,17 +19,17 @@ def app() -> celery.Celery:
 
 def test_each_job_has_its_task_and_each_task_its_job(context: WorkerContext, app: celery.Celery) -> None:
     tasks.register_tasks(app, context)
-    ours = {name for name in app.tasks if not name.startswith("celery.")}
-    assert ours == {job.task for job in JOBS}
+    names = {name for name in app.tasks if not name.startswith("celery.")}
+    assert names == {job.task for job in JOBS}
     assert set(tasks.WORK) == set(JOBS)
-    assert len(ours) == len(JOBS)
+    assert len(names) == len(JOBS)
 
 
 def test_each_task_does_its_own_work(
     context: WorkerContext, app: celery.Celery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, str]] = []
-    work = {job: lambda _context, subject, job=job: seen.append((job.task, subject)) for job in JOBS}
+    work = {job: lambda _context, row_id, job=job: seen.append((job.task, row_id)) for job in JOBS}
     monkeypatch.setattr(tasks, "WORK", work)
     tasks.register_tasks(app, context)
     for job in JOBS:
@@ -37,7 +37,7 @@ def test_each_task_does_its_own_work(
     assert seen == [(job.task, "an id") for job in JOBS]
 
 
-def test_task_carries_its_wish_out(context: WorkerContext, user: Person, app: celery.Celery) -> None:
+def test_task_reconciles_its_sandbox(context: WorkerContext, user: Person, app: celery.Celery) -> None:
     tasks.register_tasks(app, context)
     sandbox_id = start(context, user)
     app.tasks[StartSandbox.task](sandbox_id)

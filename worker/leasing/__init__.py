@@ -1,1 +1,1 @@
-"""Keeping leases, and bounding what runs under them."""
+"""Lease renewal, and limits on the work that runs under leases."""

@@ -1,4 +1,4 @@
-"""Places for jobs that ask agent servers: a hostile server keeps a job's thread until the job's timeouts are over."""
+"""Places for jobs that call agent servers: a hostile server occupies a job's thread until the job times out."""
 
 import threading
 from collections import Counter
@@ -7,11 +7,11 @@ from typing import NamedTuple, TypeVar
 from shared.leasing.leases import MAX_SECONDS
 from shared.queue.jobs import Job
 
-# Of the conversation starts in one sandbox, and of its refreshes.
+# Conversation starts of one sandbox at a time, and refreshes of its conversations at a time.
 MAX_IN_SANDBOX = 4
 # Waiting jobs of one owner that are enqueued as soon as a place is free. The sweep enqueues the others.
 MAX_REMEMBERED = 100
-# A waiting job is enqueued again after so many seconds, or later where many wait.
+# Min delay in seconds before a waiting job is enqueued again; the delay grows with the number of waiting jobs.
 BUSY_SECONDS = 2.0
 RETRIES_A_SECOND = 10
 
@@ -19,7 +19,7 @@ Key = TypeVar("Key")
 
 
 class AgentWork(NamedTuple):
-    """A job that asks the agent server of a sandbox of this owner."""
+    """A job that calls the agent server of a sandbox of this owner."""
 
     job: Job
     sandbox_id: str
@@ -27,14 +27,14 @@ class AgentWork(NamedTuple):
 
 
 class AgentLane:
-    """Half of a worker's job threads, for jobs that ask agent servers.
+    """Half of a worker's job threads, for jobs that call agent servers.
 
-    An owner gets a place while they have fewer than are free. One owner thus holds at most a quarter of the job
-    threads, and leaves places to others.
+    An owner gets a place while they have fewer than are free. One owner thus occupies at most a quarter of the job
+    threads and leaves places to others.
     """
 
     def __init__(self, threads: int) -> None:
-        """Share out half of so many job threads."""
+        """Provide places for half of `threads` job threads."""
         self._free = max(1, threads // 2)
         self._of_owner = Counter[str]()
         self._in_sandbox = Counter[tuple[str, str]]()
@@ -42,30 +42,30 @@ class AgentLane:
         self._lock = threading.Lock()
 
     def enter(self, work: AgentWork) -> bool:
-        """Take a place. False: none is free for this owner or this sandbox, and the job is remembered."""
+        """Take a place. False: no place is free for this owner or this sandbox, and the job is remembered."""
         with self._lock:
             if not self._has_place(work):
                 self._remember(work)
                 return False
             self._count(work, 1)
-            self._forget(work)
+            self._remove(work)
             return True
 
     def leave(self, work: AgentWork) -> Job | None:
-        """Give the place back; the job that may have it now, of the owner who has waited longest for a turn."""
+        """Free the place. Returns the waiting job that may take it, of the first owner in the queue."""
         with self._lock:
             self._count(work, -1)
             for owner_id, jobs in self._waiting.items():
                 if self._of_owner[owner_id] < self._free and (found := self._find(jobs)) is not None:
-                    self._forget(found)
-                    if owner_id in self._waiting:  # behind the other owners from now on
+                    self._remove(found)
+                    if owner_id in self._waiting:  # moved behind the other owners
                         self._waiting[owner_id] = self._waiting.pop(owner_id)
                     return found.job
             return None
 
     @property
     def retry_seconds(self) -> float:
-        """When a job that found no place is to come again: later where many wait, so that retries stay few."""
+        """Delay before a job without a place retries. It grows with the number of waiting jobs."""
         with self._lock:
             waiting = sum(map(len, self._waiting.values()))
         return min(MAX_SECONDS, max(BUSY_SECONDS, waiting / RETRIES_A_SECOND))
@@ -86,7 +86,7 @@ class AgentLane:
         if len(jobs) < MAX_REMEMBERED:
             jobs.setdefault(work.job, work)
 
-    def _forget(self, work: AgentWork) -> None:
+    def _remove(self, work: AgentWork) -> None:
         jobs = self._waiting.get(work.owner_id, {})
         jobs.pop(work.job, None)
         if not jobs:

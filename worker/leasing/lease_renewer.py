@@ -1,4 +1,4 @@
-"""Keeps the leases that this process holds: work may take longer than a lease, if its holder lives and gets on."""
+"""Renewal of the leases that this process holds: work may outlast a lease while its holder makes progress."""
 
 import threading
 from collections.abc import Iterator
@@ -14,26 +14,26 @@ from shared.leasing import renewals
 
 log = structlog.get_logger()
 
-# Longer than two calls to an engine may take. The lease itself comes on top of it.
+# A lease without progress is not renewed after this time, which is more than two calls to an engine may take.
 STALL_SECONDS = 20.0
 
 
 class LeaseRenewer:
-    """Renews every held lease three times in its length, in one thread: all those of a table at once."""
+    """Renewer of all held leases. One thread renews each of them three times per lease duration, table by table."""
 
     def __init__(self, database: Database, owner: str, seconds: float) -> None:
-        """Keep leases of `seconds` for `owner`, a name that no other process has."""
+        """Renew leases of `seconds` for `owner`, a name that no other process has."""
         self.owner = owner
         self.seconds = seconds
         self._database = database
         self._held: dict[tuple[type[Any], str], int] = {}
-        # When the holder of each last made progress, by the process's monotonic clock.
+        # Time of the last progress of each holder, by the process's monotonic clock.
         self._progress: dict[tuple[type[Any], str], float] = {}
         self._lock = threading.Lock()
 
     @contextmanager
     def holding(self, table: type[Any], row: Any) -> Iterator[None]:
-        """Keep the lease on this row for the length of the block."""
+        """Renew the lease on this row for the length of the block."""
         key = (table, row.id)
         with self._lock:
             self._held[key], self._progress[key] = row.fence, monotonic()
@@ -43,27 +43,27 @@ class LeaseRenewer:
             self._drop(key, row.fence)
 
     def mark_progress(self, table: type[Any], row: Any) -> None:
-        """Say that the holder of this row gets on."""
+        """Record that the holder of this row makes progress."""
         key = (table, row.id)
         with self._lock:
             if self._held.get(key) == row.fence:
                 self._progress[key] = monotonic()
 
     def renew_all(self) -> None:
-        """Renew what is held. A lost lease is dropped: its holder finds out at its next write."""
+        """Renew every held lease. A lost lease is dropped: its holder's next write fails."""
         self._drop_stalled()
         with self._lock:
             held = list(self._held.items())
         for table in {table for (table, _), _ in held}:
-            self._renew(table, {row_id: fence for (one, row_id), fence in held if one is table})
+            self._renew(table, {row_id: fence for (of_table, row_id), fence in held if of_table is table})
 
     def _drop_stalled(self) -> None:
-        """Let the leases end whose holders make no progress, so that others get at their rows."""
+        """Drop the leases whose holders make no progress, so that other workers can claim the rows."""
         before = monotonic() - STALL_SECONDS
         with self._lock:
             stalled = [(key, fence) for key, fence in self._held.items() if self._progress[key] < before]
         for (table, row_id), fence in stalled:
-            log.warning("turn_stalled", table=table.__tablename__, row=row_id, seconds=STALL_SECONDS)
+            log.warning("lease_stalled", table=table.__tablename__, row=row_id, seconds=STALL_SECONDS)
             self._drop((table, row_id), fence)
 
     def _renew(self, table: type[Any], fences: dict[str, int]) -> None:
@@ -76,12 +76,12 @@ class LeaseRenewer:
         for row_id in lapsed.locked:
             log.warning("lease_not_renewed", row=row_id, error="its row is locked")
         for row_id in lapsed.lost:
-            # Its holder may have let it go just now.
+            # Its holder may have released it just now.
             log.info("lease_not_held", table=table.__tablename__, row=row_id, fence=fences[row_id])
             self._drop((table, row_id), fences[row_id])
 
     def _drop(self, key: tuple[type[Any], str], fence: int) -> None:
-        """Let go of this claim: another thread may have claimed the row since, and holds it under its own fence."""
+        """Drop this lease, unless another thread has claimed the row since with a newer fencing token."""
         with self._lock:
             if self._held.get(key) == fence:
                 del self._held[key], self._progress[key]

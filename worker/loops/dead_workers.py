@@ -1,7 +1,7 @@
-"""Leases of workers that died: freed at once where the kernel can tell, and not only when they run out.
+"""Leases of dead workers: freed immediately on the same machine, instead of when they expire.
 
-Each worker holds the lock on a file of its own in the var directory. The kernel lets go of it with the process, however
-that ends, and not while it merely stands still. So whoever can take such a lock knows that its holder is dead.
+Each worker locks a file of its own in the var directory. The kernel releases the lock when the process ends, however it
+ends, and keeps it while the process is only stalled. A worker that can take such a lock knows that its owner is dead.
 """
 
 import fcntl
@@ -25,25 +25,25 @@ from worker.context import WorkerContext
 log = structlog.get_logger()
 
 SUFFIX = ".worker"
-# An engine finishes what a dead client asked for, and a stop takes long enough to meet the start that comes after. Only
-# what was ready once is stopped: such a sandbox waits until the lease runs out.
+# An engine finishes the request of a dead client, and a stop takes long enough to overlap with a later start. Only a
+# sandbox that was ready before is ever stopped: such a sandbox waits until the lease expires.
 SAFE = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
 
 
-def show_life(directory: Path, owner: str) -> IO[str]:
-    """Lock a file that names the owner of leases, for as long as the process lives and the file is not closed."""
+def lock_liveness_file(directory: Path, owner: str) -> IO[str]:
+    """Create and lock a file that names the owner of leases. The lock ends with the process or when it is closed."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=directory, prefix=".")
     file = os.fdopen(handle, "w")
     file.write(owner)
     file.flush()
     fcntl.flock(file, fcntl.LOCK_EX)
-    Path(draft).rename(directory / f"{new_id()}{SUFFIX}")  # locked before anybody sees it
+    Path(draft).rename(directory / f"{new_id()}{SUFFIX}")  # locked before another worker can open it
     return file
 
 
 def free_leases(context: WorkerContext, directory: Path) -> None:
-    """Free what the dead ones of this directory held."""
+    """Free the leases of the dead workers in this directory."""
     for path in directory.glob(f"*{SUFFIX}"):
         if file := _take(path):
             with file:
@@ -53,7 +53,7 @@ def free_leases(context: WorkerContext, directory: Path) -> None:
 
 
 def _take(path: Path) -> IO[str] | None:
-    """The file, locked; None if its process lives, or another worker was quicker."""
+    """Open and lock the file; None if its process is alive or another worker has locked it."""
     try:
         file = path.open()
     except FileNotFoundError:
@@ -67,10 +67,10 @@ def _take(path: Path) -> IO[str] | None:
 
 
 def _free(context: WorkerContext, owner: str) -> bool:
-    """Free what the owner held; whether that is all."""
+    """Free the owner's leases. Returns whether none is left."""
     freed = [_free_rows(context, table, owner) for table in (Sandbox, StartTask, Conversation)]
-    log.info("worker_dead", owner=owner, freed=sum(one.number for one in freed))
-    return all(one.is_complete for one in freed)
+    log.info("worker_dead", owner=owner, freed=sum(rows.number for rows in freed))
+    return all(rows.is_complete for rows in freed)
 
 
 def _free_rows(context: WorkerContext, table: type[Any], owner: str) -> Freed:

@@ -1,4 +1,4 @@
-"""Deadlines that have passed: each becomes a wish, which is carried out like anybody's."""
+"""Overdue deadlines: each one sets a desired state, which is reconciled like a user's."""
 
 import structlog
 
@@ -19,12 +19,12 @@ JOBS: dict[DeadlineAction, type[Job]] = {
 
 
 def meet_deadlines(context: WorkerContext) -> None:
-    """Wish what deadlines say. Each in a transaction of its own: nobody has to wait for two sandboxes at once."""
+    """Apply every overdue deadline, each in its own transaction: no transaction locks two sandboxes."""
     with context.database.reading() as session:
-        passed = deadlines.overdue(session, context.settings.node)
-    for seen in passed:
+        overdue = deadlines.overdue(session, context.settings.node)
+    for deadline in overdue:
         with context.database.transaction() as session:
-            wished = deadlines.apply_deadline(session, seen, due_at=after(context.shared.republish_seconds))
-        if wished:
-            log.info("deadline", sandbox=seen.sandbox_id, does=seen.does.value)
-            context.publisher.publish(JOBS[seen.does](seen.sandbox_id, seen.node_id))
+            applied = deadlines.apply_deadline(session, deadline, due_at=after(context.shared.republish_seconds))
+        if applied:
+            log.info("deadline", sandbox=deadline.sandbox_id, does=deadline.does.value)
+            context.publisher.publish(JOBS[deadline.does](deadline.sandbox_id, deadline.node_id))

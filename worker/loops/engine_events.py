@@ -1,4 +1,4 @@
-"""Engine events: a change behind our back has its row looked at; an event itself is never believed."""
+"""Engine events: an event triggers a status check of the sandbox; the event itself is never trusted."""
 
 import structlog
 
@@ -12,10 +12,10 @@ log = structlog.get_logger()
 
 
 def follow_events(context: WorkerContext) -> None:
-    """Subscribe, compare everything once, then follow, until the stream ends.
+    """Subscribe, resync, then check each sandbox that an event names, until the stream ends.
 
     Raises:
-        EngineUnavailable: the engine went away; call again.
+        EngineUnavailable: the engine went away; the caller retries.
     """
     changes = context.engine.follow(context.installation)
     resync(context)

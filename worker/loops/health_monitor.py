@@ -1,4 +1,4 @@
-"""Health: whether the agent servers of the sandboxes that are said to run still answer."""
+"""Health monitor: probes the agent servers of running sandboxes."""
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -15,92 +15,92 @@ from worker.loops.recheck import recheck, report_unresponsive
 
 log = structlog.get_logger()
 
-# The sandboxes are asked in turns, by the first digit of their ids: so the work is spread, and nothing is kept.
-TURNS = "0123456789abcdef"
-# For probes, each of which has a timeout.
+# Sandboxes are probed in sixteen shards, by the first digit of their ids. This spreads the load without stored state.
+SHARDS = "0123456789abcdef"
+# Threads for probes, each of which has a timeout.
 PROBE_THREADS = 16
-# For what is to be done about those that are silent: it waits for the engine, and must not keep probes waiting.
-SILENCE_THREADS = 4
+# Threads for the checks of unresponsive servers: these wait for the engine and must not delay probes.
+CHECK_THREADS = 4
 
 
-def open_watch(context: WorkerContext) -> "LivenessMonitor":
-    """A watch with threads of its own."""
+def open_monitor(context: WorkerContext) -> "LivenessMonitor":
+    """Create a monitor with its own threads."""
     return LivenessMonitor(
         context,
         probes=ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="health"),
-        silences=ThreadPoolExecutor(SILENCE_THREADS, thread_name_prefix="silence"),
+        checks=ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="unresponsive"),
     )
 
 
 class LivenessMonitor:
-    """Counts how often in a row each agent server did not answer.
+    """Counter of each agent server's consecutive failed probes.
 
-    Counted in memory: a worker that starts anew begins to count anew, and each of several counts for itself; nothing
-    but patience is lost by either. Rounds are counted, not seconds: a time in which nobody asked is not a silence. No
-    round waits for its answers: a slow server delays the probes of no other.
+    The counts are in memory: a restarted worker counts from zero, and each worker of a node counts for itself. Both
+    only delay the detection. Probes are counted, not seconds: a time without probes is not a failure. The monitor never
+    waits for responses: a slow server does not delay the probes of others.
     """
 
-    def __init__(self, context: WorkerContext, *, probes: Executor, silences: Executor) -> None:
-        """Begin to count; `probes` are made in the one, and what follows from silences in the other."""
+    def __init__(self, context: WorkerContext, *, probes: Executor, checks: Executor) -> None:
+        """Create a monitor that runs probes and checks of unresponsive servers on these executors."""
         self._context = context
-        self._turns = cycle(TURNS)
-        # A row that was written since is a server that was heard since, or another one.
-        self._silences: dict[tuple[str, datetime], int] = {}
-        self._probes, self._silence_checks = probes, silences
-        # Ids: one probe and one check for each sandbox at a time.
+        self._shards = cycle(SHARDS)
+        # Failed probes by sandbox id and `updated_at`: a write to the row resets the count.
+        self._failures: dict[tuple[str, datetime], int] = {}
+        self._probes, self._checks = probes, checks
+        # Ids of sandboxes with a pending probe or check: at most one of each per sandbox.
         self._probed: set[str] = set()
         self._checked: set[str] = set()
 
-    def look(self) -> None:
-        """Have a sixteenth of the servers asked, but for those that are being asked still."""
-        digit = next(self._turns)
+    def probe_next_shard(self) -> None:
+        """Start probes of a sixteenth of the servers, except those whose last probe is still pending."""
+        digit = next(self._shards)
         with self._context.database.reading() as session:
             rows = sandbox_queries.list_running(session, self._context.settings.node, digit)
-        self._forget_others(digit, rows)
+        self._remove_outdated_counts(digit, rows)
         for row in rows:
             if row.id not in self._probed:
                 self._probed.add(row.id)
                 self._probes.submit(self._probe, row)
 
     def close(self) -> None:
-        """Begin nothing more."""
-        for threads in (self._probes, self._silence_checks):
-            threads.shutdown(wait=False, cancel_futures=True)
+        """Cancel pending probes and checks, and start no more."""
+        for executor in (self._probes, self._checks):
+            executor.shutdown(wait=False, cancel_futures=True)
 
-    def _forget_others(self, digit: str, rows: Sequence[Sandbox]) -> None:
+    def _remove_outdated_counts(self, digit: str, rows: Sequence[Sandbox]) -> None:
         known = {(row.id, row.updated_at) for row in rows}
-        for key in list(self._silences):
+        for key in list(self._failures):
             if key[0].startswith(digit) and key not in known:
-                self._silences.pop(key, None)
+                self._failures.pop(key, None)
 
     def _probe(self, sandbox: Sandbox) -> None:
         try:
-            self._count(sandbox, answered=self._answers(sandbox))
-        except Exception as error:  # a defect of ours, in one row: the others are to be asked all the same
-            log.exception("not_asked", sandbox=sandbox.id, error=type(error).__name__)
+            self._record(sandbox, is_healthy=self._is_healthy(sandbox))
+        except Exception as error:  # a bug in this service with one row: the probes of other rows go on
+            log.exception("probe_failed", sandbox=sandbox.id, error=type(error).__name__)
         finally:
             self._probed.discard(sandbox.id)
 
-    def _count(self, sandbox: Sandbox, *, answered: bool) -> None:
+    def _record(self, sandbox: Sandbox, *, is_healthy: bool) -> None:
         key = (sandbox.id, sandbox.updated_at)
-        if answered:
-            self._silences.pop(key, None)
+        if is_healthy:
+            self._failures.pop(key, None)
             return
-        self._silences[key] = times = self._silences.get(key, 0) + 1
+        self._failures[key] = times = self._failures.get(key, 0) + 1
         seconds = times * self._context.settings.health_probe_seconds
         if seconds >= self._context.settings.health_timeout and sandbox.id not in self._checked:
             self._checked.add(sandbox.id)
-            self._silence_checks.submit(self._check, sandbox.id, seconds)
+            self._checks.submit(self._check, sandbox.id, seconds)
 
     def _check(self, sandbox_id: str, seconds: float) -> None:
         try:
             report_unresponsive(self._context, sandbox_id, seconds)
-        except Exception as error:  # the next round asks for it again
-            log.exception("silence_not_told", sandbox=sandbox_id, error=type(error).__name__)
+        except Exception as error:  # the next failed probe retries the check
+            log.exception("unresponsive_not_reported", sandbox=sandbox_id, error=type(error).__name__)
         finally:
             self._checked.discard(sandbox_id)
 
-    def _answers(self, sandbox: Sandbox) -> bool:
+    def _is_healthy(self, sandbox: Sandbox) -> bool:
         try:
             server = self._context.agent_server(sandbox)
             return server is not None and server.answers()

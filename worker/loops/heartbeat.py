@@ -1,4 +1,4 @@
-"""The node's sign of life: its worker beats, and says whether its engine answers."""
+"""Heartbeat of the node: sent by its worker, with the state of its engine."""
 
 import structlog
 
@@ -12,30 +12,30 @@ log = structlog.get_logger()
 
 
 def beat(context: WorkerContext) -> None:
-    """Beat once. Without its engine the node is LOST: what it has waits, and nothing new is placed on it.
+    """Send one heartbeat. A node without its engine is LOST: its sandboxes wait, and nothing new is placed on it.
 
-    A node that was lost is rid of what lives elsewhere by now before it says that it is back. A worker whose clock is
-    wrong does not beat: it says so.
+    A node that was lost removes the containers of sandboxes that failed over before it is READY again. A worker whose
+    clock is wrong sends no heartbeat: it reports the clock.
 
     Raises:
-        Conflict: this worker's engine and its node's name don't belong together; it must not work.
+        Conflict: this worker's engine does not belong to its node's name; the worker must not run.
     """
     if clock.is_wrong():
         _report_clock(context, clock.describe_error())
         return
-    here, problem, engine_id, reaped = context.settings, None, None, set[str]()
+    settings, problem, engine_id, reaped = context.settings, None, None, set[str]()
     try:
         engine_id = context.engine.read_id()
         reaped = _reap_stale_containers(context, engine_id)
     except EngineError as error:
-        log.warning("engine_unavailable", node=here.node, error=str(error))
+        log.warning("engine_unavailable", node=settings.node, error=str(error))
         problem = f"the engine does not answer: {error}"
     with context.database.transaction() as session:
         replaced = node_registry.beat(
-            session, here.node, capacity=here.node_capacity, problem=problem, engine_id=engine_id, reaped=reaped
+            session, settings.node, capacity=settings.node_capacity, problem=problem, engine_id=engine_id, reaped=reaped
         )
     if replaced:
-        log.warning("engine_replaced", node=here.node, before=replaced, now=engine_id)
+        log.warning("engine_replaced", node=settings.node, before=replaced, now=engine_id)
 
 
 def _report_clock(context: WorkerContext, problem: str) -> None:
@@ -45,19 +45,18 @@ def _report_clock(context: WorkerContext, problem: str) -> None:
 
 
 def _reap_stale_containers(context: WorkerContext, engine_id: str) -> set[str]:
-    """Remove what this engine has of sandboxes that moved away; their ids.
+    """Remove the containers and volumes of sandboxes that moved to other nodes. Returns the sandboxes' ids.
 
-    With every beat: a worker that stood still in the middle of a step may make such a container even later.
+    Every heartbeat does this: a worker that stalled during an action may create such a container later.
     """
     with context.database.reading() as session:
-        node_registry.require_engine(
-            session, context.settings.node, engine_id
-        )  # what is a leftover here may live there
-        left = node_registry.leftovers(session, context.settings.node)
-    if left:
+        # A container that is stale on this node's engine may be in use on another engine.
+        node_registry.require_engine(session, context.settings.node, engine_id)
+        stale = node_registry.leftovers(session, context.settings.node)
+    if stale:
         found = {item.name for item in context.engine.list_containers(context.installation)}
         found.update(context.engine.list_volumes(context.installation), context.engine.list_unlabelled_volumes())
-        for name in found.intersection(map(container_name, left)):
-            log.warning("reaping_leftover", container=name)
+        for name in found.intersection(map(container_name, stale)):
+            log.warning("reaping_stale_container", container=name)
             context.engine.remove(name)
-    return left
+    return stale

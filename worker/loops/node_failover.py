@@ -1,4 +1,4 @@
-"""Other nodes: which of them are lost, and what becomes of their sandboxes."""
+"""Failure detection of other nodes, and failover of their sandboxes."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,43 +19,44 @@ from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
-THERE = col(Sandbox.node_id) == given("node_id")
+ON_LOST_NODE = col(Sandbox.node_id) == given("node_id")
 
 
 class NodeFailureDetector:
-    """Counts for how long each of the other nodes has been silent while this worker was listening.
+    """Counter of the seconds for which each other node sent no heartbeat while this worker was checking.
 
-    Clocks of machines differ, and after a time without the database every node looks silent: what counts is what was
-    seen here, look by look. A worker that starts anew begins to count anew; nothing but patience is lost with it.
+    Clocks of machines differ, and after a database outage every heartbeat is old. The detector therefore compares
+    heartbeats with its own earlier checks, not with the time. A restarted worker counts from zero, which only delays
+    the detection.
     """
 
     def __init__(self, context: WorkerContext, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to listen; `clock` gives seconds."""
+        """Create a detector; `clock` returns seconds."""
         self._context = context
         self._clock = clock
-        self._looked_at: float | None = None
+        self._checked_at: float | None = None
         self._silence: dict[tuple[str, datetime], float] = {}
 
-    def look(self) -> None:
-        """Look once, and evacuate the nodes that are lost."""
+    def check(self) -> None:
+        """Read the heartbeats of all nodes, and fail over those that are lost."""
         with self._context.database.reading() as session:
             found = node_registry.heartbeats(session)
         found.pop(self._context.settings.node, None)
-        for lost in self._listen(found):
+        for lost in self._find_lost(found):
             fail_over(self._context, lost)
 
-    def _listen(self, heartbeats: Mapping[str, datetime]) -> list[Lost]:
+    def _find_lost(self, heartbeats: Mapping[str, datetime]) -> list[Lost]:
         limit, at = self._context.settings.node_lost_seconds, self._clock()
-        # One long pause of our own is not the others' silence.
-        passed = 0.0 if self._looked_at is None else min(at - self._looked_at, limit / 4)
-        self._looked_at = at
+        # A long pause of this worker is not silence of the others.
+        passed = 0.0 if self._checked_at is None else min(at - self._checked_at, limit / 4)
+        self._checked_at = at
         known = self._silence
-        self._silence = {beat: known[beat] + passed if beat in known else 0.0 for beat in heartbeats.items()}
-        return [Lost(*beat) for beat, seconds in self._silence.items() if seconds >= limit]
+        self._silence = {last: known[last] + passed if last in known else 0.0 for last in heartbeats.items()}
+        return [Lost(*last) for last, seconds in self._silence.items() if seconds >= limit]
 
 
 def fail_over(context: WorkerContext, lost: Lost) -> None:
-    """Tell the node's sandboxes, and move those that their owners have resumed since."""
+    """Mark the node and its sandboxes lost, and move the sandboxes that their owners have resumed since."""
     with context.database.transaction() as session:
         before = session.get(Node, lost.node_id)
         known = before is not None and before.detail is not None
@@ -71,21 +72,21 @@ def fail_over(context: WorkerContext, lost: Lost) -> None:
 
 
 def _fail_over(context: WorkerContext, lost: Lost, sandbox_id: str) -> list[Job]:
-    here, due_at = context.settings.node, after(context.shared.republish_seconds)
+    node_id, due_at = context.settings.node, after(context.shared.republish_seconds)
     claimant = Claimant(context.renewer.owner, context.renewer.seconds, due_at)
     with context.database.transaction() as session:
         done = failover.fail_over(session, lost, sandbox_id, claimant)
     if done is None:
         return []
-    log.warning("evacuated", sandbox=sandbox_id, lost=lost.node_id, moved_to=done.moved_to)
+    log.warning("failed_over", sandbox=sandbox_id, lost=lost.node_id, moved_to=done.moved_to)
     moved: list[Job] = [ResumeSandbox(sandbox_id, done.moved_to)] if done.moved_to else []
-    return [*moved, *done.woken.jobs(here)]
+    return [*moved, *done.woken.jobs(node_id)]
 
 
 def _take_due(context: WorkerContext, lost: Lost) -> list[Job]:
-    """Its start tasks and conversations have nobody else who would look after them."""
+    """Take over the node's due start tasks and conversations, which no worker of that node runs now."""
     with context.database.reading() as session:
-        due = waiters.find_due(session, THERE, node_id=lost.node_id)
+        due = waiters.find_due(session, ON_LOST_NODE, node_id=lost.node_id)
     if not any(due):
         return []
     with context.database.transaction() as session:

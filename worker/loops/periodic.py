@@ -1,4 +1,4 @@
-"""What a worker does beside its jobs, over and over, each in a thread of its own."""
+"""Periodic tasks of a worker beside its jobs, each in its own thread."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 def unless_clock_is_wrong(function: Callable[[], None]) -> Callable[[], None]:
-    """The same function, which does nothing while this machine's clock is too far from the database's."""
+    """Wrap a function so that it does nothing while this machine's clock is too far from the database's."""
 
     def call() -> None:
         if not clock.is_wrong():
@@ -24,21 +24,21 @@ def unless_clock_is_wrong(function: Callable[[], None]) -> Callable[[], None]:
 
 
 class PeriodicTask:
-    """Calls a function again and again until stopped; what it raises is logged, and tried again."""
+    """Thread that calls a function periodically until stopped. It logs errors and goes on."""
 
     def __init__(self, name: str, pause_seconds: float, function: Callable[[], None]) -> None:
-        """Prepare the thread; `pause_seconds` pass between two calls."""
+        """Create the thread; it pauses for `pause_seconds` between two calls."""
         self._pause = pause_seconds
         self._function = function
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin, with a first call at once."""
+        """Start the thread; the first call is immediate."""
         self._thread.start()
 
     def stop(self, wait_seconds: float = 5.0) -> None:
-        """Ask for the end, and wait so long for a call that is under way."""
+        """Stop the thread, and wait up to `wait_seconds` for a call in progress."""
         self._stopped.set()
         self._thread.join(wait_seconds)
 
@@ -48,7 +48,7 @@ class PeriodicTask:
                 failpoints.begin(self._thread.name)
                 self._function()
             except Exception as error:
-                # An engine or a database that is away is told in a line; where a defect of ours is, the trace tells.
+                # An unavailable engine or database gets one line, a bug in this service a stack trace.
                 trace = not isinstance(error, EngineError | SQLAlchemyError)
-                log.warning("routine_failed", routine=self._thread.name, error=type(error).__name__, exc_info=trace)
+                log.warning("task_failed", task=self._thread.name, error=type(error).__name__, exc_info=trace)
             self._stopped.wait(self._pause)

@@ -1,4 +1,4 @@
-"""What the engine has and the store has never heard of: frozen, kept for a while, and removed a few at a time."""
+"""Quarantine of containers that no row explains: paused, kept for a while, and removed a few at a time."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -13,18 +13,18 @@ from worker.engine.protocol import ContainerState, ContainerSummary, EngineRefus
 
 log = structlog.get_logger()
 
-# In one comparison of store and engine: it holds up no other.
-MAX_CONCURRENT = 10
+# Removals of one resync, so that it does not delay the next one.
+MAX_REMOVALS = 10
 
 
-def see_to_unknown(context: WorkerContext, unknown: Mapping[str, ContainerSummary | None]) -> None:
-    """Put what is new into quarantine, and remove what may be removed.
+def quarantine_unknown(context: WorkerContext, unknown: Mapping[str, ContainerSummary | None]) -> None:
+    """Put new unknown containers into quarantine, and remove those whose quarantine is over.
 
     Args:
-        unknown: by their names, the containers that no row explains; None where there is only a volume.
+        unknown: the containers that no row explains, by name; None if there is only a volume.
     """
     node_id = context.settings.node
-    _freeze(context, [item for item in unknown.values() if item is not None])
+    _pause(context, [item for item in unknown.values() if item is not None])
     with context.database.reading() as session:
         known = quarantine.find(session, node_id)
     names = {row.name for row in known}
@@ -35,14 +35,14 @@ def see_to_unknown(context: WorkerContext, unknown: Mapping[str, ContainerSummar
     _remove(context, known)
 
 
-def _freeze(context: WorkerContext, found: Iterable[ContainerSummary]) -> None:
-    """Nobody can stop an agent that no row tells of. Frozen, it loses nothing should its row come back."""
+def _pause(context: WorkerContext, found: Iterable[ContainerSummary]) -> None:
+    """Pause the containers: no user can stop an agent without a row. A paused one loses nothing if its row returns."""
     for item in found:
         if item.state == ContainerState.RUNNING:
             try:
                 context.engine.freeze(item.name)
             except EngineRefused as error:
-                log.warning("unknown_not_frozen", container=item.name, error=str(error))
+                log.warning("unknown_not_paused", container=item.name, error=str(error))
 
 
 def _keep(context: WorkerContext, names: Collection[str]) -> Sequence[UnknownContainer]:
@@ -51,13 +51,13 @@ def _keep(context: WorkerContext, names: Collection[str]) -> Sequence[UnknownCon
             quarantine.keep(session, context.settings.node, names)
             return quarantine.find(session, context.settings.node)
     except IntegrityError:
-        return ()  # another worker of the node was quicker: the next comparison finds what it has written
+        return ()  # another worker of the node wrote the rows first: the next resync reads them
 
 
 def _remove(context: WorkerContext, rows: Iterable[UnknownContainer]) -> None:
     kept_for = timedelta(seconds=context.settings.quarantine_seconds)
     removable = [row.name for row in rows if quarantine.may_be_removed(row, kept_for)]
-    for name in removable[:MAX_CONCURRENT]:
+    for name in removable[:MAX_REMOVALS]:
         log.warning("removing_unknown", container=name)
         try:
             context.engine.remove(name)

@@ -1,4 +1,4 @@
-"""Looks at what changed behind our back: in threads of their own, for jobs may keep all the others busy for minutes."""
+"""Status checks after drift. They have their own threads, because jobs may occupy all others for minutes."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,52 +17,52 @@ from worker.sandboxes.reconciler import refresh_status
 
 log = structlog.get_logger()
 
-# A look is some queries and one or two calls to the engine.
+# A status check is a few queries and one or two calls to the engine.
 THREADS = 4
-# For what a look asks of an agent server: a newer desired state waits for the lease meanwhile.
-ASK_SECONDS = 5.0
+# For requests of a status check to an agent server: a newer desired state waits for the lease meanwhile.
+CHECK_SECONDS = 5.0
 
 
 def open_threads() -> ThreadPoolExecutor:
-    """The threads that looks are taken in."""
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="look")
+    """Create the executor of status checks."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="check")
 
 
 def recheck(context: WorkerContext, sandbox_id: str) -> None:
-    """Have a sandbox looked at now. Its row asks for it, too: a look that comes to nothing is made up for."""
-    _ask(context, sandbox_id)
-    context.looks.submit(_look, context, sandbox_id)
+    """Start a status check of a sandbox in a thread, and mark its row due: the sweep retries a failed check."""
+    _mark_due(context, sandbox_id)
+    context.looks.submit(_check, context, sandbox_id)
 
 
 def report_unresponsive(context: WorkerContext, sandbox_id: str, seconds: float) -> None:
-    """Have it written down, here and now, that an agent server has not answered for so long, if it still does not."""
-    _ask(context, sandbox_id)
-    _look(context, sandbox_id, seconds)
+    """Record that an agent server has not responded for `seconds`, if it still does not respond."""
+    _mark_due(context, sandbox_id)
+    _check(context, sandbox_id, seconds)
 
 
 def check(context: WorkerContext, sandbox_id: str) -> None:
-    """Have a job look at a sandbox soon: for what may take longer than a look."""
-    _ask(context, sandbox_id)
+    """Enqueue a job that checks a sandbox: for work that may take longer than a status check."""
+    _mark_due(context, sandbox_id)
     context.publisher.publish(CheckSandbox(sandbox_id, context.settings.node))
 
 
-def _ask(context: WorkerContext, sandbox_id: str) -> None:
-    """What happens to a container says nothing of a sandbox that lives on another node by now."""
-    here, by = col(Sandbox.node_id) == context.settings.node, after(context.shared.republish_seconds)
+def _mark_due(context: WorkerContext, sandbox_id: str) -> None:
+    """Mark the row due, unless the sandbox has moved to another node: this node's containers don't concern it then."""
+    on_this_node, by = col(Sandbox.node_id) == context.settings.node, after(context.shared.republish_seconds)
     try:
         with context.database.transaction() as session:
-            leases.mark_due(session, Sandbox, sandbox_id, by, where=here)
+            leases.mark_due(session, Sandbox, sandbox_id, by, where=on_this_node)
     except SQLAlchemyError as error:
-        # A row that somebody has locked must not end the look at others; the next resync asks again.
-        log.warning("look_not_asked_for", sandbox=sandbox_id, error=type(error).__name__)
+        # A locked row must not end the checks of other rows. The next resync marks it due.
+        log.warning("check_not_marked_due", sandbox=sandbox_id, error=type(error).__name__)
 
 
-def _look(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0) -> None:
+def _check(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0) -> None:
     failpoints.begin("looks")
     try:
-        with timeout(ASK_SECONDS):
+        with timeout(CHECK_SECONDS):
             done = refresh_status(context, sandbox_id, silent_seconds)
         if not done:
             context.publisher.publish(CheckSandbox(sandbox_id, context.settings.node))
     except SQLAlchemyError as error:
-        log.warning("look_failed", sandbox=sandbox_id, error=type(error).__name__)
+        log.warning("check_failed", sandbox=sandbox_id, error=type(error).__name__)

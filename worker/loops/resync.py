@@ -1,4 +1,4 @@
-"""Store against engine: what differs is looked at again, what no row owns any more is removed."""
+"""Resync of store and engine: rows that differ are checked, containers of deleted sandboxes are removed."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,14 +12,14 @@ from shared.sandboxes.queries import ResyncRow
 from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary
-from worker.loops.quarantine import see_to_unknown
+from worker.loops.quarantine import quarantine_unknown
 from worker.loops.recheck import check, recheck
-from worker.loops.warm_pool import retire_outdated
+from worker.loops.warm_pool import remove_outdated
 from worker.sandboxes.container_spec import NAME_PREFIX, container_name
 
 log = structlog.get_logger()
 
-# Docker gives volumes no longer ones, and we give none as long.
+# Max length of a volume's name in Docker. This service's names are shorter.
 MAX_NAME_LENGTH = 255
 STOPPED = {ContainerState.EXITED, ContainerState.CREATED}
 EXPECTED = {
@@ -29,7 +29,7 @@ EXPECTED = {
 
 
 def resync(context: WorkerContext) -> None:
-    """Compare once. The engine is listed first: a container's row is always older than the container."""
+    """Compare store and engine. The engine is listed first: a container's row is always older than the container."""
     listed = {item.name: item for item in context.engine.list_containers(context.installation)}
     volumes = set(context.engine.list_volumes(context.installation))
     unlabelled = set(context.engine.list_unlabelled_volumes())
@@ -37,47 +37,46 @@ def resync(context: WorkerContext) -> None:
         rows = sandbox_queries.on_node(session, context.settings.node)
     for row in rows:
         name = container_name(row.id)
-        if _is_attended_to(row):
+        if _is_due_or_leased(row):
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
         elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
-    retire_outdated(context, listed)
+    remove_outdated(context, listed)
     owned = {container_name(row.id) for row in rows}
-    _see_to_rest(context, {name: listed.get(name) for name in {*listed, *volumes} - owned if _is_of_ours(name)})
-    _reap(context, {name for name in unlabelled - owned if _is_of_ours(name)})
+    _handle_unowned(context, {name: listed.get(name) for name in {*listed, *volumes} - owned if _is_own_name(name)})
+    _reap(context, {name for name in unlabelled - owned if _is_own_name(name)})
 
 
-def _is_attended_to(row: ResyncRow) -> bool:
-    """Whether somebody is at it, or will be."""
+def _is_due_or_leased(row: ResyncRow) -> bool:
     return row.due_at is not None or leases.is_held(row.lease_until)
 
 
 def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool) -> bool:
     state = item.state if item else ContainerState.ABSENT
     if row.status == Status.PAUSED:
-        # A frozen one that only its files are left of, after a reboot say, is another kind of paused.
+        # A container paused with memory kept may have only its files left, for example after a reboot.
         return state not in ({ContainerState.FROZEN} if row.pause_kind == PauseKind.FROZEN else STOPPED)
     never_was = row.status == Status.ERROR and row.ready_at is None
     return state not in EXPECTED.get(Status(row.status), set()) or (never_was and (item is not None or has_volume))
 
 
-def _is_of_ours(name: str) -> bool:
+def _is_own_name(name: str) -> bool:
     return name.startswith(NAME_PREFIX) and len(name) <= MAX_NAME_LENGTH
 
 
-def _see_to_rest(context: WorkerContext, found: Mapping[str, ContainerSummary | None]) -> None:
-    """Remove what deleted sandboxes have left here, and put into quarantine what no row explains.
+def _handle_unowned(context: WorkerContext, found: Mapping[str, ContainerSummary | None]) -> None:
+    """Remove the containers of deleted sandboxes, and quarantine those that no row explains.
 
-    What another node's rows own is left alone: the worker of this engine may have been given another name.
+    Containers of another node's rows are left alone: the worker of this engine may have been renamed.
     """
     explained = _reap(context, found)
-    see_to_unknown(context, {name: item for name, item in found.items() if name not in explained})
+    quarantine_unknown(context, {name: item for name, item in found.items() if name not in explained})
 
 
 def _reap(context: WorkerContext, names: Collection[str]) -> set[str]:
-    """Remove what has the names of deleted sandboxes; the names that the store knows."""
+    """Remove the containers with names of deleted sandboxes. Returns the names that the store knows."""
     statuses = _read_statuses(context, {name.removeprefix(NAME_PREFIX) for name in names})
     for sandbox_id, status in statuses.items():
         if status == Status.DELETED:
@@ -87,7 +86,7 @@ def _reap(context: WorkerContext, names: Collection[str]) -> set[str]:
 
 
 def _read_statuses(context: WorkerContext, ids: Collection[str]) -> dict[str, str]:
-    """The statuses of the sandboxes with these ids, without those whose containers are not theirs (decision 47)."""
+    """Read statuses by sandbox id, except of sandboxes whose names other containers use (decision 47)."""
     theirs = col(Sandbox.reason).is_distinct_from(Reason.ALREADY_USED)
     with context.database.reading() as session:
         known = select(Sandbox.id, Sandbox.status).where(col(Sandbox.id).in_(ids), theirs)

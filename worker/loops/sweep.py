@@ -1,4 +1,4 @@
-"""The sweep: publishes what the store says is unfinished, whatever became of the messages (law 1)."""
+"""The sweep: enqueues the jobs of all due rows, also those whose messages were lost (law 1)."""
 
 from sqlalchemy import or_
 from sqlmodel import col
@@ -15,21 +15,21 @@ from worker.context import WorkerContext
 from worker.loops.deadlines import meet_deadlines
 from worker.loops.warm_pool import reconcile_pools
 
-HERE = col(Sandbox.node_id) == given("node_id")
-# What is nowhere, yet or any more, is everybody's: whoever comes first tells its conversations.
-HERE_OR_NOWHERE = or_(HERE, col(Sandbox.node_id).is_(None))
+ON_THIS_NODE = col(Sandbox.node_id) == given("node_id")
+# Any worker serves the conversations of a sandbox without a node.
+ON_THIS_NODE_OR_NONE = or_(ON_THIS_NODE, col(Sandbox.node_id).is_(None))
 
 
 def sweep(context: WorkerContext) -> None:
-    """Place what waits for a node, hand out what this node has to do, meet deadlines, and forget what has expired."""
+    """Place pending sandboxes, enqueue this node's due rows, apply deadlines, and delete expired records."""
     context.publisher.publish(*_place(context), *_take_due(context))
     meet_deadlines(context)
     reconcile_pools(context)
-    _forget(context)
+    _delete_expired(context)
 
 
 def _place(context: WorkerContext) -> list[Job]:
-    """Each in a transaction of its own: while nodes are locked, nobody else places anything."""
+    """Place each sandbox in its own transaction: while it locks the nodes, no other placement can run."""
     with context.database.reading() as session:
         waiting = pending_placement.find(session)
     jobs: list[Job] = []
@@ -44,8 +44,8 @@ def _place(context: WorkerContext) -> list[Job]:
 def _take_due(context: WorkerContext) -> list[Job]:
     node_id = context.settings.node
     with context.database.reading() as session:
-        due = leases.find_due(session, Sandbox, HERE, node_id=node_id)
-        waiting = waiters.find_due(session, HERE_OR_NOWHERE, node_id=node_id)
+        due = leases.find_due(session, Sandbox, ON_THIS_NODE, node_id=node_id)
+        waiting = waiters.find_due(session, ON_THIS_NODE_OR_NONE, node_id=node_id)
     if not (due or any(waiting)):
         return []
     again_at = after(context.shared.republish_seconds)
@@ -55,7 +55,7 @@ def _take_due(context: WorkerContext) -> list[Job]:
     return [*(CheckSandbox(row_id, node_id) for row_id in taken), *woken.jobs(node_id)]
 
 
-def _forget(context: WorkerContext) -> None:
+def _delete_expired(context: WorkerContext) -> None:
     for table in (idempotency, change_feed):
         with context.database.reading() as session:
             expired = table.has_expired(session)

@@ -1,4 +1,4 @@
-"""The warm pools, looked after: members that are missing are made, those of no use go."""
+"""Warm pools: missing warm sandboxes are created, useless ones are removed."""
 
 from collections.abc import Mapping
 
@@ -14,15 +14,15 @@ from worker.sandboxes.container_spec import container_name
 
 
 def reconcile_pools(context: WorkerContext) -> None:
-    """Look once; the store lets one worker at a time do something about a pool."""
+    """Reconcile every pool that differs from its spec. The store lets one worker at a time reconcile a pool."""
     with context.database.reading() as session:
         spec_ids = warm_pool.pools_to_reconcile(session)
     for spec_id in spec_ids:
         with context.database.transaction() as session:
-            retired = warm_pool.retire_useless(session, spec_id, due_at=after(context.shared.republish_seconds))
-        context.publisher.publish(*map(_job, retired))
-        while (made := _make_warm_sandbox(context, spec_id)) is not None:
-            context.publisher.publish(_job(made))
+            removed = warm_pool.retire_useless(session, spec_id, due_at=after(context.shared.republish_seconds))
+        context.publisher.publish(*map(_job, removed))
+        while (sandbox := _make_warm_sandbox(context, spec_id)) is not None:
+            context.publisher.publish(_job(sandbox))
 
 
 def _make_warm_sandbox(context: WorkerContext, spec_id: str) -> Sandbox | None:
@@ -31,26 +31,26 @@ def _make_warm_sandbox(context: WorkerContext, spec_id: str) -> Sandbox | None:
         return warm_pool.make_warm_sandbox(session, context.vault, spec_id, boots=boots, due_at=due_at)
 
 
-def retire_outdated(context: WorkerContext, listed: Mapping[str, ContainerSummary]) -> None:
-    """Let members of this node go whose image is not what its reference stands for any more.
+def remove_outdated(context: WorkerContext, listed: Mapping[str, ContainerSummary]) -> None:
+    """Remove this node's warm sandboxes whose image reference now names another image.
 
     Args:
-        listed: the engine's containers by name, as listed before.
+        listed: the engine's containers by name.
     """
     with context.database.reading() as session:
-        found = {member for member in warm_pool.on_node(session, context.settings.node) if _container(member) in listed}
-    images = {spec_id: context.engine.find_image(spec_id) for spec_id in {member.spec_id for member in found}}
-    outdated = [member.id for member in found if images[member.spec_id] not in (None, listed[_container(member)].image)]
+        found = {warm for warm in warm_pool.on_node(session, context.settings.node) if _container(warm) in listed}
+    images = {spec_id: context.engine.find_image(spec_id) for spec_id in {warm.spec_id for warm in found}}
+    outdated = [warm.id for warm in found if images[warm.spec_id] not in (None, listed[_container(warm)].image)]
     if outdated:
         with context.database.transaction() as session:
-            retired = warm_pool.retire(session, outdated, due_at=after(context.shared.republish_seconds))
-        context.publisher.publish(*map(_job, retired))
+            removed = warm_pool.retire(session, outdated, due_at=after(context.shared.republish_seconds))
+        context.publisher.publish(*map(_job, removed))
 
 
-def _container(member: Pooled) -> str:
-    return container_name(member.id)
+def _container(warm: Pooled) -> str:
+    return container_name(warm.id)
 
 
-def _job(member: Sandbox) -> Job:
-    kind = DeleteSandbox if member.desired == Desired.DELETED else WarmSandbox
-    return kind(member.id, member.node_id)
+def _job(sandbox: Sandbox) -> Job:
+    kind = DeleteSandbox if sandbox.desired == Desired.DELETED else WarmSandbox
+    return kind(sandbox.id, sandbox.node_id)

@@ -1,4 +1,4 @@
-"""A sandbox whose agent server lies is paused, stopped and deleted all the same, and costs no other anything."""
+"""A sandbox with a hostile agent server can be paused, stopped and deleted, and affects no other sandbox."""
 
 import threading
 import time
@@ -37,19 +37,19 @@ from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 TALK = "1" * 32
-SETTLED = {
+REACHED = {
     Desired.PAUSED: (Status.PAUSED, ContainerState.FROZEN),
     Desired.STOPPED: (Status.PAUSED, ContainerState.EXITED),
     Desired.DELETED: (Status.DELETED, None),
 }
-# What is promised for a sandbox whose agent server is well.
+# The limit for sandboxes with a healthy agent server.
 MAX_SECONDS = 30
 MAX_GROWTH = 64 * 1024 * 1024
 
 
 @pytest.fixture
 def context(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> WorkerContext:
-    """A worker that asks agent servers over HTTP; its timeouts are short."""
+    """Context of a worker with short timeouts for agent servers."""
     monkeypatch.setattr(agent_server_lifecycle, "INTERRUPT_SECONDS", 0.3)
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 0.3)
     return replace(context, settings=context.settings.model_copy(update={"advertised_host": "127.0.0.1"}))
@@ -57,13 +57,13 @@ def context(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> WorkerCo
 
 @pytest.fixture
 def asking(context: WorkerContext) -> Iterator[WorkerContext]:
-    """The same, and its client asks servers on ports of this machine."""
+    """The same context, with a client for servers on ports of this machine."""
     with open_client() as http:
         yield replace(context, http=http)
 
 
 def take_over(context: WorkerContext, user: Person, sandbox_id: str, server: HostileServer) -> None:
-    """Let a hostile server answer in the place of the sandbox's own."""
+    """Replace the sandbox's agent server with a hostile one."""
     assert isinstance(context.engine, FakeEngine)
     context.engine.containers[container_name(sandbox_id)].ports = {8000: server.port}
     url = {"name": "AGENT_SERVER", "url": server.url, "port": 8000}
@@ -72,8 +72,8 @@ def take_over(context: WorkerContext, user: Person, sandbox_id: str, server: Hos
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("desired", SETTLED)
-def test_it_is_put_away(
+@pytest.mark.parametrize("desired", REACHED)
+def test_sandbox_reaches_its_desired_state(
     asking: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str, desired: Desired, mode: str
 ) -> None:
     with hostile(MODES[mode]) as server:
@@ -84,14 +84,14 @@ def test_it_is_put_away(
         assert time.monotonic() - began < MAX_SECONDS
         assert server.asked
     found = row(asking, Sandbox, sandbox_id)
-    status, state = SETTLED[desired]
+    status, state = REACHED[desired]
     container = engine.containers.get(container_name(sandbox_id))
     assert (found.status, found.reason, found.attempt) == (status, None, 0)
     assert (container.state if container else None) == state
 
 
-@pytest.mark.parametrize("desired", SETTLED)
-def test_a_key_that_can_not_be_read_keeps_nothing_from_being_put_away(
+@pytest.mark.parametrize("desired", REACHED)
+def test_unreadable_key_does_not_stop_the_desired_state(
     asking: WorkerContext, user: Person, sandbox_id: str, desired: Desired
 ) -> None:
     with hostile(answering({})) as server:
@@ -99,11 +99,11 @@ def test_a_key_that_can_not_be_read_keeps_nothing_from_being_put_away(
         change(asking, Sandbox, sandbox_id, session_key="damaged")
         wish(asking, sandbox_id, desired)
         reconcile(asking, sandbox_id)
-    assert row(asking, Sandbox, sandbox_id).status == SETTLED[desired][0]
+    assert row(asking, Sandbox, sandbox_id).status == REACHED[desired][0]
 
 
 @pytest.mark.parametrize("mode", [flooding, inflating])
-def test_an_answer_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
+def test_response_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
     with hostile(mode) as server, open_client() as client:
         asked = AgentServer(server.url, "key", client)
         tracemalloc.start()
@@ -118,13 +118,13 @@ def test_an_answer_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
             tracemalloc.stop()
 
 
-def test_a_small_document_of_many_values_is_refused() -> None:
+def test_small_document_of_many_values_is_refused() -> None:
     many = answering(b"[" + b"[]," * 300_000 + b"[]]")
     with hostile(many) as server, open_client() as client, pytest.raises(WrongServer):
         AgentServer(server.url, "key", client).find_running()
 
 
-def test_a_probe_needs_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_reads_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 20.0)
     with hostile(dripping) as server, open_client() as client:
         began = time.monotonic()
@@ -132,7 +132,7 @@ def test_a_probe_needs_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() - began < 10
 
 
-def test_the_timeout_is_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_is_for_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_server_client, "UPLOAD_SECONDS", 0.5)
     with hostile(dripping) as server, open_client() as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
@@ -145,7 +145,7 @@ def test_pages_have_a_max() -> None:
         assert len(list(AgentServer(server.url, "key", client).list_messages(TALK))) == agent_server_client.MAX_MESSAGES
 
 
-def test_what_one_server_has_kept_is_not_sent_to_another() -> None:
+def test_cookies_of_one_server_are_not_sent_to_another() -> None:
     with (
         hostile(answering(0, Set_Cookie="mine=" + "x" * 4000)) as server,
         hostile(answering(0)) as other,
@@ -157,11 +157,11 @@ def test_what_one_server_has_kept_is_not_sent_to_another() -> None:
 
 
 @pytest.mark.parametrize("mode", [never_answering, dripping, answering({}, 401)])
-def test_a_look_ends_soon(
+def test_status_check_ends_soon(
     asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
-    """A newer desired state waits for it: the lease is held meanwhile."""
-    monkeypatch.setattr("worker.loops.recheck.ASK_SECONDS", 0.3)
+    """A newer desired state waits for the check, because of its lease."""
+    monkeypatch.setattr("worker.loops.recheck.CHECK_SECONDS", 0.3)
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 60.0)
     with hostile(mode) as server:
         take_over(asking, user, sandbox_id, server)
@@ -172,11 +172,11 @@ def test_a_look_ends_soon(
     assert row(asking, Sandbox, sandbox_id).lease_until is None
 
 
-@pytest.mark.parametrize("desired", SETTLED)
+@pytest.mark.parametrize("desired", REACHED)
 def test_newer_desired_state_does_not_wait_for_a_server_that_is_another(
     asking: WorkerContext, user: Person, sandbox_id: str, desired: Desired
 ) -> None:
-    """Each of its answers may come late; when the first has come, the newer one counts."""
+    """Each of the server's responses can be late. After the first one the newer desired state is reconciled."""
     with hostile(answering({}, 401)) as server:
         take_over(asking, user, sandbox_id, server)
         wish(asking, sandbox_id, Desired.RUNNING)
@@ -190,4 +190,4 @@ def test_newer_desired_state_does_not_wait_for_a_server_that_is_another(
         server.mode = overtake
         reconcile(asking, sandbox_id)
     found = row(asking, Sandbox, sandbox_id)
-    assert (found.status, found.reason) == (SETTLED[desired][0], None)
+    assert (found.status, found.reason) == (REACHED[desired][0], None)

@@ -170,7 +170,7 @@ class TestBudget:
         server.refuse = {call: httpx.Response(status, json={"detail": "no"})}
         found = refreshed(context, conversation)
         assert ((found.due_at is not None), found.attempt) == (retried, 0)
-        assert "turn_failed" not in caplog.text
+        assert "work_failed" not in caplog.text
 
 
 @pytest.mark.parametrize(("desired", "status"), [(Desired.PAUSED, Status.PAUSED), (Desired.DELETED, Status.DELETED)])

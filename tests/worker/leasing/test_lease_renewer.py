@@ -1,4 +1,4 @@
-"""The keeper renews what is held and nothing else."""
+"""The lease renewer renews held leases and no others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def renewer(database: Database) -> LeaseRenewer:
-    """Its leases are an hour long, those it is given here a minute."""
+    """A renewer of leases of an hour. The claims of these tests are for a minute."""
     return LeaseRenewer(database, "worker-1", HOUR.total_seconds())
 
 
@@ -55,15 +55,15 @@ def test_held_lease_is_renewed(database: Database, renewer: LeaseRenewer, sandbo
         assert is_renewed(database, sandbox_id)
 
 
-def test_lease_that_was_let_go_is_not(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:
+def test_released_lease_is_not_renewed(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:
     with renewer.holding(Sandbox, claim(database, sandbox_id)):
         pass
     renewer.renew_all()
     assert not is_renewed(database, sandbox_id)
 
 
-def test_row_that_is_let_go_meanwhile_stays_free(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:
-    """Else it would be held by nobody for the length of a lease, and a wish would have to wait so long."""
+def test_row_released_during_the_renewal_stays_free(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:
+    """Else the row would be leased without a worker, and a new desired state would wait for the lease's end."""
     row = claim(database, sandbox_id)
     with renewer.holding(Sandbox, row):
         with database.transaction() as session:
@@ -73,7 +73,7 @@ def test_row_that_is_let_go_meanwhile_stays_free(database: Database, renewer: Le
         assert session.get_one(Sandbox, sandbox_id).lease_until is None
 
 
-def test_lease_is_let_go_when_the_work_fails(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:
+def test_lease_is_dropped_when_the_work_fails(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:
     with pytest.raises(RuntimeError), renewer.holding(Sandbox, claim(database, sandbox_id)):
         raise RuntimeError
     renewer.renew_all()
@@ -116,7 +116,7 @@ def test_claim_that_follows_a_lost_one_in_the_same_process_is_kept(
         assert is_renewed(database, sandbox_id)
 
 
-def test_database_that_is_away_ends_neither_the_keeper_nor_the_lease(
+def test_unavailable_database_ends_neither_the_renewer_nor_the_lease(
     database: Database, user: Person, sandbox_id: str
 ) -> None:
     flaky = Flaky(database, failures=1)
@@ -145,7 +145,7 @@ def test_locked_row_keeps_its_lease_and_the_others_theirs(
 
 
 class Flaky(Database):
-    """A database whose first transactions fail."""
+    """Database whose first transactions fail."""
 
     def __init__(self, database: Database, failures: int) -> None:
         self._database, self._failures = database, failures

@@ -1,4 +1,4 @@
-"""A PostgreSQL that stands still: a worker's threads end their waits, and beat, renew and read the clock after it."""
+"""A stalled PostgreSQL: a worker's threads time out, and resume heartbeats, renewals and clock readings afterwards."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,14 +25,14 @@ from worker.loops.periodic import PeriodicTask
 
 @pytest.fixture
 def server() -> Iterator[Postgres]:
-    """A server of this test's own: others' must not stand still."""
+    """A server for this test alone, because it stalls."""
     with running_postgres() as server:
         yield server
 
 
 @pytest.fixture
 def database_url(server: Postgres, tmp_path: Path) -> Iterator[str]:
-    """A database of it."""
+    """A database of that server."""
     with PostgresStores(server).fresh(tmp_path) as url:
         yield url
 
@@ -47,23 +47,23 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
         yield database
 
 
-def test_threads_go_on_after_a_database_that_stood_still(
+def test_threads_continue_after_a_stalled_database(
     context: WorkerContext, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_clock, "PAUSE_SECONDS", 0.05)
-    routines = [
+    tasks = [
         PeriodicTask("heartbeat", 0.05, lambda: beat(context)),
         PeriodicTask("leases", 0.05, context.renewer.renew_all),
     ]
-    for routine in routines:
-        routine.start()
+    for task in tasks:
+        task.start()
     ended = keep_following(context.database)
     eventually(lambda: clock._reading)
     with capture_logs() as logs, server.frozen():
-        eventually(lambda: {"routine_failed", "clock_not_read"} <= {line["event"] for line in logs})
+        eventually(lambda: {"task_failed", "clock_not_read"} <= {line["event"] for line in logs})
     before, read = row(context, Node, NODE_ID).heartbeat_at, clock._reading
     assert eventually(lambda: row(context, Node, NODE_ID).heartbeat_at > before)
     assert eventually(lambda: clock._reading is not read)
     ended.set()
-    for routine in routines:
-        routine.stop()
+    for task in tasks:
+        task.stop()

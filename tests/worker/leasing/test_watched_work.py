@@ -1,4 +1,4 @@
-"""Work in a thread of its own, and the caller that watches meanwhile."""
+"""Work in its own thread, and the caller that checks whether to stop waiting."""
 
 import threading
 import time
@@ -16,16 +16,16 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stop(Exception):
-    """What a watch raises."""
+    """Error of the check."""
 
 
-def test_work_is_done_and_watched() -> None:
+def test_work_runs_while_the_caller_checks() -> None:
     watched = threading.Event()
-    run_watched(lambda: None if watched.wait(10) else pytest.fail("nobody watched"), watched.set)
+    run_watched(lambda: None if watched.wait(10) else pytest.fail("the check did not run"), watched.set)
     assert watched.is_set()
 
 
-def test_what_the_work_raises_is_raised() -> None:
+def test_error_of_the_work_is_raised() -> None:
     def fail() -> None:
         raise KeyError("why")
 
@@ -33,7 +33,7 @@ def test_what_the_work_raises_is_raised() -> None:
         run_watched(fail, lambda: None)
 
 
-def test_what_the_watch_raises_ends_the_wait() -> None:
+def test_error_of_the_check_ends_the_wait() -> None:
     ended = threading.Event()
 
     def stop() -> None:
@@ -44,7 +44,7 @@ def test_what_the_watch_raises_ends_the_wait() -> None:
     ended.set()
 
 
-def test_abandoned_work_is_not_gone_on_with() -> None:
+def test_abandoned_work_stops() -> None:
     left, refused = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -62,10 +62,10 @@ def test_abandoned_work_is_not_gone_on_with() -> None:
         run_watched(work, stop)
     left.set()
     assert refused.wait(10)
-    require_awaited()  # nobody has abandoned what called it
+    require_awaited()  # the caller itself is not abandoned
 
 
-def test_patience_comes_before_the_first_watch() -> None:
+def test_first_check_is_delayed() -> None:
     began, watched = time.monotonic(), list[float]()
 
     def watch() -> None:

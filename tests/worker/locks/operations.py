@@ -1,4 +1,4 @@
-"""Everything that takes more than one lock, as API, worker and command line do it."""
+"""All operations of API, worker and CLI that take more than one lock."""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,7 +41,7 @@ from worker.loops.warm_pool import reconcile_pools
 
 LIMITS = Quotas(running=3, policy=QuotaPolicy.PAUSE_OLDEST)
 Operation = Callable[[World], Any]
-Part = Callable[..., Any]
+Function = Callable[..., Any]
 
 
 def create(session: Session, world: World) -> None:
@@ -51,7 +51,7 @@ def create(session: Session, world: World) -> None:
     sandbox_creation.create(session, VAULT, owner_id=world.bob.id, spec=spec, due_at=after(9))
 
 
-def obtain(session: Session, world: World) -> None:
+def claim_or_create(session: Session, world: World) -> None:
     warm_pool.claim_or_create(
         session, VAULT, owner_id=world.bob.id, spec=specs.get_spec(session, IMAGE), due_at=after(9)
     )
@@ -61,8 +61,8 @@ def claim(world: World) -> None:
     pool_claims.claim_and_commit(world.database, VAULT, owner_id=world.bob.id, spec_id=IMAGE, due_at=after(9), own={})
 
 
-def retire(session: Session, world: World) -> None:
-    warm_pool.retire(session, [world.ids[f"member {number}"] for number in (2, 1, 0)], due_at=now())
+def remove_warm(session: Session, world: World) -> None:
+    warm_pool.retire(session, [world.ids[f"warm {number}"] for number in (2, 1, 0)], due_at=now())
 
 
 def change_own_deadlines(session: Session, world: World) -> None:
@@ -74,14 +74,14 @@ def resume(session: Session, world: World) -> None:
     sandbox_access.resume(session, world.ids["paused"], world.alice.id, LIMITS, due_at=now())
 
 
-def wish(world: World, desired: Desired) -> None:
+def set_desired(world: World, desired: Desired) -> None:
     desired_state.set_desired_and_commit(world.database, world.ids["two"], world.alice.id, desired, due_at=now())
 
 
 def start(session: Session, world: World, *, owner: str, sandbox: str | None = None, limits: Quotas = LIMITS) -> None:
     request = {"sandbox_id": world.ids[sandbox] if sandbox else None}
-    wished = StartCommand(getattr(world, owner).id, request, {}, after(9), limits)
-    conversation_start.create_start_task(session, VAULT, wished)
+    command = StartCommand(getattr(world, owner).id, request, {}, after(9), limits)
+    conversation_start.create_start_task(session, VAULT, command)
 
 
 def delete_conversation(session: Session, world: World) -> None:
@@ -115,7 +115,7 @@ def write_title(world: World) -> None:
     refresh._write_title(world.context, world.read(Conversation, "parent"), new_id())
 
 
-def forget(world: World) -> None:
+def delete_from_agent_server(world: World) -> None:
     deletion.delete_from_agent_server(world.context, world.read(Conversation, "deleted"))
 
 
@@ -131,7 +131,7 @@ def fail_start(world: World) -> None:
     ConversationStart(world.context, world.read(StartTask, "failing"))._fail(Reason.CANCELLED, "cancelled")
 
 
-def settle(session: Session, world: World, *, sandbox: str, state: ObservedState) -> None:
+def write_status(session: Session, world: World, *, sandbox: str, state: ObservedState) -> None:
     row = world.read(Sandbox, sandbox)
     sandbox_status.set_status(session, row, state, observed_generation=row.generation)
     if state.status == Status.RUNNING:
@@ -139,7 +139,7 @@ def settle(session: Session, world: World, *, sandbox: str, state: ObservedState
     waiters.enqueue_waiters(session, row.id, now())
 
 
-def hand_on(session: Session, world: World) -> None:
+def reschedule(session: Session, world: World) -> None:
     rescheduling.hand_on(session, world.read(Sandbox, "refused"), "no", due_at=now())
 
 
@@ -192,29 +192,29 @@ def collect_key(session: Session, world: World) -> None:
     device_authorizations.poll(session, VAULT, world.ids["approved device"])
 
 
-def in_transaction(part: Part, **options: Any) -> Operation:
+def in_transaction(function: Function, **options: Any) -> Operation:
     def act(world: World) -> None:
         with world.database.transaction() as session:
-            part(session, world, **options)
+            function(session, world, **options)
 
     return act
 
 
-FROZEN = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
+PAUSED = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
 OPERATIONS: dict[str, Operation] = {
     "create": in_transaction(create),
-    "obtain": in_transaction(obtain),
+    "claim or create": in_transaction(claim_or_create),
     "claim": claim,
-    "tend pools": lambda world: reconcile_pools(world.context),
-    "retire": in_transaction(retire),
+    "reconcile pools": lambda world: reconcile_pools(world.context),
+    "remove warm sandboxes": in_transaction(remove_warm),
     "change a spec": in_transaction(lambda session, _: specs.change(session, IMAGE, {"cpus": 1.0})),
     "set a spec's deadlines": in_transaction(
         lambda session, _: specs.set_deadlines(session, IMAGE, {"freeze_after_seconds": 600})
     ),
     "change own deadlines": in_transaction(change_own_deadlines),
     "resume": in_transaction(resume),
-    "pause": partial(wish, desired=Desired.PAUSED),
-    "delete": partial(wish, desired=Desired.DELETED),
+    "pause": partial(set_desired, desired=Desired.PAUSED),
+    "delete": partial(set_desired, desired=Desired.DELETED),
     "start in a sandbox": in_transaction(start, owner="alice", sandbox="paused"),
     "start in any sandbox": in_transaction(start, owner="alice"),
     "start in a new sandbox": in_transaction(start, owner="bob"),
@@ -227,18 +227,22 @@ OPERATIONS: dict[str, Operation] = {
     "rename": in_transaction(rename),
     "rename a start": in_transaction(rename_start),
     "write a title": write_title,
-    "forget": forget,
+    "delete from an agent server": delete_from_agent_server,
     "cancel a start": in_transaction(cancel),
     "finish a start": finish_start,
     "fail a start": fail_start,
-    "settle": in_transaction(settle, sandbox="one", state=FROZEN),
-    "settle and judge": in_transaction(settle, sandbox="proven", state=ObservedState(Status.RUNNING)),
-    "hand on": in_transaction(hand_on),
-    "tell of a lost node": in_transaction(fail_over, sandbox="lost"),
+    "write a status": in_transaction(write_status, sandbox="one", state=PAUSED),
+    "write a status and record the result": in_transaction(
+        write_status, sandbox="proven", state=ObservedState(Status.RUNNING)
+    ),
+    "reschedule": in_transaction(reschedule),
+    "mark lost": in_transaction(fail_over, sandbox="lost"),
     "move from a lost node": in_transaction(fail_over, sandbox="resumed"),
     "sweep": lambda world: sweep(world.context),
-    "beat": in_transaction(lambda session, _: node_registry.beat(session, SECOND, capacity=100, problem=None)),
-    "forget a node": in_transaction(lambda session, _: node_registry.forget(session, LOST)),
+    "send a heartbeat": in_transaction(
+        lambda session, _: node_registry.beat(session, SECOND, capacity=100, problem=None)
+    ),
+    "tombstone a node": in_transaction(lambda session, _: node_registry.forget(session, LOST)),
     "uncordon": in_transaction(lambda session, _: node_registry.uncordon(session, SECOND)),
     "drain": in_transaction(lambda session, world: drain.stop(session, world.context.settings.node, world.ids["one"])),
     "renew": in_transaction(renew),

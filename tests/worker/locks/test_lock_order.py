@@ -1,4 +1,4 @@
-"""All pairs of operations that take locks, at the same time on the same rows: no two ever wait for each other."""
+"""All pairs of operations that take locks, concurrently on the same rows: no pair deadlocks."""
 
 import random
 import time
@@ -19,36 +19,36 @@ from tests.worker.locks.operations import OPERATIONS
 from tests.worker.locks.world import World, make_world
 from worker.context import WorkerContext
 
-# There is one lock on SQLite.
+# SQLite has one lock only.
 pytestmark = [pytest.mark.own_database, pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)]
 
-# At night, as long as that at least.
+# Min duration of a thorough run.
 SECONDS = 60.0
 PAIRS = list(combinations_with_replacement(OPERATIONS, 2))
-# One of each pair has taken its locks in another order before: these meet each time, whatever the dice say.
+# Pairs that deadlocked before, because one operation took its locks in another order. They run every time.
 INVERTED = [
-    ("create", "tend pools"),
-    ("create", "hand on"),
+    ("create", "reconcile pools"),
+    ("create", "reschedule"),
     ("create", "set a spec's deadlines"),
     ("resume", "delete a conversation"),
     ("resume", "set a spec's deadlines"),
-    ("settle and judge", "hand on"),
+    ("write a status and record the result", "reschedule"),
     ("move from a lost node", "create"),
-    ("retire", "set a spec's deadlines"),
+    ("remove warm sandboxes", "set a spec's deadlines"),
     ("finish a start", "delete a conversation"),
     ("free", "set a spec's deadlines"),
     ("keep unknown containers", "approve unknown containers"),
 ]
-ROUNDS = effort.choose(quick=1, change=2, thorough=15)
-# Now and then, between two statements of a transaction.
+REPEATS = effort.choose(quick=1, change=2, thorough=15)
+# Random pauses after the statements of a transaction.
 PAUSES = (0.0, 0.002, 0.006)
-# Only those that meet make pauses, not who puts the rows back.
-HERE = local()
+# Only the threads of a pair pause, not the one that restores the rows.
+THREAD = local()
 
 
 @pytest.fixture
 def world(context: WorkerContext) -> Iterator[World]:
-    """The rows; whoever waits for each other is told so at once."""
+    """The rows, on a database that reports deadlocks immediately."""
     with context.database.engine.begin() as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
         connection.exec_driver_sql(f"ALTER DATABASE \"{name}\" SET deadlock_timeout = '20ms'")
@@ -61,7 +61,7 @@ def world(context: WorkerContext) -> Iterator[World]:
 
 
 def pause(*_: object) -> None:
-    if getattr(HERE, "pauses", False):
+    if getattr(THREAD, "pauses", False):
         time.sleep(random.choice(PAUSES))
 
 
@@ -71,7 +71,7 @@ def test_each_operation_finds_its_rows(world: World) -> None:
 
 
 def try_alone(world: World, name: str) -> str | None:
-    """Do one operation; how it was refused, if it was."""
+    """Run one operation. Returns the error if it was refused."""
     world.put_back()
     try:
         OPERATIONS[name](world)
@@ -81,7 +81,7 @@ def try_alone(world: World, name: str) -> str | None:
 
 
 @pytest.mark.timeout(1800)
-def test_no_two_operations_wait_for_each_other(world: World) -> None:
+def test_no_pair_of_operations_deadlocks(world: World) -> None:
     met: Counter[tuple[str, str]] = Counter()
     found: list[str] = []
     for pair in choose_pairs(random.Random(effort.first_seed())):
@@ -96,7 +96,7 @@ def test_no_two_operations_wait_for_each_other(world: World) -> None:
 
 
 def choose_pairs(dice: random.Random) -> Iterator[tuple[str, str]]:
-    """All pairs at night, until the time is over; for a change each operation with two others, by the seed."""
+    """Choose all pairs for a thorough run; for others, each operation with two others, by the seed."""
     if not effort.is_thorough():
         ring = dice.sample(list(OPERATIONS), len(OPERATIONS))
         yield from zip(ring, ring[1:] + ring[:1], strict=True)
@@ -108,22 +108,22 @@ def choose_pairs(dice: random.Random) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("pair", INVERTED, ids=" and ".join)
-def test_two_that_need_the_same_rows_do_not_wait_for_each_other(world: World, pair: tuple[str, str]) -> None:
-    assert [found for _ in range(ROUNDS) for found in meet(world, pair)] == []
+def test_pair_on_the_same_rows_does_not_deadlock(world: World, pair: tuple[str, str]) -> None:
+    assert [found for _ in range(REPEATS) for found in meet(world, pair)] == []
 
 
 def meet(world: World, pair: tuple[str, str]) -> list[str]:
-    """Do both at once; what they say of each other's locks."""
+    """Run both operations concurrently. Returns their deadlocks and lock timeouts."""
     world.put_back()
     together = Barrier(2)
 
     def act(name: str) -> str | None:
-        HERE.pauses = True
+        THREAD.pauses = True
         together.wait(30)
         try:
             OPERATIONS[name](world)
         except WorkspaceError:
-            return None  # the other one was quicker
+            return None  # the other operation came first
         except OperationalError as error:
             if isinstance(error.orig, DeadlockDetected | LockNotAvailable):
                 return f"{' and '.join(pair)}: {name}: {type(error.orig).__name__}"
@@ -131,4 +131,4 @@ def meet(world: World, pair: tuple[str, str]) -> list[str]:
         return None
 
     with ThreadPoolExecutor(2) as threads:
-        return [said for said in threads.map(act, pair) if said is not None]
+        return [problem for problem in threads.map(act, pair) if problem is not None]

@@ -1,4 +1,4 @@
-"""Rows that operations contend for: one user's sandboxes, conversations and starts on few nodes, put back each time."""
+"""Rows that operations contend for: one user's sandboxes, conversations and starts on few nodes."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,7 +33,7 @@ from worker.context import WorkerContext
 
 Row = TypeVar("Row", bound=SQLModel)
 
-# In the order in which they can be inserted.
+# In the order of their foreign keys.
 TABLES: tuple[Any, ...] = (
     SandboxSpec,
     Node,
@@ -58,11 +58,11 @@ A_WHILE = timedelta(minutes=1)
 
 @dataclass
 class World:
-    """The rows' ids by what they are for, and how everything was."""
+    """The rows' ids by name, and a backup of all rows."""
 
     context: WorkerContext
     alice: Person
-    # Has as many sandboxes running as the quotas allow.
+    # Owner with the max number of running sandboxes.
     bob: Person
     ids: dict[str, str]
     _before: dict[Any, list[dict[str, Any]]] = field(default_factory=dict)
@@ -72,13 +72,13 @@ class World:
         return self.context.database
 
     def keep(self) -> None:
-        """Remember everything as it is now."""
+        """Back up all rows."""
         with self.database.reading() as session:
             for table in TABLES:
                 self._before[table] = [row.model_dump() for row in session.exec(select(table)).all()]
 
     def put_back(self) -> None:
-        """Have everything as it was."""
+        """Restore all rows from the backup."""
         with self.database.transaction() as session:
             for table in (*reversed(TABLES[3:]), NodeSpecBackoff):
                 session.connection().execute(table.__table__.delete())
@@ -89,7 +89,7 @@ class World:
                     session.connection().execute(insert(table.__table__), rows)
 
     def read(self, table: type[Row], name: str) -> Row:
-        """The row as it is now; it belongs to no session."""
+        """Read a row, detached from its session."""
         with self.database.reading() as session:
             return session.get_one(table, self.ids[name])
 
@@ -102,7 +102,7 @@ class World:
 
 
 def make_world(context: WorkerContext) -> World:
-    """All that there is to contend for."""
+    """Create the rows that operations contend for."""
     database = context.database
     alice, bob = make_person(database, "alice"), make_person(database, "bob")
     for person, strategy in ((alice, "ADD_TO_ANY"), (bob, "NO_GROUPING")):
@@ -127,9 +127,9 @@ def make_world(context: WorkerContext) -> World:
 def _add_sandboxes(world: World) -> None:
     old, lost = {"last_active_at": now() - A_WHILE}, {"node_id": LOST}
     overdue = {"deadline_at": now() - A_WHILE, "deadline_does": DeadlineAction.FREEZE}
-    member = {"owner_id": None, "boot_key": VAULT.encrypt("boot")}
+    warm = {"owner_id": None, "boot_key": VAULT.encrypt("boot")}
     held = {"lease_owner": DEAD, "lease_until": after(10), "desired": Desired.PAUSED}
-    told = {"status": Status.ERROR, "reason": Reason.NODE_LOST, "generation": 3, "told_generation": 2}
+    marked = {"status": Status.ERROR, "reason": Reason.NODE_LOST, "generation": 3, "told_generation": 2}
     new = {"status": Status.STARTING, "generation": 2}
     wanted: dict[str, dict[str, Any]] = {
         **{name: {**old} for name in ("one", "two", "three")},
@@ -141,8 +141,8 @@ def _add_sandboxes(world: World) -> None:
         "held": {**held},
         "going": {"status": Status.DELETING, "desired": Desired.DELETED},
         "lost": {**lost},
-        "resumed": {**lost, **told},
-        **{f"member {number}": {**member} for number in range(3)},
+        "resumed": {**lost, **marked},
+        **{f"warm {number}": {**warm} for number in range(3)},
     }
     for name, columns in wanted.items():
         world.ids[name] = make_sandbox(world.database, world.alice, spec_id=IMAGE, **columns).id
@@ -178,7 +178,7 @@ def _add_conversations(world: World) -> None:
 
 
 def _add_devices(world: World) -> None:
-    """One that waits for its user's word, and one that has it."""
+    """Add a device authorization that waits for approval, and an approved one."""
     with world.database.transaction() as session:
         world.ids["key"] = session.exec(select(ApiKey.id).where(ApiKey.user_id == world.alice.id)).one()
         waiting, approved = (device_authorizations.begin(session, VAULT, "a device") for _ in range(2))

@@ -1,4 +1,4 @@
-"""A dead worker's leases are free at once; those of one that lives, or stands still, are not."""
+"""Leases of dead workers are freed immediately; those of running or stalled workers are kept."""
 
 import signal
 import subprocess
@@ -17,14 +17,14 @@ from tests.rows import all_rows
 from tests.services.directories import REPOSITORY
 from tests.worker.scenes import row
 from worker.context import WorkerContext
-from worker.loops.dead_workers import free_leases, show_life
+from worker.loops.dead_workers import free_leases, lock_liveness_file
 
 OWNER = "node-a:1:abc"
 LIVE = """
 import sys, time
 from pathlib import Path
-from worker.loops.dead_workers import show_life
-life = show_life(Path(sys.argv[1]), sys.argv[2])
+from worker.loops.dead_workers import lock_liveness_file
+liveness_file = lock_liveness_file(Path(sys.argv[1]), sys.argv[2])
 print("alive", flush=True)
 time.sleep(600)
 """
@@ -38,7 +38,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that shows its life."""
+    """Another process that holds a liveness file."""
     command = [sys.executable, "-c", LIVE, str(directory), OWNER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
         assert process.stdout
@@ -78,14 +78,14 @@ def test_leases_are_freed_when_their_holder_is_killed(
     assert is_free(context, sandbox_id)
     assert list(directory.iterdir()) == []
     free_leases(context, directory)
-    assert is_free(context, sandbox_id), "its fence would have moved on by two"
+    assert is_free(context, sandbox_id), "the fence must be incremented by one only"
 
 
 def test_leases_of_every_kind_are_freed(context: WorkerContext, user: Person, directory: Path) -> None:
     sandbox = make_sandbox(context.database, user)
     task = make_start_task(context.database, user, sandbox, **HELD)
     talk = make_conversation(context.database, user, sandbox, **HELD)
-    show_life(directory, OWNER).close()
+    lock_liveness_file(directory, OWNER).close()
     free_leases(context, directory)
     for found in (row(context, StartTask, task.id), row(context, Conversation, talk.id)):
         assert (found.lease_until, found.fence) == (None, 8)
@@ -93,18 +93,18 @@ def test_leases_of_every_kind_are_freed(context: WorkerContext, user: Person, di
 
 def test_leases_of_another_worker_are_kept(context: WorkerContext, user: Person, directory: Path) -> None:
     sandbox_id = held(context, user, lease_owner="node-a:1:abcd")
-    show_life(directory, OWNER).close()
+    lock_liveness_file(directory, OWNER).close()
     free_leases(context, directory)
     assert not is_free(context, sandbox_id)
 
 
 @pytest.mark.parametrize("desired", list(Desired))
 @pytest.mark.parametrize("ready", [True, False])
-def test_a_start_that_may_meet_a_stop_under_way_waits(
+def test_start_that_may_overlap_with_a_stop_waits(
     context: WorkerContext, user: Person, directory: Path, ready: bool, desired: Desired
 ) -> None:
     sandbox_id = held(context, user, desired=desired, ready_at=after(-60) if ready else None)
-    show_life(directory, OWNER).close()
+    lock_liveness_file(directory, OWNER).close()
     free_leases(context, directory)
     assert is_free(context, sandbox_id) == (not ready or desired != Desired.RUNNING)
 

@@ -1,4 +1,4 @@
-"""Deadlines carried out: from a sandbox that nobody uses to none, and the reasons that its owner is given."""
+"""Deadlines: an unused sandbox is paused, stopped and deleted, and its history shows the reasons."""
 
 from typing import Any
 
@@ -27,19 +27,19 @@ from worker.loops.sweep import sweep
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
-FREEZE, STOP, DELETE = 60, 600, 6000
+PAUSE, STOP, DELETE = 60, 600, 6000
 
 
 @pytest.fixture(autouse=True)
 def _spec(database: Database, context: WorkerContext) -> None:
     assert context.database is database
-    chain = {"freeze_after_seconds": FREEZE, "stop_after_seconds": STOP, "delete_after_seconds": DELETE}
+    chain = {"freeze_after_seconds": PAUSE, "stop_after_seconds": STOP, "delete_after_seconds": DELETE}
     with database.transaction() as session:
         specs.set_deadlines(session, IMAGE, chain)
 
 
 def swept(context: WorkerContext) -> list[Job]:
-    """What one sweep publishes; it is carried out."""
+    """Run one sweep and its jobs. Returns the jobs."""
     assert isinstance(context.publisher, RecordingPublisher)
     context.publisher.jobs.clear()
     sweep(context)
@@ -59,16 +59,16 @@ def in_force(context: WorkerContext, sandbox_id: str, **own: int | None) -> None
         sandbox_creation.set_deadlines(session, session.get_one(Sandbox, sandbox_id), own)
 
 
-def test_a_life_that_nobody_prolongs(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unused_sandbox_is_paused_stopped_and_deleted(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(context, user)
         name = container_name(sandbox_id)
-        steps = (
-            (FREEZE, PauseSandbox, ContainerState.FROZEN),
+        deadlines_ = (
+            (PAUSE, PauseSandbox, ContainerState.FROZEN),
             (STOP, StopSandbox, ContainerState.EXITED),
             (DELETE, DeleteSandbox, None),
         )
-        for seconds, job, state in steps:
+        for seconds, job, state in deadlines_:
             clock.shift(seconds - 1)
             assert swept(context) == []
             clock.shift(1)
@@ -87,21 +87,21 @@ def test_a_life_that_nobody_prolongs(context: WorkerContext, user: Person, engin
     assert engine.volumes == {}
 
 
-def test_deadline_of_a_resumed_sandbox_begins_anew(context: WorkerContext, user: Person) -> None:
+def test_deadline_of_a_resumed_sandbox_restarts(context: WorkerContext, user: Person) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(context, user)
-        for seconds in (FREEZE, STOP):
+        for seconds in (PAUSE, STOP):
             clock.shift(seconds)
             swept(context)
             wish(context, sandbox_id, Desired.RUNNING)
             reconcile(context, sandbox_id)
             found = row(context, Sandbox, sandbox_id)
-            assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(FREEZE))
-            clock.shift(FREEZE)
+            assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(PAUSE))
+            clock.shift(PAUSE)
             assert swept(context) == [PauseSandbox(sandbox_id, NODE_ID)]
 
 
-def test_expiry_says_so(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_expired_sandbox_is_deleted_with_its_reason(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     with time_machine.travel(now(), tick=False) as clock:
         sandbox_id = running(context, user)
         in_force(context, sandbox_id, max_age_seconds=30)
@@ -138,42 +138,42 @@ def test_sandbox_without_a_node_expires_too(context: WorkerContext, user: Person
     assert engine.verbs() == []
 
 
-class TestUse:
-    def test_sandbox_whose_agent_works_is_not_frozen(self, context: WorkerContext, user: Person) -> None:
+class TestActivity:
+    def test_sandbox_with_a_running_agent_is_not_paused(self, context: WorkerContext, user: Person) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             talk = make_conversation(
                 context.database, user, row(context, Sandbox, sandbox_id), execution_status="running"
             )
             for _ in range(3):
-                clock.shift(FREEZE)
+                clock.shift(PAUSE)
                 assert swept(context) == []
                 assert row(context, Sandbox, sandbox_id).last_active_at == now()
             change(context, type(talk), talk.id, execution_status="finished")
-            clock.shift(FREEZE)
+            clock.shift(PAUSE)
             assert swept(context) == [PauseSandbox(sandbox_id, NODE_ID)]
 
-    def test_a_start_that_ends_is_a_use(self, context: WorkerContext, user: Person) -> None:
-        """From its end on there is as much time as ever."""
+    def test_completed_start_counts_as_activity(self, context: WorkerContext, user: Person) -> None:
+        """The deadline restarts when the start completes."""
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             task = make_start_task(
                 context.database, user, row(context, Sandbox, sandbox_id), stage=Stage.WORKING, due_at=now()
             )
             configure(context, user)
-            clock.shift(FREEZE - 1)
+            clock.shift(PAUSE - 1)
             start_conversation(context, task.id)
             assert row(context, StartTask, task.id).stage == Stage.READY
-            assert row(context, Sandbox, sandbox_id).deadline_at == after(FREEZE)
+            assert row(context, Sandbox, sandbox_id).deadline_at == after(PAUSE)
 
 
 class TestLostNode:
-    def test_nothing_is_wished_but_deletes(self, context: WorkerContext, user: Person) -> None:
+    def test_only_deletes_are_applied(self, context: WorkerContext, user: Person) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             idle, doomed = running(context, user), running(context, user)
-            in_force(context, doomed, max_age_seconds=FREEZE)
+            in_force(context, doomed, max_age_seconds=PAUSE)
             change(context, Node, NODE_ID, status=NodeStatus.LOST)
-            clock.shift(FREEZE)
+            clock.shift(PAUSE)
             assert isinstance(context.publisher, RecordingPublisher)
             sweep(context)
             assert context.publisher.jobs == [DeleteSandbox(doomed, NODE_ID)]
@@ -186,12 +186,12 @@ class TestLostNode:
 
 
 class TestRaces:
-    def test_a_resume_overtakes_a_freeze_under_way(
+    def test_resume_overtakes_a_pause_in_progress(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
-            clock.shift(FREEZE)
+            clock.shift(PAUSE)
 
             def overtake(_name: str) -> None:
                 engine.before.clear()
@@ -200,56 +200,56 @@ class TestRaces:
             engine.before["freeze"] = overtake
             swept(context)
             found = row(context, Sandbox, sandbox_id)
-            assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(FREEZE))
+            assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(PAUSE))
 
-    def test_a_pause_by_the_owner_takes_its_place(self, context: WorkerContext, user: Person) -> None:
+    def test_owner_s_pause_replaces_the_deadline_s(self, context: WorkerContext, user: Person) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
-            clock.shift(FREEZE)
+            clock.shift(PAUSE)
             sweep(context)
             wish(context, sandbox_id, Desired.PAUSED)
             deliver(context)
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
-    def test_a_pause_by_the_owner_while_it_is_frozen(
+    def test_owner_s_pause_during_the_deadline_s(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
-            clock.shift(FREEZE)
+            clock.shift(PAUSE)
             engine.before["freeze"] = lambda _name: wish(context, sandbox_id, Desired.PAUSED)
             swept(context)
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
-    def test_between_the_look_and_the_wish(
+    def test_owner_s_request_between_read_and_write_wins(
         self, context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whoever comes before the sweep's own write is not overruled."""
+        """A request before the sweep's own write is not overruled."""
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
-            clock.shift(FREEZE)
-            look = deadlines.overdue
+            clock.shift(PAUSE)
+            read = deadlines.overdue
 
-            def look_and_wait(session: Any, node_id: str) -> Any:
-                seen = look(session, node_id)
+            def read_and_wait(session: Any, node_id: str) -> Any:
+                found = read(session, node_id)
                 in_force(context, sandbox_id, freeze_after_seconds=NEVER)
-                return seen
+                return found
 
-            monkeypatch.setattr(deadlines, "overdue", look_and_wait)
+            monkeypatch.setattr(deadlines, "overdue", read_and_wait)
             meet_deadlines(context)
             assert row(context, Sandbox, sandbox_id).generation == 1
 
     def test_two_workers_of_a_node(self, context: WorkerContext, user: Person) -> None:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
-            clock.shift(FREEZE)
+            clock.shift(PAUSE)
             meet_deadlines(context)
             meet_deadlines(another(context))
             assert row(context, Sandbox, sandbox_id).generation == 2
 
 
-def test_the_columns_follow_through_every_life(context: WorkerContext, user: Person) -> None:
-    """What the sweep reads is what the row says, whichever door the row was written through."""
+def test_deadline_columns_are_current_in_every_state(context: WorkerContext, user: Person) -> None:
+    """Every write to the row updates the columns that the sweep reads."""
     ids = [running(context, user) for _ in range(4)]
     for sandbox_id, desired in zip(ids, Desired, strict=True):
         wish(context, sandbox_id, desired)
@@ -260,4 +260,4 @@ def test_the_columns_follow_through_every_life(context: WorkerContext, user: Per
             deadlines.refresh(session, sandbox_id)
         assert row(context, Sandbox, sandbox_id).model_dump() == before
     with context.database.reading() as session:
-        assert session.exec(select(SandboxSpec.freeze_after_seconds)).one() == FREEZE
+        assert session.exec(select(SandboxSpec.freeze_after_seconds)).one() == PAUSE

@@ -1,4 +1,4 @@
-"""Engine events: each has its sandbox checked against the engine, and none is believed."""
+"""Engine events: each triggers a status check of its sandbox, and none is trusted."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,8 +19,8 @@ from worker.loops.periodic import PeriodicTask
 from worker.sandboxes.container_spec import container_name
 
 
-class TellingEngine(FakeEngine):
-    """An engine that tells of these containers, and goes away then."""
+class EventEngine(FakeEngine):
+    """Engine that reports changes of these containers, and then becomes unavailable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,8 +36,8 @@ class TellingEngine(FakeEngine):
 
 
 @pytest.fixture
-def engine() -> TellingEngine:
-    return TellingEngine()
+def engine() -> EventEngine:
+    return EventEngine()
 
 
 def follow(context: WorkerContext) -> None:
@@ -45,7 +45,7 @@ def follow(context: WorkerContext) -> None:
         follow_events(context)
 
 
-def test_change_has_its_sandbox_looked_at(context: WorkerContext, user: Person, engine: TellingEngine) -> None:
+def test_event_triggers_a_status_check(context: WorkerContext, user: Person, engine: EventEngine) -> None:
     sandbox_id = running(context, user)
     engine.changed = [container_name(sandbox_id)]
     follow(context)
@@ -56,13 +56,13 @@ def test_change_has_its_sandbox_looked_at(context: WorkerContext, user: Person, 
     assert_at_rest(found)
 
 
-def test_nothing_is_missed_between_looking_and_following(context: WorkerContext, engine: TellingEngine) -> None:
+def test_subscription_begins_before_the_resync(context: WorkerContext, engine: EventEngine) -> None:
     follow(context)
     verbs = [verb for verb, _ in engine.calls]
     assert verbs.index("follow") < verbs.index("list_containers")
 
 
-def test_change_while_nobody_followed_is_found(context: WorkerContext, user: Person, engine: TellingEngine) -> None:
+def test_change_without_a_subscription_is_found(context: WorkerContext, user: Person, engine: EventEngine) -> None:
     sandbox_id = running(context, user)
     engine.containers[container_name(sandbox_id)].state = ContainerState.EXITED
     follow(context)
@@ -70,10 +70,10 @@ def test_change_while_nobody_followed_is_found(context: WorkerContext, user: Per
     assert row(context, Sandbox, sandbox_id).status == Status.ERROR
 
 
-def test_event_of_a_sandbox_that_lives_elsewhere_by_now_is_let_pass(
-    context: WorkerContext, user: Person, engine: TellingEngine
+def test_event_of_a_sandbox_on_another_node_is_ignored(
+    context: WorkerContext, user: Person, engine: EventEngine
 ) -> None:
-    """The look that it asked for would be taken by nobody here, and the other node's engine knows nothing of it."""
+    """No worker of this node would run the check, and the other node's engine has no such change."""
     moved = make_sandbox(context.database, user, node_id="node-b")
     engine.changed = [container_name(moved.id)]
     follow(context)
@@ -81,7 +81,7 @@ def test_event_of_a_sandbox_that_lives_elsewhere_by_now_is_let_pass(
 
 
 def test_event_of_an_unknown_container_changes_nothing(
-    context: WorkerContext, user: Person, engine: TellingEngine
+    context: WorkerContext, user: Person, engine: EventEngine
 ) -> None:
     running(context, user)
     before, verbs = all_rows(context.database), engine.verbs()
@@ -92,18 +92,18 @@ def test_event_of_an_unknown_container_changes_nothing(
     assert engine.verbs() == [*verbs, "follow"]
 
 
-def test_engine_that_is_away_is_logged_and_compared_with_nothing(
-    context: WorkerContext, user: Person, engine: TellingEngine, caplog: pytest.LogCaptureFixture
+def test_unavailable_engine_is_logged_and_not_compared(
+    context: WorkerContext, user: Person, engine: EventEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     running(context, user)
     before = all_rows(context.database)
     engine.calls.clear()
     engine.down = True
-    routine = PeriodicTask("events", 60, partial(follow_events, context))
-    routine.start()
-    eventually(lambda: "routine_failed" in caplog.text)
-    routine.stop()
-    [line] = [vars(record)["msg"] for record in caplog.records if "routine_failed" in str(record.msg)]
-    assert (line["routine"], line["error"]) == ("events", "EngineUnavailable")
+    task = PeriodicTask("events", 60, partial(follow_events, context))
+    task.start()
+    eventually(lambda: "task_failed" in caplog.text)
+    task.stop()
+    [line] = [vars(record)["msg"] for record in caplog.records if "task_failed" in str(record.msg)]
+    assert (line["task"], line["error"]) == ("events", "EngineUnavailable")
     assert engine.calls == [("follow", "")]
     assert all_rows(context.database) == before

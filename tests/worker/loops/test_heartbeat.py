@@ -1,4 +1,4 @@
-"""The node's sign of life."""
+"""The node's heartbeat."""
 
 import signal
 from datetime import timedelta
@@ -13,31 +13,31 @@ from shared.states import NodeStatus
 from tests.factories import NODE_ID, Person, make_node
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import change, row, running
-from worker.__main__ import renew_or_end
+from worker.__main__ import beat_or_exit
 from worker.context import WorkerContext
 from worker.loops.heartbeat import beat
 from worker.sandboxes.container_spec import container_name
 
 
-def beaten(context: WorkerContext) -> Node:
+def node_after_beat(context: WorkerContext) -> Node:
     beat(context)
     return row(context, Node, NODE_ID)
 
 
-def test_first_beat_makes_the_node(context: WorkerContext) -> None:
+def test_first_heartbeat_creates_the_node(context: WorkerContext) -> None:
     with context.database.transaction() as session:
         session.delete(session.get_one(Node, NODE_ID))
-    found = beaten(context)
+    found = node_after_beat(context)
     assert (found.status, found.capacity, found.detail) == (NodeStatus.READY, context.settings.node_capacity, None)
 
 
 def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext, engine: FakeEngine) -> None:
     engine.down = True
-    found = beaten(context)
+    found = node_after_beat(context)
     assert found.status == NodeStatus.LOST
     assert "the engine does not answer" in (found.detail or "")
     engine.down = False
-    found = beaten(context)
+    found = node_after_beat(context)
     assert (found.status, found.detail) == (NodeStatus.READY, None)
 
 
@@ -45,24 +45,24 @@ def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext
 def test_cordoned_node_stays_so(context: WorkerContext, engine: FakeEngine, down: bool) -> None:
     change(context, Node, NODE_ID, status=NodeStatus.CORDONED)
     engine.down = down
-    assert beaten(context).status == NodeStatus.CORDONED
+    assert node_after_beat(context).status == NodeStatus.CORDONED
 
 
-def test_beat_brings_a_silent_node_back_into_use(context: WorkerContext) -> None:
+def test_heartbeat_of_a_silent_node_makes_it_ready(context: WorkerContext) -> None:
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=5), capacity=1)
     with context.database.transaction() as session:
         assert placement.place(session, IMAGE) is None
-    assert beaten(context).capacity == context.settings.node_capacity
+    assert node_after_beat(context).capacity == context.settings.node_capacity
     with context.database.transaction() as session:
         assert placement.place(session, IMAGE) == NODE_ID
 
 
 class TestEngineOfAnotherNode:
-    """The worker of `node-a` finds itself beside the engine of `node-b`."""
+    """The worker of `node-a` runs with the engine of `node-b`."""
 
     @pytest.fixture
     def moved(self, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
-        """A sandbox that moved away from `node-a`, and runs on that engine."""
+        """A sandbox that moved from `node-a` and runs on that engine."""
         make_node(context.database, "node-b", engine_id=engine.id)
         sandbox_id = running(context, user)
         change(context, Sandbox, sandbox_id, node_id="node-b")
@@ -80,17 +80,17 @@ class TestEngineOfAnotherNode:
         assert row(context, Node, NODE_ID).status == NodeStatus.LOST
 
     @pytest.mark.usefixtures("moved")
-    def test_worker_of_a_replaced_engine_ends(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_worker_of_a_replaced_engine_exits(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []
         monkeypatch.setattr("os.kill", lambda _pid, number: sent.append(number))
-        renew_or_end(context)
+        beat_or_exit(context)
         assert sent == [signal.SIGTERM]
 
 
-def test_replaced_engine_is_taken_when_the_node_was_silent(context: WorkerContext, engine: FakeEngine) -> None:
+def test_replaced_engine_is_accepted_if_the_node_was_silent(context: WorkerContext, engine: FakeEngine) -> None:
     beat(context)
     engine.id = "another"
     with pytest.raises(Conflict):
         beat(context)
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-    assert (beaten(context).engine_id, beaten(context).status) == ("another", NodeStatus.READY)
+    assert (node_after_beat(context).engine_id, node_after_beat(context).status) == ("another", NodeStatus.READY)

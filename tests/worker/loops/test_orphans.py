@@ -1,4 +1,4 @@
-"""Sub-conversations whose start, in a sandbox elsewhere, meets the deletion of the one above them."""
+"""Starts of sub-conversations in another sandbox that overlap with the deletion of their parent."""
 
 from functools import partial
 
@@ -29,7 +29,7 @@ def parent(context: WorkerContext, user: Person) -> Conversation:
 
 @pytest.fixture
 def elsewhere(context: WorkerContext, user: Person) -> str:
-    """Another sandbox, which a deletion of the parent does not lock."""
+    """Another sandbox, which the deletion of the parent does not lock."""
     return running(context, user)
 
 
@@ -38,7 +38,7 @@ def server(engine: FakeEngine, elsewhere: str) -> FakeAgentServer:
     return server_of(engine, elsewhere)
 
 
-def test_a_start_that_the_deletion_did_not_see(
+def test_start_that_the_deletion_missed_is_cancelled(
     context: WorkerContext, user: Person, parent: Conversation, elsewhere: str, server: FakeAgentServer
 ) -> None:
     task_id = ask(context, user, elsewhere, parent_conversation_id=parent.id)
@@ -66,7 +66,9 @@ def test_orphan_that_became_ready_meanwhile_is_deleted_after_it(
     assert row(context, Sandbox, elsewhere).status == Status.DELETED
 
 
-def test_the_end_of_a_start_waits_for_the_deletion(context: WorkerContext, user: Person, parent: Conversation) -> None:
+def test_completion_of_a_start_waits_for_the_deletion(
+    context: WorkerContext, user: Person, parent: Conversation
+) -> None:
     delete = partial(
         conversation_deletion.delete_conversation, conversation_id=parent.id, owner_id=user.id, due_at=after(60)
     )
@@ -76,7 +78,9 @@ def test_the_end_of_a_start_waits_for_the_deletion(context: WorkerContext, user:
     assert is_deleted
 
 
-def test_the_deletion_waits_for_the_end_of_a_start(context: WorkerContext, user: Person, parent: Conversation) -> None:
+def test_deletion_waits_for_the_completion_of_a_start(
+    context: WorkerContext, user: Person, parent: Conversation
+) -> None:
     delete = partial(
         conversation_deletion.delete_conversation, conversation_id=parent.id, owner_id=user.id, due_at=after(60)
     )

@@ -1,4 +1,4 @@
-"""What the store has never heard of is frozen and kept; a few go after a while, many only on an operator's word."""
+"""Unknown containers are paused and kept; a few are removed after a while, many only with an operator's approval."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +14,7 @@ from tests.worker.engine.contents import put, stray
 from tests.worker.scenes import another, deliver, row
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, EngineRefused
-from worker.loops.quarantine import MAX_CONCURRENT
+from worker.loops.quarantine import MAX_REMOVALS
 from worker.loops.resync import resync
 
 HOUR = timedelta(hours=1)
@@ -42,7 +42,7 @@ def approve(context: WorkerContext, *names: str) -> None:
         quarantine.approve(session, NODE_ID, names)
 
 
-def test_unknown_container_is_frozen_and_kept_for_an_hour(
+def test_unknown_container_is_paused_and_kept_for_an_hour(
     context: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     name = put(engine, stray(user))
@@ -50,7 +50,7 @@ def test_unknown_container_is_frozen_and_kept_for_an_hour(
     assert engine.containers[name].state == ContainerState.FROZEN
     first_seen = kept(context)[name].first_seen_at
     pass_time(context, HOUR - timedelta(minutes=1))
-    resync(another(context))  # a worker that was started since knows, too
+    resync(another(context))  # a worker that was started since reads the same rows
     assert name in engine.containers
     assert first_seen - kept(context)[name].first_seen_at == HOUR - timedelta(minutes=1)
     pass_time(context, timedelta(minutes=2))
@@ -60,7 +60,7 @@ def test_unknown_container_is_frozen_and_kept_for_an_hour(
     assert kept(context) == {}
 
 
-def test_unknown_container_that_is_started_later_is_frozen_too(
+def test_unknown_container_that_is_started_later_is_paused_too(
     context: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     name = put(engine, stray(user), ContainerState.CREATED)
@@ -81,7 +81,7 @@ def test_volume_that_no_row_explains_is_kept_too(context: WorkerContext, user: P
     assert engine.volumes == {}
 
 
-def test_what_deleted_sandboxes_have_left_goes_at_once(
+def test_containers_of_deleted_sandboxes_are_removed_immediately(
     context: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     for digit in DIGITS:
@@ -91,9 +91,7 @@ def test_what_deleted_sandboxes_have_left_goes_at_once(
     assert kept(context) == {}
 
 
-def test_store_that_went_back_in_time_costs_nobody_their_files(
-    context: WorkerContext, user: Person, engine: FakeEngine
-) -> None:
+def test_restored_older_store_loses_no_files(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     names = put_strays(engine, user, FEW + 1)
     resync(context)
     pass_time(context, 1000 * HOUR)
@@ -103,7 +101,7 @@ def test_store_that_went_back_in_time_costs_nobody_their_files(
     assert {found.one_of_many for found in kept(context).values()} == {True}
 
 
-def test_those_that_an_operator_spares_of_many_stay(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_containers_without_approval_are_kept(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     names = put_strays(engine, user, FEW + 2)
     resync(context)
     pass_time(context, 1000 * HOUR)
@@ -113,7 +111,9 @@ def test_those_that_an_operator_spares_of_many_stay(context: WorkerContext, user
     assert sorted(engine.volumes) == names[3:]
 
 
-def test_few_that_become_many_wait_for_an_operator(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_growing_number_of_containers_waits_for_approval(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
     put_strays(engine, user, FEW)
     resync(context)
     names = put_strays(engine, user, FEW + 1)
@@ -124,10 +124,8 @@ def test_few_that_become_many_wait_for_an_operator(context: WorkerContext, user:
     assert sorted(engine.volumes) == names
 
 
-def test_operator_s_word_is_carried_out_at_once_and_in_parts(
-    context: WorkerContext, user: Person, engine: FakeEngine
-) -> None:
-    names = put_strays(engine, user, MAX_CONCURRENT + 2)
+def test_approval_is_executed_immediately_in_batches(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    names = put_strays(engine, user, MAX_REMOVALS + 2)
     resync(context)
     approve(context, *names)
     resync(context)
@@ -136,24 +134,22 @@ def test_operator_s_word_is_carried_out_at_once_and_in_parts(
     assert engine.volumes == {}
 
 
-def test_sandbox_whose_row_is_back_goes_on_with_its_files(
-    context: WorkerContext, user: Person, engine: FakeEngine
-) -> None:
-    forgotten = stray(user)
-    name = put(engine, forgotten)
+def test_sandbox_with_a_restored_row_keeps_its_files(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+    unknown = stray(user)
+    name = put(engine, unknown)
     resync(context)
     assert list(kept(context)) == [name]
     pass_time(context, HOUR)
-    make_sandbox(context.database, user, id=forgotten.id, spec_id=IMAGE)
+    make_sandbox(context.database, user, id=unknown.id, spec_id=IMAGE)
     resync(context)
     assert kept(context) == {}
     assert list(engine.volumes) == [name]
     deliver(context)
-    found = row(context, Sandbox, forgotten.id)
+    found = row(context, Sandbox, unknown.id)
     assert (found.status, found.reason) == (Status.PAUSED, Reason.PAUSED_OUTSIDE)
 
 
-def test_container_that_can_not_be_frozen_or_removed_holds_up_no_other(
+def test_container_that_can_not_be_paused_or_removed_delays_no_other(
     context: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     def refuse(name: str) -> None:

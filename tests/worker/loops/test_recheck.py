@@ -1,4 +1,4 @@
-"""Looks at what changed behind our back: told without a job, unless something else is to be done."""
+"""Status checks after drift: they record the change without a job, unless an action is needed."""
 
 from dataclasses import replace
 from itertools import product
@@ -27,19 +27,19 @@ OUTSIDE = {
     ContainerState.FROZEN: (Status.PAUSED, Reason.PAUSED_OUTSIDE),
     ContainerState.RUNNING: (Status.RUNNING, None),
 }
-CHECKED = [CheckSandbox]
+JOB = [CheckSandbox]
 
 
 def put(engine: FakeEngine, sandbox_id: str, state: ContainerState) -> None:
-    """Change a container behind our back."""
+    """Change a container from outside."""
     if state == ContainerState.ABSENT:
         del engine.containers[container_name(sandbox_id)]
     else:
         engine.containers[container_name(sandbox_id)].state = state
 
 
-def looked(context: WorkerContext, sandbox_id: str) -> list[type]:
-    """Look once; the jobs that were left to do."""
+def checked(context: WorkerContext, sandbox_id: str) -> list[type]:
+    """Run a status check. Returns the kinds of the jobs that it enqueued."""
     assert isinstance(context.publisher, RecordingPublisher)
     assert isinstance(context.looks, PatientExecutor)
     context.publisher.jobs.clear()
@@ -50,12 +50,12 @@ def looked(context: WorkerContext, sandbox_id: str) -> list[type]:
 
 
 @pytest.mark.parametrize("state", OUTSIDE)
-def test_change_is_told_without_a_job(
+def test_change_is_recorded_without_a_job(
     context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
 ) -> None:
     sandbox_id = running(context, user)
     put(engine, sandbox_id, state)
-    assert looked(context, sandbox_id) == []
+    assert checked(context, sandbox_id) == []
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == OUTSIDE[state]
     assert_at_rest(found)
@@ -70,14 +70,14 @@ def test_container_is_left_as_it_is(
     reconcile(context, sandbox_id)
     put(engine, sandbox_id, state)
     engine.calls.clear()
-    looked(context, sandbox_id)
+    checked(context, sandbox_id)
     assert engine.verbs() == []
 
 
-def test_look_that_takes_longer_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_slow_check_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
-    engine.at_boot = "never"  # its agent server is silent
-    assert looked(context, sandbox_id) == CHECKED
+    engine.at_boot = "never"  # its agent server does not respond
+    assert checked(context, sandbox_id) == JOB
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.lease_until, found.attempt) == (Status.RUNNING, None, 0)
     assert found.due_at is not None
@@ -85,47 +85,47 @@ def test_look_that_takes_longer_is_left_to_a_job(context: WorkerContext, user: P
     assert row(context, Sandbox, sandbox_id).reason == Reason.HEALTH_TIMEOUT
 
 
-def test_wish_that_is_not_answered_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unobserved_desired_state_is_left_to_a_job(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = start(context, user)
-    assert looked(context, sandbox_id) == CHECKED
+    assert checked(context, sandbox_id) == JOB
     assert engine.calls == []
     deliver(context)
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_row_that_somebody_holds_is_left_to_them(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_row_leased_by_another_worker_is_skipped(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     change(context, Sandbox, sandbox_id, lease_owner="worker-2", lease_until=after(10))
     engine.calls.clear()
-    looked(context, sandbox_id)
+    checked(context, sandbox_id)
     assert engine.calls == []
     assert row(context, Sandbox, sandbox_id).due_at is not None
 
 
 @pytest.mark.parametrize("at", range(2, 6))
-def test_look_that_fails_is_made_up_for(context: WorkerContext, user: Person, engine: FakeEngine, at: int) -> None:
+def test_failed_check_is_retried(context: WorkerContext, user: Person, engine: FakeEngine, at: int) -> None:
     def fail() -> None:
         raise OperationalError("", {}, Exception())
 
     sandbox_id = running(context, user)
     put(engine, sandbox_id, ContainerState.EXITED)
     working, database = punctuated(context, at, fail)
-    looked(working, sandbox_id)
+    checked(working, sandbox_id)
     assert database.passed > at
     found = row(context, Sandbox, sandbox_id)
     assert found.due_at is not None or found.lease_until is not None
 
 
-def test_engine_that_is_away_is_asked_again(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unavailable_engine_is_retried(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     engine.down = True
-    looked(context, sandbox_id)
+    checked(context, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
     assert (found.status, found.reason) == (Status.RUNNING, None)
     assert found.due_at is not None
 
 
-def test_look_does_not_postpone_what_is_due_sooner(context: WorkerContext, user: Person) -> None:
+def test_check_does_not_delay_a_row_due_sooner(context: WorkerContext, user: Person) -> None:
     sandbox_id = start(context, user)
     sooner = row(context, Sandbox, sandbox_id).due_at
     recheck(replace(context), sandbox_id)

@@ -1,4 +1,4 @@
-"""Store against engine: what differs is looked at, what deleted sandboxes have left is removed."""
+"""Resync of store and engine: rows that differ are checked, containers of deleted sandboxes are removed."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,30 +23,30 @@ from worker.loops.recheck import check, recheck
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 
-Ask = Callable[[WorkerContext, str], None]
+Check = Callable[[WorkerContext, str], None]
 
 FROZEN, EXITED, CREATED = ContainerState.FROZEN, ContainerState.EXITED, ContainerState.CREATED
-# The containers that a row which wants nothing may have; ERROR before and after it was ever ready.
-AS_TOLD: dict[tuple[Status, bool], set[ContainerState]] = {
+# The states of containers that match a row which is not due, by status and whether the sandbox was ever ready.
+MATCHING: dict[tuple[Status, bool], set[ContainerState]] = {
     (Status.RUNNING, True): {ContainerState.RUNNING},
     (Status.PAUSED, True): {FROZEN},
     (Status.ERROR, True): {FROZEN, EXITED, CREATED, ContainerState.ABSENT, ContainerState.DEAD},
-    # Nothing is left of one that never was, not even the volume that each has here.
+    # A sandbox that was never ready has no container and no volume; each row has a volume in this test.
     (Status.ERROR, False): set(),
-    # A wish that is still being carried out, and nobody is at it.
+    # The desired state is not reached, and no worker has a lease.
     (Status.STARTING, False): set(),
     (Status.DELETING, True): set(),
 }
 
 
 def quiet_row(context: WorkerContext, user: Person, status: Status, *, ready: bool = True, **columns: Any) -> Sandbox:
-    """A row that wants nothing."""
+    """Create a row that is not due."""
     columns = {"spec_id": IMAGE, "due_at": None, "ready_at": now() if ready else None, **columns}
     return make_sandbox(context.database, user, status=status, **columns)
 
 
 def checked(context: WorkerContext) -> set[str]:
-    """What one comparison has looked at."""
+    """Run a resync. Returns the ids of the sandboxes that it checks."""
     assert isinstance(context.publisher, RecordingPublisher)
     assert isinstance(context.looks, PatientExecutor)
     context.publisher.jobs.clear()
@@ -57,27 +57,29 @@ def checked(context: WorkerContext) -> set[str]:
 
 
 def cases() -> Iterator[tuple[Status, bool, ContainerState]]:
-    for (status, ready), state in product(AS_TOLD, ContainerState):
+    for (status, ready), state in product(MATCHING, ContainerState):
         yield status, ready, state
 
 
-def test_rows_are_held_against_their_containers(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_rows_that_differ_from_their_containers_are_checked(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
     made = {case: quiet_row(context, user, case[0], ready=case[1]) for case in cases()}
     for (_, _, state), sandbox in made.items():
         put(engine, sandbox, state)
     names = set(engine.volumes)
-    seen = checked(context)
-    assert {case for case, sandbox in made.items() if sandbox.id in seen} == {
-        (status, ready, state) for status, ready, state in made if state not in AS_TOLD[status, ready]
+    found = checked(context)
+    assert {case for case, sandbox in made.items() if sandbox.id in found} == {
+        (status, ready, state) for status, ready, state in made if state not in MATCHING[status, ready]
     }
     assert set(engine.volumes) == names
-    assert checked(context) == set(), "those are due now"
+    assert checked(context) == set(), "they are due already"
     for sandbox in made.values():
-        assert (row(context, Sandbox, sandbox.id).due_at is not None) == (sandbox.id in seen)
+        assert (row(context, Sandbox, sandbox.id).due_at is not None) == (sandbox.id in found)
 
 
 @pytest.mark.parametrize("state", [FROZEN, EXITED, CREATED])
-def test_paused_sandbox_that_is_another_kind_of_paused_now(
+def test_paused_sandbox_of_another_pause_kind_is_checked(
     context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
 ) -> None:
     stopped = quiet_row(context, user, Status.PAUSED, pause_kind=PauseKind.STOPPED)
@@ -85,21 +87,19 @@ def test_paused_sandbox_that_is_another_kind_of_paused_now(
     assert checked(context) == ({stopped.id} if state == FROZEN else set())
 
 
-def test_sandbox_that_never_was_and_left_nothing_is_as_told(context: WorkerContext, user: Person) -> None:
+def test_failed_start_without_a_container_is_consistent(context: WorkerContext, user: Person) -> None:
     quiet_row(context, user, Status.ERROR, ready=False)
     assert checked(context) == set()
 
 
-def test_unanswered_wish_is_looked_at(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_unobserved_desired_state_is_checked(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox = quiet_row(context, user, Status.RUNNING, generation=2)
     put(engine, sandbox)
     assert checked(context) == {sandbox.id}
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_row_that_somebody_is_at_is_left_alone(
-    context: WorkerContext, user: Person, engine: FakeEngine, held: bool
-) -> None:
+def test_leased_or_due_row_is_left_alone(context: WorkerContext, user: Person, engine: FakeEngine, held: bool) -> None:
     columns: dict[str, Any] = {"lease_owner": "worker-2", "lease_until": after(10)} if held else {"due_at": after(10)}
     gone = quiet_row(context, user, Status.RUNNING, **columns)
     leaving = quiet_row(context, user, Status.DELETING, **columns)
@@ -109,12 +109,12 @@ def test_row_that_somebody_is_at_is_left_alone(
     assert row(context, Sandbox, gone.id).due_at == columns.get("due_at")
 
 
-def test_lease_that_ran_out_protects_nothing(context: WorkerContext, user: Person) -> None:
+def test_expired_lease_protects_no_row(context: WorkerContext, user: Person) -> None:
     sandbox = quiet_row(context, user, Status.RUNNING, lease_owner="worker-2", lease_until=after(-1))
     assert checked(context) == {sandbox.id}
 
 
-def test_looking_at_a_difference_ends_it(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+def test_check_resolves_a_difference(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
     engine.containers[container_name(sandbox_id)].state = EXITED
     assert checked(context) == {sandbox_id}
@@ -160,9 +160,7 @@ class TestReaping:
         assert theirs in engine.containers
         assert theirs in engine.volumes
 
-    def test_leaves_names_that_are_not_ours_alone(
-        self, context: WorkerContext, user: Person, engine: FakeEngine
-    ) -> None:
+    def test_leaves_foreign_names_alone(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         name = put(engine, quiet_row(context, user, Status.DELETED))
         engine.volumes["backup"] = engine.volumes[name]
         resync(context)
@@ -171,7 +169,7 @@ class TestReaping:
     def test_leaves_the_sandboxes_of_another_node_alone(
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
-        # A worker that was given another name, or two workers on one engine.
+        # After a worker was renamed, or with two workers on one engine.
         make_node(context.database, "node-b")
         theirs = put(engine, quiet_row(context, user, Status.RUNNING, node_id="node-b"))
         assert checked(context) == set()
@@ -198,22 +196,22 @@ class TestReaping:
         assert len(engine.volumes) == 1
 
 
-@pytest.mark.parametrize("ask", [check, recheck])
-def test_asking_for_an_unknown_sandbox_touches_neither_store_nor_engine(
-    context: WorkerContext, user: Person, engine: FakeEngine, ask: Ask
+@pytest.mark.parametrize("start_check", [check, recheck])
+def test_check_of_an_unknown_sandbox_touches_neither_store_nor_engine(
+    context: WorkerContext, user: Person, engine: FakeEngine, start_check: Check
 ) -> None:
     put(engine, quiet_row(context, user, Status.RUNNING))
     before = all_rows(context.database)
-    ask(context, "0" * 32)
+    start_check(context, "0" * 32)
     deliver(context)
     assert all_rows(context.database) == before
     assert engine.calls == []
 
 
-@pytest.mark.parametrize("ask", [check, recheck])
-def test_asking_for_a_deleted_sandbox_leads_nowhere(context: WorkerContext, user: Person, ask: Ask) -> None:
+@pytest.mark.parametrize("start_check", [check, recheck])
+def test_check_of_a_deleted_sandbox_changes_nothing(context: WorkerContext, user: Person, start_check: Check) -> None:
     sandbox = quiet_row(context, user, Status.DELETED)
-    ask(context, sandbox.id)
+    start_check(context, sandbox.id)
     deliver(context)
     found = row(context, Sandbox, sandbox.id)
     assert (found.status, found.desired) == (Status.DELETED, Desired.DELETED)

@@ -1,4 +1,4 @@
-"""The sweep hands out what is unfinished, once in a while, to the worker of its node alone."""
+"""The sweep enqueues due rows periodically, for the worker of their node only."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,7 +19,7 @@ from worker.loops.sweep import sweep
 
 
 def swept(context: WorkerContext) -> list[Job]:
-    """What one sweep publishes; all of it is lost."""
+    """Run one sweep, and lose its jobs. Returns the jobs."""
     assert isinstance(context.publisher, RecordingPublisher)
     context.publisher.jobs.clear()
     sweep(context)
@@ -36,7 +36,7 @@ def test_nothing_is_due(context: WorkerContext) -> None:
     assert swept(context) == []
 
 
-def test_each_kind_of_row_is_handed_out(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+def test_each_kind_of_row_is_enqueued(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
     change(context, Sandbox, sandbox.id, due_at=now())
     task = make_start_task(context.database, user, sandbox)
     talk = make_conversation(context.database, user, sandbox, due_at=now())
@@ -47,7 +47,7 @@ def test_each_kind_of_row_is_handed_out(context: WorkerContext, user: Person, sa
     ]
 
 
-def test_due_row_is_published_once_in_each_window(context: WorkerContext, sandbox: Sandbox) -> None:
+def test_due_row_is_published_one_time_in_each_window(context: WorkerContext, sandbox: Sandbox) -> None:
     change(context, Sandbox, sandbox.id, due_at=now())
     window = timedelta(seconds=context.shared.republish_seconds)
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_abandoned_lease_is_found_and_a_held_one_respected(
     change(context, StartTask, rows[1].id, due_at=None)
     change(context, table, made, **lease)
     assert swept(context) == []
-    change(context, table, made, due_at=now())  # a wish on top of the work: its holder will see it
+    change(context, table, made, due_at=now())  # due again during the work: the lease's holder will run it
     assert swept(context) == []
     change(context, table, made, lease_until=after(-0.1), due_at=None)
     assert [job.subject for job in swept(context)] == [made]
@@ -103,7 +103,7 @@ def test_abandoned_lease_is_found_and_a_held_one_respected(
 class TestPlacement:
     @pytest.fixture
     def sandbox_id(self, context: WorkerContext, user: Person) -> str:
-        """A sandbox that no node had room for."""
+        """A sandbox for which no node had capacity."""
         change(context, Node, NODE_ID, capacity=0)
         sandbox_id = start(context, user)
         assert row(context, Sandbox, sandbox_id).node_id is None
@@ -128,7 +128,7 @@ class TestPlacement:
         assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_kept_answers_that_expired_are_forgotten(context: WorkerContext, user: Person) -> None:
+def test_expired_stored_responses_are_deleted(context: WorkerContext, user: Person) -> None:
     kept: dict[str, Any] = {"owner_id": user.id, "operation": "POST /x", "fingerprint": "", "status": 200, "answer": {}}
     with context.database.transaction() as session:
         session.add(IdempotencyKey(key="old", expires_at=now(), **kept))

@@ -1,4 +1,4 @@
-"""A sweep costs what is due, not what exists: it reads along indexes of that, and writes only if something is due."""
+"""A sweep's cost depends on the due rows, not on all rows: it reads by index, and writes only if a row is due."""
 
 import re
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from worker.context import WorkerContext
 from worker.loops.node_failover import fail_over
 from worker.loops.sweep import sweep
 
-# Plans depend on what a table's files hold, not on its rows alone.
+# Plans depend on the contents of a table's files, not only on its rows.
 pytestmark = pytest.mark.own_database
 
 OLD = 3000
-# All that grow with age or use; `node` has one row for each engine.
+# All tables that grow with age or use; `node` has one row per engine.
 TABLES = ("sandbox", "start_task", "conversation", "change_entry", "idempotency_key")
-# PostgreSQL analyzes tables by itself; a SQLite nobody analyzes.
+# PostgreSQL analyzes tables by itself, SQLite does not.
 stores = pytest.mark.parametrize(
     ("database_url", "is_analyzed"),
     [("sqlite", False), ("sqlite", True), ("postgresql", True)],
@@ -39,7 +39,7 @@ stores = pytest.mark.parametrize(
 
 @pytest.fixture
 def aged(context: WorkerContext, user: Person) -> WorkerContext:
-    """A store that has seen thousands of sandboxes come and go, and the conversations in them."""
+    """A store with thousands of deleted sandboxes and their conversations."""
     gone = make_sandbox(context.database, user, status=Status.DELETED)
     task = make_start_task(context.database, user, gone, stage=Stage.READY)
     talk = make_conversation(context.database, user, gone)
@@ -48,12 +48,12 @@ def aged(context: WorkerContext, user: Person) -> WorkerContext:
             session.execute(insert(type(row)), [copy(row, own) for _ in range(OLD)])
         change: dict[str, Any] = {"owner_id": new_id(), "kind": "sandbox", "row_id": gone.id}
         session.execute(insert(ChangeEntry), [ChangeEntry(number=n, **change).model_dump() for n in range(OLD)])
-        session.execute(insert(IdempotencyKey), [_kept(user, n) for n in range(OLD)])
+        session.execute(insert(IdempotencyKey), [_stored_response(user, n) for n in range(OLD)])
     return context
 
 
-def _kept(user: Person, number: int) -> dict[str, Any]:
-    """An answer that is kept for a day."""
+def _stored_response(user: Person, number: int) -> dict[str, Any]:
+    """Return the row of a response that is stored for a day."""
     answer: dict[str, Any] = {
         "operation": "POST /",
         "fingerprint": "",
@@ -70,46 +70,44 @@ def copy(row: SQLModel, own: str) -> dict[str, Any]:
 
 @pytest.fixture
 def planned(aged: WorkerContext, is_analyzed: bool) -> WorkerContext:
-    """Its planner knows what the tables hold, or nothing."""
+    """The same store, with or without statistics for the planner."""
     if is_analyzed:
         with aged.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("ANALYZE")
     return aged
 
 
-def looks_through(plan: str) -> bool:
-    """At every row of a table, or at an index that has all of them."""
+def scans_table(plan: str) -> bool:
+    """Whether the plan reads every row of a table, or an index of all rows."""
     full = rf"(Seq Scan on|SCAN) ({'|'.join(TABLES)})(_\d)?\b(?! USING (COVERING )?INDEX ix_)"
     return bool(re.search(full, plan))
 
 
 @stores
-def test_sweep_with_nothing_due_looks_through_no_table(planned: WorkerContext) -> None:
+def test_sweep_with_nothing_due_scans_no_table(planned: WorkerContext) -> None:
     with plans_of_sessions(planned.database) as plans:
         sweep(planned)
     assert len(plans) >= len(TABLES)
-    assert [plan for plan in plans if looks_through(plan)] == []
+    assert [plan for plan in plans if scans_table(plan)] == []
 
 
 @stores
-def test_sweep_that_hands_out_looks_through_no_table(planned: WorkerContext, user: Person) -> None:
+def test_sweep_that_enqueues_scans_no_table(planned: WorkerContext, user: Person) -> None:
     sandbox = make_sandbox(planned.database, user, due_at=now())
     make_start_task(planned.database, user, sandbox)
     make_conversation(planned.database, user, sandbox, due_at=now())
     with plans_of_sessions(planned.database) as plans:
         sweep(planned)
-    assert [plan for plan in plans if looks_through(plan)] == []
+    assert [plan for plan in plans if scans_table(plan)] == []
 
 
 @stores
-def test_looking_after_a_lost_node_looks_through_no_table(
-    planned: WorkerContext, other: WorkerContext, user: Person
-) -> None:
+def test_failover_of_a_lost_node_scans_no_table(planned: WorkerContext, other: WorkerContext, user: Person) -> None:
     make_node(planned.database, "node-b")
     make_conversation(planned.database, user, make_sandbox(planned.database, user), due_at=now())
     with plans_of_sessions(other.database) as plans:
         fail_over(other, Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at))
-    assert [plan for plan in plans if looks_through(plan)] == []
+    assert [plan for plan in plans if scans_table(plan)] == []
 
 
 def test_sweep_with_nothing_due_waits_for_no_writer(context: WorkerContext, user: Person) -> None:
@@ -117,13 +115,13 @@ def test_sweep_with_nothing_due_waits_for_no_writer(context: WorkerContext, user
     with writer(context.database):
         sweeping = Thread(target=sweep, args=(context,), daemon=True)
         sweeping.start()
-        sweeping.join(4)  # less than a writer waits for its turn on SQLite, or for a lock on PostgreSQL
+        sweeping.join(4)  # less than the lock timeouts of SQLite and PostgreSQL
         assert not sweeping.is_alive()
 
 
 @contextmanager
 def writer(database: Database) -> Iterator[None]:
-    """Somebody who keeps everybody else from writing."""
+    """Block all other writers for the length of the block."""
     engine = create_engine(database.engine.url)
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":

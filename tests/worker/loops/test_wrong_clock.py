@@ -1,4 +1,4 @@
-"""A worker whose machine's clock is wrong loses nothing, expires nothing, takes no work, and says so."""
+"""A worker with a wrong clock loses nothing, expires nothing, runs no jobs, and reports the clock."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -19,9 +19,9 @@ from tests.factories import NODE_ID, Person, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
 from tests.worker.scenes import another, change, row, running, start
-from worker.__main__ import await_right_clock, make_routines
+from worker.__main__ import await_right_clock, make_periodic_tasks
 from worker.context import WorkerContext
-from worker.loops.health_monitor import open_watch
+from worker.loops.health_monitor import open_monitor
 from worker.loops.heartbeat import beat
 from worker.loops.periodic import unless_clock_is_wrong
 from worker.loops.sweep import sweep
@@ -34,16 +34,22 @@ pytestmark = pytest.mark.parametrize("seconds", [-24 * HOUR, -HOUR, -90, 90, HOU
 
 
 @pytest.fixture
-def kept(context: WorkerContext, user: Person) -> Sandbox:
-    """What a clock that is a day ahead would forget or expire: a kept answer, change entries, a sandbox of an age."""
+def old_sandbox(context: WorkerContext, user: Person) -> Sandbox:
+    """A stored response, change entries and a sandbox that a clock a day ahead would delete or expire."""
     change(context, SandboxSpec, IMAGE, max_age_seconds=12 * HOUR)
-    kept: dict[str, Any] = {"owner_id": user.id, "operation": "POST /x", "fingerprint": "", "status": 200, "answer": {}}
+    stored: dict[str, Any] = {
+        "owner_id": user.id,
+        "operation": "POST /x",
+        "fingerprint": "",
+        "status": 200,
+        "answer": {},
+    }
     with context.database.transaction() as session:
-        session.add(IdempotencyKey(key="kept", expires_at=after(23 * HOUR), **kept))
+        session.add(IdempotencyKey(key="kept", expires_at=after(23 * HOUR), **stored))
     return row(context, Sandbox, running(context, user))
 
 
-def test_sweep_forgets_and_expires_nothing(context: WorkerContext, kept: Sandbox, seconds: int) -> None:
+def test_sweep_deletes_and_expires_nothing(context: WorkerContext, old_sandbox: Sandbox, seconds: int) -> None:
     before = all_rows(context.database)
     with time_machine.travel(after(seconds)):
         follow_database(context.database)
@@ -53,10 +59,10 @@ def test_sweep_forgets_and_expires_nothing(context: WorkerContext, kept: Sandbox
     with context.database.reading() as session:
         assert session.exec(select(IdempotencyKey.key)).all() == ["kept"]
         assert session.exec(select(ChangeEntry.number)).first() is not None
-        assert session.get_one(Sandbox, kept.id).desired == Desired.RUNNING
+        assert session.get_one(Sandbox, old_sandbox.id).desired == Desired.RUNNING
 
 
-def test_routines_rest_until_the_clock_is_right(context: WorkerContext, user: Person, seconds: int) -> None:
+def test_periodic_tasks_do_nothing_until_the_clock_is_right(context: WorkerContext, user: Person, seconds: int) -> None:
     sandbox_id = make_sandbox(context.database, user, due_at=now()).id
     assert isinstance(context.publisher, RecordingPublisher)
     work = unless_clock_is_wrong(lambda: sweep(context))
@@ -68,15 +74,15 @@ def test_routines_rest_until_the_clock_is_right(context: WorkerContext, user: Pe
     assert context.publisher.jobs == [CheckSandbox(sandbox_id, NODE_ID)]
 
 
-def test_no_routine_touches_store_or_engine(
+def test_no_periodic_task_touches_store_or_engine(
     context: WorkerContext, user: Person, engine: FakeEngine, seconds: int
 ) -> None:
     start(context, user)
     before = all_rows(context.database)
     follow_database(context.database)
     with time_machine.travel(after(seconds)):
-        for routine in make_routines(context, open_watch(context)):
-            routine._function()
+        for task in make_periodic_tasks(context, open_monitor(context)):
+            task._function()
     assert all_rows(context.database) == before
     assert engine.calls == []
 
@@ -93,7 +99,7 @@ def test_jobs_are_left_to_others(context: WorkerContext, user: Person, engine: F
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
 
-def test_history_goes_forward_whenever_the_clock_is_set(
+def test_history_is_in_order_after_a_clock_change(
     context: WorkerContext, user: Person, engine: FakeEngine, seconds: int
 ) -> None:
     sandbox_id = start(context, user)
@@ -116,7 +122,7 @@ def test_history_goes_forward_whenever_the_clock_is_set(
     assert times[-1] - times[0] < CLOSE
 
 
-def test_lone_worker_says_so_in_its_node(context: WorkerContext, seconds: int) -> None:
+def test_single_worker_reports_its_clock_in_the_node(context: WorkerContext, seconds: int) -> None:
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
     with time_machine.travel(after(seconds)):
         follow_database(context.database)
@@ -149,7 +155,7 @@ def test_worker_waits_for_the_right_time_before_it_begins(
         traveller.stop()
 
     monkeypatch.setattr("worker.__main__.keep_following", lambda _database: None)
-    # Other threads sleep, too: theirs is another one.
+    # Other threads use the real `time.sleep`.
     monkeypatch.setattr("worker.__main__.time", SimpleNamespace(sleep=set_clock))
     traveller.start()
     await_right_clock(context)

@@ -1,4 +1,4 @@
-"""A clock that a test turns."""
+"""Fixture of a clock that tests set."""
 
 import pytest
 

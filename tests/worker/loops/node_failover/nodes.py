@@ -1,4 +1,4 @@
-"""Nodes that fall silent, and the watch that declares them lost."""
+"""Helpers that let the failure detector mark silent nodes lost."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ LIMIT = 20.0
 
 
 class Clock:
-    """Seconds that a test counts."""
+    """Clock that a test advances."""
 
     seconds = 0.0
 
@@ -22,18 +22,18 @@ class Clock:
         return self.seconds
 
 
-def listen(watch: NodeFailureDetector, clock: Clock, seconds: float = LIMIT, step: float = 1.0) -> None:
-    """Look every second for so long."""
-    watch.look()
-    for _ in range(round(seconds / step)):
-        clock.seconds += step
-        watch.look()
+def check_for(detector: NodeFailureDetector, clock: Clock, seconds: float = LIMIT) -> None:
+    """Run a check every second for `seconds`."""
+    detector.check()
+    for _ in range(round(seconds)):
+        clock.seconds += 1.0
+        detector.check()
 
 
 def lose(other: WorkerContext) -> None:
-    """Have `node-a` found lost, and evacuated."""
+    """Mark `node-a` lost, and fail over its sandboxes."""
     clock = Clock()
-    listen(NodeFailureDetector(other, clock), clock)
+    check_for(NodeFailureDetector(other, clock), clock)
 
 
 def jobs(context: WorkerContext) -> list[Any]:
@@ -45,6 +45,6 @@ def status_of(context: WorkerContext) -> str:
     return row(context, Node, NODE_ID).status
 
 
-def give_up(other: WorkerContext) -> None:
+def tombstone(other: WorkerContext) -> None:
     with other.database.transaction() as session:
         node_registry.forget(session, NODE_ID)

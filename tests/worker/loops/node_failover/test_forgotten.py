@@ -1,4 +1,4 @@
-"""A lost node that an operator has forgotten."""
+"""A lost node that an operator has tombstoned (`nodes forget`)."""
 
 from contextlib import nullcontext
 from datetime import timedelta
@@ -16,7 +16,7 @@ from shared.sandboxes.failover import Lost
 from shared.states import MOVES, Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
-from tests.worker.loops.node_failover.nodes import give_up, lose, status_of
+from tests.worker.loops.node_failover.nodes import lose, status_of, tombstone
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
 from worker.context import WorkerContext
 from worker.loops.heartbeat import beat
@@ -26,8 +26,8 @@ from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
 
-class TestForgottenNode:
-    """The operator says that the node never comes back."""
+class TestTombstonedNode:
+    """The operator declares that the node never comes back."""
 
     @pytest.fixture(autouse=True)
     def _first_choice(self, other: WorkerContext) -> None:
@@ -35,12 +35,12 @@ class TestForgottenNode:
 
     @pytest.mark.parametrize("desired", sorted(set(Desired) - {Desired.DELETED}))
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETING, Status.DELETED}))
-    def test_sandboxes_of_a_forgotten_node_become_errors(
+    def test_sandboxes_of_a_tombstoned_node_become_errors(
         self, other: WorkerContext, user: Person, status: Status, desired: Desired
     ) -> None:
         sandbox = make_sandbox(other.database, user, status=status, desired=desired)
         task = make_start_task(other.database, user, sandbox, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
-        forget(other)
+        lose_and_tombstone(other)
         found = row(other, Sandbox, sandbox.id)
         assert (found.status, found.reason, found.node_id) == (Status.ERROR, Reason.NODE_LOST, NODE_ID)
         assert "files are lost" in (found.detail or "")
@@ -49,10 +49,10 @@ class TestForgottenNode:
         assert row(other, StartTask, task.id).stage == Stage.ERROR
 
     @pytest.mark.parametrize("status", sorted(set(Status) - {Status.DELETED}))
-    def test_sandbox_wished_away_becomes_a_tombstone(self, other: WorkerContext, user: Person, status: Status) -> None:
+    def test_deleted_sandbox_becomes_a_tombstone(self, other: WorkerContext, user: Person, status: Status) -> None:
         columns: dict[str, Any] = {"desired": Desired.DELETED, "generation": 2, "due_at": now()}
         sandbox = make_sandbox(other.database, user, status=status, **columns)
-        forget(other)
+        lose_and_tombstone(other)
         found = row(other, Sandbox, sandbox.id)
         assert (found.status, found.node_id, found.observed_generation) == (Status.DELETED, None, 2)
         assert_at_rest(found)
@@ -63,7 +63,7 @@ class TestForgottenNode:
     def test_sandbox_whose_lease_is_held_waits(self, other: WorkerContext, user: Person) -> None:
         columns: dict[str, Any] = {"desired": Desired.DELETED, "lease_owner": "w", "lease_until": after(10)}
         sandbox = make_sandbox(other.database, user, **columns)
-        forget(other)
+        lose_and_tombstone(other)
         assert row(other, Sandbox, sandbox.id).status == Status.RUNNING
         change(other, Sandbox, sandbox.id, lease_until=after(-1))
         lose(other)
@@ -73,7 +73,7 @@ class TestForgottenNode:
         self, context: WorkerContext, other: WorkerContext, user: Person
     ) -> None:
         resumed, deleted = running(context, user), running(context, user)
-        forget(other)
+        lose_and_tombstone(other)
         wish(other, resumed, Desired.RUNNING)
         wish(other, deleted, Desired.DELETED)
         lose(other)
@@ -82,19 +82,19 @@ class TestForgottenNode:
         assert (found.status, found.node_id) == (Status.RUNNING, "node-b")
         assert row(other, Sandbox, deleted).status == Status.DELETED
 
-    def test_node_that_is_back_is_rid_of_what_is_no_longer_its_own(
+    def test_node_that_is_back_removes_stale_containers(
         self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         resumed, deleted, left = (running(context, user) for _ in range(3))
         wish(other, deleted, Desired.DELETED)
-        forget(other)
+        lose_and_tombstone(other)
         wish(other, resumed, Desired.RUNNING)
         lose(other)
         deliver(other)
-        seen: list[str] = []
-        engine.before["remove"] = lambda _name: seen.append(status_of(context))
+        statuses: list[str] = []
+        engine.before["remove"] = lambda _name: statuses.append(status_of(context))
         beat(context)
-        assert seen == [NodeStatus.LOST] * 2
+        assert statuses == [NodeStatus.LOST] * 2
         assert set(engine.containers) == set(engine.volumes) == {container_name(left)}
         found = row(context, Node, NODE_ID)
         assert (found.status, found.forgotten_at) == (NodeStatus.READY, None)
@@ -103,14 +103,14 @@ class TestForgottenNode:
         assert row(context, Sandbox, left).status == Status.RUNNING
         assert row(context, Sandbox, deleted).status == Status.DELETED
 
-    def test_node_that_beats_before_the_burial_keeps_its_sandboxes(
+    def test_node_with_a_heartbeat_before_the_tombstones_keeps_its_sandboxes(
         self, context: WorkerContext, other: WorkerContext, user: Person
     ) -> None:
         sandbox_id = running(context, user)
         wish(other, sandbox_id, Desired.DELETED)
         lose(other)
         change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-        give_up(other)
+        tombstone(other)
         lost = Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
         beat(context)
         fail_over(other, lost)
@@ -118,27 +118,27 @@ class TestForgottenNode:
         reconcile(context, sandbox_id)
         assert row(other, Sandbox, sandbox_id).status == Status.DELETED
 
-    def test_empty_node_is_watched_no_more(self, other: WorkerContext) -> None:
-        forget(other)
+    def test_empty_node_is_no_longer_checked(self, other: WorkerContext) -> None:
+        lose_and_tombstone(other)
         with other.database.reading() as session:
             assert set(node_registry.heartbeats(session)) == {"node-b"}
 
     @pytest.mark.parametrize("silent", [True, False])
-    @pytest.mark.parametrize("told", [True, False])
+    @pytest.mark.parametrize("marked", [True, False])
     @pytest.mark.parametrize("status", sorted(NodeStatus))
-    def test_node_is_forgotten_only_if_lost(
-        self, other: WorkerContext, silent: bool, told: bool, status: NodeStatus
+    def test_node_is_tombstoned_only_if_lost(
+        self, other: WorkerContext, silent: bool, marked: bool, status: NodeStatus
     ) -> None:
         at = now() - timedelta(minutes=1 if silent else 0)
-        change(other, Node, NODE_ID, status=status, detail="away" if told else None, heartbeat_at=at)
-        with nullcontext() if silent and told else pytest.raises(Conflict, match="not lost"):
-            give_up(other)
-        assert (row(other, Node, NODE_ID).forgotten_at is not None) == (silent and told)
+        change(other, Node, NODE_ID, status=status, detail="away" if marked else None, heartbeat_at=at)
+        with nullcontext() if silent and marked else pytest.raises(Conflict, match="not lost"):
+            tombstone(other)
+        assert (row(other, Node, NODE_ID).forgotten_at is not None) == (silent and marked)
 
 
-def forget(other: WorkerContext) -> None:
-    """Have `node-a` lost, forgotten and seen to."""
+def lose_and_tombstone(other: WorkerContext) -> None:
+    """Mark `node-a` lost, tombstone it, and handle its sandboxes."""
     lose(other)
     change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-    give_up(other)
+    tombstone(other)
     lose(other)

@@ -1,4 +1,4 @@
-"""A lost node's sandboxes start on another one; a node that is back removes its own copies."""
+"""A lost node's sandboxes start on another node; a node that is back removes its stale containers."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ class TestResumeElsewhere:
             reasons = [move.reason for move in sandbox_queries.transitions(session, moved)]
         assert reasons == [None, None, Reason.NODE_LOST, None, None]
 
-    def test_a_late_message_is_not_carried_out_by_the_old_node(
+    def test_late_message_is_not_executed_by_the_old_node(
         self, context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine
     ) -> None:
         engine.containers.clear()
@@ -87,7 +87,7 @@ class TestResumeElsewhere:
         sandbox_id = running(context, user)
         lose(other)
         wish(other, sandbox_id, Desired.RUNNING)
-        # After it has looked for leftovers, and before it writes.
+        # After it has read the stale containers, and before it writes.
         beating, _ = punctuated(context, 2, lambda: lose(other))
         beat(beating)
         assert status_of(context) == NodeStatus.LOST

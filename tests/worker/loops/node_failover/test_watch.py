@@ -1,4 +1,4 @@
-"""A silent node is declared lost, and its sandboxes' rows say so."""
+"""A silent node is marked lost, and so are its sandboxes."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from shared.sandboxes.failover import Lost
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
-from tests.worker.loops.node_failover.nodes import LIMIT, Clock, jobs, listen, lose, status_of
+from tests.worker.loops.node_failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
 from worker.context import WorkerContext
 from worker.loops.heartbeat import beat
@@ -21,30 +21,30 @@ from worker.loops.sweep import sweep
 from worker.sandboxes.reconciler import reconcile
 
 
-class TestWatch:
+class TestDetector:
     def test_silent_node_is_lost_after_the_limit_and_not_before(self, other: WorkerContext, clock: Clock) -> None:
-        watch = NodeFailureDetector(other, clock)
-        listen(watch, clock, LIMIT - 1)
+        detector = NodeFailureDetector(other, clock)
+        check_for(detector, clock, LIMIT - 1)
         assert status_of(other) == NodeStatus.READY
         clock.seconds += 1
-        watch.look()
+        detector.check()
         found = row(other, Node, NODE_ID)
         assert (found.status, "last heard of" in (found.detail or "")) == (NodeStatus.LOST, True)
         assert row(other, Node, "node-b").status == NodeStatus.READY
 
     def test_heartbeat_restarts_the_limit(self, context: WorkerContext, other: WorkerContext, clock: Clock) -> None:
-        watch = NodeFailureDetector(other, clock)
+        detector = NodeFailureDetector(other, clock)
         for _ in range(3):
-            listen(watch, clock, LIMIT - 1)
+            check_for(detector, clock, LIMIT - 1)
             beat(context)
         assert status_of(other) == NodeStatus.READY
 
     def test_own_pause_is_not_the_silence_of_others(self, other: WorkerContext, clock: Clock) -> None:
         change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(hours=1))
-        watch = NodeFailureDetector(other, clock)
-        watch.look()
+        detector = NodeFailureDetector(other, clock)
+        detector.check()
         clock.seconds += 10 * LIMIT
-        watch.look()
+        detector.check()
         assert status_of(other) == NodeStatus.READY
 
     def test_cordon_outlives_the_loss(self, context: WorkerContext, other: WorkerContext) -> None:
@@ -67,7 +67,7 @@ class TestWatch:
 
 class TestLoss:
     @pytest.mark.parametrize(
-        ("status", "columns", "told"),
+        ("status", "columns", "lost"),
         [
             (Status.RUNNING, {}, True),
             (Status.STARTING, {}, True),
@@ -84,29 +84,29 @@ class TestLoss:
         ],
     )
     def test_sandbox_on_a_lost_node_is_an_error_if_it_was_to_run(
-        self, other: WorkerContext, user: Person, status: Status, columns: dict[str, Any], told: bool
+        self, other: WorkerContext, user: Person, status: Status, columns: dict[str, Any], lost: bool
     ) -> None:
         lease = {name: after(seconds) for name, seconds in columns.items() if name == "lease_until"}
         sandbox = make_sandbox(other.database, user, status=status, **(columns | lease))
         lose(other)
         found = row(other, Sandbox, sandbox.id)
-        assert ((found.status, found.reason) == (Status.ERROR, Reason.NODE_LOST)) == told
+        assert ((found.status, found.reason) == (Status.ERROR, Reason.NODE_LOST)) == lost
         assert found.node_id == NODE_ID
-        if told:
+        if lost:
             assert NODE_ID in (found.detail or "")
             assert (found.lease_owner, found.lease_until, found.told_generation) == (None, None, found.generation)
-            # What is not carried out yet is there for the node when it is back.
+            # An unobserved desired state is left for the node when it is back.
             assert (found.due_at is not None) == (found.generation != found.observed_generation)
             assert found.observed_generation == sandbox.observed_generation
         else:
             assert found.status == status
 
-    def test_loss_is_recorded_once(self, other: WorkerContext, user: Person) -> None:
+    def test_loss_is_recorded_one_time(self, other: WorkerContext, user: Person) -> None:
         sandbox = make_sandbox(other.database, user, desired=Desired.PAUSED, generation=2, due_at=now())
         lose(other)
-        told = row(other, Sandbox, sandbox.id)
+        before = row(other, Sandbox, sandbox.id)
         lose(other)
-        assert row(other, Sandbox, sandbox.id).fence == told.fence
+        assert row(other, Sandbox, sandbox.id).fence == before.fence
 
     @pytest.mark.parametrize(
         ("first", "then", "status"),
@@ -116,7 +116,7 @@ class TestLoss:
             (Desired.PAUSED, Desired.RUNNING, Status.RUNNING),
         ],
     )
-    def test_wish_from_before_the_loss_is_carried_out_when_the_node_is_back(
+    def test_desired_state_from_before_the_loss_is_reconciled_when_the_node_is_back(
         self, context: WorkerContext, other: WorkerContext, user: Person, first: Desired, then: Desired, status: Status
     ) -> None:
         sandbox_id = running(context, user)
@@ -141,7 +141,7 @@ class TestLoss:
         found = row(other, StartTask, task.id)
         assert (found.stage, found.reason) == (Stage.ERROR, Reason.SANDBOX_FAILED)
 
-    def test_start_task_whose_message_was_lost_is_handed_out_again(self, other: WorkerContext, user: Person) -> None:
+    def test_start_task_whose_message_was_lost_is_enqueued_again(self, other: WorkerContext, user: Person) -> None:
         sandbox = make_sandbox(other.database, user, status=Status.ERROR)
         task = make_start_task(other.database, user, sandbox)
         lose(other)
@@ -153,6 +153,6 @@ class TestLoss:
         lose(other)
         beat(context)
         sandbox = make_sandbox(other.database, user)
-        lost = Lost(NODE_ID, now() - timedelta(minutes=1))  # as another worker saw it before the beat
+        lost = Lost(NODE_ID, now() - timedelta(minutes=1))  # as another worker read it before the heartbeat
         fail_over(other, lost)
         assert row(other, Sandbox, sandbox.id).status == Status.RUNNING
