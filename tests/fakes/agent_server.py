@@ -1,7 +1,7 @@
-"""An agent server in memory; `tests/worker/agent_server/test_contract.py` holds it to the real one.
+"""An agent server in memory; `tests/worker/agent_server/test_contract.py` checks it against the real one.
 
-Commands are not run: they are written down, and answered as `replies` says. The other differences that are intended
-stand in `tests/worker/agent_server/test_differences.py`.
+Commands are not run: they are recorded, and `replies` holds their results. The other intended differences are in
+`tests/worker/agent_server/test_differences.py`.
 """
 
 import json
@@ -21,7 +21,7 @@ MAX_ITEMS = 100  # of a page
 
 @dataclass(frozen=True)
 class Reply:
-    """What a command comes to, as the server words it: an empty stream is null."""
+    """Result of a command in the server's format: an empty stream is null."""
 
     exit_code: int = 0
     stdout: str | None = None
@@ -30,7 +30,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Command:
-    """A command as it was asked for."""
+    """A command that a client requested."""
 
     text: str
     cwd: str | None
@@ -38,48 +38,48 @@ class Command:
 
 
 class FakeAgentServer:
-    """Answers httpx requests. Every request is written down in `calls`, by the name of the client's method."""
+    """Server for httpx requests. `calls` records every request by the name of the client's method."""
 
     def __init__(self, session_key: str | None = None, *, boot_key: str | None = None) -> None:
         self.session_key = session_key
-        # It waits to be told whose it is, by whoever has this key; None: it does not wait.
+        # Key of the deferred init that the server awaits; None: it awaits none.
         self.boot_key = boot_key
         self.is_dormant = boot_key is not None
-        # What it was told to use from now on: the boot key is good for one thing, once.
+        # Secret key after the init: the init key is valid for one init.
         self.secret_key: str | None = None
         self.conversations: dict[str, FakeConversation] = {}
         self.commands: list[Command] = []
         self.files: dict[str, bytes] = {}
         self.profiles: dict[str, Body] = {}
         self.calls: list[str] = []
-        # The first entry whose text is part of a command answers it; without one it succeeds in silence.
+        # The first entry whose text is part of a command is its result; other commands succeed without output.
         self.replies: dict[str, Reply] = {}
-        # Answers given instead of carrying a method out.
+        # Responses by method, sent instead of executing the method.
         self.refuse: dict[str, httpx.Response] = {}
-        # Called with the method's name, before and after it is carried out; what they raise the client gets.
+        # Called with the method's name before and after its execution. The client gets the errors that they raise.
         self.before: Callable[[str], None] = lambda _method: None
         self.after: Callable[[str], None] = lambda _method: None
-        # Which scripts the projects in it have.
+        # Scripts of the projects in this sandbox.
         self.brings = ["setup.sh", "pre-commit.sh"]
-        # A create that breaks off half-way leaves a conversation without its message.
+        # Whether creates stop half-way, so that a conversation is left without its message.
         self.loses_messages = False
 
     def add(self, conversation_id: str, **columns: Any) -> FakeConversation:
-        """A conversation that is there already."""
+        """Add an existing conversation."""
         made = FakeConversation(str(UUID(conversation_id)), **columns)
         self.conversations[UUID(conversation_id).hex] = made
         return made
 
     def get(self, conversation_id: str) -> FakeConversation:
-        """The conversation of that id."""
+        """Return the conversation with this id."""
         return self.conversations[UUID(conversation_id).hex]
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        """One request and its answer."""
+        """Respond to one request."""
         if request.url.path == "/api/init":
             return self._initialize(request)
         if self.is_dormant:
-            return self._sleep_on(request)
+            return self._respond_uninitialized(request)
         if request.headers.get("X-Session-API-Key") != self.session_key:
             return httpx.Response(401, json={"detail": "Unauthorized"})
         method, conversation_id = _route(request)
@@ -87,7 +87,7 @@ class FakeAgentServer:
             return httpx.Response(200, json=len(self.conversations))
         self.calls.append(method)
         self.before(method)
-        response = self.refuse.get(method) or self._carry_out(method, conversation_id, request)
+        response = self.refuse.get(method) or self._execute(method, conversation_id, request)
         self.after(method)
         return response
 
@@ -96,24 +96,24 @@ class FakeAgentServer:
             return httpx.Response(404, json={"detail": "Not Found"})
         if request.method == "POST":
             self.calls.append("initialize")
-            if refusal := self.refuse.get("initialize"):
-                return refusal
+            if response := self.refuse.get("initialize"):
+                return response
             if request.headers.get("X-Init-API-Key") != (self.secret_key or self.boot_key):
                 return httpx.Response(401, json={"detail": "Unauthorized"})
             if not self.is_dormant:
                 return httpx.Response(400, json={"detail": "server already in state: ready"})
-            told = _json(request)
-            self.is_dormant, self.session_key = False, told["session_api_keys"][0]
-            self.secret_key = told.get("secret_key")
+            config = _json(request)
+            self.is_dormant, self.session_key = False, config["session_api_keys"][0]
+            self.secret_key = config.get("secret_key")
         return httpx.Response(200, json={"state": "dormant" if self.is_dormant else "ready", "error": None})
 
-    def _sleep_on(self, request: httpx.Request) -> httpx.Response:
+    def _respond_uninitialized(self, request: httpx.Request) -> httpx.Response:
         if request.url.path != "/api/nowhere":
             return httpx.Response(503, json={"detail": "not initialized"})
         self.calls.append("warm_up")
         return httpx.Response(404, json={"detail": "Not Found"})
 
-    def _carry_out(self, method: str, conversation_id: str, request: httpx.Request) -> httpx.Response:
+    def _execute(self, method: str, conversation_id: str, request: httpx.Request) -> httpx.Response:
         alone: dict[str, Callable[[httpx.Request], httpx.Response]] = {
             "run_command": self._run,
             "upload": self._upload,
@@ -176,8 +176,9 @@ class FakeAgentServer:
     def _run(self, request: httpx.Request) -> httpx.Response:
         body = _json(request)
         self.commands.append(Command(body["command"], body["cwd"], body["timeout"]))
-        told = "".join(f"brings {script}\n" for script in self.brings) if "brings" in body["command"] else ""
-        reply = next((reply for text, reply in self.replies.items() if text in body["command"]), Reply(0, told or None))
+        scripts = "".join(f"brings {script}\n" for script in self.brings) if "brings" in body["command"] else ""
+        default = Reply(0, scripts or None)
+        reply = next((reply for text, reply in self.replies.items() if text in body["command"]), default)
         return httpx.Response(200, json=vars(reply))
 
     def _upload(self, request: httpx.Request) -> httpx.Response:
@@ -189,7 +190,7 @@ class FakeAgentServer:
 
 
 def _route(request: httpx.Request) -> tuple[str, str]:
-    """The name of the client's method, and the conversation's id as hexadecimal digits."""
+    """Return the name of the client's method, and the conversation's id as hexadecimal digits."""
     verb, *context = request.method, *request.url.path.removeprefix("/api/").split("/")
     if (verb, *context) in ROUTES:
         return ROUTES[verb, *context], ""
@@ -208,7 +209,7 @@ ROUTES = {
     ("POST", "bash", "execute_bash_command"): "run_command",
     ("POST", "file", "upload"): "upload",
 }
-# Of one conversation.
+# Methods of one conversation.
 METHODS = {
     ("GET",): "get_conversation",
     ("PATCH",): "rename_conversation",
@@ -221,7 +222,7 @@ METHODS = {
 
 
 def _problems(body: Body) -> list[Body]:
-    """What the real server refuses of what our tests send."""
+    """Return the validation errors that the real server would report for this body."""
     problems = []
     if not body["agent_settings"]["llm"].get("model"):
         problems.append({"loc": ["body", "agent_settings"], "msg": "model must be specified", "input": body})
@@ -231,7 +232,7 @@ def _problems(body: Body) -> list[Body]:
 
 
 def _page(found: list[Body], params: Mapping[str, str]) -> httpx.Response:
-    """The page that begins with the item of `page_id`, or with the first."""
+    """Return the page that begins with the item of `page_id`, or with the first item."""
     limit = int(params.get("limit", MAX_ITEMS))
     if not 1 <= limit <= MAX_ITEMS:
         return httpx.Response(422, json={"detail": [{"loc": ["query", "limit"], "msg": "1 to 100"}]})
@@ -247,6 +248,6 @@ def _json(request: httpx.Request) -> Body:
 
 
 def _part(request: httpx.Request) -> bytes:
-    """The content of the only part of a multipart body."""
+    """Return the content of the only part of a multipart body."""
     boundary = request.headers["Content-Type"].partition("boundary=")[2].encode()
     return request.read().partition(b"\r\n\r\n")[2].partition(b"\r\n--" + boundary)[0]

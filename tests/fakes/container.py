@@ -1,4 +1,4 @@
-"""A container of the engine in memory."""
+"""A container of the in-memory engine."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from worker.engine.protocol import ContainerRequest, ContainerState
 
 @dataclass
 class FakeContainer:
-    """One container, and how its agent server behaves."""
+    """One container, and the configuration of its agent server."""
 
     request: ContainerRequest
     state: ContainerState = ContainerState.CREATED
@@ -21,13 +21,13 @@ class FakeContainer:
 
     @property
     def session_key(self) -> str | None:
-        """The key in its agent server's configuration; None if it boots for nobody."""
+        """Key in its agent server's configuration; None if the server awaits deferred init."""
         keys = self._configuration.get("session_api_keys")
         return str(keys[0]) if keys else None
 
     @property
     def boot_key(self) -> str | None:
-        """What tells its agent server whose it is; None if it does not wait for that."""
+        """Key for the deferred init of its agent server; None if the server awaits none."""
         return str(self._configuration["secret_key"]) if self._configuration.get("deferred_init") else None
 
     @property

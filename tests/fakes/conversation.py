@@ -1,4 +1,4 @@
-"""A conversation of the agent server in memory."""
+"""A conversation of the in-memory agent server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Body = dict[str, Any]
 
 @dataclass
 class FakeConversation:
-    """One conversation. Tests set what its agent would bring about."""
+    """One conversation. Tests set the results of its agent's work."""
 
     id: str  # dashed
     body: Body = field(default_factory=dict)
@@ -22,7 +22,7 @@ class FakeConversation:
     events: list[Body] = field(default_factory=list)
 
     def shown(self) -> Body:
-        """What GET answers, as far as the service reads it there or in a webhook."""
+        """Return the fields of the GET response that the service reads there or in a webhook."""
         llm = self.body.get("agent_settings", {}).get("llm", {})
         said = [event["id"] for event in self.events if event["kind"] == "MessageEvent"]
         return {
@@ -38,33 +38,33 @@ class FakeConversation:
         }
 
     def found(self, params: Mapping[str, str]) -> list[Body]:
-        """What a search of its events finds."""
+        """Search its events."""
         wanted = {name: params[name] for name in ("kind", "source") if name in params}
         found = [event for event in self.events if wanted.items() <= event.items()]
         return found[::-1] if params.get("sort_order") == "TIMESTAMP_DESC" else found
 
     def take(self, message: Body) -> None:
-        """Keep a message, and run on it if it says so."""
+        """Store a message, and run if the message requests it."""
         self.messages.append(message)
         self._publish("MessageEvent", "user", llm_message=message)
         if message.get("run") and self.execution_status != "running":
             self.become("running")
 
     def become(self, status: str) -> None:
-        """Change its execution status, and keep an event that says so."""
+        """Change its execution status, and publish an event."""
         self.execution_status = status
         self._publish("ConversationStateUpdateEvent", "environment", key="execution_status", value=status)
 
     def interrupt(self) -> None:
-        """Pause it, unless its run is over."""
+        """Pause it, unless its run has ended."""
         if self.execution_status in ("idle", "running"):
             self.become("paused")
 
-    def _publish(self, kind: str, source: str, **members: Any) -> None:
+    def _publish(self, kind: str, source: str, **fields: Any) -> None:
         event = {"id": str(uuid4()), "kind": kind, "timestamp": _time_now(), "source": source}
-        self.events.append(event | members)
+        self.events.append(event | fields)
 
 
 def _time_now() -> str:
-    """Without a zone, as the agent server writes the times of events."""
+    """Return the time without a zone, in the agent server's format of event times."""
     return datetime.now(UTC).replace(tzinfo=None).isoformat()

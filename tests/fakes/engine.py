@@ -1,4 +1,4 @@
-"""An engine in memory, with its agent servers; `tests/worker/engine_contract` holds it to the real one."""
+"""An engine in memory, with its agent servers; `tests/worker/engine/contract` checks it against the real one."""
 
 import copy
 import itertools
@@ -28,15 +28,15 @@ from worker.engine.protocol import (
 )
 
 IMAGE = "agent-workspace/sandbox:test"
-# An address that no machine has (RFC 5737): no port can be published there.
+# An address that no machine has (RFC 5737): no port can be published on it.
 NO_ADDRESS = "203.0.113.1"
-# What an engine object does itself, it does not tell its own follower.
+# Actions of an engine object that its own follower does not report.
 OWN = ("start", "pause", "unpause")
 
 
 @dataclass(frozen=True)
 class Follower:
-    """Whom an engine tells of its containers' changes: their names, and None at the end."""
+    """Subscriber to the names of changed containers; None ends the stream."""
 
     owner: "FakeEngine"
     installation: str
@@ -44,7 +44,7 @@ class Follower:
 
 
 class FakeEngine:
-    """Speaks the protocol of `worker.engine.protocol.Engine`. Every call is written down in `calls`."""
+    """Implementation of `worker.engine.protocol.Engine` in memory. `calls` records every call."""
 
     def __init__(self) -> None:
         self.id = new_id()
@@ -53,27 +53,28 @@ class FakeEngine:
         self.images = {IMAGE}
         self.pullable: set[str] = set()
         self.calls: list[tuple[str, str]] = []
-        # Called before a verb is carried out, for forced interleavings: verb → function.
+        # Functions called before a verb is executed, by verb: tests force interleavings with them.
         self.before: dict[str, Callable[[str], None]] = {}
-        # What containers do at start: None boots well, a number exits with it, "never" never gets healthy.
+        # Behaviour of containers at start: None: healthy; a number: exit with it; "never": never healthy.
         self.at_boot: int | str | None = None
-        # Containers whose agent servers hang; told of each request to any of them.
+        # Containers whose agent servers do not respond.
         self.silent: set[str] = set()
-        # How often somebody else's server answers at a container's address.
+        # Number of requests that another server answers at a container's address.
         self.impostors: Counter[str] = Counter()
+        # Called with the container's name for each request to an agent server.
         self.asked: Callable[[str], None] = lambda _name: None
-        # How often a verb is refused (4xx), and how often the engine fails at it (5xx).
+        # Number of calls by verb that are refused (4xx), and that fail (5xx).
         self.refuse: dict[str, int] = {}
         self.fail: dict[str, int] = {}
         self.down = False
-        # The agent servers by container; what they keep is on the volume.
+        # Agent servers by container. Their state is on the volume.
         self.servers: dict[str, FakeAgentServer] = {}
         self._ports = itertools.count(20_001)
         self._lock = threading.RLock()
-        self._followers: list[Follower] = []
+        self._subscribers: list[Follower] = []
 
     def connect(self) -> "FakeEngine":
-        """Another engine object, beside the same containers."""
+        """Return another engine object with the same containers."""
         return copy.copy(self)
 
     def read_id(self) -> str:
@@ -171,7 +172,7 @@ class FakeEngine:
         self._enter("remove", name)
         with self._lock:
             self._destroy(name)
-        # The engine takes two calls for it, too.
+        # The real engine needs a second call for the volume, too.
         if "remove_volume" in self.before:
             self.before["remove_volume"](name)
         with self._lock:
@@ -207,26 +208,26 @@ class FakeEngine:
         self._enter("follow", "")
         follower = Follower(self, installation)
         with self._lock:
-            self._followers.append(follower)
+            self._subscribers.append(follower)
         return iter(follower.names.get, None)
 
     def close(self) -> None:
         self._enter("close", "")
-        for follower in self._followers:
+        for follower in self._subscribers:
             if follower.owner is self:
                 follower.names.put(None)
 
     def verbs(self, *, of: str = "") -> list[str]:
-        """The changing calls so far, in order."""
+        """Return the verbs of the calls that change something, in order."""
         quiet = ("observe", "has_", "read_", "list_")
         return [verb for verb, name in self.calls if not verb.startswith(quiet) and of in name]
 
     def agent_servers(self) -> httpx.Client:
-        """A client for which the containers' agent servers listen on their published ports."""
+        """Return a client that reaches the containers' agent servers on their published ports."""
         return httpx.Client(transport=httpx.MockTransport(self.answer))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        """What the agent server at that port says."""
+        """Return the response of the agent server on the request's port."""
         with self._lock:
             found = next((c for c in self.containers.values() if request.url.port in c.ports.values()), None)
         if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
@@ -278,7 +279,7 @@ class FakeEngine:
         self._publish(found, "destroy")
 
     def _publish(self, container: FakeContainer, event: str) -> None:
-        for follower in self._followers:
+        for follower in self._subscribers:
             if container.request.labels.get(INSTALLATION_LABEL) != follower.installation:
                 continue
             if follower.owner is not self or event not in OWN:

@@ -1,6 +1,6 @@
-"""The HTTP of six git providers, behind one real socket: their paths, their ways of paging, their ways to log in.
+"""HTTP interfaces of six git providers behind one real socket, with their paths, paging and authentication.
 
-Everybody has the same: some projects, and in `acme/app` some branches.
+All providers have the same projects, and the same branches in `acme/app`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.fakes.git_hub_and_lab import (
     merge_requests,
     search_github,
 )
-from tests.fakes.git_requests import BRANCHES, NAMES, PLACES, TOKEN, Answer, Asked, counted, holding, linked, named
+from tests.fakes.git_requests import BRANCHES, NAMES, PLACES, TOKEN, Answer, Asked, counted, linked, matching, named
 
 
 @dataclass
@@ -30,7 +30,7 @@ class FakeGitHost:
     """The application."""
 
     got: list[Asked] = field(default_factory=list)
-    # What it answers instead, to everything.
+    # Response to every request, instead of the provider's.
     instead: Answer | None = None
     delay_seconds: float = 0.0
 
@@ -47,7 +47,7 @@ class FakeGitHost:
         await send({"type": "http.response.body", "body": body})
 
     def answer(self, asked: Asked) -> Answer:
-        """What the provider of that path says."""
+        """Return the response of the provider with this path."""
         for pattern, login, answer in ROUTES:
             if found := re.fullmatch(pattern, asked.path):
                 if asked.authorization != login:
@@ -105,7 +105,7 @@ AZURE = [
 
 
 def _cloud(asked: Asked, workspace: str) -> Answer:
-    """The first workspace has five repositories, the second none, the third two."""
+    """Return a workspace's repositories: five of the first workspace, none of the second, two of the third."""
     names = {"acme": NAMES[:5], "gamma": NAMES[5:]}.get(workspace, [])
     found = re.fullmatch(r'name ~ "(.*)"', asked.query.get("q", 'name ~ ""'), re.DOTALL)
     assert found
@@ -174,12 +174,12 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     (
         f"{V4}/projects",
         BEARER,
-        lambda asked: linked(asked, holding(asked, GITLAB, "search", "path_with_namespace"), "per_page"),
+        lambda asked: linked(asked, matching(asked, GITLAB, "search", "path_with_namespace"), "per_page"),
     ),
     (
         f"{V4}/projects/acme%2Fapp/repository/branches",
         BEARER,
-        lambda asked: linked(asked, holding(asked, GITLAB_BRANCHES, "search", "name"), "per_page"),
+        lambda asked: linked(asked, matching(asked, GITLAB_BRANCHES, "search", "name"), "per_page"),
     ),
     (f"{V4}/merge_requests", BEARER, merge_requests),
     (f"{V4}/issues", BEARER, issues),
@@ -191,23 +191,23 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("/2.0/repositories/acme/app/refs/branches", CLOUD, _cloud_branches),
     ("/2.0/repositories/([^/]+)", CLOUD, lambda asked, workspace: _cloud(asked, unquote(workspace))),
     (f"{CENTER_ROOT}/projects", BEARER, lambda asked: counted(asked, [{"key": name} for name in PLACES])),
-    (f"{CENTER_ROOT}/repos", BEARER, lambda asked: counted(asked, holding(asked, CENTER, "name", "slug"))),
+    (f"{CENTER_ROOT}/repos", BEARER, lambda asked: counted(asked, matching(asked, CENTER, "name", "slug"))),
     (f"{CENTER_ROOT}/projects/acme/repos", BEARER, lambda asked: counted(asked, CENTER[:3])),
     (
         f"{CENTER_ROOT}/projects/acme/repos/app/branches",
         BEARER,
-        lambda asked: counted(asked, holding(asked, CENTER_BRANCHES, "filterText", "displayId")),
+        lambda asked: counted(asked, matching(asked, CENTER_BRANCHES, "filterText", "displayId")),
     ),
-    (f"{FORGE}/user/repos", f"token {TOKEN}", lambda asked: linked(asked, FORGEJO, "limit", most=3)),
+    (f"{FORGE}/user/repos", f"token {TOKEN}", lambda asked: linked(asked, FORGEJO, "limit", max_size=3)),
     (
         f"{FORGE}/repos/search",
         f"token {TOKEN}",
-        lambda asked: linked(asked, holding(asked, FORGEJO, "q", "full_name"), "limit", "data", most=3),
+        lambda asked: linked(asked, matching(asked, FORGEJO, "q", "full_name"), "limit", "data", max_size=3),
     ),
     (
         f"{FORGE}/repos/acme/app/branches",
         f"token {TOKEN}",
-        lambda asked: linked(asked, GITLAB_BRANCHES, "limit", most=3),
+        lambda asked: linked(asked, GITLAB_BRANCHES, "limit", max_size=3),
     ),
     (
         f"{FORGE}/repos/issues/search",

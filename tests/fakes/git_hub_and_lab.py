@@ -1,4 +1,4 @@
-"""What GitHub and GitLab answer."""
+"""Responses of GitHub and GitLab."""
 
 from tests.fakes.git_requests import BRANCHES, NAMES, Answer, Asked, linked
 

@@ -1,4 +1,4 @@
-"""An agent server that answers what a test tells it to, behind a real socket."""
+"""An agent server with scripted responses behind a real socket."""
 
 import json
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass
 class ScriptedAgent:
-    """The application.
+    """The ASGI application.
 
     Args:
-        answers: status and content, by method and path ("GET /api/skills"). Another method is a 405, as at the real
+        answers: status and content by method and path ("GET /api/skills"). Another method gets a 405, like at the real
             server, and another path a 404.
-        got: what it was asked: method, path, query, session key and body.
-        broken: requests, written as in `answers`, whose answers it begins and does not end.
+        got: the received requests: method, path, query, session key and body.
+        broken: requests, written as in `answers`, whose responses begin and never end.
     """
 
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)

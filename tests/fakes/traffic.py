@@ -1,7 +1,7 @@
-"""An agent server that answers with what it got, behind a real socket: for what passes the sandbox path.
+"""An agent server behind a real socket that echoes requests, for tests of the sandbox proxy.
 
-`/stream` sends a piece each time that it is told to, and a websocket says where it was asked for, unless it is in the
-midst of a step, and answers each frame with itself.
+`/stream` sends one piece for each count in `pieces`. A websocket sends its own target, unless an agent is busy, and
+then echoes each frame.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 @dataclass
 class Got:
-    """One request."""
+    """A received request."""
 
     method: str
     target: str
@@ -27,28 +27,28 @@ class Got:
     body_sha: str = ""
 
     def header(self, name: str) -> str | None:
-        """The header of that name, if there is just one."""
+        """Return the header of this name, if there is exactly one."""
         found = [value for key, value in self.headers if key == name]
         return found[0] if len(found) == 1 else None
 
 
 @dataclass
 class TrafficServer:
-    """The application; `got` is what it was asked."""
+    """The ASGI application; `got` records the received requests."""
 
     key: str = ""
     got: list[Got] = field(default_factory=list)
-    # How many pieces a stream may send by now, and how many streams their readers have left.
+    # Number of pieces that a stream may send, and number of streams whose readers have disconnected.
     pieces: int = 0
     left: int = 0
-    # Whether an agent is in the midst of a step: until it is over, a websocket hears nothing.
+    # Whether an agent is busy: meanwhile a websocket gets no frame.
     steps: bool = False
-    # Whether it lets who searches for events wait.
+    # Whether searches for events get no response.
     hangs: bool = False
-    # Of any conversation, each a page of its own.
+    # Events of any conversation, one per page.
     events: list[dict[str, Any]] = field(default_factory=list)
     closed_with: list[tuple[int, str]] = field(default_factory=list)
-    # Connections, by the ports of their other ends.
+    # Client ports of the connections.
     peers: set[int] = field(default_factory=set)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -75,7 +75,7 @@ class TrafficServer:
             location = f"http://{got.header('host')}/moved/" if "absolute" in query else "/moved/"
             await _reply(send, 307, b"", (b"location", location.encode()))
         elif scope["path"].endswith("/events/search"):
-            while self.hangs:  # noqa: ASYNC110 - another thread says when it is over
+            while self.hangs:  # noqa: ASYNC110 - another thread ends it
                 await asyncio.sleep(0.005)
             await _reply(send, 200, json.dumps(self._page(scope["query_string"].decode())).encode())
         elif scope["path"] == "/broken":
@@ -113,7 +113,7 @@ class TrafficServer:
             await send({"type": "websocket.close", "code": 4001, "reason": "Authentication failed"})
             return
         target = scope["raw_path"].decode() + "?" + scope["query_string"].decode()
-        while self.steps:  # noqa: ASYNC110 - another thread says when it is over
+        while self.steps:  # noqa: ASYNC110 - another thread ends it
             await asyncio.sleep(0.005)
         await send({"type": "websocket.send", "text": target})
         await self._echo(receive, send)
@@ -121,7 +121,7 @@ class TrafficServer:
     async def _echo(self, receive: Receive, send: Send) -> None:
         while (message := await receive())["type"] != "websocket.disconnect":
             if message.get("text") == "close":
-                await send({"type": "websocket.close", "code": 4004, "reason": "told to"})
+                await send({"type": "websocket.close", "code": 4004, "reason": "requested"})
             else:
                 kind = "bytes" if message.get("text") is None else "text"
                 await send({"type": "websocket.send", kind: message[kind]})

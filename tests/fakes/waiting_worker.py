@@ -1,6 +1,6 @@
-"""`python -m tests.fakes.waiting_worker DIRECTORY`: a worker whose jobs note that they begin, and wait for `go` to end.
+"""`python -m tests.fakes.waiting_worker DIRECTORY`: a worker whose jobs record their start and wait for the file `go`.
 
-The settings are the service's own; only the jobs are not.
+The settings are the service's; only the jobs differ.
 """
 
 import sys
@@ -19,12 +19,12 @@ def main(directory: Path) -> None:
     app = make_app(Settings())
 
     @app.task(name=TASK)
-    def wait(subject: str) -> None:
-        (directory / f"begun-{subject}").touch()
+    def wait(row_id: str) -> None:
+        (directory / f"begun-{row_id}").touch()
         deadline = time.monotonic() + MAX_SECONDS
         while not (directory / "go").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
-        (directory / f"ended-{subject}").touch()
+        (directory / f"ended-{row_id}").touch()
 
     app.Worker(
         pool="threads",

@@ -67,7 +67,7 @@ def test_server_that_sends_frames_gets_no_search(api: httpx.Client, running: San
     with socket(api, running, ALL, **key_of(running)) as connection:
         assert connection.recv(timeout=20) == f"/{ALL}"
         connection.send("close")
-        assert close_of(connection) == (4004, "told to")
+        assert close_of(connection) == (4004, "requested")
     assert [got for got in agent.server.got if "/events/search" in got.target] == []
 
 

@@ -111,7 +111,7 @@ class TestFrames:
         with socket(api, running, **key_of(running)) as connection:
             connection.recv(timeout=20)
             connection.send("close")
-            assert close_of(connection) == (4004, "told to")
+            assert close_of(connection) == (4004, "requested")
 
     def test_client_s_close_reaches_the_server(self, api: httpx.Client, running: Sandbox, agent: Agent) -> None:
         with socket(api, running, **key_of(running)) as connection:
