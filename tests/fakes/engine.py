@@ -151,20 +151,20 @@ class FakeEngine:
                 found.state, found.exit_code = ContainerState.EXITED, self.at_boot
                 self._publish(found, "die")
 
-    def freeze(self, name: str) -> None:
-        self._enter("freeze", name)
+    def pause(self, name: str) -> None:
+        self._enter("pause", name)
         self._change(name, [ContainerState.RUNNING], ContainerState.FROZEN, "pause")
 
-    def unfreeze(self, name: str) -> None:
-        self._enter("unfreeze", name)
+    def unpause(self, name: str) -> None:
+        self._enter("unpause", name)
         self._change(name, [ContainerState.FROZEN], ContainerState.RUNNING, "unpause")
 
     def stop(self, name: str, seconds: int) -> None:
         self._enter("stop", name)
         self._change(name, [ContainerState.RUNNING, ContainerState.FROZEN], ContainerState.EXITED, "die")
 
-    def discard(self, name: str) -> None:
-        self._enter("discard", name)
+    def remove_container(self, name: str) -> None:
+        self._enter("remove_container", name)
         with self._lock:
             self._destroy(name)
 

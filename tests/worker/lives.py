@@ -34,7 +34,7 @@ from worker.settings import WorkerSettings
 
 INSTALLATION = "test-installation"
 ENGINE_VERBS = (
-    *("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove"),
+    *("observe", "create", "put_file", "start", "pause", "unpause", "stop", "remove_container", "remove"),
     *("remove_volume", "list_containers", "list_volumes", "list_unlabelled_volumes"),
 )
 VERBS = {

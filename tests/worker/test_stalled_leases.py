@@ -104,7 +104,7 @@ def test_sandbox_is_deleted_by_another_worker(
     context: WorkerContext, engine: FakeEngine, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stall = Stall()
-    engine.before = {"freeze": stall}
+    engine.before = {"pause": stall}
     wish(context, sandbox_id, Desired.PAUSED)
     with stalling(stall, lambda: reconcile(context, sandbox_id)) as stalled:
         wish(context, sandbox_id, Desired.DELETED)

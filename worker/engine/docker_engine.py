@@ -139,13 +139,13 @@ class DockerEngine:
             api.start(name)
 
     @failpoints.watched("engine.freeze")
-    def freeze(self, name: str) -> None:
+    def pause(self, name: str) -> None:
         """Pause the container."""
         with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "pause"):
             api.pause(name)
 
     @failpoints.watched("engine.unfreeze")
-    def unfreeze(self, name: str) -> None:
+    def unpause(self, name: str) -> None:
         """Resume the paused container."""
         try:
             with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "unpause"):
@@ -163,14 +163,14 @@ class DockerEngine:
             api.stop(name, timeout=seconds)
 
     @failpoints.watched("engine.discard")
-    def discard(self, name: str) -> None:
+    def remove_container(self, name: str) -> None:
         """Remove the container."""
         with self._clients.lend(ACT_SECONDS) as api, already():
             api.remove_container(name, force=True, v=True)
 
     def remove(self, name: str) -> None:
         """Remove the container and its volume."""
-        self.discard(name)
+        self.remove_container(name)
         self._remove_volume(name)
 
     def read_log(self, name: str, lines: int) -> str:
@@ -258,7 +258,7 @@ class DockerEngine:
         if all(found.labels.get(key) == request.labels.get(key) for key in IDENTIFYING_LABELS):
             return
         require_awaited()
-        self.discard(request.name)
+        self.remove_container(request.name)
         self._create(api, request)
 
     @failpoints.watched("engine.remove_volume")

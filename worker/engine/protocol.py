@@ -136,16 +136,16 @@ class Engine(Protocol):
     def start(self, name: str) -> None:
         """Start a created or exited container."""
 
-    def freeze(self, name: str) -> None:
+    def pause(self, name: str) -> None:
         """Pause a running container's processes; memory is kept."""
 
-    def unfreeze(self, name: str) -> None:
+    def unpause(self, name: str) -> None:
         """Resume a paused container's processes."""
 
     def stop(self, name: str, seconds: int) -> None:
         """Terminate a container, and kill it after `seconds`."""
 
-    def discard(self, name: str) -> None:
+    def remove_container(self, name: str) -> None:
         """Remove the container and keep its volume."""
 
     def remove(self, name: str) -> None:

@@ -40,7 +40,7 @@ def _pause(context: WorkerContext, found: Iterable[ContainerSummary]) -> None:
     for item in found:
         if item.state == ContainerState.RUNNING:
             try:
-                context.engine.freeze(item.name)
+                context.engine.pause(item.name)
             except EngineRefused as error:
                 log.warning("unknown_not_paused", container=item.name, error=str(error))
 

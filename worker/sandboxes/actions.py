@@ -126,7 +126,7 @@ class SandboxActions:
             case Action.UNFREEZE:
                 self._unpause(observed)
             case Action.REMOVE_CONTAINER:
-                engine.discard(self._name)
+                engine.remove_container(self._name)
             case Action.REMOVE:
                 self._status_writer.enter(Status.DELETING)
                 self._stop_if_used(observed)
@@ -189,7 +189,7 @@ class SandboxActions:
         by_owner = self._sandbox.wish_reason is None
         if by_owner and conversation_queries.are_in(self._context.database, self._sandbox.id):
             self._interrupt_runs(observed)
-        self._context.engine.freeze(self._name)
+        self._context.engine.pause(self._name)
 
     def _unpause(self, observed: ContainerStatus) -> None:
         """Unpause the container.
@@ -198,15 +198,15 @@ class SandboxActions:
         """
         url = self._url(observed)
         if self._sandbox.ready_at is None or url is None:
-            self._context.engine.unfreeze(self._name)
+            self._context.engine.unpause(self._name)
             return
         self._server.probe_early(url)
-        self._context.engine.unfreeze(self._name)
+        self._context.engine.unpause(self._name)
         self._cached_status = replace(observed, state=ContainerState.RUNNING)
 
     def _stop(self, observed: ContainerStatus) -> None:
         """Stop the container in order: a paused one is unpaused first, so that its processes receive the signal."""
-        self._context.engine.unfreeze(self._name)
+        self._context.engine.unpause(self._name)
         self._interrupt_runs(observed)
         self._context.engine.stop(self._name, self._context.settings.stop_seconds)
 

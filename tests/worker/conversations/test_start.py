@@ -280,13 +280,13 @@ class TestWaiting:
         reconcile(context, sandbox_id)
         task_id = ask(context, user, sandbox_id)
         start_conversation(context, task_id)
-        unfreeze = engine.unfreeze
+        unpause = engine.unpause
 
-        def unfreeze_in_vain(name: str) -> None:
-            unfreeze(name)
+        def unpause_without_effect(name: str) -> None:
+            unpause(name)
             engine.containers[name].state = ContainerState.FROZEN
 
-        monkeypatch.setattr(engine, "unfreeze", unfreeze_in_vain)
+        monkeypatch.setattr(engine, "unpause", unpause_without_effect)
         reconcile(context, sandbox_id)
         assert row(context, Sandbox, sandbox_id).status == Status.PAUSED
         deliver(context)

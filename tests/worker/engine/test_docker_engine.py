@@ -66,12 +66,12 @@ def test_follow_reports_outside_changes(
     first, second, last = (replace(request_, name=f"aw-{new_id()}") for _ in range(3))
     with docker_engine(installation) as another:
         started(another, first)
-        docker.unfreeze(first.name)  # has no effect, so no event is expected
-        docker.freeze(first.name)
-        another.unfreeze(first.name)
+        docker.unpause(first.name)  # has no effect, so no event is expected
+        docker.pause(first.name)
+        another.unpause(first.name)
         started(another, second)
-        another.freeze(second.name)
-        docker.unfreeze(second.name)
+        another.pause(second.name)
+        docker.unpause(second.name)
         another.stop(first.name, 0)
         started(another, last)
         # Events arrive in order: all earlier ones have arrived with the last.

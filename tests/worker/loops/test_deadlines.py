@@ -197,7 +197,7 @@ class TestRaces:
                 engine.before.clear()
                 wish(context, sandbox_id, Desired.RUNNING)
 
-            engine.before["freeze"] = overtake
+            engine.before["pause"] = overtake
             swept(context)
             found = row(context, Sandbox, sandbox_id)
             assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(PAUSE))
@@ -217,7 +217,7 @@ class TestRaces:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
-            engine.before["freeze"] = lambda _name: wish(context, sandbox_id, Desired.PAUSED)
+            engine.before["pause"] = lambda _name: wish(context, sandbox_id, Desired.PAUSED)
             swept(context)
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 

@@ -157,7 +157,7 @@ def test_container_that_can_not_be_paused_or_removed_delays_no_other(
             raise EngineRefused("not this one")
 
     first, second = put_strays(engine, user, 2)
-    engine.before = {"freeze": refuse, "remove": refuse}
+    engine.before = {"pause": refuse, "remove": refuse}
     resync(context)
     assert engine.containers[second].state == ContainerState.FROZEN
     pass_time(context, HOUR)

@@ -38,7 +38,7 @@ BOUNDS = bounds(
     stateful_step_count=12,
     suppress_health_check=[HealthCheck.too_slow],  # how long it takes depends on what else the machine does
 )
-VERBS = ("observe", "create", "put_file", "start", "freeze", "unfreeze", "stop", "discard", "remove")
+VERBS = ("observe", "create", "put_file", "start", "pause", "unpause", "stop", "remove_container", "remove")
 # More calls than a run has; None: the worker lives.
 MOMENTS = st.none() | st.integers(0, 30)
 

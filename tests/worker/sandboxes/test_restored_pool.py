@@ -120,7 +120,7 @@ def test_used_sandbox_is_not_removed_while_paused_or_stopped(
     context: WorkerContext, engine: FakeEngine, restored: str, state: ContainerState
 ) -> None:
     name = container_name(restored)
-    engine.freeze(name) if state == FROZEN else engine.stop(name, 1)
+    engine.pause(name) if state == FROZEN else engine.stop(name, 1)
     for _ in range(2):
         resync(context)
         deliver(context)
@@ -165,7 +165,7 @@ def test_claim_of_a_paused_or_stopped_sandbox_gets_no_other_user_s_files(
     context: WorkerContext, engine: FakeEngine, restored: str, other: Person, state: ContainerState
 ) -> None:
     name = container_name(restored)
-    engine.freeze(name) if state == FROZEN else engine.stop(name, 1)
+    engine.pause(name) if state == FROZEN else engine.stop(name, 1)
     assert claim(context, other) == restored
     reconcile(context, restored)
     assert_kept(context, engine, restored, state)
@@ -174,7 +174,7 @@ def test_claim_of_a_paused_or_stopped_sandbox_gets_no_other_user_s_files(
 def test_claim_of_a_volume_alone_gets_no_other_user_s_files(
     context: WorkerContext, engine: FakeEngine, restored: str, other: Person
 ) -> None:
-    engine.discard(container_name(restored))
+    engine.remove_container(container_name(restored))
     assert claim(context, other) == restored
     reconcile(context, restored)
     resync(context)
@@ -268,7 +268,7 @@ def test_warm_sandbox_without_a_claim_is_removed_immediately(
 ) -> None:
     name = container_name(make_warm_sandbox(context))
     if state != ContainerState.RUNNING:
-        engine.freeze(name) if state == FROZEN else engine.stop(name, 1)
+        engine.pause(name) if state == FROZEN else engine.stop(name, 1)
     reconcile_empty_pool(context)
     resync(context)
     assert (engine.volumes, in_quarantine(context)) == ({}, [])

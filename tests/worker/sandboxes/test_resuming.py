@@ -54,7 +54,7 @@ def sandbox_id(context: WorkerContext, user: Person) -> str:
 def server(engine: FakeEngine, sandbox_id: str) -> PausedServers:
     """The sandbox's agent server; it gets a probe before it is unpaused."""
     server = PausedServers(engine, container_name(sandbox_id))
-    engine.before["unfreeze"] = server.await_probe
+    engine.before["unpause"] = server.await_probe
     return server
 
 
@@ -72,7 +72,7 @@ def test_resume_needs_one_probe_and_one_observation(
     reconcile(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
     assert server.states == [ContainerState.FROZEN]
-    assert engine.calls == [("observe", server.name), ("unfreeze", server.name)]
+    assert engine.calls == [("observe", server.name), ("unpause", server.name)]
 
 
 def test_server_that_falls_silent(
@@ -96,7 +96,7 @@ def test_resume_survives_one_answer_of_another_server(
 
 def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
     # The unanswered probe is not awaited, and does not count for the retry.
-    engine.refuse["unfreeze"] = 1
+    engine.refuse["unpause"] = 1
     reconcile(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.PAUSED
     engine.before.clear()

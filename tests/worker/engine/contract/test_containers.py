@@ -33,9 +33,9 @@ def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None
     running = engine.observe(name)
     assert running.state == ContainerState.RUNNING
     assert set(running.ports) == {8000}
-    engine.freeze(name)
+    engine.pause(name)
     assert state(engine, name) == ContainerState.FROZEN
-    engine.unfreeze(name)
+    engine.unpause(name)
     assert state(engine, name) == ContainerState.RUNNING
     engine.stop(name, 1)
     assert state(engine, name) == ContainerState.EXITED
@@ -52,10 +52,10 @@ def test_repeated_calls_change_nothing(engine: Engine, request_: ContainerReques
     engine.create(request_)
     engine.start(name)
     assert engine.observe(name).ports == before.ports
-    engine.freeze(name)
-    engine.freeze(name)
-    engine.unfreeze(name)
-    engine.unfreeze(name)
+    engine.pause(name)
+    engine.pause(name)
+    engine.unpause(name)
+    engine.unpause(name)
     engine.stop(name, 1)
     engine.stop(name, 1)
     engine.remove(name)
@@ -67,10 +67,10 @@ def test_repeated_calls_change_nothing(engine: Engine, request_: ContainerReques
 def test_container_that_is_missing_is_no_error(engine: Engine, request_: ContainerRequest) -> None:
     name = request_.name
     engine.start(name)
-    engine.freeze(name)
-    engine.unfreeze(name)
+    engine.pause(name)
+    engine.unpause(name)
     engine.stop(name, 1)
-    engine.discard(name)
+    engine.remove_container(name)
     engine.remove(name)
     assert engine.read_log(name, 5) == ""
     assert state(engine, name) == ABSENT
@@ -89,7 +89,7 @@ def test_new_files_are_seen_in_any_state(engine: Engine, request_: ContainerRequ
     assert not engine.has_new_files(name)
     engine.put_file(name, f"{WORKSPACE}/project/text", b"mine")
     assert engine.has_new_files(name)
-    engine.freeze(name)
+    engine.pause(name)
     assert engine.has_new_files(name)
     engine.stop(name, 1)
     assert engine.has_new_files(name)
@@ -102,7 +102,7 @@ Reach = Callable[[Engine, str], None]
 ENDS: dict[ContainerState, list[Reach]] = {
     CREATED: [],
     RUNNING: [lambda engine, name: engine.start(name)],
-    FROZEN: [lambda engine, name: engine.start(name), lambda engine, name: engine.freeze(name)],
+    FROZEN: [lambda engine, name: engine.start(name), lambda engine, name: engine.pause(name)],
     EXITED: [lambda engine, name: engine.start(name), lambda engine, name: engine.stop(name, 1)],
 }
 # The state of a container after each verb, by its state before.
@@ -111,20 +111,20 @@ VERBS: dict[str, tuple[Reach, dict[ContainerState, ContainerState]]] = {
         lambda engine, name: engine.start(name),
         {CREATED: RUNNING, RUNNING: RUNNING, FROZEN: FROZEN, EXITED: RUNNING},
     ),
-    "freeze": (
-        lambda engine, name: engine.freeze(name),
+    "pause": (
+        lambda engine, name: engine.pause(name),
         {CREATED: CREATED, RUNNING: FROZEN, FROZEN: FROZEN, EXITED: EXITED},
     ),
-    "unfreeze": (
-        lambda engine, name: engine.unfreeze(name),
+    "unpause": (
+        lambda engine, name: engine.unpause(name),
         {CREATED: CREATED, RUNNING: RUNNING, FROZEN: RUNNING, EXITED: EXITED},
     ),
     "stop": (
         lambda engine, name: engine.stop(name, 1),
         {CREATED: CREATED, RUNNING: EXITED, FROZEN: EXITED, EXITED: EXITED},
     ),
-    "discard": (
-        lambda engine, name: engine.discard(name),
+    "remove_container": (
+        lambda engine, name: engine.remove_container(name),
         dict.fromkeys((CREATED, RUNNING, FROZEN, EXITED), ABSENT),
     ),
 }
@@ -146,7 +146,7 @@ def test_verb_in_each_state(engine: Engine, request_: ContainerRequest, verb: st
 
 def test_ports_are_published_while_it_runs(engine: Engine, request_: ContainerRequest) -> None:
     name = started(engine, request_)
-    engine.freeze(name)
+    engine.pause(name)
     assert set(engine.observe(name).ports) == {8000}
     engine.stop(name, 1)
     assert engine.observe(name).ports == {}
@@ -176,13 +176,13 @@ def test_log_is_kept_until_the_container_is_gone(engine: Engine, request_: Conta
     eventually(lambda: engine.read_log(name, 5).count("\n") > 1)
     assert len(engine.read_log(name, 1).splitlines()) == 1
     eventually(lambda: engine.read_log(name, 5).endswith(engine.read_log(name, 1)))  # the log may grow
-    engine.discard(name)
+    engine.remove_container(name)
     assert engine.read_log(name, 5) == ""
 
 
 def test_volume_outlives_a_removed_container(engine: Engine, request_: ContainerRequest, installation: str) -> None:
     name = started(engine, request_)
-    engine.discard(name)
+    engine.remove_container(name)
     left = engine.observe(name)
     assert (left.state, left.leftovers) == (ContainerState.ABSENT, True)
     assert engine.list_volumes(installation) == [name]

@@ -23,9 +23,9 @@ def test_changes_are_reported_in_order(
     with following(engine, installation) as reported:
         another.start(first.name)
         another.start(second.name)
-        another.freeze(first.name)
+        another.pause(first.name)
         another.stop(second.name, 0)
-        another.unfreeze(first.name)
+        another.unpause(first.name)
         another.remove(second.name)
         # Changes of the second before can be reported, too.
         eventually(lambda: without_repeats(reported)[-6:] == [first.name, second.name] * 3)
@@ -37,7 +37,7 @@ def test_own_starts_and_pauses_are_not_reported(
     own, marker = request_, replace(request_, name=f"aw-{new_id()}")
     with following(engine, installation) as reported:
         started(engine, own)
-        engine.freeze(own.name)
+        engine.pause(own.name)
         started(another, marker)
         eventually(lambda: marker.name in reported)
         assert without_repeats(reported) == [marker.name]

@@ -24,7 +24,7 @@ def unlabelled(engine: Engine, request_: ContainerRequest) -> Iterator[str]:
 
 def test_volume_that_is_left_alone_keeps_its_labels(engine: Engine, request_: ContainerRequest) -> None:
     engine.create(request_)
-    engine.discard(request_.name)
+    engine.remove_container(request_.name)
     left = engine.observe(request_.name)
     assert (left.state, left.leftovers, left.labels) == (ContainerState.ABSENT, True, request_.labels)
 

@@ -71,7 +71,7 @@ class TestConcurrentChanges:
         assert row(waiting, sandbox_id).status == Status.DELETED
         assert engine.containers == {}
 
-    @pytest.mark.parametrize("verb", ["freeze", "observe"])
+    @pytest.mark.parametrize("verb", ["pause", "observe"])
     def test_resume_overtakes_a_pause(
         self, context: WorkerContext, user: Person, engine: FakeEngine, verb: str
     ) -> None:
@@ -170,8 +170,8 @@ class TestConcurrentChanges:
         ("verb", "first", "then"),
         [
             ("start", Desired.RUNNING, Desired.PAUSED),
-            ("freeze", Desired.PAUSED, Desired.RUNNING),
-            ("unfreeze", Desired.RUNNING, Desired.PAUSED),
+            ("pause", Desired.PAUSED, Desired.RUNNING),
+            ("unpause", Desired.RUNNING, Desired.PAUSED),
         ],
     )
     def test_late_action_after_the_next_workers_is_corrected(
@@ -179,7 +179,7 @@ class TestConcurrentChanges:
     ) -> None:
         """The engine knows no fencing token: it executes the call of a worker that slept just before it."""
         sandbox_id = start(context, user) if verb == "start" else running(context, user)
-        if verb == "unfreeze":
+        if verb == "unpause":
             set_desired(context, sandbox_id, Desired.PAUSED)
             reconcile(context, sandbox_id)
         set_desired(context, sandbox_id, first)
@@ -213,7 +213,7 @@ class TestConcurrentChanges:
             engine.images.clear()
             reconcile(other, sandbox_id)
 
-        before_next(engine, "freeze", sleep_too_long)
+        before_next(engine, "pause", sleep_too_long)
         reconcile(context, sandbox_id)
         found = row(context, sandbox_id)
         assert (found.status, found.generation) == (Status.ERROR, found.observed_generation)

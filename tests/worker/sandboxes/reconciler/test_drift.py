@@ -44,7 +44,7 @@ class TestDrift:
         self, context: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         sandbox_id = running(context, user)
-        engine.freeze(container_name(sandbox_id))
+        engine.pause(container_name(sandbox_id))
         mark_due(context, sandbox_id)
         reconcile(context, sandbox_id)
         assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.PAUSED, "paused_outside")

@@ -33,8 +33,8 @@ from worker.sandboxes.reconciler import reconcile
 OFTEN = 12
 # By desired state: the calls that fail, and what the sandbox is afterwards.
 STATES = [
-    (Desired.PAUSED, ["freeze"], Status.PAUSED),
-    (Desired.STOPPED, ["unfreeze", "stop"], Status.PAUSED),
+    (Desired.PAUSED, ["pause"], Status.PAUSED),
+    (Desired.STOPPED, ["unpause", "stop"], Status.PAUSED),
     (Desired.DELETED, ["remove"], Status.DELETED),
     (Desired.DELETED, ["stop"], Status.DELETED),
 ]
@@ -86,7 +86,7 @@ def test_desired_state_stands_until_it_is_reached(
     assert_reconciled(context, sandbox_id)
 
 
-@pytest.mark.parametrize("verb", ["unfreeze", "observe"])
+@pytest.mark.parametrize("verb", ["unpause", "observe"])
 def test_resume_stands_until_it_is_reached(context: WorkerContext, user: Person, engine: FakeEngine, verb: str) -> None:
     sandbox_id = running(context, user)
     set_desired(context, sandbox_id, Desired.PAUSED)
@@ -114,7 +114,7 @@ def test_start_waits_for_the_engine(context: WorkerContext, user: Person, engine
 
 def test_newer_desired_state_replaces_one_that_waits(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
-    fail(engine, ["freeze"])
+    fail(engine, ["pause"])
     set_desired(context, sandbox_id, Desired.PAUSED)
     try_often(context, sandbox_id)
     set_desired(context, sandbox_id, Desired.RUNNING)
@@ -147,7 +147,7 @@ def test_lost_node_stays_the_reason(context: WorkerContext, user: Person, engine
 
 def test_retries_have_an_exponential_backoff(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
-    fail(engine, ["freeze"])
+    fail(engine, ["pause"])
     set_desired(context, sandbox_id, Desired.PAUSED)
     pauses = []
     with time_machine.travel(now(), tick=False):
@@ -159,7 +159,7 @@ def test_retries_have_an_exponential_backoff(context: WorkerContext, user: Perso
     assert pauses == [0.5, 1, 2, 4, 4, 4]
 
 
-@pytest.mark.parametrize(("desired", "verb"), [(Desired.PAUSED, "freeze"), (Desired.STOPPED, "stop")])
+@pytest.mark.parametrize(("desired", "verb"), [(Desired.PAUSED, "pause"), (Desired.STOPPED, "stop")])
 def test_pause_that_the_engine_refuses_is_retried(
     context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, verb: str
 ) -> None:
@@ -193,7 +193,7 @@ def test_bug_in_this_service_does_not_end_a_pause(context: WorkerContext, user: 
     def fail_by_a_defect(_name: str) -> None:
         raise KeyError("a defect")
 
-    engine.before["freeze"] = fail_by_a_defect
+    engine.before["pause"] = fail_by_a_defect
     set_desired(context, sandbox_id, Desired.PAUSED)
     try_often(context, sandbox_id)
     assert (row(context, sandbox_id).status, row(context, sandbox_id).reason) == (Status.RUNNING, "internal_error")
