@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced: how the scripts of this folder speak, and how they show that a long step moves.
+# Sourced: output of the scripts in this folder, and progress of their long commands.
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 
@@ -8,8 +8,8 @@ die() {
     exit 1
 }
 
-# Runs a long command and shows that it moves: every build step and at most one other line in two seconds, each behind
-# the seconds since the script began. When the command fails, the end of what it said.
+# Run a long command and show its progress: every line `Step …` and at most one other line in two seconds, with the
+# seconds since the start of the script. If the command fails, print the end of its output.
 run_logged() {
     local log status=0
     log=$(mktemp)

@@ -1,1 +1,1 @@
-"""What both sides agree on: states, tables, store functions, jobs, settings. Knows neither HTTP nor Docker."""
+"""Code shared by the API and the workers: states, tables, queries, jobs, settings. Imports neither HTTP nor Docker."""

@@ -1,26 +1,27 @@
-"""The one place that asks for the time: the database's, wherever it is known (decision 46).
+"""The only source of the current time: the database's clock wherever it is known (decision 46).
 
-Machines disagree about the time, and rows are written by one of them and judged by another. So each process reads the
-database's clock now and then (`shared.db.database_clock`). While this machine's clock agrees with that reading, it is
-used; once it does not, the time is the reading and what has passed since, by a clock that nobody sets.
+Clocks of machines differ, and one machine writes rows that another one compares with its own time. So each process
+reads the database's clock periodically (`shared.db.database_clock`). While this machine's clock agrees with the last
+reading, `now` uses the machine's clock. Otherwise `now` is the reading plus the time elapsed since, measured with a
+clock that cannot be set.
 """
 
 import time
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-# What machines whose clocks are kept in time differ by, with something to spare.
+# The difference between synchronized machines, with a margin.
 TOLERATED = timedelta(seconds=0.5)
-# A worker whose clock is further off than that takes no work.
+# A worker whose machine's clock differs by more takes no work.
 MAX_ERROR = timedelta(seconds=5)
 
 
 class _Reading(NamedTuple):
-    """The database's time, as it was at one moment.
+    """The database's time at one moment.
 
     Args:
-        ticks: that moment, seconds of `read_ticks`.
-        uncertainty: how much earlier or later it may have been.
+        ticks: the moment, in seconds of `read_ticks`.
+        uncertainty: the maximum error of that moment, in either direction.
     """
 
     time: datetime
@@ -32,63 +33,63 @@ _reading: _Reading | None = None
 
 
 def now() -> datetime:
-    """The current time in UTC, with microseconds: by the database's clock, if it was read."""
-    here, there = machine_time(), _database_time()
-    return here if there is None or abs(here - there) <= _tolerance() else there
+    """The current time in UTC, with microseconds: by the database's clock if it was read."""
+    machine, database = machine_time(), _database_time()
+    return machine if database is None or abs(machine - database) <= _tolerance() else database
 
 
 def after(seconds: float) -> datetime:
-    """The time so many seconds from now, in UTC."""
+    """The time that many seconds from now, in UTC."""
     return now() + timedelta(seconds=seconds)
 
 
 def machine_time() -> datetime:
-    """The time in UTC by this machine's clock. Only who asks how wrong that clock is wants it."""
+    """The time in UTC by this machine's clock. Use it only to measure that clock's error."""
     return datetime.now(UTC)
 
 
 def read_ticks() -> float:
-    """Seconds since the machine was started: nobody sets them, and they pass while the machine is suspended."""
+    """Seconds since the machine booted. They cannot be set, and they include the time the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def follow(database_time: datetime, asked_at: float, answered_at: float) -> None:
-    """Take over a reading of the database's clock; `asked_at` and `answered_at` are ticks.
+    """Store a reading of the database's clock; `asked_at` and `answered_at` are ticks.
 
-    One that took long to get does not replace one that is more certain, unless they contradict each other.
+    A slow reading does not replace a more certain one, unless the two contradict each other.
     """
     global _reading  # noqa: PLW0603 - a process has one time
     half = (answered_at - asked_at) / 2
-    found = _Reading(database_time, asked_at + half, timedelta(seconds=half))
-    if _reading is None or found.uncertainty <= TOLERATED or not _agrees(found, _reading):
-        _reading = found
+    reading = _Reading(database_time, asked_at + half, timedelta(seconds=half))
+    if _reading is None or reading.uncertainty <= TOLERATED or not _agrees(reading, _reading):
+        _reading = reading
 
 
 def follow_nothing() -> None:
-    """Forget every reading: this machine's clock is used."""
-    global _reading  # noqa: PLW0603 - as above
+    """Discard the reading: `now` uses this machine's clock."""
+    global _reading  # noqa: PLW0603 - a process has one time
     _reading = None
 
 
 def machine_error() -> timedelta:
-    """How far this machine's clock is ahead of the database's; zero while they agree, or nobody knows."""
-    there = _database_time()
-    error = machine_time() - there if there is not None else timedelta(0)
+    """How far this machine's clock is ahead of the database's; zero while they agree, or without a reading."""
+    database = _database_time()
+    error = machine_time() - database if database is not None else timedelta(0)
     return error if abs(error) > _tolerance() else timedelta(0)
 
 
 def is_wrong() -> bool:
-    """Whether this machine's clock is too far off for a worker."""
+    """Whether the error of this machine's clock is too large for a worker."""
     return abs(machine_error()) > MAX_ERROR
 
 
 def describe_error() -> str:
-    """How far this machine's clock is off, and what to do about it."""
+    """The error of this machine's clock, and how to correct it."""
     seconds = machine_error().total_seconds()
     direction = "ahead of" if seconds > 0 else "behind"
     return (
-        f"the clock of its worker's machine is {abs(seconds):.0f} s {direction} the database's: set it, with NTP for "
-        "example; until then the worker takes no work"
+        f"the clock of its worker's machine is {abs(seconds):.0f} s {direction} the database's: "
+        "synchronize it, for example with NTP; the worker takes no work until then"
     )
 
 

@@ -1,62 +1,62 @@
-"""Errors as facts, without HTTP; `api.errors.handlers` alone gives them a status.
+"""The errors of this service, without HTTP: only `api.errors.handlers` maps them to a status.
 
 WorkspaceError
-├── Unauthenticated      no key, or a wrong one
-├── Forbidden            a key that is good, for something else
-├── NotFound             no such row, or not the caller's
-├── Gone                 it was there, and is not any more
-├── Invalid              the request contradicts itself or names what can't be
+├── Unauthenticated      no key, or an invalid one
+├── Forbidden            a valid key without access to this
+├── NotFound             no such row, or another user's
+├── Gone                 it existed, and is deleted
+├── Invalid              the request contradicts itself, or has an invalid value
 ├── Conflict             the request contradicts what is stored
-├── TooLarge             what is asked for is more than one answer holds
-├── Unavailable          what would have to answer is out of order
-├── QuotaExceeded        the user has as much as they may have
-├── Cancelled            what is being done is no longer wished
-├── IllegalMove          a status change the table of moves does not have
-└── LeaseLost            another worker owns the row now: stop and touch nothing
+├── TooLarge             more than one response can hold
+├── Unavailable          a dependency is out of order
+├── QuotaExceeded        the user has reached a limit
+├── Cancelled            the desired state changed meanwhile
+├── IllegalMove          a status change that is not in the table of moves
+└── LeaseLost            another worker owns the row: stop, and write nothing
 """
 
 
 class WorkspaceError(Exception):
-    """The root of the tree; `str(error)` is safe to show to a caller."""
+    """The root of the tree. `str(error)` is safe to show to a caller."""
 
 
 class Unauthenticated(WorkspaceError):
-    """The request carries no key, or one that is unknown, revoked or expired."""
+    """The request has no key, or one that is unknown, revoked or expired."""
 
 
 class Forbidden(WorkspaceError):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated but not allowed to do this."""
 
 
 class NotFound(WorkspaceError):
-    """There is no such row, or it belongs to somebody else: the two look the same from outside."""
+    """There is no such row, or another user owns it: callers cannot distinguish the two."""
 
     def __init__(self, kind: str, identifier: str, *, by: str = "id") -> None:
         super().__init__(f"no {kind} with {by} {identifier[:80]!r}")
 
 
 class Gone(WorkspaceError):
-    """What is asked for was there, and is not any more."""
+    """The resource existed and was deleted."""
 
 
 class Invalid(WorkspaceError):
-    """The request is well-formed but can't mean anything."""
+    """The request is well-formed but its values are invalid."""
 
 
 class Conflict(WorkspaceError):
-    """The request can't be reconciled with what is stored."""
+    """The request contradicts what is stored."""
 
 
 class TooLarge(WorkspaceError):
-    """What is asked for is more than one answer holds."""
+    """The requested data is larger than one response may be."""
 
 
 class Unavailable(WorkspaceError):
-    """What would have to answer is out of order, until somebody does something about it."""
+    """A dependency is out of order until an operator mends it."""
 
 
 class QuotaExceeded(WorkspaceError):
-    """The user has as much of something as they may have; `retry_seconds` is when to ask again."""
+    """The user has reached a limit. `retry_seconds` is the delay before a retry."""
 
     def __init__(self, quota: str, limit: int, advice: str, retry_seconds: int) -> None:
         super().__init__(f"the quota of {limit} {quota} is used up: {advice}")
@@ -64,12 +64,12 @@ class QuotaExceeded(WorkspaceError):
 
 
 class Cancelled(WorkspaceError):
-    """What is being done is no longer wished; nothing was written."""
+    """The desired state changed during the operation; nothing was written."""
 
 
 class IllegalMove(WorkspaceError):
-    """A status change the table of moves does not have: a defect of ours, never of a caller."""
+    """A status change that is not in the table of moves: a bug in this service, never a caller's."""
 
 
 class LeaseLost(WorkspaceError):
-    """The fence has moved on: the row belongs to another worker."""
+    """The fencing token has increased: another worker owns the row."""

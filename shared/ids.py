@@ -5,12 +5,12 @@ from uuid import uuid4
 
 from shared.errors import Invalid
 
-# Python takes digits of all scripts, underscores, braces and dashes anywhere for parts of a UUID, too.
+# Python's UUID also accepts digits of all scripts, underscores, braces, and dashes in any place.
 WRITTEN = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 
 
 def new_id() -> str:
-    """A fresh random id."""
+    """A new random id."""
     return uuid4().hex
 
 
@@ -26,7 +26,7 @@ def parse_id(text: str) -> str:
 
 
 def parse_ids(texts: list[str], *, most: int) -> list[str]:
-    """Canonical forms of many ids, all malformed ones named in one error.
+    """The canonical forms of many ids. One error names all malformed ones.
 
     Raises:
         Invalid: more than `most` ids, or some are not UUIDs.
@@ -39,7 +39,7 @@ def parse_ids(texts: list[str], *, most: int) -> list[str]:
 
 
 def check_count(texts: list[str], *, most: int) -> None:
-    """Refuse over-long batches.
+    """Reject batches that are too long.
 
     Raises:
         Invalid: there are more than `most`.

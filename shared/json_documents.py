@@ -1,4 +1,4 @@
-"""Free-form JSON from outside: what must hold before it can be kept and given out again."""
+"""Free-form JSON from outside: the checks it must pass before it can be stored and served."""
 
 import json
 import math
@@ -7,27 +7,27 @@ from typing import Any
 
 from pydantic_core import from_json
 
-# Deeper than anything a tool's schema or an agent's event needs, and shallow enough for every serialiser.
+# Deeper than any tool's schema or agent's event, and shallow enough for every serialiser.
 MAX_LEVELS = 100
-# What `shorten` cuts texts to, step by step, in characters; it leaves alone what is little longer.
+# The lengths, in characters, to which `shorten` cuts texts, one after the other. Texts little longer are not cut.
 CUTS = (500_000, 100_000, 10_000, 1_000, 100)
 CUT_SPARED = 100
-# More values than these are not written in one call, during which no other thread works: 20,000 floats take 40 ms.
-MAX_VALUES_AT_ONCE = 20_000
-STEP_CHARACTERS = 65_536
+# A document with more values is not written in one call, which blocks all other threads: 20,000 floats take 40 ms.
+MAX_VALUES_PER_CALL = 20_000
+CHUNK_CHARACTERS = 65_536
 _STORED = json.JSONEncoder(separators=(",", ":"))
-_SHOWN = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_UNICODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 def read_document(content: bytes, max_values: int) -> Any:
-    """Parse JSON from a sandbox, in memory that does not depend on what it holds.
+    """Parse JSON from a sandbox in bounded memory, regardless of its content.
 
     Args:
-        max_values: about as many values may be in it. Commas and brackets are counted, those in texts too: before it is
-            parsed nobody knows which is which.
+        max_values: the approximate limit of values. Commas and brackets are counted, including those in texts, since
+            they cannot be distinguished before parsing.
 
     Raises:
-        ValueError: it is no JSON (NaN and half a surrogate pair are none), nested too deep, or holds more values.
+        ValueError: it is not JSON (NaN and half a surrogate pair are not), nested too deep, or has more values.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) > max_values:
         raise ValueError(f"more than {max_values} values")
@@ -35,7 +35,7 @@ def read_document(content: bytes, max_values: int) -> Any:
 
 
 def check_document(document: Any) -> None:
-    """Refuse what could be kept but not given out again.
+    """Reject a document that could be stored but not served.
 
     Raises:
         ValueError: it is nested too deep, or holds NaN or an infinity, which JSON does not have.
@@ -45,76 +45,76 @@ def check_document(document: Any) -> None:
 
 
 def check_texts(document: Any) -> None:
-    """Refuse, beyond that, half a surrogate pair, which has an escape in JSON but no UTF-8.
+    """Reject what `check_document` rejects, and half a surrogate pair, which has an escape in JSON but no UTF-8.
 
     Raises:
-        ValueError: the document holds one, or is not one that `check_document` passes.
+        ValueError: the document holds one, or fails `check_document`.
     """
     for value in _walk(document):
         for text in value if isinstance(value, dict) else [value]:
             if isinstance(text, str) and not _is_unicode(text):
-                raise ValueError("half of a surrogate pair is no text")
+                raise ValueError("half of a surrogate pair is not valid text")
 
 
 def write_document(document: Any, *, ascii_only: bool = True) -> str:
-    """The document, compact; one of many values is written in steps, between which other threads work.
+    """The document as compact JSON. A large one is written in pieces, so that other threads can run in between.
 
     Args:
-        document: what JSON can hold.
-        ascii_only: as it is stored: all else is escaped.
+        document: a document that `check_document` passes.
+        ascii_only: escape all other characters, as in the database.
     """
-    encoder = _STORED if ascii_only else _SHOWN
+    encoder = _STORED if ascii_only else _UNICODE
     return "".join(encoder.iterencode(document)) if _has_many_values(document) else encoder.encode(document)
 
 
 def write_text(text: str) -> Iterator[bytes]:
-    """The pieces of a text as a JSON string in UTF-8, each made in a short step."""
+    """A text as a JSON string in UTF-8, in pieces that each take little time to encode."""
     yield b'"'
-    for begin in range(0, len(text), STEP_CHARACTERS):
-        yield json.dumps(text[begin : begin + STEP_CHARACTERS], ensure_ascii=False)[1:-1].encode()
+    for begin in range(0, len(text), CHUNK_CHARACTERS):
+        yield json.dumps(text[begin : begin + CHUNK_CHARACTERS], ensure_ascii=False)[1:-1].encode()
     yield b'"'
 
 
 def count_bytes(document: Any) -> int:
-    """How large a document is as it is stored."""
+    """The size of a document in the database, in bytes."""
     return len(write_document(document))
 
 
 def shorten(document: dict[str, Any], most_bytes: int, *, keep: Collection[str]) -> dict[str, Any]:
-    """The document, in its own shape, with its longest texts cut until it is no larger than that.
+    """The document with its longest texts cut until it fits into `most_bytes`. Its shape stays.
 
     Args:
         document: one that `check_document` passes.
-        most_bytes: its greatest size as it is stored.
-        keep: the members that are left where cutting texts does not suffice; they must be small.
+        most_bytes: the max size in the database.
+        keep: the only fields that remain if cutting texts does not suffice; they must be small.
     """
-    for longest in CUTS:
+    for max_characters in CUTS:
         if count_bytes(document) <= most_bytes:
             return document
-        document = _cut(document, longest)
+        document = _cut(document, max_characters)
     if count_bytes(document) <= most_bytes:
         return document
     return {name: document[name] for name in keep if name in document}
 
 
 def clean_text(value: Any, most: int) -> str | None:
-    """The value as text that every database stores, cut to `most` characters; None if it is no text or empty."""
+    """The value as text that every database can store, cut to `most` characters; None if it is not text, or empty."""
     if not isinstance(value, str):
         return None
     return storable(value)[:most] or None
 
 
 def storable(text: str) -> str:
-    """The text without NULs and halves of surrogate pairs, which not every database stores."""
+    """The text with NULs and halves of surrogate pairs replaced, which not every database can store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def _has_many_values(document: Any) -> bool:
     level, number = [document], 1
-    while level and number <= MAX_VALUES_AT_ONCE:
+    while level and number <= MAX_VALUES_PER_CALL:
         level = [item for value in level for item in _items(value)]
         number += len(level)
-    return number > MAX_VALUES_AT_ONCE
+    return number > MAX_VALUES_PER_CALL
 
 
 def _items(value: Any) -> Collection[Any]:
@@ -127,13 +127,13 @@ def _walk(document: Any) -> Iterator[Any]:
     level = [document]
     for _ in range(MAX_LEVELS):
         yield from level
-        level = [item for value in level for item in _members(value)]
+        level = [item for value in level for item in _checked_items(value)]
         if not level:
             return
     raise ValueError(f"nested deeper than {MAX_LEVELS} levels")
 
 
-def _members(value: Any) -> list[Any]:
+def _checked_items(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     if isinstance(value, float) and not math.isfinite(value):
@@ -141,12 +141,12 @@ def _members(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _cut(value: Any, longest: int) -> Any:
-    if isinstance(value, str) and len(value) > longest + CUT_SPARED:
-        return f"{value[:longest]} … ({len(value) - longest} characters were left out)"
+def _cut(value: Any, max_characters: int) -> Any:
+    if isinstance(value, str) and len(value) > max_characters + CUT_SPARED:
+        return f"{value[:max_characters]} … ({len(value) - max_characters} characters were left out)"
     if isinstance(value, dict):
-        return {name: _cut(member, longest) for name, member in value.items()}
-    return [_cut(member, longest) for member in value] if isinstance(value, list) else value
+        return {name: _cut(item, max_characters) for name, item in value.items()}
+    return [_cut(item, max_characters) for item in value] if isinstance(value, list) else value
 
 
 def _is_unicode(text: str) -> bool:

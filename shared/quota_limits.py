@@ -1,27 +1,27 @@
-"""How much of everything one user may have, and what happens at the limit."""
+"""The limits of one user, and what happens at a limit."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class QuotaPolicy(StrEnum):
-    """What happens to a wish for one more running sandbox than the quota allows."""
+    """What happens to a request for one more running sandbox than the quota allows."""
 
-    # It is refused.
+    # The request is rejected.
     REJECT = "reject"
-    # The oldest running sandboxes of the user are paused for it, and named in the answer.
+    # The user's oldest running sandboxes are paused, and named in the response.
     PAUSE_OLDEST = "pause_oldest"
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """The limits of each user; 0 is no limit."""
+    """The limits of each user; 0: no limit."""
 
-    # Sandboxes that are wished to run.
+    # Sandboxes whose desired state is RUNNING.
     running: int = 0
     # Sandboxes that are not deleted.
     sandboxes: int = 0
-    # Sandboxes made within 60 seconds, deleted or not.
+    # Sandboxes created within 60 seconds, deleted or not.
     creates_per_minute: int = 0
     policy: QuotaPolicy = QuotaPolicy.REJECT
 

@@ -1,4 +1,4 @@
-"""Secrets are hidden in what others say: agent servers, containers, scripts, LLM providers."""
+"""Redaction of secrets in texts of agent servers, containers, scripts and LLM providers."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,17 +7,17 @@ from typing import Any
 Redact = Callable[[str], str]
 
 HIDDEN = "******"
-# Anything shorter is found in ordinary words, too.
-SHORTEST_SECRET = 4
-# What keys of LLM providers look like: an error may quote one that its owner has replaced since.
+# Shorter secrets also occur in ordinary words.
+MIN_SECRET_LENGTH = 4
+# The format of LLM providers' keys: an error may quote one that its owner has replaced since.
 PROVIDER_KEY = re.compile(r"\b(?:sk-|gsk_|xai-|AIza)[A-Za-z0-9_-]{16,}")
-# Of a document: what other documents refer to. A short secret may be a part of it.
+# Fields of a document that other documents refer to. A short secret may be a part of their values.
 NAMES = ("id", "key", "kind", "source", "timestamp")
 
 
 def redacting(secrets: Iterable[str]) -> Redact:
-    """A function that replaces each of the secrets in a text with asterisks, the longest first."""
-    known = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
+    """A function that replaces each secret in a text with asterisks, long secrets before short ones."""
+    known = sorted({secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}, key=len, reverse=True)
 
     def redact(text: str) -> str:
         for secret in known:
@@ -28,7 +28,7 @@ def redacting(secrets: Iterable[str]) -> Redact:
 
 
 def redact_document(document: Any, redact: Redact) -> Any:
-    """The same document with all its texts redacted, but for ids and the like."""
+    """The same document with all its texts redacted except ids and the other `NAMES`."""
     if isinstance(document, str):
         return redact(document)
     if isinstance(document, list):

@@ -1,4 +1,4 @@
-"""The configuration both processes share. The environment is read here and in `worker.settings` only."""
+"""The configuration of API and workers. Only this module and `worker.settings` read the environment."""
 
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +11,12 @@ from shared.quota_limits import QuotaPolicy, Quotas
 
 
 def renamed(old: str, new: str, default: Any, **constraints: Any) -> Any:
-    """A setting that is read from `AW_<new>`, or from `AW_<old>`, its former name, for one release."""
+    """A setting read from `AW_<new>`, or for one release from `AW_<old>`, its former name."""
     return Field(default, validation_alias=AliasChoices(f"AW_{new}", f"AW_{old}", new.lower()), **constraints)
 
 
 class Settings(BaseSettings):
-    """Every variable begins with `AW_`; `var/env` may hold them, the environment wins."""
+    """The `AW_` variables of the environment and of `var/env`. The environment takes precedence."""
 
     model_config = SettingsConfigDict(env_prefix="AW_", env_file="var/env", extra="ignore", frozen=True)
 
@@ -32,28 +32,32 @@ class Settings(BaseSettings):
     gateway_host: str = Field(
         "auto", description="Second address the API listens on, for sandboxes; auto: docker0's; empty: none"
     )
-    web_url: str = Field("", description="The service's URL as its users type it; empty: from host and port")
-    canvas_dir: str = Field("", description="Where the web page was unpacked; empty: canvas in the var directory")
+    web_url: str = Field("", description="The service's URL for its users; empty: from host and port")
+    canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
     sandbox_api_url: str = Field(
-        "", description="The API's URL as sandboxes see it; empty: http://host.docker.internal:<port>"
+        "", description="The API's URL for sandboxes; empty: http://host.docker.internal:<port>"
     )
     default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
-    max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest request body, bytes")
-    max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Largest webhook body, bytes")
+    max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Max request body, bytes")
+    max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Max webhook body, bytes")
     max_connections: int = Field(
-        4096, ge=1, description="Connections that each API process serves at a time; requests beyond are a 503"
+        4096, ge=1, description="Max concurrent connections of each API process; further requests get a 503"
     )
-    republish_seconds: float = Field(5.0, gt=0, le=15, description="How long a published job may take to be picked up")
+    republish_seconds: float = Field(
+        5.0, gt=0, le=15, description="Max time until a worker must start a published job, seconds"
+    )
     list_cache_mb: int = renamed(
         "LISTS_MEMORY_MB", "LIST_CACHE_MB", 32, ge=0, description="List cache per API process, MB; 0: none"
     )
-    quota_running: int = Field(0, ge=0, description="Running sandboxes that a user may have; 0: no limit")
-    quota_sandboxes: int = Field(0, ge=0, description="Sandboxes that a user may have; 0: no limit")
-    quota_creates_per_minute: int = Field(0, ge=0, description="Sandboxes a user may make in a minute; 0: no limit")
+    quota_running: int = Field(0, ge=0, description="Max running sandboxes of a user; 0: no limit")
+    quota_sandboxes: int = Field(0, ge=0, description="Max sandboxes of a user; 0: no limit")
+    quota_creates_per_minute: int = Field(
+        0, ge=0, description="Max sandboxes a user may create in a minute; 0: no limit"
+    )
     quota_policy: QuotaPolicy = Field(
         QuotaPolicy.REJECT, description="At the limit of running sandboxes: reject, or pause_oldest"
     )
-    wake_seconds: float = Field(60.0, gt=0, description="How long a request waits for its sandbox to run, seconds")
+    wake_seconds: float = Field(60.0, gt=0, description="Max time that a request waits for its sandbox to run, seconds")
     wake_max_waiting: int = renamed(
         "WAKE_MOST_HELD",
         "WAKE_MAX_WAITING",
@@ -62,10 +66,11 @@ class Settings(BaseSettings):
         description="Max requests that wait for a sandbox in each API process",
     )
     cors_origins: str = Field(
-        "", description="Origins of pages that may ask the API from a browser, comma-separated; empty: none"
+        "", description="Origins of websites that may call the API from a browser, comma-separated; empty: none"
     )
     git_hosts: str = Field(
-        "", description="Git providers' hosts that may be private, or without https; comma-separated, a port may follow"
+        "",
+        description="Git hosts that may be private or without https, comma-separated, optionally with a port",
     )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
@@ -85,22 +90,22 @@ class Settings(BaseSettings):
 
     @cached_property
     def broker_socket(self) -> Path:
-        """Where the embedded broker listens."""
+        """The socket of the embedded broker."""
         return self.var_dir.absolute() / "run" / "broker.sock"
 
     @cached_property
     def workers_dir(self) -> Path:
-        """Where this machine's workers show that they live."""
+        """The directory in which this machine's workers signal that they are alive."""
         return self.var_dir.absolute() / "run" / "workers"
 
     @cached_property
     def metrics_dir(self) -> Path:
-        """Where this machine's processes count."""
+        """The directory of the counter files of this machine's processes."""
         return self.var_dir.absolute() / "run" / "metrics"
 
     @cached_property
     def canvas(self) -> Path:
-        """Where the web page is, if it was unpacked."""
+        """The directory of the web UI, if it is installed."""
         return Path(self.canvas_dir).absolute() if self.canvas_dir else self.var_dir.absolute() / "canvas"
 
     @cached_property
@@ -110,48 +115,48 @@ class Settings(BaseSettings):
 
     @cached_property
     def webhook_url(self) -> str:
-        """Where agent servers send their webhooks."""
+        """The URL to which agent servers send their webhooks."""
         root = self.sandbox_api_url or f"http://host.docker.internal:{self.port}"
         return root.rstrip("/") + "/api/v1/webhooks"
 
     @cached_property
     def git_host_list(self) -> frozenset[str]:
-        """`git_hosts`, one by one."""
+        """`git_hosts` as a set."""
         return frozenset(_listed(self.git_hosts))
 
     @cached_property
     def cors_origin_list(self) -> list[str]:
-        """`cors_origins`, one by one, as browsers write them."""
+        """`cors_origins` as a list, in the form that browsers send."""
         return [origin.rstrip("/") for origin in _listed(self.cors_origins)]
 
     @cached_property
     def quotas(self) -> Quotas:
-        """What each user may have."""
+        """The limits of each user."""
         return Quotas(self.quota_running, self.quota_sandboxes, self.quota_creates_per_minute, self.quota_policy)
 
     @cached_property
     def vault_keys(self) -> list[str]:
-        """The secret keys in force, first the one that writes.
+        """The secret keys in force; the first one writes.
 
         Raises:
-            FileNotFoundError: none is configured and `agent-workspace migrate` has not made one.
+            FileNotFoundError: none is configured, and `agent-workspace migrate` has not created one.
         """
         text = self.secret_keys.get_secret_value() or self.secret_key_file.read_text()
         return [key.strip() for key in text.replace("\n", ",").split(",") if key.strip()]
 
     @property
     def secret_key_file(self) -> Path:
-        """Where the generated secret key is kept."""
+        """The file of the generated secret key."""
         return self.var_dir / "secret.key"
 
     @property
     def admin_key_file(self) -> Path:
-        """Where the first user's API key is kept."""
+        """The file of the first user's API key."""
         return self.var_dir / "admin.key"
 
     @property
     def metrics_key_file(self) -> Path:
-        """Where the key is kept that opens `/metrics`, and nothing else."""
+        """The file of the key that opens only `/metrics`."""
         return self.var_dir / "metrics.key"
 
 

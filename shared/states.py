@@ -4,29 +4,29 @@ from enum import StrEnum
 
 
 class Desired(StrEnum):
-    """What the owner wishes a sandbox to be."""
+    """The desired state of a sandbox."""
 
     RUNNING = "RUNNING"
-    # Frozen; one that is stopped already stays so.
+    # Memory and files kept. A sandbox that is already stopped stays stopped.
     PAUSED = "PAUSED"
-    # Its memory freed, its files kept.
+    # Memory freed, files kept.
     STOPPED = "STOPPED"
     DELETED = "DELETED"
 
     @property
     def is_paused(self) -> bool:
-        """Whether its status is PAUSED once this is so."""
+        """Whether a sandbox that has reached this state has status PAUSED."""
         return self in (Desired.PAUSED, Desired.STOPPED)
 
 
 class Status(StrEnum):
-    """What a sandbox is, as last seen by a worker."""
+    """The observed state of a sandbox, as a worker last recorded it."""
 
-    # Wished for, and not healthy yet.
+    # Requested, and not healthy yet.
     STARTING = "STARTING"
-    # Its agent server answered with this sandbox's key.
+    # Its agent server responds and accepts this sandbox's key.
     RUNNING = "RUNNING"
-    # Frozen or stopped: its files are kept.
+    # Paused with its memory, or stopped: its files are kept.
     PAUSED = "PAUSED"
     # Something failed; `reason` says what.
     ERROR = "ERROR"
@@ -39,7 +39,7 @@ class Status(StrEnum):
 MOVES: dict[Status, frozenset[Status]] = {
     Status.STARTING: frozenset({Status.RUNNING, Status.PAUSED, Status.ERROR, Status.DELETING}),
     Status.RUNNING: frozenset({Status.STARTING, Status.PAUSED, Status.ERROR, Status.DELETING}),
-    # From frozen to stopped, too.
+    # PAUSED to PAUSED: from FROZEN to STOPPED.
     Status.PAUSED: frozenset({Status.PAUSED, Status.STARTING, Status.RUNNING, Status.ERROR, Status.DELETING}),
     Status.ERROR: frozenset({Status.STARTING, Status.RUNNING, Status.PAUSED, Status.DELETING}),
     Status.DELETING: frozenset({Status.DELETED}),
@@ -48,14 +48,14 @@ MOVES: dict[Status, frozenset[Status]] = {
 
 
 class PauseKind(StrEnum):
-    """How a paused sandbox is held."""
+    """What a paused sandbox keeps."""
 
-    FROZEN = "FROZEN"  # processes stand still, memory is kept
-    STOPPED = "STOPPED"  # processes are gone, files are kept
+    FROZEN = "FROZEN"  # processes are suspended, memory is kept
+    STOPPED = "STOPPED"  # processes have ended, files are kept
 
 
 class Stage(StrEnum):
-    """Where a start task is; V1's names and order (wire contract 2.2)."""
+    """The stage of a start task; V1's names and order (wire contract 2.2)."""
 
     WORKING = "WORKING"
     WAITING_FOR_SANDBOX = "WAITING_FOR_SANDBOX"
@@ -69,7 +69,7 @@ class Stage(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing follows."""
+        """Whether no stage follows."""
         return self in (Stage.READY, Stage.ERROR)
 
 
@@ -77,7 +77,7 @@ FINAL_STAGES = (Stage.READY, Stage.ERROR)
 
 
 def stage_moves(stage: Stage) -> frozenset[Stage]:
-    """The stages that may follow: any later one, the same one again after a crash, or ERROR."""
+    """The stages that may follow: any later one, the same one after a crash, or ERROR."""
     if stage.is_final:
         return frozenset()
     order = list(Stage)
@@ -87,9 +87,9 @@ def stage_moves(stage: Stage) -> frozenset[Stage]:
 class NodeStatus(StrEnum):
     """Whether a node takes new sandboxes."""
 
-    READY = "READY"  # its worker and its engine answer
-    CORDONED = "CORDONED"  # an operator keeps new sandboxes away
-    LOST = "LOST"  # its engine or its worker no longer answers
+    READY = "READY"  # its worker and its engine respond
+    CORDONED = "CORDONED"  # an operator lets it take no new sandboxes
+    LOST = "LOST"  # its engine or its worker no longer responds
 
 
 class Reason(StrEnum):
@@ -107,21 +107,21 @@ class Reason(StrEnum):
     RESUMED_OUTSIDE = "resumed_outside"
     ENGINE_ERROR = "engine_error"
     NODE_LOST = "node_lost"
-    # of the warm pool
+    # Of the warm pool:
     CLAIMED = "claimed"
     RETIRED = "retired"
     NOT_DORMANT = "not_dormant"
-    # of a container that a store which went back in time takes for spare or idle
+    # Of a container that a database restored from a backup lists as warm or idle:
     ALREADY_USED = "already_used"
     INITIALIZE_FAILED = "initialize_failed"
-    # by its owner's wish for another
+    # By its owner's request for another sandbox:
     MADE_ROOM = "made_room"
-    # by a deadline
+    # By a deadline:
     IDLE_FROZEN = "idle_frozen"
     IDLE_STOPPED = "idle_stopped"
     IDLE_DELETED = "idle_deleted"
     EXPIRED = "expired"
-    # of start tasks
+    # Of start tasks:
     CANCELLED = "cancelled"
     LLM_KEY_MISSING = "llm_key_missing"
     SANDBOX_FAILED = "sandbox_failed"
@@ -138,21 +138,21 @@ class Reason(StrEnum):
 
 
 class DeadlineAction(StrEnum):
-    """What a deadline does."""
+    """The action of a deadline."""
 
     FREEZE = "freeze"
     STOP = "stop"
     DELETE = "delete"
-    # The sandbox has reached its greatest age: it is deleted too.
+    # The sandbox has reached its max age: it is deleted.
     EXPIRE = "expire"
 
     @property
     def wish(self) -> tuple[Desired, Reason]:
-        """What it wishes a sandbox to be, and why."""
-        return WISHES[self]
+        """The desired state that the action sets, and the reason."""
+        return OUTCOMES[self]
 
 
-WISHES = {
+OUTCOMES = {
     DeadlineAction.FREEZE: (Desired.PAUSED, Reason.IDLE_FROZEN),
     DeadlineAction.STOP: (Desired.STOPPED, Reason.IDLE_STOPPED),
     DeadlineAction.DELETE: (Desired.DELETED, Reason.IDLE_DELETED),

@@ -1,1 +1,1 @@
-"""The demonstration: a scripted model and the terminal story that `make demo` tells with it."""
+"""The demo of `make demo`: a scripted model, and a conversation shown in the terminal."""

@@ -1,4 +1,4 @@
-"""`make demo`: a conversation with a scripted model, live in the terminal, on a running service."""
+"""`make demo`: run a conversation with a scripted model on a running service, live in the terminal."""
 
 import secrets
 from contextlib import ExitStack
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from deploy.demo.account import USER, borrowed_key
+from deploy.demo.account import USER, temporary_key
 from deploy.demo.client import Service
 from deploy.demo.deadline import Deadline
 from deploy.demo.errors import DemoError
@@ -18,24 +18,24 @@ from deploy.demo.story import MODEL, SCRIPT, Story
 
 app = typer.Typer(add_completion=False)
 
-Url = Annotated[str, typer.Option(envvar="AW_URL", help="Where the service listens.")]
+Url = Annotated[str, typer.Option(envvar="AW_URL", help="URL of the service.")]
 Key = Annotated[
     str | None,
     typer.Option(
         envvar="AW_API_KEY",
-        help="Run as the user of this key, whose model settings are then the demo's; "
-        "without it the demo makes a user of its own.",
+        help="API key of the user to run as, whose model settings the demo replaces. "
+        "Default: the demo creates its own user.",
         show_default=False,
         show_envvar=True,
     ),
 ]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the sandbox running afterwards.")]
-Seconds = Annotated[float, typer.Option(help="Give up after this many seconds.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the sandbox running afterwards.")]
+Seconds = Annotated[float, typer.Option(help="Timeout of the demo, in seconds.")]
 ModelHost = Annotated[
     str | None,
     typer.Option(
         envvar="AW_DEMO_MODEL_HOST",
-        help="Address of this machine that sandboxes can reach; found from the Docker Engine by default.",
+        help="Address of this machine that sandboxes can reach. Default: the Docker Engine's bridge address.",
         show_default=False,
     ),
 ]
@@ -43,7 +43,7 @@ ModelHost = Annotated[
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     url: str
     key: str | None
@@ -61,7 +61,7 @@ def demo(
     timeout: Seconds = 300,
     model_host: ModelHost = None,
 ) -> None:
-    """Show one conversation from its start to its answer, with a model that follows a script."""
+    """Show one conversation from its start to its answer, with a scripted model."""
     console = Console()
     try:
         run(console, Options(url, key, keep, timeout, model_host))
@@ -71,65 +71,65 @@ def demo(
 
 
 def run(console: Console, options: Options) -> None:
-    """Bring up model, user and story, and take them down in reverse order."""
+    """Start the model, create the user and run the demo, then clean up in reverse order."""
     deadline = Deadline(options.timeout)
     with Service(options.url, "") as anyone:
         anyone.check_alive()
     with ExitStack() as stack:
         model = stack.enter_context(scripted_model(options.model_host))
-        key = options.key or stack.enter_context(borrowed_key())
+        key = options.key or stack.enter_context(temporary_key())
         service = stack.enter_context(Service(options.url, key))
         if options.key is not None:
-            refuse_to_overwrite(service)
+            require_unused_settings(service)
         console.print(f"Service {service.url}, scripted model {model.url}; no provider, no provider's key.")
-        tell(Story(service, console, deadline), model, keep=options.keep)
+        show(Story(service, console, deadline), model, keep=options.keep)
 
 
 def scripted_model(host: str | None) -> ScriptedModel:
-    """The model on an address that sandboxes can reach, behind a key of this run."""
+    """The model on an address that sandboxes can reach, with an API key for this run."""
     address = host or bridge_address()
     try:
         return ScriptedModel({MODEL: SCRIPT}, address, api_key=secrets.token_urlsafe(16))
     except OSError as error:
-        raise DemoError(f"can't listen on {address} ({error.strerror}); try --model-host") from None
+        raise DemoError(f"cannot listen on {address} ({error.strerror}); set --model-host") from None
 
 
-def refuse_to_overwrite(service: Service) -> None:
-    """Stop before the model settings of a real user are replaced."""
+def require_unused_settings(service: Service) -> None:
+    """Fail if the user has model settings other than the demo's."""
     stored = service.settings().get("llm_model")
     if stored not in {None, "", MODEL}:
-        raise DemoError(f"this key's user works with {stored}; run without --key to leave that alone")
+        raise DemoError(f"this key's user has the model {stored}; run without --key to keep that setting")
 
 
-def tell(story: Story, model: ScriptedModel, *, keep: bool) -> None:
-    """Tell the story; however it ends, leave no sandbox behind unless asked to keep it."""
+def show(story: Story, model: ScriptedModel, *, keep: bool) -> None:
+    """Run the demo, and delete the sandbox in the end, also after an error, unless it is to be kept."""
     try:
-        conversation_id = story.tell(model.base_url, model.api_key or "")
+        conversation_id = story.play(model.base_url, model.api_key or "")
     except BaseException:
         if not keep:
-            clear_away(story)
+            clean_up(story)
         raise
     if not keep:
         story.delete_sandbox()
         story.show_afterwards(conversation_id)
-    show_the_way(story, conversation_id, keep=keep)
+    show_next_command(story, conversation_id, keep=keep)
 
 
-def clear_away(story: Story) -> None:
-    """Delete the sandbox of a story that failed, without hiding why it failed."""
+def clean_up(story: Story) -> None:
+    """Delete the sandbox after an error, without hiding that error."""
     try:
         story.delete_sandbox()
     except DemoError as error:
-        story.console.print(f"The sandbox {story.sandbox_id} may be left: {error}", markup=False)
+        story.console.print(f"The sandbox {story.sandbox_id} may still exist: {error}", markup=False)
 
 
-def show_the_way(story: Story, conversation_id: str, *, keep: bool) -> None:
-    """How to look at all this once the demonstration's key is revoked."""
-    kept = f"\nThe sandbox {story.sandbox_id} keeps running until you delete it." if keep else ""
+def show_next_command(story: Story, conversation_id: str, *, keep: bool) -> None:
+    """Print how to read the conversation after the demo's key is revoked."""
+    sandbox = f"\nThe sandbox {story.sandbox_id} keeps running until you delete it." if keep else ""
     address = f"{story.service.url}/api/v1/app-conversations?ids={conversation_id}"
     story.console.print(
-        f"{kept}\nTo look again:\n"
-        f"  KEY=$(.venv/bin/agent-workspace keys create {USER} --name look)\n"
+        f"{sandbox}\nTo read the conversation later:\n"
+        f"  KEY=$(.venv/bin/agent-workspace keys create {USER} --name demo)\n"
         f'  curl -H "Authorization: Bearer $KEY" "{address}"',
         markup=False,
         highlight=False,

@@ -1,4 +1,4 @@
-"""A user of its own for the demonstration, so that nobody's settings are touched."""
+"""The demo's own user, so that no other user's settings change."""
 
 import os
 import subprocess
@@ -15,8 +15,8 @@ COMMAND = Path(sys.executable).with_name("agent-workspace")
 
 
 @contextmanager
-def borrowed_key() -> Iterator[str]:
-    """A key of the user `demo`, made through the command line and revoked afterwards."""
+def temporary_key() -> Iterator[str]:
+    """A key of the user `demo`, created through the command line and revoked afterwards."""
     run("users", "create", USER, "--exist-ok")
     lines = run("keys", "create", USER, "--name", USER).split()
     if not lines:
@@ -29,18 +29,18 @@ def borrowed_key() -> Iterator[str]:
 
 
 def prefix(key: str) -> str:
-    """The part of a key by which it is listed and revoked; it is no secret."""
+    """The prefix under which a key is listed and revoked; it is not secret."""
     return key[:PREFIX_LENGTH]
 
 
 def run(*arguments: str) -> str:
-    """Run the service's command line, in this environment, and give what it printed."""
+    """Run the service's command line in this environment and return its output."""
     command = [str(COMMAND), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=os.environ)
     except FileNotFoundError:
         raise DemoError(f"{COMMAND} is missing; start the service with `make run` first") from None
     if done.returncode != 0:
-        said = done.stderr.strip() or done.stdout.strip()
-        raise DemoError(f"`{COMMAND.name} {' '.join(arguments[:2])}` failed: {said}")
+        output = done.stderr.strip() or done.stdout.strip()
+        raise DemoError(f"`{COMMAND.name} {' '.join(arguments[:2])}` failed: {output}")
     return done.stdout

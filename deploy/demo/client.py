@@ -1,4 +1,4 @@
-"""The few calls of the service's HTTP interface that the demonstration makes."""
+"""An HTTP client of the service with the demo's calls."""
 
 from types import TracebackType
 from typing import Any, Self
@@ -12,16 +12,16 @@ V1 = "/api/v1"
 
 
 class Service:
-    """The service at `url`, as the user whose key is given. Every failure is a DemoError."""
+    """A client of the service at `url` with a user's key. Every failure is a DemoError."""
 
     def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/")
         headers = {"X-Session-API-Key": key}
-        # Proxy variables are for the outside: a service on this machine is reached directly.
+        # The service on this machine is reached without a proxy.
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=30, transport=transport, trust_env=False)
 
     def __enter__(self) -> Self:
-        """Nothing is sent yet."""
+        """Return the client; nothing is sent yet."""
         return self
 
     def __exit__(
@@ -31,11 +31,11 @@ class Service:
         self._http.close()
 
     def check_alive(self) -> None:
-        """Raise unless the service answers."""
+        """Raise unless the service responds."""
         self._call("GET", "/alive")
 
     def settings(self) -> Json:
-        """The user's settings; empty when none were ever stored."""
+        """The user's settings; empty if none are stored."""
         found: Json | None = self._call("GET", "/api/settings", absent_is_none=True)
         return found or {}
 
@@ -44,27 +44,27 @@ class Service:
         self._call("POST", "/api/settings", json=settings)
 
     def start_conversation(self, message: str) -> Json:
-        """Ask for a conversation that begins with a message; gives the start task."""
+        """Start a conversation with a message, and return the start task."""
         content = [{"type": "text", "text": message}]
         body = {"initial_message": {"role": "user", "content": content, "run": True}}
         task: Json = self._call("POST", f"{V1}/app-conversations", json=body)
         return task
 
     def start_task(self, task_id: str) -> Json:
-        """The start task as it is now."""
+        """The start task in its current state."""
         return self._one(f"{V1}/app-conversations/start-tasks", "ids", task_id)
 
     def conversation(self, conversation_id: str) -> Json:
-        """The conversation as it is now."""
+        """The conversation in its current state."""
         return self._one(f"{V1}/app-conversations", "ids", conversation_id)
 
     def sandbox(self, sandbox_id: str) -> Json | None:
-        """The sandbox as it is now; None when it is gone."""
+        """The sandbox in its current state; None if it is deleted."""
         found: list[Json | None] = self._call("GET", f"{V1}/sandboxes", params={"id": sandbox_id})
         return found[0] if found else None
 
     def delete_sandbox(self, sandbox_id: str) -> None:
-        """Ask for the sandbox to be deleted. The id goes twice: servers differ in where they read it."""
+        """Request the deletion of the sandbox. The id is in path and query: servers read it from either."""
         self._call("DELETE", f"{V1}/sandboxes/{sandbox_id}", params={"sandbox_id": sandbox_id})
 
     def events(self, conversation_id: str) -> list[Json]:
@@ -82,14 +82,14 @@ class Service:
     def _one(self, path: str, name: str, value: str) -> Json:
         found: list[Json | None] = self._call("GET", path, params={name: value})
         if not found or found[0] is None:
-            raise DemoError(f"the service does not know {value} at {path}")
+            raise DemoError(f"the service has no {value} at {path}")
         return found[0]
 
     def _call(self, method: str, path: str, *, absent_is_none: bool = False, **options: Any) -> Any:
         try:
             response = self._http.request(method, path, **options)
         except httpx.ConnectError:
-            raise DemoError(f"no server at {self.url}; start it with `make run` first") from None
+            raise DemoError(f"no server at {self.url}; start it with `make run`") from None
         except httpx.HTTPError as error:
             raise DemoError(f"{method} {path}: {error or type(error).__name__}") from error
         if absent_is_none and response.status_code == httpx.codes.NOT_FOUND:

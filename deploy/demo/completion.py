@@ -1,4 +1,4 @@
-"""An answer in the form of OpenAI's chat completions, whole or as a stream of chunks."""
+"""Responses in OpenAI's chat completion format, whole or as a stream of chunks."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ Reply = Say | CallTool | RunCommand | Finish
 
 
 def completion(request: Json, reply: Reply) -> Json:
-    """The whole answer as one object."""
+    """The whole response as one object."""
     message = {"role": "assistant", **message_body(request, reply)}
     choice = {"index": 0, "message": message, "finish_reason": finish_reason(message)}
     return {**envelope(request, "chat.completion"), "choices": [choice], "usage": USAGE}
 
 
 def chunks(request: Json, reply: Reply) -> Iterator[Json]:
-    """The same answer in pieces; the last one carries the usage when the request asked for it."""
+    """The response in chunks. The last one has the usage, if the request includes it."""
     frame = envelope(request, "chat.completion.chunk")
     body = message_body(request, reply)
     for delta in deltas(body):
@@ -30,7 +30,7 @@ def chunks(request: Json, reply: Reply) -> Iterator[Json]:
 
 
 def envelope(request: Json, kind: str) -> Json:
-    """What whole answers and chunks have in common; the id is the same for the same request."""
+    """The fields common to whole responses and chunks. The id is the same for the same request."""
     return {
         "id": f"chatcmpl-{digest(request)}",
         "object": kind,
@@ -40,7 +40,7 @@ def envelope(request: Json, kind: str) -> Json:
 
 
 def message_body(request: Json, reply: Reply) -> Json:
-    """Content and tool calls of the assistant's message."""
+    """The content and the tool calls of the assistant's message."""
     if isinstance(reply, Say):
         return {"content": reply.text}
     call = reply if isinstance(reply, CallTool) else reply.call()
@@ -50,12 +50,12 @@ def message_body(request: Json, reply: Reply) -> Json:
 
 
 def finish_reason(body: Json) -> str:
-    """Why the model stopped."""
+    """The finish reason of a message."""
     return "tool_calls" if body.get("tool_calls") else "stop"
 
 
 def deltas(body: Json) -> Iterator[Json]:
-    """The message in pieces: arguments and text are cut in two, as real providers cut them."""
+    """The message in deltas. Arguments and text are split in two, as real providers split them."""
     yield {"role": "assistant", "content": ""}
     for piece in halves(body["content"] or ""):
         yield {"content": piece}
@@ -67,12 +67,12 @@ def deltas(body: Json) -> Iterator[Json]:
 
 
 def halves(text: str) -> list[str]:
-    """The text in two pieces, neither of them empty."""
+    """The text in two halves, without empty ones."""
     middle = len(text) // 2
     return [piece for piece in (text[:middle], text[middle:]) if piece]
 
 
 def digest(request: Json) -> str:
-    """A short name for the request's content, so that a retry gets the same ids."""
+    """A digest of the request's content, so that a retry gets the same ids."""
     content = json.dumps(request.get("messages"), sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:24]

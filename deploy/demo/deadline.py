@@ -1,4 +1,4 @@
-"""One limit on the whole demonstration."""
+"""The timeout of the whole demo."""
 
 import time
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from deploy.demo.errors import DemoError
 
 @dataclass
 class Deadline:
-    """Ends every wait of one demonstration `seconds` after it was made; `pause` is between two looks."""
+    """A timeout of `seconds` for all waits of one demo. `pause` is the poll interval."""
 
     seconds: float
     pause: float = 0.2
     started: float = field(default_factory=time.monotonic)
 
-    def looks(self, waiting_for: str) -> Iterator[float]:
-        """Yield the seconds since this wait began, again and again, until the limit raises DemoError."""
+    def polls(self, waiting_for: str) -> Iterator[float]:
+        """Yield the seconds since this wait began at each poll, and raise DemoError after the timeout."""
         began = time.monotonic()
         while time.monotonic() - self.started < self.seconds:
             yield time.monotonic() - began
             time.sleep(self.pause)
-        raise DemoError(f"gave up after {self.seconds:.0f} s, waiting for {waiting_for}")
+        raise DemoError(f"timed out after {self.seconds:.0f} s, waiting for {waiting_for}")

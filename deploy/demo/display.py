@@ -1,4 +1,4 @@
-"""The agent's events and the rows around them, as a person reads them in a terminal."""
+"""Terminal output of the agent's events, and of conversations and sandboxes."""
 
 from collections.abc import Iterable
 
@@ -15,30 +15,30 @@ FAILURES = {"AgentErrorEvent": "error", "ConversationErrorEvent": "detail", "Ser
 
 
 def show_heading(console: Console, text: str) -> None:
-    """A heading with an empty line before it."""
+    """Print an empty line and a heading."""
     console.print()
     console.print(Text(text, style="bold"))
 
 
 def show_event(console: Console, event: Json) -> None:
-    """One event of a conversation; those that say nothing to a person are left out."""
+    """Print one event of a conversation, unless it has nothing for a person."""
     shown = render(event)
     if shown is not None:
         console.print(Padding(shown, (0, 0, 0, 2)))
 
 
-def show_facts(console: Console, facts: Iterable[tuple[str, object]]) -> None:
-    """Names and values, two columns."""
+def show_fields(console: Console, fields: Iterable[tuple[str, object]]) -> None:
+    """Print names and values in two columns."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", min_width=16)
     table.add_column(overflow="fold")
-    for name, value in facts:
+    for name, value in fields:
         table.add_row(name, Text(str(value)))
     console.print(Padding(table, (0, 0, 0, 2)))
 
 
 def answer_of(event: Json) -> str | None:
-    """The agent's final answer, if this event gives it: a finish call or a plain message."""
+    """The agent's final answer, if this event contains it: a finish call or a plain message."""
     if event.get("kind") == "ActionEvent" and event.get("tool_name") == "finish":
         return str((event.get("action") or {}).get("message", ""))
     if event.get("kind") == "MessageEvent" and event.get("source") == "agent":
@@ -47,7 +47,7 @@ def answer_of(event: Json) -> str | None:
 
 
 def render(event: Json) -> RenderableType | None:
-    """What to show of an event, or None."""
+    """The output of an event, or None."""
     kind = event.get("kind")
     answer = answer_of(event)
     if answer is not None:
@@ -64,7 +64,7 @@ def render(event: Json) -> RenderableType | None:
 
 
 def render_action(event: Json) -> RenderableType:
-    """A tool call: a shell command behind a prompt, any other tool by its name."""
+    """A tool call: a shell command with a prompt, any other tool by name."""
     action = event.get("action") or {}
     summary = str(event.get("summary") or "")
     if "command" not in action or event.get("tool_name") != "terminal":
@@ -74,11 +74,11 @@ def render_action(event: Json) -> RenderableType:
 
 
 def render_observation(event: Json) -> RenderableType | None:
-    """A tool's output and exit code; nothing for the tool that ends the run."""
+    """A tool's output and exit code; None for the tool that ends the run."""
     if event.get("tool_name") == "finish":
         return None
     observation = event.get("observation") or {}
-    output = shortened(parts_text(observation.get("content")).rstrip())
+    output = shortened(content_text(observation.get("content")).rstrip())
     code = observation.get("exit_code")
     if code is None:
         return Text(output, style="dim")
@@ -99,19 +99,19 @@ def labelled(label: str, text: str, style: str) -> Text:
 
 def message_text(event: Json) -> str:
     """The text of a message event."""
-    return parts_text((event.get("llm_message") or {}).get("content"))
+    return content_text((event.get("llm_message") or {}).get("content"))
 
 
-def parts_text(content: object) -> str:
-    """The text parts of a content list, joined."""
+def content_text(content: object) -> str:
+    """The joined texts of a content list."""
     if not isinstance(content, list):
         return str(content or "")
-    return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "".join(str(item.get("text", "")) for item in content if isinstance(item, dict))
 
 
 def shortened(text: str) -> str:
-    """The last lines of a long output, with a word about what was left out."""
+    """The last lines of a long output, with the number of omitted lines."""
     lines = text.splitlines()
     if len(lines) <= MAX_LINES:
         return text
-    return "\n".join([f"… {len(lines) - MAX_LINES} lines left out …", *lines[-MAX_LINES:]])
+    return "\n".join([f"… {len(lines) - MAX_LINES} lines omitted …", *lines[-MAX_LINES:]])

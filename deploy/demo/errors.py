@@ -1,5 +1,5 @@
-"""Why a demonstration stops, in words for the person at the terminal."""
+"""Errors of the demo."""
 
 
 class DemoError(Exception):
-    """The demonstration can't go on; the text says why and, where it can, what to do."""
+    """An error that ends the demo. Its text names the cause and, if possible, the remedy."""

@@ -1,4 +1,4 @@
-"""Where on this machine a sandbox can reach a server."""
+"""The address at which sandboxes reach this machine."""
 
 import ipaddress
 import json
@@ -9,21 +9,21 @@ from deploy.demo.errors import DemoError
 
 
 def bridge_address(network: str = "bridge") -> str:
-    """Address of this machine on the engine's bridge network, 172.17.0.1 unless configured otherwise."""
+    """This machine's address on the engine's bridge network; 172.17.0.1 by default."""
     docker = shutil.which("docker")
     if docker is None:
-        raise DemoError("no docker command on PATH; give the address sandboxes can reach with --model-host")
+        raise DemoError("no docker command on PATH; set --model-host to an address that sandboxes can reach")
     command = [docker, "network", "inspect", network, "--format", "{{json .IPAM.Config}}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     if done.returncode != 0:
-        raise DemoError(f"the Docker Engine does not answer: {done.stderr.strip()}")
+        raise DemoError(f"the Docker Engine does not respond: {done.stderr.strip()}")
     return gateway(json.loads(done.stdout) or [])
 
 
 def gateway(configs: list[dict[str, str]]) -> str:
-    """The first IPv4 gateway; engines that leave it out take the subnet's first address."""
+    """The first IPv4 gateway. Engines that omit it use the subnet's first address."""
     for config in configs:
         subnet = ipaddress.ip_network(config["Subnet"])
         if isinstance(subnet, ipaddress.IPv4Network):
             return config.get("Gateway") or str(subnet[1])
-    raise DemoError("the bridge network has no IPv4 subnet; give an address with --model-host")
+    raise DemoError("the bridge network has no IPv4 subnet; set --model-host to an address that sandboxes can reach")

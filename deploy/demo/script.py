@@ -1,4 +1,4 @@
-"""What a scripted model says, and how the turn for a request is chosen."""
+"""The script of a scripted model: its responses, and the choice of a response for a request."""
 
 import threading
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Say:
-    """A plain text answer. The agent server ends the run on it, as on a `Finish`."""
+    """A plain text answer. It ends the agent server's run, as a `Finish` does."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class CallTool:
-    """A call of any tool, with the arguments as they are sent; `text` is said beside it."""
+    """A call of any tool with its arguments; `text` is the message's content."""
 
     name: str
     arguments: Json
@@ -33,7 +33,7 @@ class RunCommand:
     summary: str = "run a shell command"
 
     def call(self) -> CallTool:
-        """The tool call, with all three arguments agent server 1.58.2 asks of `terminal`."""
+        """The tool call, with the three arguments that agent server 1.58.2 requires for `terminal`."""
         arguments = {"command": self.command, "summary": self.summary, "security_risk": "LOW"}
         return CallTool("terminal", arguments)
 
@@ -51,18 +51,17 @@ class Finish:
 
 @dataclass(frozen=True)
 class Fail:
-    """An HTTP error instead of an answer. A retry of the same request gets it again."""
+    """An HTTP error instead of an answer. A retry of the same request gets the same error."""
 
     status: int
-    message: str = "the script says so"
+    message: str = "as scripted"
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Holds an agent in the middle of its run until a test opens it.
+    """A gate that blocks an agent during its run until a test opens it.
 
-    `reached` is set when a request waits here; `deadline` is in seconds, after which a request that
-    still waits is answered with 503.
+    `reached` is set when a request waits at the gate. A request that waits longer than `deadline` seconds gets a 503.
     """
 
     deadline: float = 60.0
@@ -74,44 +73,44 @@ class Gate:
         self.opened.set()
 
     def passed(self) -> bool:
-        """Wait until the gate is open; False when the deadline came first."""
+        """Wait until the gate is open; False after the deadline."""
         self.reached.set()
         return self.opened.wait(self.deadline)
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Answers as `then` does, but only once the gate is open."""
+    """The answer `then`, sent when the gate is open."""
 
     gate: Gate
     then: "Answer"
 
 
 Answer = Say | CallTool | RunCommand | Finish | Fail
-Turn = Answer | Wait
+Response = Answer | Wait
 
 
 @dataclass(frozen=True)
 class Script:
-    """One model's part: its turns after each user message, and the title it gives a conversation."""
+    """One model's script: its responses after each user message, and the title of conversations."""
 
-    turns: Sequence[Turn]
+    responses: Sequence[Response]
     title: str | None = None
 
-    def turn_for(self, request: Json) -> Turn:
-        """The turn this request asks for; the same request always gets the same turn.
+    def response_to(self, request: Json) -> Response:
+        """The response to a request; the same request always gets the same response.
 
-        A request that offers no tools is one for a title. Past the last turn the script finishes.
+        A request without tools is one for a title. After its last response the script finishes.
         """
         messages: list[Message] = request.get("messages") or []
         if not request.get("tools"):
             return Say(self.title or opening_words(messages))
         place = answers_since_user(messages)
-        return self.turns[place] if place < len(self.turns) else Finish("The script has ended.")
+        return self.responses[place] if place < len(self.responses) else Finish("The script has ended.")
 
 
 def answers_since_user(messages: Sequence[Message]) -> int:
-    """How many answers the model has given since the user last spoke."""
+    """The number of the model's messages since the user's last one."""
     count = 0
     for message in reversed(messages):
         if message.get("role") == "user":
@@ -123,17 +122,16 @@ def answers_since_user(messages: Sequence[Message]) -> int:
 def opening_words(messages: Sequence[Message], limit: int = 6) -> str:
     """A title: the first words of the first user message.
 
-    Agent server 1.58.2 asks for a title with that message quoted below an empty line, and more
-    instructions on its heels.
+    Agent server 1.58.2 requests a title with that message quoted below an empty line, followed by more instructions.
     """
-    spoken = next((text_of(message) for message in messages if message.get("role") == "user"), "")
-    quoted = (spoken.partition("\n\n")[2] or spoken).partition(".Also make sure to include")[0]
+    text = next((text_of(message) for message in messages if message.get("role") == "user"), "")
+    quoted = (text.partition("\n\n")[2] or text).partition(".Also make sure to include")[0]
     return " ".join(quoted.split()[:limit]) or "Conversation"
 
 
 def text_of(message: Message) -> str:
-    """The text of a message, whose content is a string or a list of parts."""
+    """The text of a message, whose content is a string or a list."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
-    return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "".join(str(item.get("text", "")) for item in content if isinstance(item, dict))

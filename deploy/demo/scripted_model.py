@@ -1,7 +1,7 @@
-"""A scripted model behind an OpenAI-compatible HTTP interface, for the demonstration and for tests.
+"""A scripted model with an OpenAI-compatible HTTP interface, for the demo and for tests.
 
-It needs no provider and no state: each answer follows from the request alone, so retries get the same
-answer and any number of conversations may run at once.
+It needs no provider and has no state: each answer depends on the request alone, so retries get the same answer, and
+any number of conversations can run concurrently.
 """
 
 import hmac
@@ -18,10 +18,10 @@ from deploy.demo.script import (
     Finish,
     Gate,
     Json,
+    Response,
     RunCommand,
     Say,
     Script,
-    Turn,
     Wait,
 )
 from deploy.demo.server import Server
@@ -31,21 +31,21 @@ __all__ = [
     "Fail",
     "Finish",
     "Gate",
+    "Response",
     "RunCommand",
     "Say",
     "Script",
     "ScriptedModel",
     "Seen",
-    "Turn",
     "Wait",
 ]
 
-REMEMBERED = 200
+MAX_RECORDED = 200
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One completion request as it arrived; header names are in lower case."""
+    """One received completion request. Header names are in lower case."""
 
     model: str
     headers: Mapping[str, str]
@@ -53,22 +53,22 @@ class Seen:
 
 
 class ScriptedModel:
-    """Serves the scripts, by model name, between `start` and `stop` or inside a `with` block.
+    """A server of scripts by model name, between `start` and `stop` or inside a `with` block.
 
-    Names may carry the `openai/` prefix by which clients choose the provider; it is not compared.
-    `host` must be an address the sandboxes can reach. With an `api_key`, any other key gets 401.
+    Names may have the `openai/` prefix by which clients choose the provider; it is ignored.
+    `host` must be an address that sandboxes can reach. With an `api_key`, requests with another key get a 401.
     """
 
     def __init__(
         self,
-        scripts: Mapping[str, Script | Sequence[Turn]],
+        scripts: Mapping[str, Script | Sequence[Response]],
         host: str = "127.0.0.1",
         port: int = 0,
         api_key: str | None = None,
     ) -> None:
         self.scripts = {bare(name): as_script(script) for name, script in scripts.items()}
         self.api_key = api_key
-        self.seen: deque[Seen] = deque(maxlen=REMEMBERED)
+        self.seen: deque[Seen] = deque(maxlen=MAX_RECORDED)
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._server = Server((host, port), self)
@@ -76,27 +76,27 @@ class ScriptedModel:
 
     @property
     def url(self) -> str:
-        """The server's address alone; `/health` is below it."""
+        """The server's root URL; `/health` is below it."""
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}"
 
     @property
     def base_url(self) -> str:
-        """What a client's base URL setting wants."""
+        """The base URL for clients."""
         return f"{self.url}/v1"
 
     @property
     def last_headers(self) -> Mapping[str, str]:
-        """Headers of the newest completion request; empty before the first."""
+        """The headers of the latest completion request; empty before the first."""
         return self.seen[-1].headers if self.seen else {}
 
     def start(self) -> Self:
-        """Begin to serve, in a thread of its own."""
+        """Start serving in a thread."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop serving and free the port; requests held at a gate are let through first."""
+        """Open all gates, stop serving and free the port."""
         for gate in self._gates():
             gate.open()
         self._server.shutdown()
@@ -114,35 +114,35 @@ class ScriptedModel:
         self.stop()
 
     def admits(self, authorization: str | None) -> bool:
-        """Whether the Authorization header carries the key, if one is asked for."""
+        """Whether the Authorization header has the key, if one is required."""
         if self.api_key is None:
             return True
-        given = (authorization or "").removeprefix("Bearer ")
-        return hmac.compare_digest(given.encode(), self.api_key.encode())
+        key = (authorization or "").removeprefix("Bearer ")
+        return hmac.compare_digest(key.encode(), self.api_key.encode())
 
     def record(self, request: Json, headers: Mapping[str, str]) -> None:
-        """Remember a completion request."""
+        """Record a completion request."""
         name = bare(str(request.get("model")))
         with self._lock:
             self.counts[name] += 1
             self.seen.append(Seen(name, headers, request))
 
     def answer(self, request: Json) -> Say | CallTool | RunCommand | Finish | Fail:
-        """The turn for a request, after any gate before it has opened."""
+        """The answer to a request, after its gate, if any, has opened."""
         name = bare(str(request.get("model")))
         if name not in self.scripts:
             return Fail(404, f"no script for the model {name}")
-        turn = self.scripts[name].turn_for(request)
-        if not isinstance(turn, Wait):
-            return turn
-        return turn.then if turn.gate.passed() else Fail(503, "the gate was not opened in time")
+        response = self.scripts[name].response_to(request)
+        if not isinstance(response, Wait):
+            return response
+        return response.then if response.gate.passed() else Fail(503, "the gate was not opened in time")
 
     def _serve(self) -> None:
         self._server.serve_forever(poll_interval=0.05)
 
     def _gates(self) -> list[Gate]:
-        turns = [turn for script in self.scripts.values() for turn in script.turns]
-        return [turn.gate for turn in turns if isinstance(turn, Wait)]
+        responses = [response for script in self.scripts.values() for response in script.responses]
+        return [response.gate for response in responses if isinstance(response, Wait)]
 
 
 def bare(name: str) -> str:
@@ -150,6 +150,6 @@ def bare(name: str) -> str:
     return name.removeprefix("openai/")
 
 
-def as_script(script: Script | Sequence[Turn]) -> Script:
-    """A script, also from a bare list of turns."""
+def as_script(script: Script | Sequence[Response]) -> Script:
+    """A script, also from a list of responses."""
     return script if isinstance(script, Script) else Script(script)

@@ -1,4 +1,4 @@
-"""The HTTP side of a scripted model: routes, the key check, whole and streamed answers."""
+"""The HTTP server of a scripted model: routes, the key check, whole and streamed responses."""
 
 import json
 import socketserver
@@ -16,7 +16,7 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
 class Server(ThreadingHTTPServer):
-    """The listening socket; each connection has a thread that does not outlive the process."""
+    """The HTTP server. Each connection has a daemon thread."""
 
     daemon_threads = True
     block_on_close = False
@@ -27,52 +27,52 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
-        """Bind without looking up the host's name, which can take seconds where no resolver answers."""
+        """Bind without resolving the host's name, which can take seconds without a resolver."""
         socketserver.TCPServer.server_bind(self)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Speaks HTTP for one connection."""
+    """The handler of one connection."""
 
     protocol_version = "HTTP/1.1"
     timeout = 120
     server: Server
 
     def do_GET(self) -> None:
-        """Health, and the list of models."""
+        """Serve health and the list of models."""
         if self.path == "/health":
             return self._send(200, {"status": "ok"})
         if self.path != "/v1/models":
-            return self._refuse(404, f"nothing at {self.path}")
+            return self._send_error(404, f"nothing at {self.path}")
         if not self.server.model.admits(self.headers["Authorization"]):
-            return self._refuse(401, "wrong API key")
+            return self._send_error(401, "wrong API key")
         models = [{"id": name, "object": "model"} for name in self.server.model.scripts]
         return self._send(200, {"object": "list", "data": models})
 
     def do_POST(self) -> None:
-        """Chat completions."""
+        """Serve chat completions."""
         request = self._read()
         if self.path != "/v1/chat/completions":
-            return self._refuse(404, f"nothing at {self.path}")
+            return self._send_error(404, f"nothing at {self.path}")
         if not self.server.model.admits(self.headers["Authorization"]):
-            return self._refuse(401, "wrong API key")
+            return self._send_error(401, "wrong API key")
         if request is None:
-            return self._refuse(400, "the body is not a JSON object")
+            return self._send_error(400, "the body is not a JSON object")
         return self._complete(request)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the terminal belongs to the demonstration or to the tests."""
+        """Log nothing: the terminal is for the demo's or the tests' output."""
 
     def _complete(self, request: Json) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.model.record(request, headers)
-        turn = self.server.model.answer(request)
-        if isinstance(turn, Fail):
-            self._refuse(turn.status, turn.message)
+        answer = self.server.model.answer(request)
+        if isinstance(answer, Fail):
+            self._send_error(answer.status, answer.message)
         elif request.get("stream"):
-            self._stream([*chunks(request, turn)])
+            self._stream([*chunks(request, answer)])
         else:
-            self._send(200, completion(request, turn))
+            self._send(200, completion(request, answer))
 
     def _read(self) -> Json | None:
         length = int(self.headers["Content-Length"] or 0)
@@ -85,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
             return None
         return body if isinstance(body, dict) else None
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _send_error(self, status: int, message: str) -> None:
         self._send(status, {"error": {"message": message, "type": "scripted", "code": status}})
 
     def _send(self, status: int, body: Json) -> None:
@@ -103,5 +103,5 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content)
         except ConnectionError:
-            # The client gave up while a gate held its request: nobody is left to tell.
+            # The client disconnected while its request waited at a gate.
             self.close_connection = True

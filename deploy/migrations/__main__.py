@@ -1,6 +1,6 @@
-"""`python -m deploy.migrations "what changes"`: write the next migration, from what the models have now.
+"""`python -m deploy.migrations "what changes"`: write the next migration from the current models.
 
-Read what it wrote before you keep it: Alembic takes a renamed column for a dropped and a new one.
+Review the generated file: Alembic writes a renamed column as a dropped and a new one.
 """
 
 import sys
@@ -14,7 +14,7 @@ from shared.db.migrations import configuration, migrate, opened
 
 
 def main(message: str) -> None:
-    """Compare the models with a database made by the migrations so far."""
+    """Compare the models with a database created by the existing migrations."""
     with tempfile.TemporaryDirectory() as directory:
         url = f"sqlite:///{Path(directory) / 'schema.db'}"
         migrate(url)

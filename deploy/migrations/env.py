@@ -1,4 +1,4 @@
-"""What Alembic runs for every command: the connection comes from `shared.db.migrations`, the schema from the models."""
+"""Alembic's environment: the connection comes from `shared.db.migrations`, the schema from the models."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from shared.models.columns import Json, UtcDateTime
 
 
 def plain_type(kind: str, item: Any, _context: Any) -> str | Literal[False]:
-    """Write our column types as what they are in the database: a migration must not change with the models."""
+    """Write this service's column types as database types: migrations must not change with the models."""
     if kind == "type" and isinstance(item, UtcDateTime):
         return "sa.DateTime(timezone=True)"
     if kind == "type" and isinstance(item, Json):
@@ -22,7 +22,7 @@ def plain_type(kind: str, item: Any, _context: Any) -> str | Literal[False]:
 
 
 def run(connection: Connection) -> None:
-    """Run within the transaction that the caller has opened."""
+    """Run the migrations in the caller's transaction."""
     context.configure(
         connection=connection,
         target_metadata=SQLModel.metadata,

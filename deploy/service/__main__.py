@@ -5,10 +5,10 @@ import sys
 
 
 def run(arguments: list[str]) -> None:
-    """Start, and say what is wrong in one line. Being told to stop is no defect: it has no traceback."""
+    """Start the service. Print an error as one line, and no traceback on a stop by signal."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    # After that: it takes a second.
+    # Imported after the signal handlers are set: the import takes a second.
     from deploy.service.errors import ServiceError  # noqa: PLC0415
     from deploy.service.start import main  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`python -m deploy.service.announce`: say where the service is as soon as it is ready."""
+"""`python -m deploy.service.announce`: print the service's address as soon as it is ready."""
 
 import sys
 import time
@@ -17,12 +17,12 @@ def main() -> None:
     address = ANY_ADDRESS.get(settings.host, settings.host)
     url = f"http://[{address}]" if ":" in address else f"http://{address}"
     if not _becomes_ready(f"{url}:{settings.port}/ready"):
-        sys.exit(f"The API is not ready after {DEADLINE_SECONDS:.0f} s; its log above should say why.")
+        sys.exit(f"The API is not ready after {DEADLINE_SECONDS:.0f} s; see its log above for the cause.")
     print(_banner(settings), flush=True)
 
 
 def _becomes_ready(url: str) -> bool:
-    # No proxy stands between this machine and itself.
+    # The API on this machine is reached without a proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     end = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < end:

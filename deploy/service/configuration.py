@@ -7,17 +7,17 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 from deploy.service.processes import Process
-from deploy.service.sockets import LOWEST
+from deploy.service.sockets import MIN_DESCRIPTOR
 
-# Started in this order and stopped in the reverse one: nobody is left without the broker.
+# The start order, and in reverse the stop order: no process is left without the broker.
 ORDER = ("broker", "worker", "flower", "web")
-# A worker finishes the jobs it has begun, the API takes its leave of its clients.
-PATIENCE_SECONDS = {"worker": 30, "web": 26}
+# Workers finish their running jobs, and the API closes its connections gracefully.
+STOP_SECONDS = {"worker": 30, "web": 26}
 COLOURS = (36, 33, 32, 35, 34, 31)
 
 
 def write_configuration(processes: Sequence[Process], var: Path) -> Path:
-    """Write `run/supervisord.conf` below the var directory, which gets a `log` folder too."""
+    """Write `run/supervisord.conf` in the var directory, and create its `log` folder."""
     for folder in (var, var / "run", var / "log"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     parser = RawConfigParser()
@@ -30,7 +30,7 @@ def write_configuration(processes: Sequence[Process], var: Path) -> Path:
 
 
 def control_socket(var: Path) -> Path:
-    """Where the supervisor takes orders, from its own user only."""
+    """The supervisor's control socket, for its own user only."""
     return var.absolute() / "run" / "supervisor.sock"
 
 
@@ -44,9 +44,9 @@ def _control(var: Path) -> dict[str, dict[str, object]]:
 
 def _supervisor(var: Path) -> dict[str, object]:
     files = {"logfile": var / "log" / "supervisord.log", "pidfile": var / "run" / "supervisord.pid"}
-    user = {"user": "root"} if os.geteuid() == 0 else {}  # unsaid, it complains
-    # What is open from there on is the API's sockets, and is passed on.
-    return {"nodaemon": "true", "nocleanup": "true", "minfds": LOWEST, **files, **user}
+    user = {"user": "root"} if os.geteuid() == 0 else {}  # without it, supervisord prints a warning
+    # File descriptors from `minfds` on are the API's sockets, and are inherited.
+    return {"nodaemon": "true", "nocleanup": "true", "minfds": MIN_DESCRIPTOR, **files, **user}
 
 
 def _programs(processes: Sequence[Process]) -> dict[str, dict[str, object]]:
@@ -65,10 +65,10 @@ def _program(process: Process, width: int, colour: int) -> dict[str, object]:
         "numprocs_start": 1,
         "priority": ORDER.index(process.name) if process.name in ORDER else len(ORDER),
         "autorestart": "true",
-        # One that dies sooner than this is started again after 1, 2, 3… seconds.
+        # A process that dies sooner than this is restarted after 1, 2, 3… seconds.
         "startsecs": 3,
         "startretries": 1_000_000,
-        "stopwaitsecs": PATIENCE_SECONDS.get(process.name, 10),
+        "stopwaitsecs": STOP_SECONDS.get(process.name, 10),
         "stopasgroup": "true",
         "killasgroup": "true",
         **_output(),
@@ -76,8 +76,8 @@ def _program(process: Process, width: int, colour: int) -> dict[str, object]:
 
 
 def _announcer() -> dict[str, object]:
-    once = {"autorestart": "false", "startsecs": 0, "startretries": 0}
-    return {"command": f"{sys.executable} -m deploy.service.announce", **once, **_output()}
+    single_run = {"autorestart": "false", "startsecs": 0, "startretries": 0}
+    return {"command": f"{sys.executable} -m deploy.service.announce", **single_run, **_output()}
 
 
 def _output() -> dict[str, object]:

@@ -1,5 +1,5 @@
-"""What goes wrong before the service starts."""
+"""Errors before the service starts."""
 
 
 class ServiceError(Exception):
-    """Its text says what to do about it."""
+    """An error whose text describes the remedy."""

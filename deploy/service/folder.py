@@ -1,4 +1,4 @@
-"""One service in a folder: a second one says what runs there, and changes nothing."""
+"""The lock of the var directory: a second service prints which one runs, and changes nothing."""
 
 import fcntl
 import os
@@ -10,19 +10,19 @@ from deploy.service.errors import ServiceError
 from shared.clock import now
 from shared.settings import Settings
 
-HELD = """\
-The service of this folder runs already; nothing was changed.
+RUNNING = """\
+The service of this folder is already running; nothing was changed.
   {service}
-`make restart` takes over new code and settings. To stop it, press Ctrl-C where it was started, or send it SIGTERM.
-A second service needs a folder of its own: set AW_VAR_DIR, AW_PORT and AW_FLOWER_PORT for it."""
+Run `make restart` to apply new code and settings. To stop it, press Ctrl-C in its terminal, or send it SIGTERM.
+A second service needs its own folder and ports: set AW_VAR_DIR, AW_PORT and AW_FLOWER_PORT."""
 
 
 @contextmanager
 def hold_folder(settings: Settings) -> Iterator[None]:
-    """Be the only service in this var directory, until the block or this process ends.
+    """Lock the var directory until the block or this process ends.
 
     Raises:
-        ServiceError: another one is; the text says where it listens.
+        ServiceError: another service has the lock; the text names its address.
     """
     for folder in (settings.var_dir, settings.var_dir / "run"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def hold_folder(settings: Settings) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise ServiceError(HELD.format(service=file.read().strip() or "it is just being started")) from None
+            raise ServiceError(RUNNING.format(service=file.read().strip() or "it is starting")) from None
         _describe(file, settings)
         yield
 

@@ -1,4 +1,4 @@
-"""The ports that the service is about to take."""
+"""The service's ports."""
 
 import os
 import socket
@@ -13,26 +13,26 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, no
 
 
 def refuse_taken_ports(settings: Settings, processes: Iterable[Process]) -> None:
-    """Make sure that nobody answers where we are about to listen.
+    """Check that the service's ports are free.
 
     Raises:
-        ServiceError: somebody does.
+        ServiceError: another process listens on one of them.
     """
-    wanted = {process.name for process in processes}
-    if "web" in wanted and _answers(settings.host, settings.port):
+    names = {process.name for process in processes}
+    if "web" in names and _answers(settings.host, settings.port):
         raise ServiceError(
-            f"Something is listening on port {settings.port} already: another `make run`, perhaps. "
-            "Stop it, or set AW_PORT to another port."
+            f"Port {settings.port} is in use, perhaps by another `make run`. "
+            "Stop that process, or set AW_PORT to another port."
         )
-    if "flower" in wanted and _answers("127.0.0.1", flower_port()):
+    if "flower" in names and _answers("127.0.0.1", flower_port()):
         raise ServiceError(
-            f"Something is listening on port {flower_port()} already. "
-            "Stop it, set AW_FLOWER_PORT to another port, or leave Flower out: make run FLOWER=0"
+            f"Port {flower_port()} is in use. "
+            "Stop that process, set AW_FLOWER_PORT to another port, or disable Flower: make run FLOWER=0"
         )
 
 
 def flower_port() -> int:
-    """Where Flower listens; the Procfile says the same."""
+    """Flower's port, as in the Procfile."""
     return int(os.environ.get("AW_FLOWER_PORT") or FLOWER_PORT)
 
 

@@ -1,4 +1,4 @@
-"""Which processes to start, and how many of each."""
+"""The processes to start, and their numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,32 +13,32 @@ BROKER = "broker"
 
 @dataclass(frozen=True)
 class Process:
-    """One line of the Procfile, to be started `count` times."""
+    """One line of the Procfile, with the number of processes to start."""
 
     name: str
     count: int
 
 
-def read_processes(procfile: Path, wishes: Sequence[str], *, embedded_broker: bool) -> list[Process]:
-    """The processes of a Procfile, in its order, without those of which none is wanted.
+def read_processes(procfile: Path, counts: Sequence[str], *, embedded_broker: bool) -> list[Process]:
+    """The processes of a Procfile in its order, without those whose number is 0.
 
     Args:
         procfile: the file.
-        wishes: how many of each, as `web=2`; one where nothing is said.
-        embedded_broker: whether the broker is ours to start; there can't be two.
+        counts: numbers of processes, such as `web=2`; the default is 1.
+        embedded_broker: start at most one broker; if false, none.
 
     Raises:
-        ServiceError: a wish is not of that form, or names no process of the Procfile.
+        ServiceError: an item of `counts` is malformed, or names no process of the Procfile.
     """
     names = list(parse_procfile(procfile.read_text()).processes)
-    counts = dict.fromkeys(names, 1) | dict(_parse_wish(wish, names) for wish in wishes)
-    if BROKER in counts:
-        counts[BROKER] = min(counts[BROKER], 1) if embedded_broker else 0
-    return [Process(name, count) for name, count in counts.items() if count > 0]
+    numbers = dict.fromkeys(names, 1) | dict(_parse_count(text, names) for text in counts)
+    if BROKER in numbers:
+        numbers[BROKER] = min(numbers[BROKER], 1) if embedded_broker else 0
+    return [Process(name, number) for name, number in numbers.items() if number > 0]
 
 
-def _parse_wish(wish: str, names: Sequence[str]) -> tuple[str, int]:
-    name, _, number = wish.partition("=")
+def _parse_count(text: str, names: Sequence[str]) -> tuple[str, int]:
+    name, _, number = text.partition("=")
     if name not in names or not number.isdecimal():
-        raise ServiceError(f"{wish}: say PROCESS=NUMBER, the process being one of {', '.join(names)}")
+        raise ServiceError(f"expected PROCESS=NUMBER, got {text!r}; the processes are {', '.join(names)}")
     return name, int(number)

@@ -1,7 +1,7 @@
-"""`python -m deploy.service.restart [PROCESS...]`: restart the running service's processes one after the other.
+"""`python -m deploy.service.restart [PROCESS...]`: restart the running service's processes one by one.
 
-For new code or new settings, without a failed request: an API process takes its leave of its clients, new connections
-wait for the next one; a worker finishes the jobs it has begun.
+This applies new code or settings without a failed request: an API process closes its connections gracefully while new
+connections wait for its successor, and a worker finishes its running jobs.
 """
 
 import sys
@@ -23,10 +23,10 @@ ROLLING = ("worker", "web")
 
 
 def main(names: Sequence[str]) -> None:
-    """Restart the named processes, `web` or `web.1` say; every worker and API process where none is named.
+    """Restart the named processes, such as `web` or `web.1`; without names, every worker and API process.
 
     Raises:
-        ServiceError: nothing runs, or nothing of that name.
+        ServiceError: no service runs, or it has no process of that name.
     """
     console = Console(highlight=False)
     with _supervisor(control_socket(Settings().var_dir)) as supervisor:
@@ -37,12 +37,12 @@ def main(names: Sequence[str]) -> None:
             console.print(f"{process} restarted in {time.monotonic() - began:.1f} s")
 
 
-def _choose(found: Sequence[dict[str, Any]], names: Sequence[str]) -> list[tuple[str, str]]:
+def _choose(processes: Sequence[dict[str, Any]], names: Sequence[str]) -> list[tuple[str, str]]:
     chosen = [
-        (info["group"], info["name"]) for name in names for info in found if name in (info["group"], info["name"])
+        (info["group"], info["name"]) for name in names for info in processes if name in (info["group"], info["name"])
     ]
     if not chosen:
-        raise ServiceError(f"nothing runs that is called {' or '.join(names)}")
+        raise ServiceError(f"no running process is named {' or '.join(names)}")
     return chosen
 
 
@@ -52,18 +52,18 @@ def _restart(supervisor: Any, name: str) -> None:
     except Fault as fault:
         if "NOT_RUNNING" not in fault.faultString:
             raise
-    supervisor.startProcess(name, True)  # noqa: FBT003 - wait until it has run for a while
+    supervisor.startProcess(name, True)  # noqa: FBT003 - wait until it has run for `startsecs`
 
 
 @contextmanager
 def _supervisor(socket: Path) -> Iterator[Any]:
     if not socket.exists():
-        raise ServiceError(f"no service runs here: there is no {socket}")
+        raise ServiceError(f"no service runs here: {socket} does not exist")
     transport = SupervisorTransport(None, None, f"unix://{socket}")
     try:
         yield ServerProxy("http://127.0.0.1", transport=transport).supervisor
     except (ConnectionError, FileNotFoundError) as error:
-        raise ServiceError(f"no service answers at {socket}: {error}") from None
+        raise ServiceError(f"no service responds at {socket}: {error}") from None
     finally:
         transport.close()
 
@@ -74,4 +74,4 @@ if __name__ == "__main__":
     except ServiceError as error:
         sys.exit(str(error))
     except Fault as fault:
-        sys.exit(f"not restarted: {fault.faultString}; the service's own output says why")
+        sys.exit(f"not restarted: {fault.faultString}; see the service's output")

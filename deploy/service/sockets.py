@@ -1,4 +1,4 @@
-"""The API's sockets, held open by the supervisor while API processes come and go."""
+"""The API's sockets. The supervisor holds them open across restarts of API processes."""
 
 import fcntl
 import os
@@ -7,25 +7,25 @@ from api.server.sockets import VARIABLE, open_sockets
 from deploy.service.errors import ServiceError
 from shared.settings import Settings
 
-# supervisord closes what is below in the processes that it starts (its `minfds`).
-LOWEST = 64
+# supervisord closes lower file descriptors in the processes that it starts (its `minfds`).
+MIN_DESCRIPTOR = 64
 
 
 def hold_sockets(settings: Settings) -> None:
-    """Open them for as long as this process lives, and tell the API processes to come by the environment.
+    """Open the sockets for the life of this process, and pass them to API processes through the environment.
 
     Raises:
-        ServiceError: an address is taken, or is none of this machine's.
+        ServiceError: an address is in use, or not an address of this machine.
     """
     numbers = []
     try:
         listeners = open_sockets(settings, shared=False)
     except OSError as error:
         raise ServiceError(
-            f"the API can't listen where it is to (AW_HOST, AW_GATEWAY_HOST, AW_PORT): {error}"
+            f"the API cannot listen on its addresses (AW_HOST, AW_GATEWAY_HOST, AW_PORT): {error}"
         ) from None
     for listener in listeners:
-        numbers.append(fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD, LOWEST))
-        os.set_inheritable(numbers[-1], True)  # noqa: FBT003 - it has no name for it
+        numbers.append(fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD, MIN_DESCRIPTOR))
+        os.set_inheritable(numbers[-1], True)  # noqa: FBT003 - a positional-only parameter
         listener.close()
     os.environ[VARIABLE] = ",".join(map(str, numbers))

@@ -1,4 +1,4 @@
-"""A start of the service: prepare the installation, then supervise its processes."""
+"""Start of the service: prepare the installation, then supervise its processes."""
 
 import os
 import signal
@@ -19,20 +19,20 @@ OWN_IMAGES = "agent-workspace/"
 
 
 def main(arguments: list[str]) -> None:
-    """Run until told to stop (SIGINT, SIGTERM or SIGHUP).
+    """Run until SIGINT, SIGTERM or SIGHUP.
 
     Args:
-        arguments: how many of each process, as `web=2`; one where nothing is said.
+        arguments: numbers of processes, such as `web=2`; the default is 1.
 
     Raises:
-        ServiceError: the arguments or the Procfile make no sense, another service runs in this folder, or something
-            is listening on our ports; or a preparation failed, which has said why.
+        ServiceError: the arguments are invalid, another service runs in this folder, a port is in use, or a
+            preparation command failed, whose output names the cause.
     """
     settings = Settings()
     processes = read_processes(Path("Procfile"), arguments, embedded_broker=not settings.redis_url)
     with hold_folder(settings):
         refuse_taken_ports(settings, processes)
-        # The Procfile's commands, and ours below, are those of this environment.
+        # Commands of the Procfile and of `prepare` come from this Python environment.
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         prepare(settings)
         if any(process.name == "web" for process in processes):
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
 
 
 def prepare(settings: Settings) -> None:
-    """Make the sandbox image, the database and the first user, where they are not there yet."""
+    """Create the sandbox image, the database and the first user if they are missing."""
     if settings.default_sandbox_image.startswith(OWN_IMAGES):
         _run("deploy/image/build", "sandbox")
     _run("agent-workspace", "migrate")
@@ -49,7 +49,7 @@ def prepare(settings: Settings) -> None:
 
 
 def _run(*command: str) -> None:
-    # In a group of its own: Ctrl-C reaches this process alone, which then ends the command with all that it has begun.
+    # In its own process group: Ctrl-C reaches only this process, which then ends the command with its children.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     try:
         status = process.wait()

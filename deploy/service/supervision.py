@@ -14,7 +14,7 @@ from supervisor.supervisord import Supervisor  # type: ignore[import-untyped]
 
 
 def supervise(configuration: Path) -> None:
-    """Start what the file says, start again what dies, and stop it all on SIGINT, SIGTERM or SIGHUP."""
+    """Start the configured processes, restart those that die, and stop all on SIGINT, SIGTERM or SIGHUP."""
     _append_to_output()
     options = _Options()
     options.realize(["--configuration", str(configuration)], doc="")
@@ -25,7 +25,7 @@ def supervise(configuration: Path) -> None:
 
 class _Options(ServerOptions):  # type: ignore[misc]
     def setsignals(self) -> None:
-        """A closed terminal means stop; to supervisord it would mean: start everything again."""
+        """Stop when the terminal closes; supervisord would restart everything on SIGHUP."""
         super().setsignals()
         signal.signal(signal.SIGHUP, self._stop)
 
@@ -34,6 +34,6 @@ class _Options(ServerOptions):  # type: ignore[misc]
 
 
 def _append_to_output() -> None:
-    # Supervisor opens our standard output once more for each process; in a file, all must write at its end.
+    # Supervisor reopens this standard output for each process. If it is a file, all must append.
     output = sys.stdout.fileno()
     fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)

@@ -1,6 +1,6 @@
-"""A change and its place in its owner's log, in one message to PostgreSQL: the change log as parts of a statement.
+"""The change feed's part of a combined PostgreSQL statement: a change and its entry in one message.
 
-The lock on the owner's log is the last one that such a statement takes, as it must be.
+The lock on the owner's feed is the last one that such a statement takes, as the lock order requires.
 """
 
 from typing import Any
@@ -13,26 +13,26 @@ from shared.models import ChangeEntry, ChangeFeed
 
 
 def table_of(model: Any) -> Table:
-    """The table that a model's rows are in."""
+    """The table of a model."""
     found: Table = model.__table__
     return found
 
 
 def with_entry(found: Select[Any], changed: CTE, status: ColumnElement[Any], at: ColumnElement[Any]) -> Select[Any]:
-    """The same, and the entry of a sandbox in its owner's log.
+    """The statement with an additional CTE that appends a sandbox's entry to its owner's feed.
 
     Args:
-        changed: the sandbox as it is written by this statement.
-        status: what its owner is told of it.
-        at: the time of it.
+        changed: the CTE that writes the sandbox.
+        status: the status in the entry.
+        at: the time of the entry.
     """
     return found.add_cte(_enter(changed, _number(changed), status, at).cte("entered"))
 
 
 def _number(changed: CTE) -> CTE:
-    first = postgresql.insert(LOG).from_select([LOG.c.owner_id, LOG.c.last], select(changed.c.owner_id, literal(1)))
-    counted = first.on_conflict_do_update(index_elements=[LOG.c.owner_id], set_={"last": LOG.c.last + 1})
-    return counted.returning(LOG.c.owner_id, LOG.c.last).cte("numbered")
+    first = postgresql.insert(FEED).from_select([FEED.c.owner_id, FEED.c.last], select(changed.c.owner_id, literal(1)))
+    counted = first.on_conflict_do_update(index_elements=[FEED.c.owner_id], set_={"last": FEED.c.last + 1})
+    return counted.returning(FEED.c.owner_id, FEED.c.last).cte("numbered")
 
 
 def _enter(changed: CTE, numbered: CTE, status: ColumnElement[Any], at: ColumnElement[Any]) -> Insert:
@@ -48,4 +48,4 @@ def _enter(changed: CTE, numbered: CTE, status: ColumnElement[Any], at: ColumnEl
     return insert(ENTRY).from_select(list(values), found)
 
 
-LOG, ENTRY = table_of(ChangeFeed), table_of(ChangeEntry)
+FEED, ENTRY = table_of(ChangeFeed), table_of(ChangeEntry)

@@ -1,7 +1,7 @@
-"""The change log: appended to by each transaction that changes what users see, read by those who follow it.
+"""The change feed: each transaction that changes what users see appends to it, and clients follow it.
 
-Numbers are each user's own and have no gaps, and the lock on the user's log is held from the first number until the
-commit. So whoever has read up to a number has missed none before it, and an entry that is gone shows as a gap.
+Each user has a sequence of numbers without gaps, and the lock on the user's feed is held from the first number until
+the commit. So a client that has read up to a number has missed no earlier entry, and a removed entry shows as a gap.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,17 +18,17 @@ from shared.models import ChangeEntry, ChangeFeed
 from shared.models.columns import UtcDateTime
 from shared.sql.prepared import send
 
-KEPT_FOR = timedelta(hours=24)
-# For each user; every so many entries what is older is removed.
+RETENTION = timedelta(hours=24)
+# Max entries per user. Older ones are removed every `REMOVED_EVERY` entries.
 MAX_STORED = 10_000
 REMOVED_EVERY = 1000
 
-# The same words on SQLite and PostgreSQL.
+# The same SQL on SQLite and PostgreSQL.
 ADVANCE = text(
     "INSERT INTO change_log (owner_id, last) VALUES (:owner_id, :count) "
     "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + :count RETURNING last"
 )
-# Both in one message, for what nearly every transaction ends with; SQLite knows no such thing, and needs none.
+# Both in one message, for the most common end of a transaction. SQLite does not support it, and does not need it.
 APPEND_ONE = text(
     "WITH advanced AS (INSERT INTO change_log (owner_id, last) VALUES (:owner_id, 1) "
     "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + 1 RETURNING last) "
@@ -41,9 +41,9 @@ APPEND_ONE = text(
 
 
 def append(session: Session, changes: Collection[Change]) -> None:
-    """Write changes down; the last thing that a transaction does, as it holds up the user's other transactions."""
+    """Append changes. This is the last action of a transaction, since it blocks the user's other transactions."""
     session.flush()
-    by_owner = sorted(changes, key=lambda change: change.owner_id)  # in one order, so that no two wait for each other
+    by_owner = sorted(changes, key=lambda change: change.owner_id)  # one lock order prevents deadlocks
     for owner_id, group in groupby(by_owner, key=lambda change: change.owner_id):
         _append(session, owner_id, list(group))
 
@@ -52,9 +52,9 @@ def read(session: Session, owner_id: str, after: int, *, limit: int = 500) -> Se
     """The entries that follow a number, oldest first.
 
     Returns:
-        None if some of them are gone, or if the number is none of this log's.
+        None if some of them were removed, or if the number is not from this feed.
     """
-    # This first: what is appended meanwhile must not look like a gap.
+    # Before the entries are read: a concurrent append must not appear as a gap.
     if last(session, [owner_id]).get(owner_id, 0) == after:
         return ()
     following = select(ChangeEntry).where(ChangeEntry.owner_id == owner_id, ChangeEntry.number > after)
@@ -64,20 +64,20 @@ def read(session: Session, owner_id: str, after: int, *, limit: int = 500) -> Se
 
 
 def last(session: Session, owner_ids: Collection[str]) -> dict[str, int]:
-    """The number of the newest entry in each of these users' logs, if there is one."""
+    """The number of the newest entry in each of these users' feeds that has one."""
     statement = select(ChangeFeed.owner_id, ChangeFeed.last).where(col(ChangeFeed.owner_id).in_(owner_ids))
     return dict(session.exec(statement).all())
 
 
 def has_expired(session: Session) -> bool:
-    """Whether there is something to forget."""
+    """Whether there are expired entries."""
     return session.exec(select(ChangeEntry.number).where(_expired()).limit(1)).first() is not None
 
 
 def forget_expired(session: Session, *, limit: int = 1000) -> None:
-    """Remove entries that nobody should need any more."""
+    """Delete expired entries."""
     key = tuple_(col(ChangeEntry.owner_id), col(ChangeEntry.number))
-    # Several workers sweep: each leaves alone what another one has in hand.
+    # Workers sweep concurrently: each skips the rows that another worker has locked.
     found = select(ChangeEntry.owner_id, ChangeEntry.number).where(_expired()).limit(limit)
     keys = session.exec(found.with_for_update(skip_locked=True)).all()
     session.execute(delete(ChangeEntry).where(key.in_([tuple(one) for one in keys])))
@@ -102,4 +102,4 @@ def _describe(owner_id: str, change: Change) -> dict[str, Any]:
 
 
 def _expired() -> ColumnElement[bool]:
-    return col(ChangeEntry.at) <= now() - KEPT_FOR
+    return col(ChangeEntry.at) <= now() - RETENTION

@@ -1,6 +1,7 @@
-"""Notices: the ids of what a commit has changed, told to whoever listens. Best effort: who misses one is only late.
+"""Notifications: the ids of the rows that a commit has changed, published to all subscribers.
 
-A notice holds ids and nothing else, separated by spaces. Nothing keeps it: one that nobody hears is gone.
+Delivery is best effort: a subscriber that misses one reads the change later. A notification holds only ids, separated
+by spaces. It is not stored: without a subscriber it is lost.
 """
 
 import queue
@@ -18,25 +19,25 @@ log = structlog.get_logger()
 
 # The prefix is that of the queues (`shared.queue.broker`).
 CHANNEL = "aw:changes"
-# What waits for a broker that is stalled or away; more than that is dropped.
+# Max queued notifications while the broker is stalled or down. Further ones are dropped.
 MAX_WAITING = 10_000
-MAX_PER_ITEM = 500
+MAX_PER_MESSAGE = 500
 TIMEOUT_SECONDS = 2.0
 
 
 def server_url(broker: str) -> str:
-    """The broker's URL as a client of the server itself reads it; kombu's has other words for a unix socket."""
+    """The broker's URL for a Redis client. kombu writes the URL of a unix socket differently."""
     if broker.startswith("redis+socket://"):
         return "unix://" + broker.removeprefix("redis+socket://").partition("?")[0]
     return broker
 
 
 class ChangeNotifier:
-    """Sends notices from a thread of its own, so that no broker delays whoever has committed."""
+    """Publishes notifications from a thread of its own, so that the broker never delays a committed transaction."""
 
     def __init__(self, broker: str) -> None:
-        """Send through this broker; nothing is opened before the first notice."""
-        retry = Retry(NoBackoff(), 1)  # a connection that was idle may be dead
+        """Configure the broker. No connection is opened before the first notification."""
+        retry = Retry(NoBackoff(), 1)  # an idle connection may be dead
         self._redis = Redis.from_url(
             server_url(broker), socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, retry=retry
         )
@@ -46,7 +47,7 @@ class ChangeNotifier:
         self._failing = False
 
     def announce(self, changes: Collection[Change]) -> None:
-        """Tell of these changes soon, after the commit; never waits, never raises."""
+        """Enqueue these changes for publication, after the commit. Never waits, never raises."""
         if self._thread is None:
             self._start()
         for change in changes:
@@ -58,16 +59,16 @@ class ChangeNotifier:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
         while True:
-            self._send({self._waiting.get(), *self._rest()})
+            self._send({self._waiting.get(), *self._queued()})
 
-    def _rest(self) -> Iterable[str]:
-        """What has come meanwhile goes out with it."""
-        for _ in range(MAX_PER_ITEM):
+    def _queued(self) -> Iterable[str]:
+        """Changes enqueued meanwhile, for the same message."""
+        for _ in range(MAX_PER_MESSAGE):
             try:
                 yield self._waiting.get_nowait()
             except queue.Empty:
@@ -79,5 +80,5 @@ class ChangeNotifier:
             self._failing = False
         except (RedisError, OSError) as error:
             if not self._failing:
-                log.warning("notices_not_sent", error=type(error).__name__)
+                log.warning("notifications_not_published", error=type(error).__name__)
             self._failing = True

@@ -1,4 +1,4 @@
-"""What a transaction changes: noted by the doors of the rows that users see, told once it is committed."""
+"""The changes of a transaction: recorded by the code that writes users' rows, published after the commit."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ CHANGES = "changes"
 
 
 class Kind(StrEnum):
-    """What users have that changes."""
+    """The kind of a changed row."""
 
     SANDBOX = "sandbox"
     START_TASK = "start_task"
@@ -24,28 +24,28 @@ class Kind(StrEnum):
 
 
 class ShownSandbox(Protocol):
-    """As much of a sandbox's row as its owner is told of."""
+    """The part of a sandbox's row that the change feed shows its owner."""
 
     @property
     def id(self) -> str:
-        """As in the row, and so are the others."""
+        """The sandbox's id."""
 
     @property
     def owner_id(self) -> str | None:
-        """None: the warm pool's."""
+        """None for a warm sandbox."""
 
     @property
     def desired(self) -> str:
-        """What is wished."""
+        """The desired state."""
 
     @property
     def status(self) -> str:
-        """What is so."""
+        """The observed state."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A row of somebody's that is not what it was."""
+    """A changed row of a user."""
 
     owner_id: str
     kind: Kind
@@ -55,26 +55,26 @@ class Change:
 
 
 def record_change(session: Session, row: StartTask | Conversation | ShownSandbox) -> None:
-    """Say that this row changes with this transaction; what its owner can't see is nobody's business."""
+    """Record a change of this row, unless its owner cannot see the row."""
     hidden = isinstance(row, Conversation) and not row.listed
     if row.owner_id is not None and not hidden:
         record_change_of(session, Change(row.owner_id, *_describe(row)))
 
 
 def record_change_of(session: Session, change: Change) -> None:
-    """The same in other words."""
-    _notes(session)[change.row_id] = change
+    """Record a change."""
+    _recorded(session)[change.row_id] = change
 
 
 def recorded_changes(session: Session) -> Collection[Change]:
-    """What was noted in this session, each row once."""
-    return _notes(session).values()
+    """The changes recorded in this session, the last one of each row."""
+    return _recorded(session).values()
 
 
 @contextmanager
 def savepoint(session: Session) -> Iterator[None]:
-    """A part of the transaction that may fail alone: what was noted in it, by anybody, is forgotten with it."""
-    before = {name: copy(noted) for name, noted in session.info.items()}
+    """A part of the transaction that may fail alone. Its rollback also discards what was recorded in `session.info`."""
+    before = {name: copy(recorded) for name, recorded in session.info.items()}
     try:
         with session.begin_nested():
             yield
@@ -90,10 +90,10 @@ def _describe(row: StartTask | Conversation | ShownSandbox) -> tuple[Kind, str, 
             return Kind.START_TASK, row.id, row.stage
         case Conversation():
             return Kind.CONVERSATION, row.id, row.execution_status
-    wished_away = row.desired == Desired.DELETED and row.status != Status.DELETED
-    return Kind.SANDBOX, row.id, Status.DELETING if wished_away else row.status
+    is_deleting = row.desired == Desired.DELETED and row.status != Status.DELETED
+    return Kind.SANDBOX, row.id, Status.DELETING if is_deleting else row.status
 
 
-def _notes(session: Session) -> dict[str, Change]:
-    notes: dict[str, Change] = session.info.setdefault(CHANGES, {})
-    return notes
+def _recorded(session: Session) -> dict[str, Change]:
+    recorded: dict[str, Change] = session.info.setdefault(CHANGES, {})
+    return recorded

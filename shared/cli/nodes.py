@@ -1,4 +1,4 @@
-"""`agent-workspace nodes`: what an operator does to nodes."""
+"""`agent-workspace nodes`: the commands for nodes."""
 
 from collections.abc import Sequence
 from time import sleep
@@ -8,22 +8,23 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from shared.cli.output import NAME, administration, age_text, print_table, time_text
+from shared.cli.operations import node_operations
+from shared.cli.output import NAME, age_text, print_table, time_text
 
 if TYPE_CHECKING:
-    from shared.cli.operations import Administration
+    from shared.cli.node_operations import NodeOperations
     from shared.models import NodeSpecBackoff, UnknownContainer
     from shared.sandboxes.drain import Drained
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what would be done.")]
-LOOK_SECONDS = 0.5
+Yes = Annotated[bool, typer.Option("--yes", help="Apply the change. Without it, only print the change.")]
+POLL_SECONDS = 0.5
 
-nodes = typer.Typer(help="Docker Engines and the workers beside them.", no_args_is_help=True)
+nodes = typer.Typer(help="Manage nodes: Docker Engines with their workers.", no_args_is_help=True)
 
 
 @nodes.command("list")
 def list_nodes() -> None:
-    """Print every node, how full it is, and how long ago its worker was last heard of."""
+    """List nodes with their sandboxes, their capacity and the age of their last heartbeat."""
     rows = [
         (
             node.id,
@@ -31,72 +32,72 @@ def list_nodes() -> None:
             used,
             node.capacity,
             age_text(node.heartbeat_at),
-            _trouble(node.detail, resting, unknown),
+            _problems(node.detail, backoffs, unknown),
         )
-        for node, used, resting, unknown in administration().list_nodes()
+        for node, used, backoffs, unknown in node_operations().list_nodes()
     ]
     print_table(("id", "status", "used", "capacity", "heartbeat", "detail"), rows)
 
 
 @nodes.command("cordon")
 def cordon_node(name: str) -> None:
-    """Place no new sandboxes on a node; those it has stay, and can be paused, resumed and deleted."""
-    administration().cordon_node(name)
+    """Place no new sandboxes on a node. Its existing sandboxes can still be paused, resumed and deleted."""
+    node_operations().cordon_node(name)
     typer.echo(f"{name} takes no new sandboxes")
 
 
 @nodes.command("uncordon")
 def uncordon_node(name: str) -> None:
-    """Let a node take new sandboxes again: after a cordon, or at once where its engine had refused too many."""
-    administration().uncordon_node(name)
+    """Let a node take new sandboxes again, after a cordon or after too many failures of its engine."""
+    node_operations().uncordon_node(name)
     typer.echo(f"{name} takes new sandboxes")
 
 
 @nodes.command("forget")
 def forget_node(name: str, yes: Yes = False) -> None:
-    """Give up a lost node that never comes back: deletes on it end, and its sandboxes can be made anew elsewhere."""
-    installation = administration()
+    """Give up a lost node: complete its pending deletes, and let other nodes recreate its sandboxes, without files."""
+    operations = node_operations()
     rows = [
         (sandbox.id, owner, sandbox.status, "DELETED" if sandbox.desired == "DELETED" else "ERROR, its files lost")
-        for sandbox, owner in installation.foresee_forgetting(name)
+        for sandbox, owner in operations.preview_forget(name)
     ]
     if yes:
-        installation.forget_node(name)
-        typer.echo(f"{name} is forgotten; other nodes' workers see to its {len(rows)} sandboxes")
+        operations.forget_node(name)
+        typer.echo(f"{name} is forgotten; the workers of other nodes now handle its {len(rows)} sandboxes")
         return
     print_table(("sandbox", "owner", "status", "becomes"), rows)
-    typer.echo(f"nothing was done; `{NAME} nodes forget {name} --yes` does it", err=True)
+    typer.echo(f"nothing was changed; to apply: `{NAME} nodes forget {name} --yes`", err=True)
 
 
 @nodes.command("drain")
 def drain_node(name: str, yes: Yes = False) -> None:
-    """Cordon a node, stop every sandbox there, and wait until nothing runs; files stay, and so does the cordon."""
-    installation = administration()
-    found = installation.foresee_draining(name)
+    """Cordon a node, stop its sandboxes, and wait until none runs. Their files and the cordon stay."""
+    operations = node_operations()
+    affected = operations.preview_drain(name)
     if not yes:
         print_table(
             ("sandbox", "owner", "status", "becomes"),
-            [(sandbox.id, owner, sandbox.status, "PAUSED, stopped") for sandbox, owner in found],
+            [(sandbox.id, owner, sandbox.status, "PAUSED, stopped") for sandbox, owner in affected],
         )
-        typer.echo(f"nothing was done; `{NAME} nodes drain {name} --yes` does it", err=True)
+        typer.echo(f"nothing was changed; to apply: `{NAME} nodes drain {name} --yes`", err=True)
         return
     try:
-        installation.drain_node(name)
-        drained = _await_drained(installation, name)
+        operations.drain_node(name)
+        drained = _await_drained(operations, name)
     except KeyboardInterrupt:
-        typer.echo(f"{name} stays cordoned, and what was wished stands; the same command goes on waiting", err=True)
+        typer.echo(f"{name} stays cordoned and its sandboxes still stop; repeat the command to go on waiting", err=True)
         raise typer.Exit(130) from None
-    typer.echo(f"{name} is cordoned; {len(drained.resting)} sandboxes have their files there, and none of them runs")
+    typer.echo(f"{name} is cordoned; {len(drained.resting)} sandboxes have files there, and none of these runs")
     if drained.running:
-        typer.echo(f"resumed meanwhile, and running: {' '.join(drained.running)}", err=True)
+        typer.echo(f"resumed meanwhile and still running: {' '.join(drained.running)}", err=True)
         raise typer.Exit(1)
 
 
 @nodes.command("unknown")
 def list_unknown() -> None:
-    """Print containers and volumes at engines that the store has never heard of, and what their removal waits for."""
+    """List containers and volumes that are not in the database, and when they are removed."""
     rows = [
-        (row.node_id, row.name, time_text(row.first_seen_at), _awaited(row)) for row in administration().list_unknown()
+        (row.node_id, row.name, time_text(row.first_seen_at), _awaited(row)) for row in node_operations().list_unknown()
     ]
     print_table(("node", "name", "first seen", "removed"), rows)
 
@@ -104,43 +105,43 @@ def list_unknown() -> None:
 @nodes.command("remove-unknown")
 def remove_unknown(
     node: str,
-    names: Annotated[list[str] | None, typer.Argument(help="As `nodes unknown` prints them; none: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names that `nodes unknown` prints. Default: all.")] = None,
     yes: Yes = False,
 ) -> None:
-    """Have containers and volumes removed at a node, with their files, that the store has never heard of."""
-    installation = administration()
-    listed = [row.name for row in installation.list_unknown(node)]
+    """Remove a node's containers and volumes that are not in the database, with their files."""
+    operations = node_operations()
+    listed = [row.name for row in operations.list_unknown(node)]
     chosen = names or listed
     if yes:
-        installation.approve_removal(node, chosen)
-        typer.echo(f"the worker of {node} removes {len(chosen)} unknown container(s), with their files")
+        operations.approve_removal(node, chosen)
+        typer.echo(f"the worker of {node} now removes {len(chosen)} unknown container(s), with their files")
         return
     print_table(("name", "becomes"), [(name, "removed, its files lost") for name in chosen if name in listed])
-    typer.echo(f"nothing was done; `{NAME} nodes remove-unknown {node} --yes` does it", err=True)
+    typer.echo(f"nothing was changed; to apply: `{NAME} nodes remove-unknown {node} --yes`", err=True)
 
 
 def _awaited(row: "UnknownContainer") -> str:
     if row.approved_at is not None:
-        return "by its worker, at once"
-    return "on your word only: there are too many" if row.one_of_many else "once its quarantine is over"
+        return "by the node's worker, immediately"
+    return "only by `nodes remove-unknown`: too many" if row.one_of_many else "after its quarantine"
 
 
-def _await_drained(installation: "Administration", name: str) -> "Drained":
-    drained = installation.check_drained(name)
+def _await_drained(operations: "NodeOperations", name: str) -> "Drained":
+    drained = operations.drain_progress(name)
     total = len(drained.awaited)
     with Progress(console=Console(stderr=True), transient=True, disable=total == 0) as progress:
         bar = progress.add_task("stopping", total=total)
         while drained.awaited:
-            sleep(LOOK_SECONDS)
-            drained = installation.check_drained(name)
+            sleep(POLL_SECONDS)
+            drained = operations.drain_progress(name)
             progress.update(bar, completed=max(0, total - len(drained.awaited)))
     return drained
 
 
-def _trouble(problem: str | None, resting: "Sequence[NodeSpecBackoff]", unknown: int) -> str:
-    rests = [
-        f"no new {row.spec_id} until {time_text(row.rests_until)}, {row.failures} refused: {row.detail}"
-        for row in resting
+def _problems(detail: str | None, backoffs: "Sequence[NodeSpecBackoff]", unknown: int) -> str:
+    paused_specs = [
+        f"no new {row.spec_id} until {time_text(row.rests_until)}, {row.failures} failed: {row.detail}"
+        for row in backoffs
     ]
     quarantined = [f"{unknown} unknown container(s): see `{NAME} nodes unknown`"] if unknown else []
-    return "; ".join([*([problem] if problem else []), *rests, *quarantined])
+    return "; ".join([*([detail] if detail else []), *paused_specs, *quarantined])

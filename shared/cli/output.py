@@ -1,32 +1,21 @@
-"""What the commands of `agent-workspace` have in common: an installation to act on, and tables to answer with."""
+"""The output that all commands of `agent-workspace` share: tables and times."""
 
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from shared.clock import now
-from shared.settings import Settings
-
-if TYPE_CHECKING:
-    from shared.cli.operations import Administration
 
 NAME = "agent-workspace"
 
 
-def administration() -> "Administration":
-    """The installation that the environment names."""
-    from shared.cli.operations import Administration  # noqa: PLC0415 - slow to import
-
-    return Administration(Settings())
-
-
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table for people, or, where nobody looks, its lines with tabs."""
+    """Print a table to a terminal, and tab-separated lines to anything else."""
     lines = [[str(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for line in [list(header), *lines]:
@@ -39,10 +28,10 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def time_text(at: datetime | None) -> str:
-    """A time to the second; nothing for none."""
+    """A time to the second; empty for None."""
     return at.isoformat(sep=" ", timespec="seconds") if at else ""
 
 
 def age_text(at: datetime) -> str:
-    """How long ago a time is."""
+    """The time elapsed since `at`."""
     return f"{max(0, round((now() - at).total_seconds()))} s ago"

@@ -1,4 +1,4 @@
-"""Files that only their owner reads, written whole or not at all."""
+"""Files that only their owner can read, written atomically."""
 
 import os
 import tempfile
@@ -8,20 +8,20 @@ from pathlib import Path
 
 
 def create_file(path: Path, text: str) -> None:
-    """Write a file, unless it is there already."""
+    """Write a file unless it exists."""
     with _written(path, text) as draft, suppress(FileExistsError):
-        os.link(draft, path)  # unlike a rename, it never replaces what another process has put there
+        os.link(draft, path)  # unlike a rename, it never replaces another process's file
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file, whatever was there."""
+    """Write a file; replace an existing one."""
     with _written(path, text) as draft:
         draft.replace(path)
 
 
 @contextmanager
 def _written(path: Path, text: str) -> Iterator[Path]:
-    """A file beside the path, mode 0600, that holds the whole text: nobody sees half of it."""
+    """A complete file beside the path, mode 0600: no reader gets half of the text."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w") as file:

@@ -1,4 +1,4 @@
-"""One database, opened once a process; every transaction is visible where it happens."""
+"""The database of a process. Code that writes opens its transaction visibly."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,28 +19,27 @@ from shared.observability import failpoints, metrics
 from shared.sql.prepared import Rows, prepare
 from shared.sql.write_slots import PLACES, WriteSlots
 
-# The database is away; or all connections to it are in use, and have been for seconds.
+# The database is unavailable, or no connection became free before the timeout.
 UNAVAILABLE = (OperationalError, PoolTimeout)
 
 Announce = Callable[[Collection[Change]], None]
 
-# A process that stands still in the midst of a transaction holds its locks no longer than that: as long as its leases
-# (`leases.MAX_SECONDS`). Nothing of ours takes as long between two statements, but a machine that is short of
-# processors may: with 5 s, some did.
+# A process suspended during a transaction holds its locks no longer than its leases (`leases.MAX_SECONDS`). This
+# service never needs as long between two statements, but a machine short of processors may: with 5 s, some did.
 IDLE_SECONDS = 15.0
-# For a row, or a table, that somebody else has locked one waits no longer than that, and then says so: whoever waits
-# holds a connection.
+# The lock timeout for a row or a table that another transaction has locked: a waiting transaction occupies a
+# connection.
 LOCK_SECONDS = 5.0
-# Nothing of ours takes as long; what does is a defect, or a database that is overwhelmed.
+# No statement of this service takes as long, except through a bug or an overloaded database.
 STATEMENT_SECONDS = 30.0
-# For so long one waits for others to be done with their connections.
+# The timeout for a free connection.
 QUEUE_SECONDS = 10.0
-# Connections for `fetch`: what it asks for waits for no lock.
+# Connections for `fetch`, whose statements wait for no lock.
 MAX_READERS = 10
 
 
 class Database:
-    """SQLite or PostgreSQL behind the same two verbs: `transaction` writes, `reading` reads."""
+    """SQLite or PostgreSQL with the same interface: `transaction` writes, `reading` reads."""
 
     def __init__(
         self,
@@ -53,26 +52,27 @@ class Database:
         statement_seconds: float = STATEMENT_SECONDS,
         kept_for_reading: int = 0,
     ) -> None:
-        """Open lazily: no connection is made before the first use.
+        """Configure the engines. No connection is opened before the first use.
 
         Args:
             url: SQLAlchemy URL; `sqlite:///…` or `postgresql+psycopg://…`.
-            pool_size: so many connections to PostgreSQL at most, and `MAX_READERS` for `fetch`.
-            announce: is told after each commit what it has changed; must neither wait nor raise.
-            idle_seconds: after which PostgreSQL undoes a transaction in which nothing happens.
-            lock_seconds: after which PostgreSQL gives up a statement that waits for a lock.
-            statement_seconds: after which PostgreSQL gives up any statement; `GRACE_SECONDS` later, this process does.
-            kept_for_reading: so many of the connections to PostgreSQL are for `reading` alone.
+            pool_size: max connections to PostgreSQL, in addition to up to `MAX_READERS` for `fetch`.
+            announce: receives the changes of each commit; must neither wait nor raise.
+            idle_seconds: after this time, PostgreSQL rolls back an idle transaction.
+            lock_seconds: after this time, PostgreSQL cancels a statement that waits for a lock.
+            statement_seconds: after this time, PostgreSQL cancels any statement; `GRACE_SECONDS` later, this process
+                closes the connection.
+            kept_for_reading: the number of PostgreSQL connections reserved for `reading`.
         """
         timeouts = Timeouts(idle_seconds, lock_seconds, statement_seconds)
         self.engine = _engine(url, pool_size, timeouts)
         self._announce = announce
-        # SQLite's writers must lock at BEGIN: a reader that turns writer fails at once, whatever its timeout.
+        # SQLite's writers must lock at BEGIN: a reader that becomes a writer fails immediately, despite its timeout.
         self._writing = self.engine.execution_options(writing=True)
         self._readers = _readers(url, min(pool_size, MAX_READERS), timeouts)
         self._reading = _without_transactions(self.engine)
         self._single = _without_transactions(self._writing)
-        # SQLite's writers wait for one lock, and hold up nobody who reads.
+        # SQLite's writers wait for one lock, and block no readers.
         self._slots = None if url.startswith("sqlite") else WriteSlots(pool_size - kept_for_reading)
 
     @contextmanager
@@ -80,7 +80,7 @@ class Database:
         """A session that commits at the end of the block, or rolls back on an error.
 
         Args:
-            needs_place: it may lock a spec and nodes, as others' transactions do: to find a place for a sandbox.
+            needs_place: the transaction may lock specs and nodes, as all placements do.
         """
         with self._slot(PLACES if needs_place else None), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
@@ -92,9 +92,9 @@ class Database:
             self._notify(session, changed)
 
     def execute_and_commit(self, statement: Any, values: Mapping[str, Any]) -> Rows:
-        """The rows of a kept statement that is a transaction by itself: on PostgreSQL one message instead of three.
+        """Execute a prepared statement as one transaction and return its rows. PostgreSQL gets one message, not three.
 
-        What it changes of what users see, it must write into the change log itself, and then `notify`.
+        If it changes what users see, the statement itself must append to the change feed; then call `notify`.
         """
         prepared = prepare(statement, self.engine.dialect.name)
         failpoints.before("database.commit")
@@ -104,25 +104,24 @@ class Database:
         return prepared.read(rows)
 
     def notify(self, *changed: Change) -> None:
-        """Announce what was committed."""
+        """Publish committed changes."""
         if self._announce is not None and changed:
             self._announce(changed)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session for reads; it refuses to write."""
+        """A session for reads. Writes raise RuntimeError."""
         with _Reader(self._reading, expire_on_commit=False, autoflush=False) as session:
             yield session
 
     def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Rows:
-        """The rows of one kept SELECT by itself: the quick way for what is asked very often.
+        """The rows of one prepared SELECT outside a session: the fast path for frequent queries.
 
-        A connection that was lost meanwhile is noticed by using it, and then another one is asked; no other error is a
-        reason to ask again.
+        If the connection was lost, the statement is retried on another one. Other errors are not retried.
 
         Args:
-            plan_anew: PostgreSQL is to look at the values first. It takes half a millisecond, where the best way for
-                one value may be a hundred times as long for another.
+            plan_anew: let PostgreSQL plan for these values. It costs half a millisecond, but the best plan for one
+                value may take a hundred times as long for another.
         """
         prepared = prepare(statement, self.engine.dialect.name)
         parameters = prepared.write(values)
@@ -135,7 +134,7 @@ class Database:
         return prepared.read(rows)
 
     def close(self) -> None:
-        """Close every connection: those that are in use when they are let go of."""
+        """Close every connection; those in use are closed when they are returned."""
         for engine in (self.engine, self._readers):
             event.listen(engine.pool, "checkin", _close)
             engine.dispose()
@@ -144,15 +143,15 @@ class Database:
         return self._slots.slot(QUEUE_SECONDS, shared) if self._slots else nullcontext()
 
     def _error_of(self, error: Exception, text: str, connection: PoolProxiedConnection) -> Any:
-        """The driver's error as it is if another connection may do better, and else as SQLAlchemy has it."""
+        """The driver's error if another connection may succeed, otherwise the error wrapped by SQLAlchemy."""
         dialect = self._readers.dialect
         kind: Any = dialect.loaded_dbapi.Error
         is_lost = isinstance(error, kind) and dialect.is_disconnect(error, connection.dbapi_connection, None)
         if not isinstance(error, kind) or (is_lost and not isinstance(error, SILENT)):
             return error
-        return self._as_sqlalchemy_has_it(error, text)
+        return self._wrap_error(error, text)
 
-    def _as_sqlalchemy_has_it(self, error: Exception, text: str) -> Any:
+    def _wrap_error(self, error: Exception, text: str) -> Any:
         dialect = self._readers.dialect
         kind: Any = dialect.loaded_dbapi.Error
         return DBAPIError.instance(text, None, error, kind, hide_parameters=True, dialect=dialect)
@@ -167,7 +166,7 @@ class Database:
             cursor = connection.cursor()
             cursor.execute(text, parameters, **options)
             return cursor.fetchall()
-        except Exception as error:  # noqa: BLE001 - it is raised again
+        except Exception as error:  # noqa: BLE001 - it is reraised
             raised = self._error_of(error, text, connection)
             connection.invalidate()
             raise raised from None
@@ -178,28 +177,28 @@ class Database:
         try:
             return self._readers.raw_connection()
         except SILENT as error:
-            raise self._as_sqlalchemy_has_it(error, text) from None
+            raise self._wrap_error(error, text) from None
 
 
 class _Reader(Session):
-    """A session for reads: on PostgreSQL each statement stands alone, so a write would be committed with it."""
+    """A session for reads. On PostgreSQL each statement is a transaction, so a write would commit immediately."""
 
 
 @event.listens_for(_Reader, "before_flush")
-def _refuse_flush(*_: Any) -> None:
-    raise RuntimeError("a session for reads can't write")
+def _reject_flush(*_: Any) -> None:
+    raise RuntimeError("cannot write in a session for reads")
 
 
 @event.listens_for(_Reader, "do_orm_execute")
-def _refuse_statement(state: ORMExecuteState) -> None:
+def _reject_statement(state: ORMExecuteState) -> None:
     if state.is_insert or state.is_update or state.is_delete:
-        raise RuntimeError("a session for reads can't write")
+        raise RuntimeError("cannot write in a session for reads")
 
 
 def _without_transactions(engine: Engine) -> Engine:
-    """What READ COMMITTED shows a transaction's SELECTs, it shows them alone: two messages less for each.
+    """The engine in autocommit mode: READ COMMITTED reads the same without a transaction, and saves two messages each.
 
-    On SQLite a transaction costs nothing, and shows all of its SELECTs the same state.
+    On SQLite a transaction costs nothing, and gives all its SELECTs the same snapshot.
     """
     if engine.dialect.name == "sqlite":
         return engine
@@ -207,7 +206,7 @@ def _without_transactions(engine: Engine) -> Engine:
 
 
 def _readers(url: str, pool_size: int, timeouts: Timeouts) -> Engine:
-    """Connections for `fetch`, which goes past SQLAlchemy's own."""
+    """The engine of `fetch`, which bypasses SQLAlchemy's connections."""
     if url.startswith("sqlite"):
         return _engine(url, pool_size, timeouts, paramstyle="named")
     return _engine(url, pool_size, timeouts, isolation_level="AUTOCOMMIT")
@@ -229,13 +228,13 @@ def _engine(url: str, pool_size: int, timeouts: Timeouts, **options: Any) -> Eng
     engine = create_engine(
         url,
         pool_size=pool_size,
-        # To make one for a rush, and to close it after that, would cost the server as much as several claims.
+        # To open a connection for a burst and close it afterwards costs the server as much as a few claims.
         max_overflow=0,
-        # The connection that was used last: it is the one whose statements the server has prepared already.
+        # Use the last used connection: the server has its statements prepared.
         pool_use_lifo=True,
         pool_recycle=1800,
         pool_timeout=QUEUE_SECONDS,
-        hide_parameters=True,  # an error's text must not quote what was being stored
+        hide_parameters=True,  # an error's text must not quote stored values
         connect_args=OPTIONS,
         **options,
     )
@@ -244,14 +243,14 @@ def _engine(url: str, pool_size: int, timeouts: Timeouts, **options: Any) -> Eng
 
 
 def _close(connection: Any, _record: ConnectionPoolEntry) -> None:
-    """A pool that nobody has any more would let the connection fall, open as it is."""
+    """Close a returned connection: a disposed pool would drop it without closing it."""
     if connection is not None:
         connection.close()
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # we begin transactions ourselves, below
-    # FULL: with less, the machine's death takes back commits that were acknowledged (decision 47).
+    connection.isolation_level = None  # `_begin_sqlite` begins transactions
+    # FULL: with less, a machine's crash loses acknowledged commits (decision 47).
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -1,4 +1,4 @@
-"""Reading the database's clock: once, or again and again in a thread of its own."""
+"""Reading the database's clock: one time, or periodically in a thread of its own."""
 
 import threading
 from datetime import UTC, datetime
@@ -14,25 +14,25 @@ from shared.models.columns import UtcDateTime
 
 log = structlog.get_logger()
 
-# Between two readings. A database whose own clock is set is followed within that time.
+# The time between two readings. A change of the database's own clock takes effect within that time.
 PAUSE_SECONDS = 10.0
 
 
 def follow_database(database: Database) -> None:
-    """Read the database's clock once: from here on it is the time of this process.
+    """Read the database's clock and use it as the time of this process.
 
     Raises:
-        SQLAlchemyError: the database is away.
+        SQLAlchemyError: the database is unavailable.
     """
     with database.reading() as session:
-        session.connection()  # to get one may take longer than to ask
+        session.connection()  # connecting may take longer than the query
         asked_at = clock.read_ticks()
         time = _read_time(session)
         clock.follow(time, asked_at, clock.read_ticks())
 
 
 def begin_following(database: Database) -> threading.Event:
-    """Read it once, and then as `keep_following` does. A database that is away is logged, and asked again later."""
+    """Read the clock now and then as `keep_following` does. If the database is unavailable, log it and retry later."""
     try:
         follow_database(database)
     except SQLAlchemyError as error:
@@ -41,7 +41,7 @@ def begin_following(database: Database) -> threading.Event:
 
 
 def keep_following(database: Database) -> threading.Event:
-    """Read it again and again in a thread of its own, until the event is set. A wrong machine clock is logged."""
+    """Read the clock periodically in a thread, until the returned event is set. Log a wrong machine clock."""
     ended = threading.Event()
     threading.Thread(target=_keep_following, args=[database, ended], name="clock", daemon=True).start()
     return ended
@@ -52,7 +52,7 @@ def _keep_following(database: Database, ended: threading.Event) -> None:
         try:
             follow_database(database)
         except Exception as error:
-            # A database that is away is told in a line; where a defect of ours is, the trace tells.
+            # An unavailable database is one log line; a bug in this service is logged with its traceback.
             trace = not isinstance(error, SQLAlchemyError)
             log.warning("clock_not_read", error=type(error).__name__, exc_info=trace)
         if off := clock.machine_error():
@@ -65,5 +65,5 @@ def _read_time(session: Session) -> datetime:
         text = session.exec(select(func.strftime("%Y-%m-%d %H:%M:%f", "now"))).one()
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     # now() is the time at which the transaction began.
-    found: datetime = session.exec(select(func.clock_timestamp(type_=UtcDateTime()))).one()
-    return found
+    time: datetime = session.exec(select(func.clock_timestamp(type_=UtcDateTime()))).one()
+    return time

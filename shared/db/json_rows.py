@@ -1,8 +1,8 @@
-"""Lists as texts: the database writes each row as one JSON array, and the whole page comes as one value.
+"""Lists as JSON text: the database writes each row as one JSON array, and a whole page is one value.
 
-A page of fifty conversations has more than a thousand values. To fetch them one by one, and to make rows and wire
-shapes of them, takes longer than all else that a request needs; but most of them were shown before, just as they are.
-So a row's text is what its answer is remembered by (decision 24): it holds all that the answer depends on.
+A page of fifty conversations has more than a thousand values. Fetching them one by one and converting them takes
+longer than the rest of the request, but most rows have not changed since the last request. So a row's text is the
+key of its cached response item (decision 24): it contains everything that the item depends on.
 """
 
 import json
@@ -20,21 +20,21 @@ from shared.db.database import Database
 from shared.models.columns import Json, UtcDateTime
 from shared.sql.pagination import Order, Page, decode_page_id, encode_page_id
 
-# No JSON holds one: within a text it is an escape.
+# JSON text contains none: in a string it is escaped.
 LINE_END = "\n"
 
 
 @dataclass(frozen=True, eq=False)
 class TextList:
-    """A list: its columns, the rows it is made from, and the filters it knows.
+    """A list: its columns, its rows and its filters.
 
     Args:
-        columns: what of a row is in its text, in this order.
-        model: whose rows they are; counts look at nothing else.
-        shown_from: the same, joined with what else the columns come from.
-        always: what is true of every row.
-        filters: conditions by name, each with a parameter of that name, if it has one.
-        selective: those of them that pass many rows or few, as their values are: the best plan depends on it.
+        columns: the columns in a row's text, in order.
+        model: the table of the rows; counts read only this table.
+        shown_from: that table, joined with the other tables of the columns.
+        always: conditions of every row.
+        filters: conditions by name, each with at most one parameter, of that name.
+        selective: filters that pass many or few rows depending on their values, which the best plan depends on.
     """
 
     columns: tuple[Any, ...]
@@ -50,26 +50,26 @@ class TextList:
         """A page of rows that pass the filters whose values are not None.
 
         Raises:
-            Invalid: the page id is not one of ours.
+            Invalid: the page id is not from this list.
         """
-        given = _given(values)
+        used = _without_none(values)
         after: dict[str, Any] = {}
         if page_id is not None:
             after["last_value"], after["last_tie"] = decode_page_id(page_id, order)
-        statement = self._page(frozenset(given), order, paged=bool(after))
-        [[text]] = database.fetch(statement, given | after | {"most": limit + 1}, plan_anew=self._is_selective(given))
+        statement = self._page(frozenset(used), order, paged=bool(after))
+        [[text]] = database.fetch(statement, used | after | {"max_rows": limit + 1}, plan_anew=self._is_selective(used))
         rows = text.split(LINE_END) if text else []
         more = len(rows) > limit
         return Page(rows[:limit], self._next(rows[limit - 1], order) if more else None)
 
     def count(self, database: Database, values: Mapping[str, Any]) -> int:
-        """How many rows pass."""
-        given = _given(values)
-        [[number]] = database.fetch(self._count(frozenset(given)), given, plan_anew=self._is_selective(given))
+        """The number of rows that pass the filters."""
+        used = _without_none(values)
+        [[number]] = database.fetch(self._count(frozenset(used)), used, plan_anew=self._is_selective(used))
         return int(number)
 
     def read(self, text: str) -> list[Any]:
-        """A row's values, in the order of the columns."""
+        """A row's values in the order of the columns."""
         return [read(value) for read, value in zip(self._readers, json.loads(text), strict=True)]
 
     @cached_property
@@ -87,15 +87,15 @@ class TextList:
         if paged:
             statement = statement.where(_beyond(order))
         directed = [column.desc() if order.descending else column.asc() for column in (order.column, order.tie)]
-        rows = statement.order_by(*directed).limit(bindparam("most")).subquery()
+        rows = statement.order_by(*directed).limit(bindparam("max_rows")).subquery()
         return select(lines(rows.c.line))
 
     @cache  # noqa: B019
     def _count(self, names: frozenset[str]) -> Select[Any]:
         return self._filtered(select(func.count()).select_from(self.model), names)
 
-    def _is_selective(self, given: Mapping[str, Any]) -> bool:
-        return not self.selective.isdisjoint(given)
+    def _is_selective(self, used: Mapping[str, Any]) -> bool:
+        return not self.selective.isdisjoint(used)
 
     def _filtered(self, statement: Select[Any], names: frozenset[str]) -> Select[Any]:
         return statement.where(*self.always, *(self.filters[name] for name in sorted(names & self.filters.keys())))
@@ -106,7 +106,7 @@ class TextList:
         return encode_page_id(order, *(self._readers[place](values[place]) for place in places))
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -116,8 +116,8 @@ def _beyond(order: Order) -> ColumnElement[bool]:
     return key < last if order.descending else key > last
 
 
-class lines(FunctionElement[str]):  # noqa: N801 - it stands for a function of SQL, as the next one does
-    """The texts of several rows, in their order, in one text with line ends between; null if there are none."""
+class lines(FunctionElement[str]):  # noqa: N801 - a function of SQL, as the next one
+    """The texts of rows, in order, joined by line ends; null without rows."""
 
     type = Text()
     inherit_cache = True
@@ -134,7 +134,7 @@ def _join_sqlite(element: lines, compiler: Any, **options: Any) -> str:
 
 
 class _row_text(FunctionElement[str]):  # noqa: N801
-    """Some columns as one JSON array, in text."""
+    """Columns as the text of one JSON array."""
 
     type = Text()
     inherit_cache = True
@@ -148,7 +148,7 @@ def _write_postgresql(element: _row_text, compiler: Any, **options: Any) -> str:
 @compiles(_row_text, "sqlite")
 def _write_sqlite(element: _row_text, compiler: Any, **options: Any) -> str:
     written = [(compiler.process(column, **options), column.type) for column in element.clauses]
-    # It would round a number to 15 digits.
+    # SQLite's JSON functions round numbers to 15 digits.
     exact = "CASE WHEN {0} IS NOT NULL THEN printf('%!.17g', {0}) END"
     columns = [exact.format(text) if isinstance(kind, Float) else text for text, kind in written]
     return f"json_array({', '.join(columns)})"

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, however many processes try it at once."""
+"""Migration of a database to the newest schema, safe with concurrent processes."""
 
 import fcntl
 import os
@@ -19,23 +19,23 @@ from sqlalchemy.exc import OperationalError
 log = structlog.get_logger()
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "migrations"
-# Any number will do: it is the lock's name among this database's advisory locks.
+# An arbitrary number that names the lock among this database's advisory locks.
 POSTGRESQL_LOCK = 0x61772D6D6967
-# Less than PostgreSQL's deadlock_timeout, 1 s by default; between two attempts, requests go on.
+# Less than PostgreSQL's deadlock_timeout, 1 s by default. Between two attempts, requests continue.
 LOCK_MILLISECONDS = 300
 LOCK_PAUSE_SECONDS = 0.1
 LOCK_ATTEMPTS = 150
 SQLITE_PRAGMAS = (
     "busy_timeout=60000",
     "journal_mode=WAL",
-    "foreign_keys=OFF",  # a table is altered by copying it, and its rows are still referred to meanwhile
+    "foreign_keys=OFF",  # a table is altered by copying it, while other rows refer to its rows
 )
 
 
 def migrate(database_url: str) -> None:
-    """Run every migration that the database lacks, in one transaction under one lock.
+    """Apply every pending migration in one transaction under one lock.
 
-    A second process that comes meanwhile waits, and finds nothing left to do.
+    A concurrent process waits for the lock and then finds no pending migration.
     """
     with opened(database_url) as connection:
         before = revision(connection)
@@ -51,7 +51,7 @@ def migrate(database_url: str) -> None:
 
 @contextmanager
 def opened(database_url: str) -> Iterator[Connection]:
-    """A connection in a transaction that no other migration shares; it commits at the end of the block."""
+    """A connection in a transaction that excludes other migrations, and commits at the end of the block."""
     engine = _engine(database_url)
     try:
         with _file_lock(database_url), engine.begin() as connection:
@@ -63,7 +63,7 @@ def opened(database_url: str) -> Iterator[Connection]:
 
 
 def configuration(connection: Connection) -> Config:
-    """Alembic's configuration, there being no file of it."""
+    """Alembic's configuration, without a file."""
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -71,7 +71,7 @@ def configuration(connection: Connection) -> Config:
 
 
 def revision(connection: Connection) -> str | None:
-    """The last migration that the database has seen; None for an empty one."""
+    """The last applied migration; None for an empty database."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -80,16 +80,16 @@ def _newest(connection: Connection) -> str | None:
 
 
 def _take_tables(connection: Connection) -> None:
-    """Lock every table before the first change, so that no request of a running service is undone by a deadlock.
+    """Lock every table before the first change, so that no request of a running service fails by a deadlock.
 
     PostgreSQL resolves a deadlock after 1 s by aborting either side. A lock timeout below that aborts the migration's
     attempt instead of the request.
 
     Raises:
-        OperationalError: the tables were never free together.
+        OperationalError: some table was locked at each attempt.
     """
     if connection.dialect.name != "postgresql":
-        return  # SQLite's writers take turns anyway
+        return  # SQLite has one writer at a time
     quote = connection.dialect.identifier_preparer.quote
     tables = ", ".join(map(quote, inspect(connection).get_table_names()))
     for left in reversed(range(LOCK_ATTEMPTS)):
@@ -115,7 +115,7 @@ def _engine(database_url: str) -> Engine:
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # we begin transactions ourselves, below: the driver ends them at each DDL
+    connection.isolation_level = None  # `_begin_sqlite` begins transactions: the driver would end them at each DDL
     for pragma in SQLITE_PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
 
@@ -126,7 +126,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 @contextmanager
 def _file_lock(database_url: str) -> Iterator[None]:
-    # SQLite's own lock is too late: two processes that turn a new file to WAL at once don't wait for each other.
+    # SQLite's own lock is too late: two processes that switch a new file to WAL do not wait for each other.
     url = make_url(database_url)
     if not url.drivername.startswith("sqlite") or not url.database:
         yield

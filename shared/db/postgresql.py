@@ -1,6 +1,6 @@
-"""Connections to PostgreSQL that end: a server that stalls, or has gone without a word, holds nobody for long.
+"""Connections to PostgreSQL with client-side timeouts, for servers that stall or disappear without closing them.
 
-PostgreSQL's own timeouts live in the server. So each connection has one of its own, for every answer (decision 48).
+PostgreSQL's own timeouts are in the server. So each connection has a timeout for every response (decision 48).
 """
 
 import time
@@ -15,16 +15,16 @@ from sqlalchemy import Engine, ExceptionContext, event
 from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-# How much later than the server a client gives up a statement: the server's own answer is the better one.
+# The client's timeout exceeds the server's by this time: the server's own error is preferable.
 GRACE_SECONDS = 5.0
-# A connection that was used since is taken for alive: to ask costs as much as a query. If it is not, whoever uses it
-# first gets an error, and all others of its age are given up with it.
+# A connection used within this time counts as alive: a ping costs as much as a query. If it is dead, its first use
+# fails, and the pool discards all connections of its age with it.
 PING_SECONDS = 1.0
-# The longest wait for the answer to a ping, which costs a server that works less than a millisecond.
+# The timeout of a ping, which takes a healthy server less than a millisecond.
 PING_ANSWER_SECONDS = 3.0
 USED_AT = "used_at"
-# A server whose route is lost is noticed after 10 s with something unsent, and after 11 s with nothing to send. On a
-# Unix socket libpq leaves all but the first of these aside.
+# A lost route is detected after 10 s with unsent data, and after 11 s without. On a Unix socket libpq ignores all of
+# these but the first.
 OPTIONS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives": 1,
@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Timeouts(NamedTuple):
-    """After how many seconds PostgreSQL gives up what this process asks of it."""
+    """The server's timeouts for this process, in seconds."""
 
     idle: float
     lock: float
@@ -44,41 +44,41 @@ class Timeouts(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What is said on each new connection."""
+        """The SQL that configures a new connection."""
         names = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
         return "; ".join(f"SET {name} = {round(value * 1000)}" for name, value in zip(names, self, strict=True))
 
 
-class Unanswered(psycopg.OperationalError):
-    """The server did not answer in time; the connection is closed."""
+class ResponseTimeout(psycopg.OperationalError):
+    """The server did not respond before the timeout; the connection is closed."""
 
 
-# There is no point in asking such a server once more: the second wait would be as long as the first.
-SILENT = (ConnectionTimeout, Unanswered)
+# Errors of an unresponsive server. They are not retried: the second attempt would wait as long as the first.
+SILENT = (ConnectionTimeout, ResponseTimeout)
 
 
 class PunctualConnection(psycopg.Connection[Any]):
-    """A connection that is closed when an answer takes longer than `answer_seconds`."""
+    """A connection that closes if a response takes longer than `answer_seconds`."""
 
     answer_seconds = 10.0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Carry an exchange with the server to its end.
+        """Wait until an exchange with the server is complete.
 
         Raises:
-            Unanswered: it took too long.
+            ResponseTimeout: there was no response before the timeout.
         """
         try:
             return super().wait(gen, interval, self.answer_seconds if timeout is None else timeout)
         except psycopg.OperationalError:
             if self.pgconn.transaction_status != TransactionStatus.ACTIVE:
-                raise  # that was an answer, or the connection is lost
+                raise  # a response of the server, or a lost connection
             self.pgconn.finish()
-            raise Unanswered("PostgreSQL does not answer") from None
+            raise ResponseTimeout("PostgreSQL does not respond") from None
 
     @contextmanager
     def answering_within(self, seconds: float) -> Iterator[None]:
-        """Have the server answer sooner in this block."""
+        """Use another response timeout in this block."""
         usual, self.answer_seconds = self.answer_seconds, seconds
         try:
             yield
@@ -87,7 +87,7 @@ class PunctualConnection(psycopg.Connection[Any]):
 
 
 def watch(engine: Engine, timeouts: Timeouts) -> None:
-    """Have all connections of this engine, which has made none yet, keep these timeouts."""
+    """Apply these timeouts to all connections of an engine that has opened none yet."""
 
     def connect(_dialect: Any, _record: Any, arguments: Any, options: Any) -> PunctualConnection:
         return PunctualConnection.connect(*arguments, **options)
@@ -98,28 +98,28 @@ def watch(engine: Engine, timeouts: Timeouts) -> None:
 
     event.listen(engine, "do_connect", connect)
     event.listen(engine, "connect", configure)
-    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", _ping)
-    event.listen(engine, "handle_error", _call_idleness_unavailability)
+    event.listen(engine, "handle_error", _raise_idle_as_unavailable)
 
 
 def _configure(connection: PunctualConnection, timeouts: Timeouts) -> None:
     without_transactions = connection.autocommit
-    connection.autocommit = True  # what is set in a transaction is undone with it
+    connection.autocommit = True  # a rollback would undo settings made in a transaction
     with connection.answering_within(PING_ANSWER_SECONDS):
         connection.execute(timeouts.words.encode())
-        # Times are read in this zone: in another one, Python has no words for the first and the last day of the
-        # calendar.
+        # The time zone of all times that are read: in another one, Python cannot represent the first and the last day
+        # of the calendar.
         connection.execute("SET timezone = 'UTC'")
     connection.autocommit = without_transactions
 
 
-def _note_use(_connection: Any, record: ConnectionPoolEntry) -> None:
+def _record_use(_connection: Any, record: ConnectionPoolEntry) -> None:
     record.info[USED_AT] = time.monotonic()
 
 
 def _ping(connection: PunctualConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
-    """See whether a connection is alive that nobody has used for a while."""
+    """Check that a connection that was idle for a while is alive."""
     if time.monotonic() - record.info.get(USED_AT, 0.0) < PING_SECONDS:
         return
     try:
@@ -130,8 +130,8 @@ def _ping(connection: PunctualConnection, record: ConnectionPoolEntry, _proxy: A
         raise DisconnectionError from error
 
 
-def _call_idleness_unavailability(context: ExceptionContext) -> None:
-    """Who stood still for too long has lost its connection, as if the database had gone away."""
+def _raise_idle_as_unavailable(context: ExceptionContext) -> None:
+    """Treat a rolled back idle transaction as a lost connection, as if the database were unavailable."""
     if isinstance(context.original_exception, IdleInTransactionSessionTimeout):
         context.is_disconnect = True
         raise OperationalError(context.statement, None, context.original_exception, hide_parameters=True)

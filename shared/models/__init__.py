@@ -1,4 +1,4 @@
-"""The tables. Nothing here goes over the wire: `api.schemas` has the wire's shapes."""
+"""The database tables. They are not wire formats: those are in `api.schemas`."""
 
 from shared.models.change_feed import ChangeEntry, ChangeFeed
 from shared.models.conversations import Conversation, Event, PendingMessage, StartTask

@@ -1,4 +1,4 @@
-"""What has changed for each user, in the order in which it became so."""
+"""The change feed: each user's changes in the order of their commits."""
 
 from datetime import datetime
 
@@ -8,11 +8,12 @@ from sqlmodel import Field, SQLModel
 from shared.clock import now
 from shared.models.columns import UtcDateTime
 
-# Neither table refers to the user: that check would lock a row which others lock first, before they lock a sandbox.
+# Neither table has a foreign key to the user: its check would lock the user's row after a sandbox's row, against the
+# lock order (`shared.sql.locks`).
 
 
 class ChangeFeed(SQLModel, table=True):
-    """A user's log. Whoever appends to it holds this row until the commit: so numbers become visible in order."""
+    """A user's feed. An appending transaction locks this row until its commit, so numbers become visible in order."""
 
     __tablename__ = "change_log"
 
@@ -22,12 +23,12 @@ class ChangeFeed(SQLModel, table=True):
 
 
 class ChangeEntry(SQLModel, table=True):
-    """One row of the user's that changed, and what it was after that. Ids and states only."""
+    """One changed row of the user, with its state after the change. Ids and states only."""
 
     __tablename__ = "change_entry"
 
     owner_id: str = Field(primary_key=True, max_length=32)
-    # From 1 on, without gaps.
+    # Starts at 1, without gaps.
     number: int = Field(primary_key=True, sa_type=BigInteger)
     kind: str = Field(max_length=16)
     row_id: str = Field(max_length=32)

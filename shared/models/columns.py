@@ -11,7 +11,7 @@ from sqlmodel import SQLModel
 
 from shared.json_documents import write_document
 
-# Names for constraints, so that a migration can drop what it did not name itself.
+# Constraints get names, so that migrations can drop them.
 SQLModel.metadata.naming_convention = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -22,46 +22,46 @@ SQLModel.metadata.naming_convention = {
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time in UTC: SQLite has no zones, so they are taken off going in and put back coming out."""
+    """A time in UTC. SQLite has no time zones: the zone is removed on writing and restored on reading."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Give the database a time in UTC."""
+        """Convert to UTC for the database."""
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError("a naive time would be read as somebody's local one")
+            raise ValueError("a naive time would be interpreted as local time")
         value = value.astimezone(UTC)
         return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Give Python an aware time in UTC."""
+        """Convert to an aware time in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON document kept as text: events may hold the escape of NUL, which PostgreSQL's own types refuse."""
+    """A JSON document stored as text: events may hold the escape of NUL, which PostgreSQL's JSON types reject."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """Write the document compactly."""
+        """Serialize the document as compact JSON."""
         return None if value is None else write_document(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """Read the document."""
+        """Parse the document."""
         return None if value is None else json.loads(value)
 
 
 def one_of(column: str, values: type[StrEnum]) -> CheckConstraint:
-    """A CHECK that a text column holds a member of the enum: a new member is one migration, not a type change."""
-    listed = ", ".join(f"'{member.value}'" for member in values)
-    return CheckConstraint(f"{column} IN ({listed})", name=column)
+    """A CHECK that a text column holds a value of the enum: a new value needs a migration, but no change of type."""
+    literals = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({literals})", name=column)
 
 
 def short(length: int) -> String:

@@ -1,4 +1,4 @@
-"""Conversations, the tasks that start them, their events, and what they are still to be told."""
+"""Conversations, their start tasks, events and pending messages."""
 
 from datetime import datetime
 from typing import Any
@@ -14,14 +14,14 @@ from shared.states import FINAL_STAGES, Stage
 
 
 class Conversation(Leased, table=True):
-    """What is known of a conversation; it outlives its sandbox.
+    """The record of a conversation. It outlives its sandbox.
 
-    Webhooks write it; a worker is asked (`due_at`) for what no webhook carries: the title, and a stop at the budget.
+    Webhooks write it. `due_at` schedules a worker for what no webhook carries: the title, and a stop at the budget.
     """
 
     __tablename__ = "conversation"
     __table_args__ = (
-        # What lists filter by comes last: what is not meant is passed over, and counted, without a look at its row.
+        # The columns that lists filter by come last: rows are skipped, and counted, from the index alone.
         Index(
             "ix_conversation_by_created", "owner_id", "created_at", "id", "parent_id", "listed", "updated_at", "title"
         ),
@@ -30,7 +30,7 @@ class Conversation(Leased, table=True):
         ),
         Index("ix_conversation_by_title", "owner_id", "title", "id", "parent_id", "listed"),
         Index("ix_conversation_of_sandbox", "sandbox_id", "created_at", "id", "parent_id", "listed"),
-        # Finds any part of three characters or more of a title.
+        # Finds any substring of a title with three characters or more.
         Index(
             "ix_conversation_title_search",
             "owner_id",
@@ -39,7 +39,7 @@ class Conversation(Leased, table=True):
             postgresql_ops={"lowered": "gin_trgm_ops"},
         ).ddl_if(dialect="postgresql"),
         Index("ix_conversation_children", "parent_id", "owner_id", "created_at", "id", "listed"),
-        # The few that something is to be done for as soon as their sandbox runs.
+        # The few conversations with work to do as soon as their sandbox runs.
         Index(
             "ix_conversation_awaits_sandbox",
             "sandbox_id",
@@ -53,15 +53,15 @@ class Conversation(Leased, table=True):
     owner_id: str = Field(foreign_key="user.id", max_length=32)
     sandbox_id: str = Field(foreign_key="sandbox.id", max_length=32)
     parent_id: str | None = Field(default=None, max_length=32)
-    # False while its start may still fail: not shown, but its webhooks are already welcome.
+    # False while its start may still fail: not shown, but its webhooks are already accepted.
     listed: bool = True
-    # A tombstone since then: nobody sees it, and no webhook brings it back.
+    # A tombstone since then: no list shows it, and no webhook restores it.
     deleted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    # Something is to be done in its sandbox as soon as that runs: messages are delivered, an agent that a pause has
-    # interrupted goes on, a deleted conversation is forgotten.
+    # There is work to do as soon as its sandbox runs: deliver messages, resume an agent that a pause has interrupted,
+    # or delete the conversation at the agent server.
     awaits_sandbox: bool = False
     title: str = Field(max_length=500)
-    # True once there is a title worth keeping: a person's, or the agent server's own.
+    # True if it has its final title: a person's, or the agent server's own.
     title_settled: bool = False
     public: bool | None = None
     selected_repository: str | None = Field(default=None, max_length=500)
@@ -72,13 +72,13 @@ class Conversation(Leased, table=True):
     llm_model: str | None = Field(default=None, max_length=500)
     agent_kind: str = Field(default="openhands", max_length=32)
     execution_status: str | None = Field(default=None, max_length=32)
-    # When the agent server wrote that status, by its own clock: a late webhook must not undo a newer one.
+    # When the agent server wrote that status, by its own clock: a late webhook must not overwrite a newer status.
     execution_status_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     # Why it is in error, or what it waits for while it runs: a code, and a text for people.
     execution_reason: str | None = Field(default=None, max_length=64)
     execution_detail: str | None = None
     metrics: dict[str, Any] | None = Field(default=None, sa_type=Json)
-    # In the metrics' currency; a worker interrupts the agent once it is spent.
+    # In the metrics' currency. A worker interrupts the agent when it is used up.
     max_budget: float | None = None
     tags: dict[str, str] = Field(default_factory=dict, sa_type=Json)
     working_dir: str | None = Field(default=None, max_length=1024)
@@ -87,7 +87,7 @@ class Conversation(Leased, table=True):
 
 
 class StartTask(Leased, table=True):
-    """One request to start a conversation, walked through its stages by `worker.conversations.start`."""
+    """One request to start a conversation. `worker.conversations.start` takes it through its stages."""
 
     __tablename__ = "start_task"
     __table_args__ = (
@@ -101,26 +101,26 @@ class StartTask(Leased, table=True):
     owner_id: str = Field(foreign_key="user.id", max_length=32)
     conversation_id: str = Field(unique=True, max_length=32)
     sandbox_id: str | None = Field(default=None, foreign_key="sandbox.id", index=True, max_length=32)
-    # True when the sandbox was made for this task, and goes with it should it fail.
+    # True if the sandbox was created for this task, and is deleted if the task fails.
     made_sandbox: bool = False
     stage: str = Field(max_length=32)
-    # When it was withdrawn: a wish, which a worker answers with ERROR.
+    # When its owner cancelled it. A worker then writes stage ERROR.
     cancelled_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     reason: str | None = Field(default=None, max_length=64)
     detail: str | None = None
-    # The request without its secrets, as it is shown, and `conversation_starts.OWN_FOLDER`; and its secrets, encrypted.
+    # The request as shown, without secrets, and `conversation_starts.OWN_FOLDER`; and its secrets, encrypted.
     request: dict[str, Any] = Field(sa_type=Json)
     secrets: str | None = None
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
 
 
-# What is true of a start task that has not ended.
+# The conditions of a start task that has not ended.
 UNFINISHED = tuple(col(StartTask.stage) != stage for stage in FINAL_STAGES)
 
 
 class Event(SQLModel, table=True):
-    """One event as its agent server sent it; stored once, however often it is sent."""
+    """One event as its agent server sent it. A repeated event is not stored twice."""
 
     __tablename__ = "event"
     __table_args__ = (
@@ -139,7 +139,7 @@ class Event(SQLModel, table=True):
 
 
 class PendingMessage(SQLModel, table=True):
-    """What a user has said and the agent server has not got yet, as far as we know; then it is removed."""
+    """A user's message that the agent server is not known to have received. It is removed on delivery."""
 
     __tablename__ = "pending_message"
     __table_args__ = (
@@ -150,12 +150,12 @@ class PendingMessage(SQLModel, table=True):
     # The order in which they are delivered.
     seq: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
     id: str = Field(default_factory=new_id, max_length=32)
-    # Refers to nothing: while it is being started, there is no such conversation.
+    # No foreign key: during its start, the conversation has no row.
     conversation_id: str = Field(max_length=32)
     content: list[dict[str, Any]] = Field(sa_type=Json)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
-    # Since then the agent server may have it; and the event that was the newest message of a user until then.
+    # The first attempt to deliver it; and the event that was the user's newest message before.
     attempted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     newest_before: str | None = Field(default=None, max_length=64)
-    # Why the agent server does not take it.
+    # Why the agent server rejected it.
     refusal: str | None = None

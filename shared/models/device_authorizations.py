@@ -11,17 +11,17 @@ from shared.models.columns import UtcDateTime, one_of
 
 
 class DeviceStatus(StrEnum):
-    """What has become of a request."""
+    """The status of a request."""
 
     PENDING = "PENDING"
     APPROVED = "APPROVED"
     DENIED = "DENIED"
-    # The key was handed out.
+    # The device has received its key.
     USED = "USED"
 
 
 class DeviceAuthorization(SQLModel, table=True):
-    """A device that waits for its user's word; of both codes only keyed digests are kept."""
+    """A device that waits for its user's approval. Only keyed digests of both codes are stored."""
 
     __tablename__ = "device_authorization"
     __table_args__ = (one_of("status", DeviceStatus),)
@@ -29,10 +29,10 @@ class DeviceAuthorization(SQLModel, table=True):
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     device_code_digest: str = Field(unique=True, max_length=64)
     user_code_digest: str = Field(unique=True, max_length=64)
-    # What the device calls itself; empty if it says nothing.
+    # The name that the device sends; empty without one.
     client: str = Field(max_length=100)
     status: str = Field(default=DeviceStatus.PENDING, max_length=16)
-    # The key that it was approved with.
+    # The API key of the user who approved it.
     approved_with: str | None = Field(default=None, foreign_key="api_key.id", max_length=32)
     interval_seconds: int
     polled_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

@@ -1,4 +1,4 @@
-"""Answers that are kept for a client that asks again."""
+"""Stored responses for repeated requests with an idempotency key."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from shared.models.columns import Json, UtcDateTime
 
 
 class IdempotencyKey(SQLModel, table=True):
-    """A request that was carried out under a key of the client's choice, and what was answered."""
+    """A request executed under a client's idempotency key, with its response."""
 
     __tablename__ = "idempotency_key"
     __table_args__ = (UniqueConstraint("owner_id", "operation", "key"),)
@@ -22,10 +22,10 @@ class IdempotencyKey(SQLModel, table=True):
     # Method and path.
     operation: str = Field(max_length=200)
     key: str = Field(max_length=200)
-    # Keyed digest of the whole request: its body may hold secrets that are short enough to be guessed.
+    # Keyed digest of the whole request: its body may hold secrets that are short enough to guess.
     fingerprint: str = Field(max_length=64)
     status: int
-    # As it was sent: it holds no secret in clear.
+    # The response as sent: it holds no plaintext secret.
     answer: dict[str, Any] = Field(sa_type=Json)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     expires_at: datetime = Field(index=True, sa_type=UtcDateTime)

@@ -1,4 +1,4 @@
-"""The columns of a row that workers take turns on."""
+"""The columns of a leased row."""
 
 from datetime import datetime
 
@@ -9,20 +9,20 @@ from shared.models.columns import UtcDateTime
 
 
 class Leased(SQLModel):
-    """A lease, its fence, and the time the row next needs a hand (see `shared.leasing.leases`)."""
+    """A lease, its fencing token, and the time at which the row is due (see `shared.leasing.leases`)."""
 
     lease_owner: str | None = Field(default=None, max_length=128)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    # Grows with each claim: a write that shows an old fence changes nothing.
+    # The fencing token. Each claim increments it; a write with an old token changes nothing.
     fence: int = 0
-    # Failed tries since the last success.
+    # Failed attempts since the last success.
     attempt: int = 0
-    # When a worker must look at the row; empty when nothing is to be done.
+    # When a worker must run the row; empty if there is nothing to do.
     due_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
 def leased_indexes(table: str) -> tuple[Index, Index]:
-    """What the sweep reads: both indexes hold only the rows that need a hand."""
+    """The indexes of the sweep. They hold only rows that are due or leased."""
     due, held = text("due_at IS NOT NULL"), text("lease_until IS NOT NULL")
     return (
         Index(f"ix_{table}_due_at", "due_at", sqlite_where=due, postgresql_where=due),

@@ -1,16 +1,16 @@
-"""Which state each user's lists are in."""
+"""The version of each user's lists."""
 
 from sqlmodel import Field, SQLModel
 
-# Stands in the place of an owner for what all lists depend on: the deadlines of the specs.
+# In place of an owner: the version of what all lists depend on, the deadlines of the specs.
 EVERYBODY = "*"
 
 
 class ListVersion(SQLModel, table=True):
-    """A text that is another one after each transaction that changes anything the owner's lists show.
+    """A text that differs after each transaction that changes anything in the owner's lists.
 
-    The database's triggers write it, at the end of the transaction, whoever changed the rows (decision 25). It is
-    random, not counted up: a store that was restored from a backup comes to no version twice.
+    The database's triggers write it at the end of the transaction, for every writer of the rows (decision 25). It is
+    random, not a counter: a database restored from a backup never repeats a version.
     """
 
     __tablename__ = "list_version"

@@ -1,4 +1,4 @@
-"""Where sandboxes run, and what they are made from."""
+"""Nodes, and the specs of sandboxes."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from shared.states import NodeStatus
 
 
 class Installation(SQLModel, table=True):
-    """One row: this installation's id, so that two of them on one engine leave each other's containers alone."""
+    """One row with this installation's id: two installations on one engine ignore each other's containers."""
 
     __tablename__ = "installation"
 
@@ -20,52 +20,52 @@ class Installation(SQLModel, table=True):
 
 
 class Node(SQLModel, table=True):
-    """One Docker Engine and the worker beside it."""
+    """One Docker Engine and its worker."""
 
     __tablename__ = "node"
     __table_args__ = (one_of("status", NodeStatus),)
 
     id: str = Field(primary_key=True, max_length=64)
     status: str = Field(max_length=16)
-    # Sandboxes it takes, whatever their state.
+    # Max sandboxes, in any state.
     capacity: int
-    # What tells its engine from all others; empty: never heard from it.
+    # The unique id of its engine; empty before the first heartbeat.
     engine_id: str | None = Field(default=None, index=True, unique=True, max_length=512)
     # Why it is LOST.
     detail: str | None = None
     heartbeat_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
-    # An operator says that it never comes back; its next heartbeat says otherwise.
+    # When an operator gave it up. Its next heartbeat clears this.
     forgotten_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
 class UnknownContainer(SQLModel, table=True):
-    """What an engine has under a name of ours, a container, a volume or both, and no row has ever explained."""
+    """A container, a volume or both, with a name of this service, for which the database has no row."""
 
     __tablename__ = "unknown_container"
 
-    # Refers to nothing: a store that has forgotten sandboxes may have forgotten nodes, too.
+    # No foreign key: a database that misses sandboxes may miss nodes, too.
     node_id: str = Field(primary_key=True, max_length=64)
     name: str = Field(primary_key=True, max_length=255)
     first_seen_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
-    # It was there with so many others that an operator must say what becomes of it.
+    # It appeared with too many others: only an operator may approve its removal.
     one_of_many: bool = False
-    # Since then an operator lets it be removed.
+    # When an operator approved its removal.
     approved_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
 class NodeSpecBackoff(SQLModel, table=True):
-    """How often in a row a node's engine has refused a spec that other engines run."""
+    """The circuit breaker of a spec on a node: consecutive failures of the node's engine while other engines run it."""
 
     __tablename__ = "node_refusal"
 
     node_id: str = Field(foreign_key="node.id", primary_key=True, max_length=64)
     spec_id: str = Field(foreign_key="sandbox_spec.id", primary_key=True, max_length=256)
     failures: int = 0
-    # What the engine said last.
+    # The engine's last error.
     detail: str | None = None
-    # Too often: no more sandboxes of the spec until then.
+    # Backoff: no new sandboxes of the spec until then.
     rests_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    # One more has been placed since, to see.
+    # Half-open: one more sandbox was placed as a test.
     on_trial: bool = False
 
 
@@ -93,14 +93,14 @@ class SandboxSpec(SQLModel, table=True):
     stop_after_seconds: int | None = None
     delete_after_seconds: int | None = None
     max_age_seconds: int | None = None
-    # Whether traffic to one that is paused resumes it (decision 26).
+    # Whether a proxied request to a paused sandbox resumes it (decision 26).
     wake_on_traffic: bool = True
-    # The warm pool (decision 21): members that wait, ready; and the most there are at a time, booting ones too.
+    # The warm pool (decision 21): the number of ready sandboxes, and the max number including booting ones.
     warm_target: int = 0
     warm_most: int = 0
-    # Grows when what its sandboxes are made from changes: older members of the pool are of no use then.
+    # Increases with each change that affects containers: warm sandboxes of an older revision are not used.
     revision: int = 1
-    # How often in a row a member could not be made, when last, and why.
+    # Consecutive failures to create a warm sandbox, with the time and the error of the last one.
     warm_failures: int = 0
     warm_failed_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     warm_detail: str | None = None

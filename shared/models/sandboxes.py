@@ -14,7 +14,7 @@ from shared.states import DeadlineAction, Desired, Status
 
 
 class Sandbox(Leased, table=True):
-    """A wish (`desired`, `generation`), written by the API, and a fact (`status`, …), written by workers."""
+    """Desired state (`desired`, `generation`), written by the API; observed state (`status`, …), written by workers."""
 
     __tablename__ = "sandbox"
     __table_args__ = (
@@ -23,7 +23,7 @@ class Sandbox(Leased, table=True):
         one_of("deadline_does", DeadlineAction),
         Index("ix_sandbox_owner_id_created_at_id", "owner_id", "created_at", "id"),
         Index("ix_sandbox_owner_id_desired", "owner_id", "desired"),
-        # The deleted ones, of which there are more every day, are in no list.
+        # Lists contain no deleted sandboxes, whose number always grows.
         Index(
             "ix_sandbox_listed",
             "owner_id",
@@ -32,7 +32,7 @@ class Sandbox(Leased, table=True):
             sqlite_where=text("desired != 'DELETED'"),
             postgresql_where=text("desired != 'DELETED'"),
         ),
-        # Those of the warm pool that have retired are looked at no more either.
+        # Warm sandboxes, without the removed ones.
         Index(
             "ix_sandbox_member",
             "spec_id",
@@ -41,7 +41,7 @@ class Sandbox(Leased, table=True):
             sqlite_where=text("owner_id IS NULL AND desired != 'DELETED'"),
             postgresql_where=text("owner_id IS NULL AND desired != 'DELETED'"),
         ),
-        # What an engine may have something of: the rest has been there.
+        # Sandboxes that may still have a container, a volume or a network.
         Index(
             "ix_sandbox_there",
             "node_id",
@@ -59,7 +59,7 @@ class Sandbox(Leased, table=True):
     )
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
-    # Empty: a member of the warm pool.
+    # Empty: a warm sandbox.
     owner_id: str | None = Field(default=None, foreign_key="user.id", max_length=32)
     spec_id: str = Field(foreign_key="sandbox_spec.id", max_length=256)
     # Empty: not placed yet.
@@ -67,39 +67,39 @@ class Sandbox(Leased, table=True):
 
     desired: str = Field(max_length=16)
     generation: int = 1
-    # Which deadline wished it; empty: somebody did.
+    # The deadline that set the desired state; empty: a request did.
     wish_reason: str | None = Field(default=None, max_length=64)
 
     # Written by `shared.sandboxes.status.set_status`, and by a claim from the warm pool (decision 21), alone.
     status: str = Field(max_length=16)
     observed_generation: int = 0
-    # The newest wish there was when it was last told that its node is lost.
+    # The generation when the sandbox was last marked as lost with its node.
     told_generation: int | None = None
     reason: str | None = Field(default=None, max_length=64)
     detail: str | None = None
     pause_kind: str | None = Field(default=None, max_length=16)
     exposed_urls: list[dict[str, Any]] | None = Field(default=None, sa_type=Json)
-    # When it became what it is: its status, or its kind of pause.
+    # When its current status, or kind of pause, was written.
     settled_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
-    # First time it was healthy; empty: its boot may still fail, and then nothing of it is worth keeping.
+    # When it was first healthy; empty: its boot may still fail, and then nothing of it is kept.
     ready_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # Its own deadlines; empty: its spec's, `shared.sandboxes.deadline_policy.NEVER`: none.
+    # Its own deadlines; empty: its spec's; `shared.sandboxes.deadline_policy.NEVER`: none.
     freeze_after_seconds: int | None = None
     stop_after_seconds: int | None = None
     delete_after_seconds: int | None = None
     max_age_seconds: int | None = None
     last_active_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
-    # These three follow from the others: `shared.sandboxes.deadlines.refresh` alone writes them.
+    # Derived from the others: only `shared.sandboxes.deadlines.refresh` writes these three.
     expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     deadline_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     deadline_does: str | None = Field(default=None, max_length=16)
 
-    # Made for a conversation: it is deleted with the last one in it. One that its owner started by itself is not.
+    # True if created for a conversation: it is deleted with its last conversation. One that its owner created is not.
     goes_with_conversations: bool = False
-    # What it was made from, if that was for the warm pool.
+    # The spec's revision at the creation of a warm sandbox.
     spec_revision: int = 1
-    # Ciphertext; what initializes a server that booted for nobody. Empty: it booted for its owner.
+    # Ciphertext: the init key of a warm sandbox's server. Empty: the sandbox booted for its owner.
     boot_key: str | None = None
     session_key: str  # ciphertext
     session_key_digest: str = Field(unique=True, max_length=64)
@@ -108,19 +108,19 @@ class Sandbox(Leased, table=True):
 
 
 class StaleContainer(SQLModel, table=True):
-    """A node that a sandbox was moved away from: what its engine has of the sandbox, or gets late, must go."""
+    """A node that a sandbox was moved away from. Containers of the sandbox there, also late ones, must be removed."""
 
     __tablename__ = "sandbox_leftover"
 
     sandbox_id: str = Field(foreign_key="sandbox.id", primary_key=True, max_length=32)
     node_id: str = Field(foreign_key="node.id", primary_key=True, index=True, max_length=64)
-    # Moved since the engine refused it, with these words, for this wish; empty: the node was lost, or all is said.
+    # The generation for which the engine failed, and its error. Empty: the node was lost, or the failure is recorded.
     refused_generation: int | None = None
     refusal: str | None = None
 
 
 class SandboxTransition(SQLModel, table=True):
-    """One move of one sandbox, with its time and reason."""
+    """One status change of one sandbox, with its time and reason."""
 
     __tablename__ = "sandbox_transition"
 

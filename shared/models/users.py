@@ -1,4 +1,4 @@
-"""Who may call, and what is kept for each of them."""
+"""Users, and the data stored for each of them."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from shared.models.columns import Json, UtcDateTime
 
 
 class User(SQLModel, table=True):
-    """Somebody who owns sandboxes, conversations, settings and secrets."""
+    """An owner of sandboxes, conversations, settings and secrets."""
 
     __tablename__ = "user"
 
@@ -22,7 +22,7 @@ class User(SQLModel, table=True):
 
 
 class ApiKey(SQLModel, table=True):
-    """A key, shown once when made: only its prefix and its keyed digest are kept."""
+    """An API key. It is shown at its creation only: the database has its prefix and its keyed digest."""
 
     __tablename__ = "api_key"
 
@@ -38,7 +38,7 @@ class ApiKey(SQLModel, table=True):
 
 
 class UserSettings(SQLModel, table=True):
-    """A user's settings: the open part as JSON, the secret part sealed as one encrypted JSON document."""
+    """A user's settings: the open part as JSON, the secret part as one encrypted JSON document."""
 
     __tablename__ = "settings"
 
@@ -49,7 +49,7 @@ class UserSettings(SQLModel, table=True):
 
 
 class Secret(SQLModel, table=True):
-    """A custom secret, given to the user's conversations."""
+    """A custom secret for the user's conversations."""
 
     __tablename__ = "secret"
     __table_args__ = (UniqueConstraint("user_id", "name"),)
@@ -71,7 +71,7 @@ class ProviderToken(SQLModel, table=True):
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     user_id: str = Field(foreign_key="user.id", max_length=32)
     provider: str = Field(max_length=32)
-    # Empty: a host is known, but no token yet.
+    # Empty: there is a host, but no token yet.
     ciphertext: str | None = None
     # The user's id at the provider.
     account_id: str | None = Field(default=None, max_length=256)

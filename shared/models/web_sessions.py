@@ -1,4 +1,4 @@
-"""Logins of browsers."""
+"""Web sessions of browsers."""
 
 from datetime import datetime
 
@@ -10,12 +10,12 @@ from shared.models.columns import UtcDateTime
 
 
 class WebSession(SQLModel, table=True):
-    """A browser that was signed in with a key; of the token in its cookie only a keyed digest is kept (decision 32)."""
+    """A browser signed in with a key. Only a keyed digest of its cookie's token is stored (decision 32)."""
 
     __tablename__ = "web_session"
 
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
-    # It opens what this key opens, and nothing once that is revoked or has expired.
+    # It grants the access of this key, and none after the key is revoked or expired.
     key_id: str = Field(foreign_key="api_key.id", index=True, max_length=32)
     digest: str = Field(unique=True, max_length=64)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)

@@ -1,7 +1,7 @@
-"""The files that the processes of a host count in, for Prometheus' library in its multi-process mode.
+"""The counter files of a host's processes, for the multi-process mode of Prometheus' client library.
 
-A file is named after a slot, not after a process's number: whoever comes next takes the slot and counts on. So a
-restart is no reset, and there are no more files than there were processes at a time.
+A file is named after a slot, not after a process id: the next process takes the slot and continues its counters. So a
+restart resets nothing, and there are no more files than there were concurrent processes.
 """
 
 import fcntl
@@ -21,42 +21,42 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 log = structlog.get_logger()
 
-# Of each file, so many bytes are there from the beginning: room for a hundred specs.
+# The allocated size of each file: space for a hundred specs.
 FILE_BYTES = 256 * 1024
 KINDS = ("counter", "histogram")
 
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """What a process's files are named after; its own as long as it keeps `lock` open."""
+    """The name of a process's files. The process owns it as long as `lock` is open."""
 
     lock: IO[str]
 
     def __str__(self) -> str:
-        """Its name, as the library asks for it."""
+        """The name, in the form that the library expects."""
         return Path(self.lock.name).stem
 
     def paths(self) -> list[Path]:
-        """The files."""
+        """The counter files of the slot."""
         return [Path(self.lock.name).with_name(f"{kind}_{self}.db") for kind in KINDS]
 
     def is_whole(self) -> bool:
-        """Whether all of it is where others look for it."""
+        """Whether the lock and all counter files still exist under their names."""
         with suppress(OSError):
-            ours = os.path.samestat(os.fstat(self.lock.fileno()), Path(self.lock.name).stat())
-            return ours and all(path.exists() for path in self.paths())
+            is_same = os.path.samestat(os.fstat(self.lock.fileno()), Path(self.lock.name).stat())
+            return is_same and all(path.exists() for path in self.paths())
         return False
 
 
 class CounterFiles:
-    """The files of this process.
+    """The counter files of this process.
 
     Args:
-        directory: where those of the host are; made if it is not there.
-        process: what kind of process this is.
+        directory: the directory of the host's counter files; created if missing.
+        process: the kind of this process.
 
     Raises:
-        OSError: no files can be made there.
+        OSError: files cannot be created there.
     """
 
     def __init__(self, directory: Path, process: str) -> None:
@@ -64,17 +64,17 @@ class CounterFiles:
         self._slot = self._take()
 
     def slot(self) -> Slot:
-        """The one to count in: another one once somebody has removed its files, if there can be another."""
+        """The slot to count in. If its files were removed, try to take another one."""
         with self._lock:
             if not self._slot.is_whole():
                 with suppress(OSError):
-                    gone, self._slot = self._slot, self._take()
-                    gone.lock.close()
-                    log.warning("counting_anew", directory=str(self._directory), slot=str(self._slot))
+                    removed, self._slot = self._slot, self._take()
+                    removed.lock.close()
+                    log.warning("counter_files_recreated", directory=str(self._directory), slot=str(self._slot))
             return self._slot
 
     def _take(self) -> Slot:
-        """The first that no living process has: the kernel lets go of a lock with its process, however that ends."""
+        """Take the first free slot. The kernel releases a lock when its process ends, for any reason."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in count(1):
             file = (self._directory / f"{self._process}.{number}.lock").open("w")
@@ -85,17 +85,17 @@ class CounterFiles:
                 continue
             slot = Slot(file)
             for path in slot.paths():
-                _make_sound(path)
+                _repair(path)
             return slot
-        raise AssertionError  # numbers don't end
+        raise AssertionError  # `count` never ends
 
 
 def read_counters(directory: Path) -> Iterable[Metric]:
-    """The sum of all the files there, but for those that nobody can read."""
+    """The sum of all files in the directory, except unreadable ones."""
     paths = list(directory.glob("*.db"))
     try:
         return _merge(paths)
-    except Exception:  # noqa: BLE001 - whatever is wrong with one of them
+    except Exception:  # noqa: BLE001 - a damaged file raises anything
         return _merge([path for path in paths if _is_sound(path)])
 
 
@@ -104,8 +104,8 @@ def _merge(paths: Iterable[Path]) -> Iterable[Metric]:
     return merged
 
 
-def _make_sound(path: Path) -> None:
-    """A file that can be read, and whose blocks exist: to write into a hole of it, with the disk full, is a SIGBUS."""
+def _repair(path: Path) -> None:
+    """Create a readable file with allocated blocks: writing into a hole with a full disk raises SIGBUS."""
     if _is_sound(path):
         return
     draft = path.with_suffix(".draft")
@@ -115,11 +115,11 @@ def _make_sound(path: Path) -> None:
 
 
 def _is_sound(path: Path) -> bool:
-    """Not if the machine went down while it was written: nobody could read anything any more."""
+    """Whether the file is readable. A crash of the machine may have damaged it, and then no counter can be read."""
     try:
         with path.open("rb") as file:
             used = int.from_bytes(file.read(4), sys.byteorder, signed=True)
         _merge([path])
         return 0 <= used <= path.stat().st_size >= FILE_BYTES
-    except Exception:  # noqa: BLE001 - whatever is wrong with what is in it
+    except Exception:  # noqa: BLE001 - damaged content raises anything
         return False

@@ -1,15 +1,15 @@
-"""Places where a process can be made to die, for tests: before and after each write to the world outside.
+"""Failpoints for tests: before and after each external write, a process can kill itself.
 
-A point's name is made from where it is met, `<operation>/<n>/<kind>.<verb>.<before|after>`: the job, the routine or
-the route that is carried out, and how many writes of that kind it has begun. `AW_FAILPOINTS`, read once as the process
-starts, says what a point does; without it there are none:
+The name of a point is `<operation>/<n>/<kind>.<verb>.<before|after>`: the executing job, routine or route, and the
+number of writes of that kind that it has begun. `AW_FAILPOINTS`, read at the start of the process, sets the action of
+the points. Without it there are none:
 
-    kill:NAME@MARKER   die (`kill -9`) at that point, unless the file MARKER is there; it is made just before
-    led:DIRECTORY      do what the files in there say, as they are at that moment:
-                       met     a line for every point that is met is appended to it: its name, a tab, and by whom it
-                               was met, `<pid>.<the operation's number in this process>.<thread>`
-                       armed   die at the point that it names; it is removed just before
-                       held    what is named in it, a line each, does not begin as long as that is so
+    kill:NAME@MARKER   die (`kill -9`) at that point unless the file MARKER exists; create it just before
+    led:DIRECTORY      read these files in the directory at each point:
+                       met     append a line for every point that is reached: its name, a tab, and
+                               `<pid>.<the operation's number in this process>.<thread>`
+                       armed   die at the named point; remove the file just before
+                       held    block the start of the named operations, one per line, while they are in the file
 """
 
 import os
@@ -34,49 +34,49 @@ HOLD_SECONDS = 0.01
 
 
 class Operation:
-    """What is being carried out, and what it has written so far."""
+    """An executing operation, with the numbers of its writes by kind."""
 
     _numbers = count(1)
 
     def __init__(self, name: str) -> None:
-        """Begin to count."""
+        """Start with no writes."""
         self.number = next(self._numbers)
         self._name = name
         self._begun: Counter[str] = Counter()
 
     def name(self, write: str, phase: str) -> str:
-        """The name of the point met now."""
+        """The name of the current point."""
         if phase == "before":
             self._begun[write] += 1
         return f"{self._name}/{self._begun[write]}/{write}.{phase}"
 
 
 def begin(operation: str) -> None:
-    """Name what this thread or asyncio task carries out from now on."""
+    """Set the operation of this thread or asyncio task."""
     if _act is not None:
         _current.set(Operation(operation))
         _hold(operation)
 
 
 def before(write: str) -> None:
-    """Meet the point before a write, named `<kind>.<verb>`."""
+    """Reach the point before a write, named `<kind>.<verb>`."""
     if _act is not None:
         _act(_operation().name(write, "before"))
 
 
 def after(write: str) -> None:
-    """Meet the point after it."""
+    """Reach the point after a write."""
     if _act is not None:
         _act(_operation().name(write, "after"))
 
 
 def around(write: str) -> AbstractContextManager[None]:
-    """A block with a point before it and, if it succeeds, one after it."""
+    """A context manager with a point before the block and, if the block succeeds, one after it."""
     return nullcontext() if _act is None else _around(write)
 
 
 def watched(write: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """The same for a whole function."""
+    """A decorator that runs a function in `around`."""
 
     def watch(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @wraps(function)
@@ -90,7 +90,7 @@ def watched(write: str) -> Callable[[Callable[Arguments, Result]], Callable[Argu
 
 
 def make_act(mode: str) -> Act | None:
-    """What a point does in this mode.
+    """The action of the points in a mode.
 
     Raises:
         ValueError: there is no such mode.
@@ -151,7 +151,7 @@ def _led(directory: Path) -> Act:
         os.write(descriptor, f"{name}\t{met_by}\n".encode())
         with suppress(FileNotFoundError):
             if armed.read_text() == name:
-                armed.unlink()  # fails where it was disarmed at this moment
+                armed.unlink()  # fails if it was disarmed concurrently
                 _die()
 
     return act
@@ -159,7 +159,7 @@ def _led(directory: Path) -> Act:
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    signal.pause()  # another thread takes the signal at once; this one writes nothing more
+    signal.pause()  # another thread receives the signal; this thread must write nothing more
 
 
 _current: ContextVar[Operation | None] = ContextVar("operation", default=None)

@@ -1,4 +1,4 @@
-"""Logs: one line an event, with the process's name in front; ids are logged, secrets never."""
+"""Logs: one line per event, with the process's name. Ids are logged, secrets never."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from shared.settings import Settings
 
 
 def configure_logs(settings: Settings, process: str) -> None:
-    """Send our logs and the libraries' to standard output in one format."""
+    """Send this service's logs and the libraries' to standard output in one format."""
     name = os.environ.get("PROCESS", process)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -32,7 +32,7 @@ def configure_logs(settings: Settings, process: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level)
-    # Their INFO lines name every request: ours name what came of it.
+    # These libraries log every request at INFO; this service logs the results.
     for chatty in (
         "httpx",
         "httpcore",
@@ -44,16 +44,16 @@ def configure_logs(settings: Settings, process: str) -> None:
         "alembic",
     ):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(_says_no_key)
+    logging.getLogger("uvicorn.error").addFilter(_has_no_key)
 
 
-def _says_no_key(record: logging.LogRecord) -> bool:
-    """Not uvicorn's lines about a websocket, with its query, nor those for debugging, with its headers."""
+def _has_no_key(record: logging.LogRecord) -> bool:
+    """Exclude uvicorn's lines about websockets, with their queries, and debug lines, with their headers."""
     return record.levelno > logging.DEBUG and '"WebSocket ' not in str(record.msg)
 
 
 def _add_trace(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Show where an error came from, and not what it says: its text may quote a value, and a value may be a secret."""
+    """Log an error's traceback and type, but not its text: the text may quote a value, and a value may be a secret."""
     error = event.pop("exc_info", None)
     error = sys.exc_info() if error is True else error
     error = (type(error), error, error.__traceback__) if isinstance(error, BaseException) else error

@@ -1,4 +1,4 @@
-"""What processes count for Prometheus: in files that those of a host share, or in memory until that is configured."""
+"""Metrics for Prometheus: in files that a host's processes share, or in memory until that is configured."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -17,14 +17,14 @@ from shared.settings import Settings
 
 log = structlog.get_logger()
 
-# The library's own name for where its files are.
+# The library's variable for the directory of its files.
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 BOOT_BUCKETS = (0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120)
-NOTES = "starts"
+STARTS = "starts"
 
 
 class Source(StrEnum):
-    """Where a new sandbox came from."""
+    """The source of a new sandbox."""
 
     POOL = "pool"
     BOOT = "boot"
@@ -33,13 +33,13 @@ class Source(StrEnum):
 _OWN = CollectorRegistry()
 _STARTS = Counter(
     "agent_workspace_sandbox_starts",
-    "Sandboxes started of specs with a warm pool: from the pool, or by a boot of their own",
+    "Sandboxes started from specs with a warm pool, by source: claimed from the pool, or booted",
     ("spec", "source"),
     registry=_OWN,
 )
 _REFILL = Histogram(
     "agent_workspace_warm_pool_refill_seconds",
-    "From the wish for a member of the warm pool until it is ready",
+    "Time from the creation of a warm sandbox until it is ready",
     ("spec",),
     buckets=BOOT_BUCKETS,
     registry=_OWN,
@@ -50,41 +50,43 @@ _REFILL = Histogram(
 
 
 def note_start(session: Session, spec_id: str, source: Source) -> None:
-    """Say that this transaction starts a sandbox; it is counted if that is committed."""
-    session.info.setdefault(NOTES, []).append((spec_id, source))
+    """Record that this transaction starts a sandbox. It is counted after the commit."""
+    session.info.setdefault(STARTS, []).append((spec_id, source))
 
 
 def count_starts(session: Session) -> None:
-    """Count what was noted in this session, which is committed."""
-    noted: Collection[tuple[str, Source]] = session.info.get(NOTES, ())
-    for spec_id, source in noted:
+    """Count the starts recorded in a committed session."""
+    starts: Collection[tuple[str, Source]] = session.info.get(STARTS, ())
+    for spec_id, source in starts:
         count_start(spec_id, source)
 
 
 def count_start(spec_id: str, source: Source) -> None:
-    """Count one that is committed."""
-    with suppress(Exception):  # what is committed does not fail for a number
+    """Count a committed start."""
+    with suppress(Exception):  # a metric must not fail a committed transaction
         for either in Source:
-            _STARTS.labels(spec_id, either)  # a share of nothing is no number: both are there from the first on
+            _STARTS.labels(
+                spec_id, either
+            )  # create both series, so that a share can be computed from the first start on
         _STARTS.labels(spec_id, source).inc()
 
 
 def observe_refill(spec_id: str, took: timedelta) -> None:
-    """Keep how long a member of the warm pool took; by two clocks, perhaps."""
+    """Record how long a warm sandbox took to become ready. The times may come from two clocks."""
     with suppress(Exception):
         _REFILL.labels(spec_id).observe(max(0.0, took.total_seconds()))
 
 
-# --- showing --------------------------------------------------------------------------------------------------------
+# --- serving --------------------------------------------------------------------------------------------------------
 
 
 def configure_instruments(settings: Settings, process: str) -> None:
-    """Count in files from here on; call it before anything is counted.
+    """Count in files; call this before anything is counted.
 
-    Where they can't be made it goes on in memory: no service is refused for want of numbers.
+    If files cannot be created, counting continues in memory: missing metrics must not stop the service.
 
     Args:
-        process: what kind of process this is; several of a kind get a file each.
+        process: the kind of this process; each process of a kind has its own files.
     """
     directory = settings.metrics_dir
     try:
@@ -93,19 +95,19 @@ def configure_instruments(settings: Settings, process: str) -> None:
         log.warning("counting_in_memory", directory=str(directory), error=type(error).__name__)
         return
     os.environ[DIRECTORY] = str(directory)
-    # Whenever it counts it asks for the slot, and opens the files of another one if that is what it gets.
+    # The library asks for the slot at each count, and opens other files when the slot has changed.
     values.ValueClass = values.MultiProcessValue(files.slot)  # type: ignore[no-untyped-call]
 
 
 def collector(settings: Settings) -> Collector:
-    """What the processes of this host have counted; before it is configured, what this one has."""
+    """The metrics of this host's processes; before `configure_instruments`, those of this process."""
     if values.ValueClass is values.MutexValue:
         return _OWN
     return _Host(settings.metrics_dir)
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
-    """Show the same to whoever asks at that address; if another process does so already, that will do."""
+    """Serve the metrics over HTTP at that address, unless another process already does."""
     registry = CollectorRegistry()
     registry.register(collector(settings))
     try:
@@ -115,12 +117,12 @@ def serve(settings: Settings, host: str, port: int) -> None:
 
 
 class _Host(Collector):
-    """All processes that count in this directory; without it, this one."""
+    """The metrics of all processes that count in a directory; without the directory, those of this process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def collect(self) -> Iterable[Metric]:
-        """The sum of them."""
-        own = list(_OWN.collect())  # to read them makes our files anew, if they are gone
+        """The sum over the processes."""
+        own = list(_OWN.collect())  # reading them recreates this process's files if they were removed
         return read_counters(self._directory) if self._directory.is_dir() else own

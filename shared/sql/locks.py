@@ -1,17 +1,17 @@
-"""Locks on rows, and the one order in which every transaction takes them.
+"""Row locks, and the order in which every transaction takes them.
 
-    user → spec → sandbox → node → start task → conversation → what belongs to these → change log
+    user → spec → sandbox → node → start task → conversation → dependent rows → change feed
 
-A transaction that holds one of these never waits for one that stands before it, and several rows of one table are
-locked in the order of their ids (`in_order`). So no two transactions wait for each other. What is shown to users stands
-in front of what all of them share: whoever holds nodes, which every placement needs, waits for nobody's sandbox.
+A transaction that holds one of these locks never waits for one that precedes it, and rows of one table are locked in
+the order of their ids (`in_order`). So there are no deadlocks. Users' rows precede the rows that all users share: a
+transaction that holds nodes, which every placement needs, waits for no user's sandbox.
 
-`skip_locked` never waits, and may be used in any order. A row that a transaction has inserted itself is locked by it,
-and nobody sees it before the commit. A foreign key locks the row that it names FOR KEY SHARE: that waits for FOR UPDATE
-alone, so rows that others refer to are locked FOR NO KEY UPDATE (`key_share=True`), unless what refers to them has to
-wait too.
+`skip_locked` never waits, and may be used in any order. A transaction holds the lock of a row that it has inserted, and
+no other transaction sees that row before the commit. A foreign key locks its target FOR KEY SHARE, which conflicts only
+with FOR UPDATE. So rows that others refer to are locked FOR NO KEY UPDATE (`key_share=True`), unless new references
+must wait too.
 
-SQLite has one lock for all, which every transaction takes first.
+SQLite has one lock for everything, which every transaction takes first.
 """
 
 from typing import Any
@@ -19,22 +19,22 @@ from typing import Any
 from sqlalchemy import ColumnElement, func
 from sqlmodel import Session, col, select
 
-# The first half of the key of an advisory lock; the second half is what it is about.
+# The namespace: the first half of an advisory lock's key. The second half names the locked thing.
 POOLS = 1
 
 
 def in_order(table: Any, where: ColumnElement[bool], *, skip_locked: bool = False) -> Any:
-    """A SELECT of the ids of rows that locks them, one after the other in the order of their ids.
+    """A SELECT of rows' ids that locks the rows in the order of their ids.
 
     Args:
-        skip_locked: leave out the rows that somebody else has locked.
+        skip_locked: skip rows that another transaction has locked.
     """
-    found = select(table.id).where(where).order_by(col(table.id))
-    return found.with_for_update(key_share=True, skip_locked=skip_locked)
+    ids = select(table.id).where(where).order_by(col(table.id))
+    return ids.with_for_update(key_share=True, skip_locked=skip_locked)
 
 
 def try_lock_pool(session: Session, spec_id: str) -> bool:
-    """Whether this transaction alone tends the warm pool of that spec until it ends. It waits for nobody."""
+    """Try to lock a spec's warm pool until the end of the transaction, without waiting; return whether it succeeded."""
     if session.get_bind().dialect.name != "postgresql":
         return True
     return bool(session.execute(select(func.pg_try_advisory_xact_lock(POOLS, func.hashtext(spec_id)))).scalar_one())

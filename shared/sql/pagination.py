@@ -1,4 +1,4 @@
-"""Keyset paging: pages stay right while rows come and go, and cost the same however deep."""
+"""Keyset pagination: pages stay consistent during inserts and deletes, and cost the same at any depth."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ from sqlmodel import Session
 from shared.errors import Invalid, TooLarge
 from shared.models.columns import UtcDateTime
 
-# Of documents in one answer, which is made in memory.
+# Max bytes of documents in one response, which is built in memory.
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 
 Item = TypeVar("Item")
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Page(Generic[Item]):
-    """Some rows, and the opaque id under which the next ones are found (None: that was all)."""
+    """Some rows, and the opaque id of the next page; None on the last page."""
 
     items: list[Item]
     next_page_id: str | None
@@ -34,7 +34,7 @@ class Order:
     """A sort order: a column, the row id that breaks ties, and a direction.
 
     Args:
-        of: whose list it is, if each of several has one of its own: a page id of another one is refused.
+        of: the owner of the list, if each owner has such a list: page ids of another owner's list are rejected.
     """
 
     column: Any
@@ -44,7 +44,7 @@ class Order:
 
     @property
     def name(self) -> list[Any]:
-        """What a page id says of the list that it was given out by."""
+        """The identity of the list in its page ids."""
         column = f"{self.column.class_.__tablename__}.{self.column.key}"
         return [column, self.descending, self.of] if self.of else [column, self.descending]
 
@@ -53,7 +53,7 @@ def read_page(session: Session, statement: Any, order: Order, page_id: str | Non
     """One page of the statement's rows, whose last two columns or attributes are the order's.
 
     Raises:
-        Invalid: the page id is not one of ours.
+        Invalid: the page id is not from this list.
     """
     rows = list(session.exec(put_in_order(statement, order, page_id).limit(limit + 1)).all())
     more = len(rows) > limit
@@ -63,39 +63,39 @@ def read_page(session: Session, statement: Any, order: Order, page_id: str | Non
 def read_bounded_page(
     session: Session, statement: Any, sizes: Any, order: Order, page_id: str | None, limit: int
 ) -> Page[Any]:
-    """The same, with fewer rows where so many are larger than `MAX_PAGE_BYTES` together, and one at least.
+    """A page of at most `MAX_PAGE_BYTES`, but of at least one row.
 
     Args:
-        sizes: selects the bytes of the same rows.
+        sizes: a SELECT of the sizes, in bytes, of the same rows.
 
     Raises:
-        Invalid: the page id is not one of ours.
+        Invalid: the page id is not from this list.
     """
-    found = session.exec(put_in_order(sizes, order, page_id).limit(limit))
-    fitting = sum(total <= MAX_PAGE_BYTES for total in accumulate(found))
+    row_bytes = session.exec(put_in_order(sizes, order, page_id).limit(limit))
+    fitting = sum(total <= MAX_PAGE_BYTES for total in accumulate(row_bytes))
     return read_page(session, statement, order, page_id, min(limit, max(1, fitting)))
 
 
 def check_batch(sizes: Sequence[int], what: str) -> None:
-    """Refuse several documents that are too large for one answer.
+    """Reject a batch of documents that is too large for one response.
 
     Raises:
-        TooLarge: there are several, of more than `MAX_PAGE_BYTES` together.
+        TooLarge: there is more than one, with more than `MAX_PAGE_BYTES` in total.
     """
     if len(sizes) > 1 and sum(sizes) > MAX_PAGE_BYTES:
         raise TooLarge(f"these {what} have {sum(sizes)} bytes, more than {MAX_PAGE_BYTES}: ask for fewer at a time")
 
 
 def measure(session: Session, column: Any) -> Any:
-    """The bytes of a stored document, which is ASCII: to count characters PostgreSQL would have to read them."""
+    """The size of a stored document in bytes. It is ASCII; counting characters would make PostgreSQL read the text."""
     return (func.octet_length if session.get_bind().dialect.name == "postgresql" else func.length)(column)
 
 
 def put_in_order(statement: Any, order: Order, page_id: str | None) -> Any:
-    """The statement's rows in order, from the first of that page on.
+    """The statement, sorted and starting at the page.
 
     Raises:
-        Invalid: the page id is not one of ours.
+        Invalid: the page id is not from this list.
     """
     if page_id is not None:
         statement = statement.where(_beyond(order, *decode_page_id(page_id, order)))
@@ -103,7 +103,7 @@ def put_in_order(statement: Any, order: Order, page_id: str | None) -> Any:
 
 
 def encode_page_id(order: Order, value: Any, tie: Any) -> str:
-    """The id of the page that follows a row with these values of the order's columns."""
+    """The id of the page after a row with these values in the order's columns."""
     if isinstance(value, datetime):
         value = value.isoformat()
     text = json.dumps([*order.name, value, tie])
@@ -111,10 +111,10 @@ def encode_page_id(order: Order, value: Any, tie: Any) -> str:
 
 
 def decode_page_id(page_id: str, order: Order) -> tuple[Any, Any]:
-    """The values of the order's columns that the page before ended with.
+    """The values in the order's columns of the previous page's last row.
 
     Raises:
-        Invalid: the page id is not one of ours.
+        Invalid: the page id is not from this list.
     """
     try:
         text = base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4))
@@ -144,8 +144,8 @@ def _read(column: Any, value: Any) -> Any:
     if isinstance(column.type, Integer):
         return _read_integer(value)
     if not isinstance(value, str) or "\0" in value:
-        raise ValueError("no text of ours")
-    value.encode()  # half a surrogate pair is no text either
+        raise ValueError("not a text of a page id")
+    value.encode()  # half a surrogate pair cannot be encoded
     return value
 
 
@@ -158,18 +158,18 @@ def _read_time(value: Any) -> datetime:
 
 def _read_integer(value: Any) -> int:
     if type(value) is not int or not -(2**63) <= value < 2**63:
-        raise ValueError("no integer of ours")
+        raise ValueError("not an integer of a page id")
     return value
 
 
 def page_of_names(kind: str, names: Sequence[str], page_id: str | None, limit: int) -> tuple[list[str], str | None]:
-    """Some of the sorted names, and the id of the page after them.
+    """One page of sorted names, and the id of the next page.
 
     Args:
-        kind: which list; a page id of another one is refused.
+        kind: the identity of the list. Page ids of another list are rejected.
 
     Raises:
-        Invalid: the page id is not one of this list's.
+        Invalid: the page id is not from this list.
     """
     last = "" if page_id is None else _decode(kind, page_id)
     rest = [name for name in names if name > last]

@@ -1,9 +1,8 @@
-"""Statements that are made once and given their values when they are sent.
+"""Prepared statements: compiled one time, executed with bind parameters.
 
-To make a statement of columns and conditions, and to have SQLAlchemy find out again what it means, takes the
-interpreter several times as long as to send it and to read what comes back (docs/reports/bench.md). So what is on the
-way of every wish is a constant of its module, or is remembered by what it is made of, and is compiled once; all else is
-written where it is used.
+To build a statement and have SQLAlchemy compile it takes a multiple of the time needed to send it and read the result
+(docs/reports/bench.md). So the statements of the hot paths are module constants, or cached by what they are built
+from. All other statements are written where they are used.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from sqlalchemy.types import TypeEngine
 from sqlmodel import Session
 
 PREFIX = "given_"
-# What SQLAlchemy writes where it leaves something for later.
+# SQLAlchemy's placeholder for parts that it compiles at execution.
 POSTPONED = "[POSTCOMPILE_"
 
 Rows = Sequence[Sequence[Any]]
@@ -27,23 +26,23 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A statement as the driver of one kind of database takes it."""
+    """A statement compiled for the driver of one kind of database."""
 
     text: str
-    # The values that it has itself.
+    # The values of its literals.
     known: Mapping[str, Any]
-    # How values are written for the driver, and read from it, that are not as they are.
+    # Conversions of bind parameters and of result columns, where the driver needs them.
     writers: Mapping[str, Convert]
     readers: Mapping[int, Convert]
 
     def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """All of its parameters, for the driver."""
+        """All parameters, converted for the driver."""
         writers = self.writers
-        given = {name: writers[name](value) if name in writers else value for name, value in values.items()}
-        return {**self.known, **given}
+        converted = {name: writers[name](value) if name in writers else value for name, value in values.items()}
+        return {**self.known, **converted}
 
     def read(self, rows: Rows) -> Rows:
-        """What the driver has given, as Python has it."""
+        """The driver's rows, converted to Python values."""
         if not self.readers:
             return rows
         return [self._read(list(row)) for row in rows]
@@ -55,28 +54,28 @@ class Prepared:
 
 
 def send(session: Session, statement: Any, values: Mapping[str, Any]) -> Rows:
-    """The rows that a kept statement returns, within the session's transaction, after what the session has to write.
+    """Execute a prepared statement in the session's transaction, after a flush, and return its rows.
 
-    A row is its columns in order: no model is made of it. The session does not learn what was changed.
+    A row is a sequence of its columns, not a model. The session's objects do not change.
     """
     session.flush()
     connection = session.connection()
     prepared = prepare(statement, connection.dialect.name)
-    found = connection.exec_driver_sql(prepared.text, prepared.write(values))
-    return prepared.read(found.all()) if found.returns_rows else ()
+    result = connection.exec_driver_sql(prepared.text, prepared.write(values))
+    return prepared.read(result.all()) if result.returns_rows else ()
 
 
 @lru_cache(maxsize=1024)
 def prepare(statement: Any, dialect_name: str) -> Prepared:
-    """Compile a statement that is kept, or find what was compiled before.
+    """Compile a statement, or return it from the cache.
 
     Raises:
-        ValueError: it has a list of values that is not `several`: SQLAlchemy would write that anew each time.
+        ValueError: it has a list of values that is not `several`: SQLAlchemy would compile that at each execution.
     """
     dialect = DIALECTS[dialect_name]
     compiled = statement.compile(dialect=dialect)
     if POSTPONED in str(compiled):
-        raise ValueError(f"a list in a kept statement must be `several`: {compiled}")
+        raise ValueError(f"a list in a prepared statement must be `several`: {compiled}")
     bound = compiled.binds.items()
     writers = {name: item.type.dialect_impl(dialect).bind_processor(dialect) for name, item in bound}
     return Prepared(
@@ -88,42 +87,42 @@ def prepare(statement: Any, dialect_name: str) -> Prepared:
 
 
 def given(name: str, type_: TypeEngine[Any] | None = None) -> BindParameter[Any]:
-    """A value that comes with each execution, by `give`; of its column's type where it meets one."""
+    """A bind parameter, set by `give` at each execution. It takes the type of the column that it is compared with."""
     return bindparam(PREFIX + name, type_=type_)
 
 
 def give(**values: Any) -> dict[str, Any]:
-    """The values of one execution, by the names that `given` was told."""
+    """The bind parameters of one execution, by the names of `given`."""
     return {PREFIX + name: value for name, value in values.items()}
 
 
 def several(name: str, number: int) -> list[BindParameter[Any]]:
-    """The same for so many values, by `give_several`."""
+    """A list of `number` bind parameters, set by `give_several`."""
     return [given(f"{name}_{place}") for place in range(number)]
 
 
 def give_several(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """The values of one execution, as many as `rounded` says: the last ones are there again."""
+    """The values of one execution, padded to `rounded` many by repeating them."""
     return give(**{f"{name}_{place}": values[place % len(values)] for place in range(rounded(len(values)))})
 
 
 def rounded(number: int) -> int:
-    """Up to a power of two: there are few statements then, and the database keeps the plans of all of them."""
+    """The next power of two: so there are few statements, and the database can cache all their plans."""
     return int(1 << (number - 1).bit_length())
 
 
 def make_row(model: type[Any], columns: Sequence[Any]) -> Any:
-    """The model of a row that has all of its table's columns in order; it belongs to no session."""
+    """A model from all columns of a row in order. It belongs to no session."""
     return model(**dict(zip(model.__table__.columns.keys(), columns, strict=True)))
 
 
 def all_columns(model: type[Any]) -> list[Any]:
-    """What `make_row` needs."""
+    """All columns of a model, as `make_row` needs them."""
     return list(model.__table__.columns)
 
 
 def _readers(statement: Any, dialect: Dialect) -> dict[int, Convert]:
-    """Numbers are what the driver takes them for: how SQLAlchemy reads them depends on what the driver says of each."""
+    """Conversions by column. Numbers stay as the driver returns them: SQLAlchemy's depend on the cursor."""
     returned = enumerate(getattr(statement, "exported_columns", ()))
     types = {place: column.type.dialect_impl(dialect) for place, column in returned}
     own = {place: type_ for place, type_ in types.items() if not isinstance(type_, (Float, Numeric))}
@@ -131,7 +130,7 @@ def _readers(statement: Any, dialect: Dialect) -> dict[int, Convert]:
     return {place: convert for place, convert in converts.items() if convert}
 
 
-# As `shared.db.database` opens them; the names of parameters are in the text.
+# The dialects of `shared.db.database`. Parameters are named in the text.
 DIALECTS: Mapping[str, Any] = {
     "postgresql": PGDialect_psycopg(),  # type: ignore[no-untyped-call]
     "sqlite": SQLiteDialect_pysqlite(paramstyle="named"),

@@ -1,12 +1,12 @@
-"""How many transactions write at a time: so that one row that stays locked takes neither all connections nor all slots.
+"""A limit of concurrent writing transactions, so that one locked row cannot exhaust all connections and slots.
 
-Whoever waits for a locked row holds a connection meanwhile. So some connections are kept for those who read, and a
-caller's transactions get half of the rest at most. Once one of them has waited in vain, the caller's others are refused
-for a moment: they most likely want the same row. Whoever waits for a slot holds a thread: of many who wait while
-nobody of theirs gets on, all but a few are refused.
+A transaction that waits for a locked row occupies a connection. So some connections are reserved for reads, and one
+caller's transactions get at most half of the rest. After one of them has run into its lock timeout, the caller's others
+are rejected for a moment: they probably need the same row. A transaction that waits for a slot occupies a thread: if
+many wait and none makes progress, all but a few are rejected.
 
-Some rows are needed by all callers, as nodes and specs are by those who need a place for a sandbox. Their transactions
-get half of the slots together, and each caller's get half of that.
+All callers need some rows, as each placement needs nodes and specs. Such transactions together get half of the slots,
+and those of each caller half of that.
 """
 
 import time
@@ -22,62 +22,62 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-REFUSE_SECONDS = 1.0
-# More than so many transactions wait for a slot only while others of theirs end: of one caller, and of all callers for
-# what they share. An API process has 120 threads.
+REJECT_SECONDS = 1.0
+# The max number of waiting transactions while none of their share ends: of one caller, and of all callers for what
+# they share. An API process has 120 threads.
 MAX_WAITING = 20
 MAX_WAITING_FOR_SHARED = 40
-# None of theirs has ended for so long: they do not get on.
+# A share makes no progress if none of its transactions has begun or ended for this time.
 STANDSTILL_SECONDS = 0.5
-# What all who need a place for a sandbox share.
+# The share of all placements of sandboxes.
 PLACES = "places"
 
-# For whom this thread, or this task, writes; None: for nobody who must not be favoured.
+# The caller for whom this thread or task writes; None: a write without a limit per caller.
 caller: ContextVar[str | None] = ContextVar("caller", default=None)
 
 
 class Refused(PoolTimeout):
-    """Another transaction has just waited in vain for a lock, or is waiting for one with many behind it."""
+    """Another transaction has just run into its lock timeout, or too many wait behind one that does not end."""
 
 
 def waited_in_vain(error: Exception) -> bool:
-    """Whether that was for a lock that somebody else did not let go of."""
+    """Whether the error is a timeout for a lock that another transaction holds."""
     is_own = isinstance(error, OperationalError) and isinstance(error.orig, LockNotAvailable)
     return is_own or isinstance(error, Refused)
 
 
 class _Share(NamedTuple):
-    """Transactions that may want the same row: so many of them write, or wait for it, at a time at most."""
+    """Transactions that may need the same row, with the max numbers that write and that wait."""
 
     key: tuple[str | None, ...]
-    most: int
-    most_waiting: float = inf
+    max_writing: int
+    max_waiting: float = inf
 
 
 class WriteSlots:
     """The slots of one process for one database."""
 
-    def __init__(self, most: int) -> None:
-        """Let `most` write at a time, and half as many for one caller, or for what all callers share."""
-        self._most = most
+    def __init__(self, slots: int) -> None:
+        """Allow `slots` concurrent writes, and half as many for one caller or for what all callers share."""
+        self._slots = slots
         self._changed = Condition()
         self._total = 0
         self._writing, self._waiting = Counter[_Share](), Counter[_Share]()
-        # When one of theirs last began or ended, by the process's monotonic clock.
+        # When a transaction of the share last began or ended, by the process's monotonic clock.
         self._moved_at: dict[_Share, float] = {}
         self._refused_until: dict[str, float] = {}
 
     @contextmanager
     def slot(self, wait_seconds: float, shared: str | None = None) -> Iterator[None]:
-        """Write in this block, for the `caller` of this context.
+        """Occupy a slot in this block, for the `caller` of this context.
 
         Args:
-            wait_seconds: how long to wait for a slot.
-            shared: what the transaction needs that other callers' do, too.
+            wait_seconds: the timeout for a slot.
+            shared: what the transactions of all callers share.
 
         Raises:
-            TimeoutError: SQLAlchemy's; there was none in time.
-            Refused: the caller gets none for a moment.
+            TimeoutError: SQLAlchemy's; no slot became free before the timeout.
+            Refused: the caller gets no slot for a moment.
         """
         who = caller.get()
         shares = self._shares(who, shared)
@@ -85,7 +85,7 @@ class WriteSlots:
         try:
             yield
         except OperationalError as error:
-            self._leave(who, shares, refuse=waited_in_vain(error))
+            self._leave(who, shares, reject=waited_in_vain(error))
             raise
         except BaseException:
             self._leave(who, shares)
@@ -93,11 +93,11 @@ class WriteSlots:
         self._leave(who, shares)
 
     def _shares(self, who: str | None, shared: str | None) -> list[_Share]:
-        half, quarter = max(1, self._most // 2), max(1, self._most // 4)
-        found = [_Share((who,), half, MAX_WAITING)] if who is not None else []
+        half, quarter = max(1, self._slots // 2), max(1, self._slots // 4)
+        shares = [_Share((who,), half, MAX_WAITING)] if who is not None else []
         if shared is not None:
-            found += [_Share((None, shared), half, MAX_WAITING_FOR_SHARED), _Share((who, shared), quarter)]
-        return found
+            shares += [_Share((None, shared), half, MAX_WAITING_FOR_SHARED), _Share((who, shared), quarter)]
+        return shares
 
     def _enter(self, who: str | None, shares: list[_Share], wait_seconds: float) -> None:
         until = time.monotonic() + wait_seconds
@@ -109,11 +109,11 @@ class WriteSlots:
                 self._changed.wait(min(left, STANDSTILL_SECONDS))
             self._total += 1
             self._writing.update(shares)
-            self._note_move(shares)
+            self._record_move(shares)
 
     @contextmanager
     def _counted(self, shares: list[_Share]) -> Iterator[None]:
-        """Count as one that waits."""
+        """Count the transaction as waiting."""
         for share in shares:
             self._moved_at.setdefault(share, time.monotonic())
         self._waiting.update(shares)
@@ -121,41 +121,41 @@ class WriteSlots:
             yield
         finally:
             self._waiting.subtract(shares)
-            self._forget_idle(shares)
+            self._remove_idle(shares)
 
-    def _leave(self, who: str | None, shares: list[_Share], *, refuse: bool = False) -> None:
+    def _leave(self, who: str | None, shares: list[_Share], *, reject: bool = False) -> None:
         with self._changed:
             self._total -= 1
             self._writing.subtract(shares)
-            self._note_move(shares)
-            self._forget_idle(shares)
-            if refuse and who is not None:
+            self._record_move(shares)
+            self._remove_idle(shares)
+            if reject and who is not None:
                 now = time.monotonic()
                 still = {one: until for one, until in self._refused_until.items() if until > now}
-                self._refused_until = still | {who: now + REFUSE_SECONDS}
+                self._refused_until = still | {who: now + REJECT_SECONDS}
             self._changed.notify_all()
 
     def _is_admitted(self, who: str | None, shares: list[_Share]) -> bool:
         """Whether there is a slot.
 
         Raises:
-            Refused: there is no use in waiting for one.
+            Refused: waiting for one is pointless.
         """
         if who is not None and self._refused_until.get(who, 0.0) > time.monotonic():
-            raise Refused("another transaction of this caller has waited in vain for a lock")
-        has_room = self._total < self._most and all(self._writing[share] < share.most for share in shares)
+            raise Refused("another transaction of this caller timed out waiting for a lock")
+        has_room = self._total < self._slots and all(self._writing[share] < share.max_writing for share in shares)
         if not has_room and any(map(self._is_crowded, shares)):
             raise Refused("too many transactions wait for one that does not end")
         return has_room
 
     def _is_crowded(self, share: _Share) -> bool:
-        stands_still = time.monotonic() - self._moved_at[share] >= STANDSTILL_SECONDS
-        return stands_still and self._waiting[share] > share.most_waiting
+        is_stuck = time.monotonic() - self._moved_at[share] >= STANDSTILL_SECONDS
+        return is_stuck and self._waiting[share] > share.max_waiting
 
-    def _note_move(self, shares: list[_Share]) -> None:
+    def _record_move(self, shares: list[_Share]) -> None:
         self._moved_at.update(dict.fromkeys(shares, time.monotonic()))
 
-    def _forget_idle(self, shares: list[_Share]) -> None:
+    def _remove_idle(self, shares: list[_Share]) -> None:
         for share in shares:
             if not self._writing[share] and not self._waiting[share]:
                 del self._writing[share], self._waiting[share], self._moved_at[share]

@@ -124,7 +124,7 @@ def story_of(recorded: RecordedService, seconds: float = 30) -> tuple[Story, io.
 
 def test_the_story_shows_stages_command_output_answer_sandbox_and_row(recorded: RecordedService) -> None:
     story, written = story_of(recorded)
-    assert story.tell("http://172.17.0.1:1/v1", "model-key") == CONVERSATION
+    assert story.play("http://172.17.0.1:1/v1", "model-key") == CONVERSATION
     told = written.getvalue()
     parts = [
         "WAITING_FOR_SANDBOX",
@@ -147,15 +147,15 @@ def test_the_story_shows_stages_command_output_answer_sandbox_and_row(recorded: 
 
 def test_events_are_shown_once_each(recorded: RecordedService) -> None:
     story, written = story_of(recorded)
-    story.tell("http://172.17.0.1:1/v1", "model-key")
+    story.play("http://172.17.0.1:1/v1", "model-key")
     assert written.getvalue().count("$ uname -sm") == 1
     assert written.getvalue().count("All is done.") == 1
-    assert len(story.told) == len(EVENTS)
+    assert len(story.shown) == len(EVENTS)
 
 
 def test_the_settings_point_at_the_scripted_model(recorded: RecordedService) -> None:
     story, _ = story_of(recorded)
-    story.tell("http://172.17.0.1:1/v1", "model-key")
+    story.play("http://172.17.0.1:1/v1", "model-key")
     method, path, body = recorded.calls[0]
     assert (method, path) == ("POST", "/api/settings")
     assert b'"llm_model":"openai/demo"' in body.replace(b": ", b":")
@@ -166,7 +166,7 @@ def test_deleting_waits_until_the_sandbox_is_gone_and_the_row_still_answers(
     recorded: RecordedService,
 ) -> None:
     story, written = story_of(recorded)
-    conversation = story.tell("http://172.17.0.1:1/v1", "model-key")
+    conversation = story.play("http://172.17.0.1:1/v1", "model-key")
     story.delete_sandbox()
     story.show_afterwards(conversation)
     assert recorded.deleted
@@ -176,20 +176,20 @@ def test_deleting_waits_until_the_sandbox_is_gone_and_the_row_still_answers(
 def test_a_start_that_fails_says_why() -> None:
     story, written = story_of(RecordedService(stages=["WORKING", "WAITING_FOR_SANDBOX", "ERROR"]))
     with pytest.raises(DemoError, match="image_pull_failed: no such image"):
-        story.tell("http://172.17.0.1:1/v1", "model-key")
+        story.play("http://172.17.0.1:1/v1", "model-key")
     assert "WAITING_FOR_SANDBOX" in written.getvalue()
 
 
 def test_an_agent_that_fails_ends_the_story() -> None:
     story, _ = story_of(RecordedService(status="error"))
     with pytest.raises(DemoError, match="state error"):
-        story.tell("http://172.17.0.1:1/v1", "model-key")
+        story.play("http://172.17.0.1:1/v1", "model-key")
 
 
 def test_a_start_that_never_ends_meets_the_deadline() -> None:
     story, _ = story_of(RecordedService(stages=["WORKING"]), seconds=0.1)
     with pytest.raises(DemoError, match="waiting for the conversation to start"):
-        story.tell("http://172.17.0.1:1/v1", "model-key")
+        story.play("http://172.17.0.1:1/v1", "model-key")
 
 
 def test_a_failed_story_leaves_no_sandbox() -> None:
@@ -199,7 +199,7 @@ def test_a_failed_story_leaves_no_sandbox() -> None:
         ScriptedModel({MODEL: SCRIPT}) as model,
         pytest.raises(DemoError, match="state error"),
     ):
-        command.tell(story, model, keep=False)
+        command.show(story, model, keep=False)
     assert recorded.deleted
 
 
@@ -207,7 +207,7 @@ def test_a_failed_story_leaves_no_sandbox() -> None:
 def test_keep_decides_whether_the_sandbox_stays(recorded: RecordedService, *, keep: bool) -> None:
     story, written = story_of(recorded)
     with ScriptedModel({MODEL: SCRIPT}) as model:
-        command.tell(story, model, keep=keep)
+        command.show(story, model, keep=keep)
     assert recorded.deleted is not keep
     assert f"{URL}/api/v1/app-conversations?ids={CONVERSATION}" in written.getvalue()
 
@@ -215,7 +215,7 @@ def test_keep_decides_whether_the_sandbox_stays(recorded: RecordedService, *, ke
 def test_a_real_users_model_settings_are_not_replaced() -> None:
     stored = httpx.MockTransport(lambda _: httpx.Response(200, json={"llm_model": "openai/gpt-x"}))
     with pytest.raises(DemoError, match="openai/gpt-x"):
-        command.refuse_to_overwrite(Service(URL, "key", stored))
+        command.require_unused_settings(Service(URL, "key", stored))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_user_without_settings_or_with_the_demos_own_may_run_it(reply: httpx.R
         asked.append(request)
         return reply
 
-    command.refuse_to_overwrite(Service(URL, "key", httpx.MockTransport(answer)))
+    command.require_unused_settings(Service(URL, "key", httpx.MockTransport(answer)))
     assert [(request.method, request.url.path) for request in asked] == [("GET", "/api/settings")]
 
 
@@ -259,7 +259,7 @@ def test_the_demo_user_gets_a_key_that_is_revoked_afterwards(monkeypatch: pytest
         return "aw_abcdefghijklmnop\n" if arguments[1] == "create" and arguments[0] == "keys" else ""
 
     monkeypatch.setattr(account, "run", run)
-    with account.borrowed_key() as key:
+    with account.temporary_key() as key:
         assert key == "aw_abcdefghijklmnop"
         assert ran == [
             ("users", "create", "demo", "--exist-ok"),
@@ -286,5 +286,5 @@ def test_an_event_of_another_kind_is_left_out() -> None:
 
 def test_long_output_keeps_its_end() -> None:
     lines = shortened("\n".join(str(number) for number in range(100))).splitlines()
-    assert lines[0] == "… 60 lines left out …"
+    assert lines[0] == "… 60 lines omitted …"
     assert lines[-1] == "99"

@@ -12,7 +12,7 @@ DEBIAN = """
 mkdir -p "$3/etc/apt"
 echo "deb http://mirror.example/debian trixie main" >"$3/etc/apt/sources.list"
 """
-UNREACHABLE = "no registry within reach: making Debian with debootstrap instead\n"
+UNREACHABLE = "no registry is reachable: building Debian with debootstrap instead\n"
 PULLED, MADE = "debian:trixie-slim", "agent-workspace/debian:trixie"
 
 
@@ -63,7 +63,10 @@ def test_debian_that_was_made_before_is_used_again(machine: Machine) -> None:
 def test_unreachable_registry_without_root_says_what_helps(machine: Machine) -> None:
     done = build(machine, root=False)
     assert (done.status, done.said) == (1, f"pulling {PULLED}\n{UNREACHABLE}")
-    words = f"Only root can make Debian with debootstrap. Or pull {PULLED}, or name another in AW_DEBIAN_IMAGE."
+    words = (
+        f"Only root can build Debian with debootstrap. Alternatively, pull {PULLED}, or set AW_DEBIAN_IMAGE to another"
+        " image."
+    )
     assert done.complaint == f"\n{words}\n"
 
 
@@ -71,7 +74,8 @@ def test_failing_debootstrap_names_its_mirror(machine: Machine) -> None:
     machine.stub("debootstrap", "echo E: no route; exit 1", at=machine.elsewhere(DEBOOTSTRAP))
     done = build(machine)
     assert (done.status, "E: no route" in done.said, bases(machine)) == (1, True, [])
-    assert done.complaint == "\ndebootstrap failed; is its mirror within reach? (AW_DEBIAN_MIRROR names another)\n"
+    words = "debootstrap failed; check that its mirror is reachable, or set AW_DEBIAN_MIRROR to another one"
+    assert done.complaint == f"\n{words}\n"
 
 
 def test_missing_debootstrap_is_installed(machine: Machine) -> None:
@@ -93,7 +97,7 @@ def test_missing_debootstrap_without_apt_is_named(machine: Machine) -> None:
 
 def test_image_nobody_knows_is_refused(machine: Machine) -> None:
     done = build(machine, "sandbux")
-    words = "no image called sandbux; there are: base, sandbox, tiny, clients, next"
+    words = "no image sandbux; the images are: base, sandbox, tiny, clients, next"
     assert (done.status, done.complaint, machine.calls("docker")) == (1, f"\n{words}\n", [])
 
 

@@ -13,16 +13,16 @@ from deploy.demo.scripted_model import (
     Fail,
     Finish,
     Gate,
+    Response,
     RunCommand,
     Say,
     Script,
     ScriptedModel,
-    Turn,
     Wait,
 )
 
 KEY = "model-key"
-PLAN: list[Turn] = [
+PLAN: list[Response] = [
     RunCommand("date", "ask the time"),
     CallTool("think", {"thought": "hm"}, "Let me think"),
     Finish("Done."),
@@ -40,7 +40,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def model(gate: Gate) -> Iterator[ScriptedModel]:
-    scripts: dict[str, Script | Sequence[Turn]] = {
+    scripts: dict[str, Script | Sequence[Response]] = {
         "openai/demo": PLAN,
         "openai/other": Script([Say("Hello")], title="Another title"),
         "broken": [Fail(429, "slow down")],

@@ -7,9 +7,9 @@ import pytest
 from tests.deploy.machine import PYTHON, Machine
 
 NEEDS_ROOT = """
-This machine lacks packages, and only root on Debian can add them here. Install them with
+Packages are missing, and only root on Debian can install them here. Install them with
     apt-get update && apt-get install --no-install-recommends {packages}
-and run the command again.
+and repeat the command.
 """
 INSTALL = "apt-get install -q -y --no-install-recommends -o Dpkg::Options::=--force-confold"
 
@@ -110,7 +110,7 @@ class TestEngine:
         socket = machine.elsewhere("/var/run/docker.sock")
         assert (done.status, done.said) == (1, "")
         assert done.complaint == (
-            f"\nNo Docker Engine answers at {socket}, or somebody may not use it. As root:\n"
+            f"\nNo Docker Engine responds at {socket}, or somebody may not use it. As root:\n"
             "    systemctl start docker           # or: dockerd\n"
             "    usermod -aG docker somebody     # then log in again\n"
         )
@@ -120,7 +120,7 @@ class TestEngine:
         done = machine.run("setup", root=True, AW_DOCKER_HOST="tcp://engine.example:2376")
         assert (done.status, machine.calls("dockerd", "systemctl")) == (1, [])
         assert done.complaint == (
-            "\nNo Docker Engine answers at tcp://engine.example:2376. Start it, or unset AW_DOCKER_HOST and"
+            "\nNo Docker Engine responds at tcp://engine.example:2376. Start it, or unset AW_DOCKER_HOST and"
             " DOCKER_HOST.\n"
         )
 
@@ -128,7 +128,7 @@ class TestEngine:
         machine.stop_engine()
         done = machine.run("engine", root=True)
         assert (done.status, done.complaint) == (0, "")
-        assert done.said == "starting the Docker Engine\nthe Docker Engine answers\n"
+        assert done.said == "starting the Docker Engine\nthe Docker Engine responds\n"
         assert machine.calls("dockerd", "systemctl") == ["dockerd "]
 
     def test_stopped_engine_is_started_by_systemd_where_there_is_one(self, machine: Machine) -> None:
@@ -146,5 +146,5 @@ class TestEngine:
         (machine.project / "var" / "log").mkdir(parents=True)
         done = machine.run("engine", root=True)
         assert (done.status, done.said) == (1, "starting the Docker Engine\n")
-        words = "The Docker Engine did not answer within 1 s. Its last words:\ncannot mount"
+        words = "The Docker Engine did not respond within 1 s. Its last lines:\ncannot mount"
         assert done.complaint == f"\n{words}\n"

@@ -20,7 +20,7 @@ DOCUMENTS: list[Any] = [
 def test_documents_are_written_compactly_in_ascii_or_not(
     document: Any, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_documents, "MAX_VALUES_AT_ONCE", many)
+    monkeypatch.setattr(json_documents, "MAX_VALUES_PER_CALL", many)
     expected = json.dumps(document, separators=(",", ":"))
     assert write_document(document) == expected
     assert count_bytes(document) == len(expected)
@@ -39,7 +39,7 @@ def test_document_of_many_values_is_not_written_in_one_call(document: Any, monke
 @pytest.mark.parametrize("text", ["", "plain", '\0\n"\\' * 7, "é🦊" * 9, "\u2028\x7f"])
 @pytest.mark.parametrize("step", [1, 2, 3, 65_536])
 def test_text_in_pieces_is_the_text_as_json(text: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_documents, "STEP_CHARACTERS", step)
+    monkeypatch.setattr(json_documents, "CHUNK_CHARACTERS", step)
     pieces = list(write_text(text))
     assert b"".join(pieces) == json.dumps(text, ensure_ascii=False).encode()
     assert max(map(len, pieces)) <= 6 * step

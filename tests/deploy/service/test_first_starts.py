@@ -22,7 +22,7 @@ def supervise(_path):
 start.supervise = supervise
 __main__.run([])
 """
-MADE_USER = "made the user"
+MADE_USER = "created user"
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -47,7 +47,7 @@ def test_loser_of_two_first_starts_says_what_runs_and_makes_no_user(folder: Path
     said, _ = loser.communicate()
     done, _ = winner.communicate(timeout=60)
     assert (loser.returncode, winner.returncode) == (1, 0)
-    assert "The service of this folder runs already; nothing was changed." in said
+    assert "The service of this folder is already running; nothing was changed." in said
     assert f"process {winner.pid}" in said or "it is just being started" in said
     assert MADE_USER not in said
     assert "Traceback" not in said

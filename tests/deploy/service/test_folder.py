@@ -42,7 +42,7 @@ def test_a_second_start_says_what_runs_and_changes_nothing(folder: Path) -> None
         )
         assert files_in(var) == before
     assert (done.returncode, done.stdout) == (1, "")
-    assert "runs already" in done.stderr
+    assert "already running" in done.stderr
     assert f"http://127.0.0.1:3456, process {os.getpid()}" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -50,7 +50,7 @@ def test_a_second_start_says_what_runs_and_changes_nothing(folder: Path) -> None
 def test_folder_is_free_again_once_the_service_has_ended(tmp_path: Path) -> None:
     settings = Settings(var_dir=tmp_path / "var")
     for _ in range(2):
-        with hold_folder(settings), pytest.raises(ServiceError, match="runs already"), hold_folder(settings):
+        with hold_folder(settings), pytest.raises(ServiceError, match="already running"), hold_folder(settings):
             pass
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "var", tmp_path / "var" / "run")] == [0o700] * 2
 

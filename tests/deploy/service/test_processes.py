@@ -19,7 +19,7 @@ def procfile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "embedded", "expected"),
+    ("counts", "embedded", "expected"),
     [
         ([], True, {"broker": 1, "web": 1, "worker": 1, "flower": 1}),
         ([], False, {"web": 1, "worker": 1, "flower": 1}),
@@ -30,19 +30,19 @@ def procfile(tmp_path: Path) -> Path:
         (["broker=0"], True, {"web": 1, "worker": 1, "flower": 1}),
     ],
 )
-def test_processes_are_as_many_as_asked_for(
-    procfile: Path, wishes: list[str], embedded: bool, expected: dict[str, int]
+def test_processes_have_the_requested_numbers(
+    procfile: Path, counts: list[str], embedded: bool, expected: dict[str, int]
 ) -> None:
-    found = read_processes(procfile, wishes, embedded_broker=embedded)
+    found = read_processes(procfile, counts, embedded_broker=embedded)
     assert [(process.name, process.count) for process in found] == list(expected.items())
 
 
-@pytest.mark.parametrize("wish", ["web", "web=", "=2", "web=two", "web=-1", "web=1.5", "unknown=1", ""])
-def test_a_wish_that_makes_no_sense_is_repeated(procfile: Path, wish: str) -> None:
-    with pytest.raises(ServiceError, match=rf"^{wish}: .*broker, web, worker, flower"):
-        read_processes(procfile, [wish], embedded_broker=True)
+@pytest.mark.parametrize("text", ["web", "web=", "=2", "web=two", "web=-1", "web=1.5", "unknown=1", ""])
+def test_malformed_count_is_rejected(procfile: Path, text: str) -> None:
+    with pytest.raises(ServiceError, match=rf"got {text!r}; .*broker, web, worker, flower"):
+        read_processes(procfile, [text], embedded_broker=True)
 
 
-def test_our_own_procfile_is_read() -> None:
+def test_procfile_of_the_repository_is_read() -> None:
     found = read_processes(REPOSITORY / "Procfile", [], embedded_broker=True)
     assert {process.name for process in found} == {"broker", "web", "worker", "flower"}

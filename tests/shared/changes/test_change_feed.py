@@ -180,7 +180,7 @@ class TestRetention:
         append(database, "one", "two", "three")
         with database.transaction() as session:
             for entry in session.exec(select(ChangeEntry).where(ChangeEntry.number <= 2)):
-                entry.at = now() - change_feed.KEPT_FOR - timedelta(seconds=1)
+                entry.at = now() - change_feed.RETENTION - timedelta(seconds=1)
         with database.transaction() as session:
             assert change_feed.has_expired(session)
             change_feed.forget_expired(session)

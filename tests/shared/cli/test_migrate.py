@@ -84,7 +84,7 @@ def test_several_processes_may_prepare_a_new_installation_at_once(tmp_path: Path
     ]
     outputs = [process.communicate(timeout=120)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0, 0], outputs
-    assert sum("made the user admin" in output for output in outputs) == 1
+    assert sum("created user admin" in output for output in outputs) == 1
     assert mode(tmp_path / "var" / "agent-workspace.db") == 0o600
     database = Database(f"sqlite:///{tmp_path}/var/agent-workspace.db")
     assert owner(database, tmp_path / "var", (tmp_path / "var" / "admin.key").read_text().strip()) == "admin"

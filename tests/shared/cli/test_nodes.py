@@ -35,7 +35,7 @@ def test_specs_that_a_node_refuses_are_listed(migrated: Cli, database: Database)
         session.add(NodeSpecBackoff(node_id="a", spec_id="own:1", failures=3, rests_until=until, detail="disk full"))
     (listed,) = rows(migrated("nodes", "list"))
     assert listed[5].startswith("slow; no new own:1 until 20")
-    assert listed[5].endswith("3 refused: disk full")
+    assert listed[5].endswith("3 failed: disk full")
     assert migrated("nodes", "uncordon", "a").status == 0
     assert rows(migrated("nodes", "list"))[0][5] == "slow"
 
@@ -95,8 +95,8 @@ def unknown(database: Database) -> list[str]:
 def test_unknown_containers_are_listed(migrated: Cli, unknown: list[str]) -> None:
     listed = rows(migrated("nodes", "unknown"))
     assert [line[:2] for line in listed] == [*(["a", name] for name in unknown), ["b", "aw-b"]]
-    assert {line[3] for line in listed[:-1]} == {"on your word only: there are too many"}
-    assert listed[-1][3] == "once its quarantine is over"
+    assert {line[3] for line in listed[:-1]} == {"only by `nodes remove-unknown`: too many"}
+    assert listed[-1][3] == "after its quarantine"
     assert f"{len(unknown)} unknown container(s)" in rows(migrated("nodes", "list"))[0][5]
 
 

@@ -51,7 +51,7 @@ def test_bootstrap_whose_key_can_t_be_kept_makes_no_user(
     def refuse(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("shared.cli.operations.replace_file", refuse)
+    monkeypatch.setattr("shared.cli.installation.replace_file", refuse)
     assert_complains(migrated("bootstrap"), "no space left")
     with database.reading() as session:
         assert accounts.list_users(session) == []

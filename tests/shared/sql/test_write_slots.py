@@ -88,7 +88,7 @@ def is_admitted_in_time(slots: WriteSlots, who: str, shared: str | None = None) 
 
 
 def test_a_caller_is_refused_for_a_moment(slots: WriteSlots, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_slots, "REFUSE_SECONDS", 0.2)
+    monkeypatch.setattr(write_slots, "REJECT_SECONDS", 0.2)
     for who in ("alice", None):
         with suppress(OperationalError), written_for(slots, who):
             raise LOCKED

@@ -1,0 +1,131 @@
+"""One installation: its database, secret keys and first user. The commands of `shared.cli.app` call these classes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from shared.cli.private_files import create_file, replace_file
+from shared.crypto import Vault, new_api_key, new_secret_key
+from shared.db.database import Database
+from shared.db.database_clock import follow_database
+from shared.db.migrations import migrate, opened
+from shared.errors import Conflict, Invalid
+from shared.models import SandboxSpec
+from shared.nodes import registry as node_registry
+from shared.sandboxes import specs
+from shared.settings import Settings
+from shared.users import accounts, api_keys
+
+ADMIN = "admin"
+# The lock timeout: a change of what many requests use waits for these requests, and an operator has the time.
+LOCK_SECONDS = 30.0
+
+
+class Installation:
+    """The installation that the settings name."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Store the settings; open nothing yet."""
+        self._settings = settings
+
+    def migrate(self) -> None:
+        """Create or update the database, the keys' files and the first spec; keep what exists.
+
+        Raises:
+            Conflict: there are users, but the key that encrypted their secrets is missing.
+            Invalid: a configured secret key is malformed.
+        """
+        settings = self._settings
+        settings.var_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (file := _sqlite_file(settings.database)) is not None:
+            file.touch(mode=0o600)
+        migrate(settings.database)
+        with opened(settings.database) as connection, Session(connection) as session:
+            self._require_secret_key(session)
+            node_registry.installation_id(session)
+            if not specs.list_specs(session):
+                specs.add_spec(session, SandboxSpec(id=settings.default_sandbox_image, position=0))
+            session.commit()
+        if not settings.metrics_key_file.exists():
+            create_file(settings.metrics_key_file, new_api_key())
+
+    def bootstrap(self) -> bool:
+        """Create the first user and store its key in a file; do nothing if a user exists.
+
+        Returns:
+            Whether this call created it.
+        """
+        try:
+            with self.writing() as session:
+                if accounts.list_users(session):
+                    return False
+                user = accounts.create_user(session, ADMIN)
+                key = api_keys.create_key(session, self.vault(), user, "bootstrap")
+                session.flush()
+                # Before the commit: a crash must not leave a user without a key, which would stop the next attempt.
+                replace_file(self._settings.admin_key_file, key)
+        except IntegrityError:
+            return False  # another process was faster
+        return True
+
+    def vault(self) -> Vault:
+        """The vault of the configured secret keys.
+
+        Raises:
+            Invalid: a key is malformed.
+        """
+        try:
+            return Vault(self._settings.vault_keys)
+        except ValueError as error:
+            raise Invalid(f"AW_SECRET_KEYS, or {self._settings.secret_key_file}: {error}") from None
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A session that commits at the end of the block.
+
+        Raises:
+            Invalid: there is no database.
+        """
+        with self._database() as database, database.transaction() as session:
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session for reads.
+
+        Raises:
+            Invalid: there is no database.
+        """
+        with self._database() as database, database.reading() as session:
+            yield session
+
+    def _require_secret_key(self, session: Session) -> None:
+        settings = self._settings
+        if not settings.secret_keys.get_secret_value() and not settings.secret_key_file.exists():
+            if accounts.list_users(session):
+                raise Conflict(
+                    f"{settings.secret_key_file} is missing, and the users' secrets cannot be decrypted without it: "
+                    "restore the file, or set AW_SECRET_KEYS to the key"
+                )
+            create_file(settings.secret_key_file, new_secret_key())
+        self.vault()
+
+    @contextmanager
+    def _database(self) -> Iterator[Database]:
+        if (file := _sqlite_file(self._settings.database)) is not None and not file.exists():
+            raise Invalid(f"no database at {file}: run `agent-workspace migrate`")
+        database = Database(self._settings.database, pool_size=1, lock_seconds=LOCK_SECONDS)
+        try:
+            follow_database(database)
+            yield database
+        finally:
+            database.close()
+
+
+def _sqlite_file(database_url: str) -> Path | None:
+    url = make_url(database_url)
+    return Path(url.database) if url.drivername.startswith("sqlite") and url.database else None

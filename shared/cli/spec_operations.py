@@ -1,0 +1,68 @@
+"""Operations on sandbox specs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared.cli.installation import Installation
+from shared.errors import Conflict, Invalid
+from shared.models import SandboxSpec
+from shared.sandboxes import specs
+from shared.warm_pool import pool as warm_pool
+
+
+class SpecOperations(Installation):
+    """Operations on the specs of an installation."""
+
+    def list_specs(self) -> list[SandboxSpec]:
+        """Every spec, the default first."""
+        with self.reading() as session:
+            return specs.list_specs(session)
+
+    def add_spec(self, image: str, *, default: bool, **columns: Any) -> None:
+        """Add a spec as the default one, or as the last.
+
+        Raises:
+            Conflict: a spec for that image exists.
+            Invalid: the image's reference is malformed.
+        """
+        if not image.isprintable() or not 1 <= len(image) <= 256 or " " in image:
+            raise Invalid(f"invalid image {image[:256]!r}: use 1 to 256 printable characters without spaces")
+        with self.writing() as session:
+            specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)
+
+    def change_spec(
+        self, image: str, columns: Mapping[str, Any], durations: Mapping[str, int | None], *, delete: bool
+    ) -> None:
+        """Change a spec. Changed deadlines apply to its existing sandboxes, too.
+
+        Args:
+            columns: other columns to change, by name.
+            durations: deadlines to change, in seconds, by column name; None: never.
+            delete: change the deadlines even if that deletes sandboxes immediately.
+
+        Raises:
+            NotFound: there is no such spec.
+            Conflict: sandboxes would be deleted immediately; nothing was changed.
+        """
+        with self.writing() as session:
+            overdue = specs.set_deadlines(session, image, durations) if durations else 0
+            if overdue and not delete:
+                raise Conflict(
+                    f"{overdue} sandbox(es) are past that time and would be deleted immediately: confirm with --yes"
+                )
+            specs.change(session, image, columns)
+
+    def count_warm_sandboxes(self) -> dict[str, tuple[int, int]]:
+        """The numbers of ready and of booting warm sandboxes of each spec that has any."""
+        with self.reading() as session:
+            return warm_pool.count(session)
+
+    def remove_spec(self, image: str) -> None:
+        """Remove a spec.
+
+        Raises:
+            NotFound: there is no such spec.
+            Conflict: sandboxes refer to it.
+        """
+        with self.writing() as session:
+            specs.remove_spec(session, image)
