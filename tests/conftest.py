@@ -1,4 +1,4 @@
-"""A store of each kind, and settings that are not the developer's own; `tests/fixtures` has more fixtures."""
+"""Databases of each kind, and settings independent of the developer's; `tests/fixtures` has more fixtures."""
 
 import gc
 import os
@@ -37,12 +37,12 @@ pytest_plugins = [
 
 
 def pytest_configure() -> None:
-    """Look for garbage less often than by default: collecting makes a million objects that stay."""
+    """Collect garbage less often than by default: test collection creates a million permanent objects."""
     gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_finish() -> None:
-    """Keep what was imported and collected from the garbage collector: to walk it took 7 % of all tests' time."""
+    """Exclude imported and collected objects from garbage collection, which took 7 % of all tests' time."""
     gc.freeze()
 
 
@@ -67,14 +67,14 @@ def postgres_server() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def sqlite_stores() -> Iterator[SqliteStores]:
-    """Where fresh SQLite databases come from."""
+    """The source of new SQLite databases."""
     with short_directory("sqlite", in_memory=True) as directory:
         yield SqliteStores(directory / "template.db")
 
 
 @pytest.fixture(scope="session")
 def postgres_stores(postgres_server: Postgres) -> Iterator[PostgresStores]:
-    """Where fresh and cleared PostgreSQL databases come from."""
+    """The source of new and cleared PostgreSQL databases."""
     stores = PostgresStores(postgres_server)
     yield stores
     stores.close()
@@ -82,7 +82,7 @@ def postgres_stores(postgres_server: Postgres) -> Iterator[PostgresStores]:
 
 @pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A migrated, empty database that nothing else uses meanwhile; each test runs on both kinds."""
+    """A migrated, empty database for one test; each test runs on both kinds."""
     stores: Stores = request.getfixturevalue(
         {"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}[request.param]
     )
@@ -93,7 +93,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """The store."""
+    """The database."""
     database = Database(database_url)
     yield database
     database.close()
@@ -101,13 +101,13 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def vault() -> Vault:
-    """The vault that the factories use too."""
+    """The vault, which the factories use, too."""
     return VAULT
 
 
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A configuration with a var directory of its own."""
+    """Settings with a temporary var directory."""
     monkeypatch.chdir(tmp_path)  # there is no var/env here
     var = tmp_path / "var"
     var.mkdir(mode=0o700)

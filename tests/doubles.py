@@ -1,4 +1,4 @@
-"""Stand-ins for the parts that a test does not want."""
+"""Test doubles."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -9,7 +9,7 @@ from shared.queue.jobs import Job
 
 
 class RecordingPublisher(Publisher):
-    """Keeps what was published, in order, and sends nothing."""
+    """A publisher that records jobs in order and sends nothing."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
@@ -19,7 +19,7 @@ class RecordingPublisher(Publisher):
 
 
 class PromptExecutor(Executor):
-    """Does what it is given at once, in the thread that gives it."""
+    """An executor that runs work immediately in the submitting thread."""
 
     def submit(self, act: Callable[..., Any], /, *args: Any, **_kwargs: Any) -> Future[Any]:
         act(*args)
@@ -27,7 +27,7 @@ class PromptExecutor(Executor):
 
 
 class PatientExecutor(Executor):
-    """Keeps what it is given, in order, until a test has it run."""
+    """An executor that queues work until a test runs it."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -37,6 +37,6 @@ class PatientExecutor(Executor):
         return Future()
 
     def run(self) -> None:
-        """Do the first of what waits."""
+        """Run the first queued work."""
         act, args = self.waiting.pop(0)
         act(*args)

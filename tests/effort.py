@@ -1,4 +1,4 @@
-"""How much repeated and random work tests do: least in the inner loop, most at night.
+"""The amount of repeated and random work of tests: minimal in the inner loop, maximal at night.
 
 It is set before test modules are imported, by pytest's options (`tests.selection`).
 """

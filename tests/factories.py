@@ -1,4 +1,4 @@
-"""Rows for tests, made straight in the store: each with sensible columns, any of which a test may name itself."""
+"""Rows for tests, inserted directly into the database, with defaults that tests can override."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,25 +34,25 @@ class Person:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What this person's client sends."""
+        """The headers of this person's requests."""
         return {"Authorization": f"Bearer {self.key}"}
 
 
 def make_person(database: Database, name: str) -> Person:
-    """A new user, and a key of theirs."""
+    """A new user with a key."""
     with database.transaction() as session:
         user = accounts.create_user(session, name)
         return Person(user.id, user.name, api_keys.create_key(session, VAULT, user, "tests"))
 
 
 def make_spec(database: Database, spec_id: str = SPEC_ID, **columns: Any) -> SandboxSpec:
-    """The spec of that id, made if it isn't there."""
+    """The spec of that id, created if missing."""
     defaults: Columns = {"id": spec_id, "position": 0}
     return _get_or_add(database, SandboxSpec(**(defaults | columns)))
 
 
 def make_node(database: Database, node_id: str = NODE_ID, **columns: Any) -> Node:
-    """The node of that id, made READY with plenty of room if it isn't there."""
+    """The node of that id, created as READY with a large capacity if missing."""
     defaults: Columns = {"id": node_id, "status": NodeStatus.READY, "capacity": 100}
     return _get_or_add(database, Node(**(defaults | columns)))
 
@@ -66,7 +66,7 @@ def make_sandbox(
     node_id: str | None = NODE_ID,
     **columns: Any,
 ) -> Sandbox:
-    """A sandbox that has settled in a state, with its spec and node."""
+    """A sandbox that has reached its desired state, with its spec and node."""
     make_spec(database, spec_id)
     if node_id is not None:
         make_node(database, node_id)
@@ -77,14 +77,14 @@ def make_sandbox(
         "node_id": node_id,
         "session_key": VAULT.encrypt(key),
         "session_key_digest": VAULT.digest(key),
-        # As the start of a conversation makes it.
+        # As created by the start of a conversation.
         "goes_with_conversations": True,
     }
     return _add(database, Sandbox(**(settled | _settled(status) | columns)))
 
 
 def session_key_of(sandbox: Sandbox) -> str:
-    """The key that the sandbox's agent server holds."""
+    """The session key of the sandbox's agent server."""
     return VAULT.decrypt(sandbox.session_key)
 
 

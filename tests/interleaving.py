@@ -1,4 +1,4 @@
-"""Two transactions on one row at the same time: the second one is under way before the first one commits."""
+"""Two concurrent transactions on one row: the second one begins before the first one commits."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +17,7 @@ Second = TypeVar("Second")
 def overlap(
     database: Database, first: Callable[[Session], First], second: Callable[[Session], Second]
 ) -> tuple[First, Second]:
-    """Do `first`, let `second` run into it from another connection, commit `first`, and give what both returned."""
+    """Run `first`, block `second` on it from another connection, commit `first`, and return both results."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         with database.transaction() as session:
             done = first(session)
@@ -33,7 +33,7 @@ def _in_transaction(database: Database, act: Callable[[Session], Second]) -> Sec
 
 def _is_waiting(database: Database, other: Future[Second]) -> bool:
     if database.engine.dialect.name == "sqlite":
-        return other.running()  # at BEGIN IMMEDIATE, or on its way there
+        return other.running()  # at BEGIN IMMEDIATE, or just before
     with database.reading() as session:
         waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
         return bool(session.execute(waiting).scalar_one())

@@ -1,4 +1,4 @@
-"""What a test needs, by its fixtures and its folder: nobody marks a test by hand, and so nobody forgets to."""
+"""The kind of a test, by its fixtures and its folder: marks are automatic, so that none is missing."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Rows as the store has them now."""
+"""Rows as stored in the database."""
 
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ Row = TypeVar("Row", Conversation, Sandbox, StartTask)
 
 
 def as_stored(database: Database, row: Row) -> Row:
-    """The same row, read again."""
+    """The row, reread from the database."""
     return stored_row(database, type(row), row.id)
 
 
@@ -22,7 +22,7 @@ def stored_row(database: Database, table: type[Row], row_id: str) -> Row:
 
 
 def all_rows(database: Database) -> dict[str, list[Any]]:
-    """Every row of every table, by the table's name: equal before and after what must write nothing."""
+    """Every row of every table, by table name, to check that an operation writes nothing."""
     with database.reading() as session:
         names = inspect(session.connection()).get_table_names()
         return {name: sorted(session.connection().execute(text(f'SELECT * FROM "{name}"')), key=repr) for name in names}

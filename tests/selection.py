@@ -1,4 +1,4 @@
-"""Which tests run: a pytest plugin that marks each test by what it needs, and its options.
+"""Test selection: a pytest plugin that marks each test by its needs, and its options.
 
 `unit` tests need no Docker Engine. `real` tests start engines, sandboxes or the service's processes. `drill` and
 `chaos` tests break these on purpose. A test has one of these marks, by its fixtures and its folder, and none by hand.

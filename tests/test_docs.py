@@ -1,4 +1,4 @@
-"""The references for developers, held against the code and the tests that cite them by number."""
+"""The references for developers, checked against the citations in code and tests."""
 
 import re
 from collections.abc import Iterator

@@ -101,7 +101,7 @@ def test_every_test_is_of_one_kind(tmp_path: Path) -> None:
     assert all("no_rerun" in marks for marks in drills)
 
 
-def test_test_with_an_engine_is_real_whatever_its_fixtures_are_called(tmp_path: Path) -> None:
+def test_test_with_an_engine_is_real_under_any_fixture_name(tmp_path: Path) -> None:
     assert select(tmp_path, "-m", "unit", content=ENGINE) == ["test_nothing"]
     assert select(tmp_path, "-m", "real", content=ENGINE) == ["test_engine"]
 
@@ -137,7 +137,7 @@ def test_test_above_the_store_runs_on_postgresql_if_it_sends_a_statement_of_its_
     assert len(at_night) == 10
 
 
-def test_description_is_tried_on_postgresql_until_night(tmp_path: Path) -> None:
+def test_description_is_tested_on_postgresql_until_night(tmp_path: Path) -> None:
     assert select(tmp_path, "-k", "both", file="tests/api/test_schemathesis.py") == ["test_both[postgresql]"]
 
 

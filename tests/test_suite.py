@@ -1,4 +1,4 @@
-"""The tests themselves: each asserts something, and each file is short enough to find one's way in."""
+"""The test suite: each test asserts something, and no file is too long."""
 
 import ast
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ ASSERTING = {"eventually", "raises", "told_again", "go", "run_state_machine_as_t
 ASSERTING_PREFIXES = ("assert_", "await_")
 
 
-def test_no_file_of_tests_is_too_long() -> None:
+def test_no_test_file_is_too_long() -> None:
     longer = {name(path): lines for path in TESTS.rglob("*.py") if (lines := count_lines(path)) > MAX_LINES}
     assert longer.keys() == STILL_LONGER, f"longer than {MAX_LINES} lines, or listed and no longer so: {longer}"
 
@@ -29,7 +29,7 @@ def test_no_test_is_without_an_assertion() -> None:
     assert {f"{name(path)}::{test.name}" for path, test in tests if not asserts(test)} == STILL_WITHOUT
 
 
-def test_a_test_that_only_calls_is_found() -> None:
+def test_test_without_an_assertion_is_found() -> None:
     source = """
 def test_that_calls(): act()
 def test_that_loops():

@@ -1,4 +1,4 @@
-"""Waiting for something to become so, with a deadline."""
+"""Polling of a condition, with a timeout."""
 
 import time
 from collections.abc import Callable

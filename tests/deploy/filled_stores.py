@@ -1,4 +1,4 @@
-"""Rows for every table of a schema that no model describes any more, made from what the database says of itself."""
+"""Rows for every table of an earlier schema without models, generated from the database's catalog."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Column, Connection, DateTime, Float, Integer, Me
 
 ROWS = 3
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
-# Alembic's own, and what triggers write.
+# Alembic's table, and tables that triggers write.
 NOT_FILLED = ("alembic_version", "list_version")
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -22,7 +22,7 @@ def reflect(connection: Connection) -> MetaData:
 
 
 def fill(connection: Connection) -> None:
-    """Put `ROWS` rows into every table; every other row leaves empty what may be empty."""
+    """Insert `ROWS` rows into every table. Every other row leaves nullable columns empty."""
     for table in reflect(connection).sorted_tables:
         if table.name not in NOT_FILLED:
             allowed = _allowed_values(connection, table)

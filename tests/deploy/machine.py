@@ -1,4 +1,4 @@
-"""A machine for the scripts of deploy/: a copy of them, and a PATH on which everything that matters is a stub."""
+"""A machine for the scripts of deploy/: a copy of them, and a PATH with stubs."""
 
 import os
 import re
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tests.services.directories import REPOSITORY
 
-# What the scripts only read and write files with.
+# Tools with which the scripts only read and write files.
 TOOLS = (
     *("awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "find", "flock", "grep", "head", "mkdir", "mktemp"),
     *("numfmt", "realpath", "rm", "sed", "setsid", "sha256sum", "sleep", "sort", "tail", "tar", "tee", "timeout"),
     *("touch", "true", "xargs"),
 )
-# Paths of the real machine that the scripts write to, or that decide what they do.
+# Paths of the real machine that the scripts write to or depend on.
 ELSEWHERE = ("/var/run", "/run/systemd/system", "/etc/postgresql-common", "/usr/sbin/debootstrap", "/bin/busybox")
 ID = """
 case "$1" in
@@ -23,7 +23,7 @@ case "$1" in
 -un) echo somebody ;;
 esac
 """
-# The engine answers, and knows an image, while there is a file that says so.
+# The engine responds, and has an image, while the corresponding file exists.
 DOCKER = """
 image() { echo "$STATE/images/$(echo "$1" | tr / _)"; }
 build() {
@@ -51,7 +51,7 @@ INERT = ("apt-get", "git", "iptables", "npm", "systemctl", "mountpoint")
 
 @dataclass
 class Machine:
-    """Everything is installed and the engine answers; take away what a test is about."""
+    """A machine with everything installed and a running engine. Tests remove what they are about."""
 
     root: Path
 
@@ -94,7 +94,7 @@ class Machine:
         return [path for path in files if path.read_bytes().startswith((b"#!/usr/bin/env bash", b"# shellcheck"))]
 
     def elsewhere(self, path: str) -> Path:
-        """What stands for a path of the real machine."""
+        """The replacement of a path of the real machine."""
         return self.root / "machine" / path.lstrip("/")
 
     def redirect(self, script: Path) -> None:
@@ -104,7 +104,7 @@ class Machine:
         script.write_text(text)
 
     def stub(self, name: str, body: str = "", *, at: Path | None = None) -> None:
-        """Let a command write down how it is called, and then do that."""
+        """Create a stub that records its call and then runs `body`."""
         path = at or self.bin / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'#!/usr/bin/env bash\necho "${{0##*/}} $*" >>"$STATE/calls"\n{body}\n')
@@ -141,14 +141,14 @@ class Machine:
         )
 
     def calls(self, *names: str) -> list[str]:
-        """How these commands were called, in order."""
+        """The recorded calls of these commands, in order."""
         file = self.state / "calls"
         lines = file.read_text().splitlines() if file.exists() else []
         return [line for line in lines if line.split()[0] in names]
 
 
 class Done:
-    """How a script ended, without the seconds before each line."""
+    """The result of a script, without the seconds before each line."""
 
     def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
         self.status = process.returncode

@@ -1,4 +1,4 @@
-"""`.ci/run` believes what `make test` says the first time, with a `make` that says what a test lets it say."""
+"""`.ci/run` reports the first result of `make test`, with a stub of `make`."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from tests.services.directories import REPOSITORY
 
-# Each `make test` takes one line of `outcomes`: the name of a file with its words, and its status. Then all is well.
+# Each `make test` reads one line of `outcomes`: the file of its output, and its status. Afterwards it succeeds.
 MAKE = """#!/usr/bin/env bash
 echo "make $*" >> made
 [ "$1" = test ] || exit 0
@@ -25,7 +25,7 @@ ENTRY = """# Of these, only entries are printed.
 test = "tests/test_it.py::test_flaky"
 cause = ""
 """
-# What make's status 2 can stand for, in pytest's words and those of the commands before it.
+# Causes of make's status 2, with the output of pytest and of the commands before it.
 FAILURES = {
     "a failure": "FAILED tests/test_it.py::test_one - assert False\n=== 1 failed, 6 passed in 1.00s ===",
     "a collection error": "ERROR tests/test_it.py - OSError: No space left on device\n"
@@ -33,7 +33,7 @@ FAILURES = {
     "an internal error": "FAILED tests/test_it.py::test_one - assert False\nINTERNALERROR> OSError: broken pipe\n"
     "=== 1 failed in 1.00s ===",
     "a lost process": "FAILED tests/test_it.py::test_one - worker 'gw0' crashed\n=== 1 failed in 1.00s ===",
-    "a setup that fails once": "apt-get: could not get lock",
+    "a failing setup": "apt-get: could not get lock",
     "a drill": "FAILED tests/drills/faults/test_single_points.py::test_promise_is_kept[sqlite-start] - assert\n"
     "=== 1 failed, 6 passed in 1.00s ===",
 }
@@ -46,11 +46,11 @@ def test_first_failure_is_final(tmp_path: Path, failure: str) -> None:
     assert made(tmp_path) == ["make test"]
 
 
-def test_log_of_an_earlier_run_decides_nothing(tmp_path: Path) -> None:
+def test_log_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     log = tmp_path / "var" / "log" / "tests.log"
     log.parent.mkdir(parents=True)
     log.write_text(FAILURES["a failure"])
-    assert run(tmp_path, FAILURES["a setup that fails once"]).returncode != 0
+    assert run(tmp_path, FAILURES["a failing setup"]).returncode != 0
     assert made(tmp_path) == ["make test"]
 
 
@@ -73,7 +73,7 @@ def test_run_that_fails_prints_the_record_last(tmp_path: Path) -> None:
 
 
 def run(directory: Path, *failures: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy of it in a directory where `make test` fails so, and then passes."""
+    """Run a copy in a directory where `make test` fails with this output, and then passes."""
     for name in (".ci", "bin", "tests"):
         (directory / name).mkdir()
     shutil.copy(REPOSITORY / ".ci" / "run", directory / ".ci" / "run")
@@ -88,7 +88,7 @@ def run(directory: Path, *failures: str) -> subprocess.CompletedProcess[str]:
 
 
 def start(directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run what is there."""
+    """Run the copy."""
     environment = os.environ | {"PATH": f"{directory / 'bin'}:{os.environ['PATH']}"}
     return subprocess.run(
         [directory / ".ci" / "run"], env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -96,5 +96,5 @@ def start(directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def made(directory: Path) -> list[str]:
-    """The commands that it gave."""
+    """The recorded commands."""
     return (directory / "made").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The demonstration, told from recorded answers of the service."""
+"""The demo against recorded responses of the service."""
 
 import io
 import socket
@@ -57,7 +57,7 @@ EVENTS = [
 
 
 class RecordedService:
-    """Answers as the service does; each look at something moves it one step on."""
+    """A recorded service. Each request advances the state of what it reads."""
 
     def __init__(self, *, stages: list[str] = STAGES, status: str = "finished") -> None:
         self.stages = list(stages)
@@ -102,7 +102,7 @@ class RecordedService:
         return {"id": SANDBOX, "status": "RUNNING", "sandbox_spec_id": "spec", "exposed_urls": urls}
 
     def events(self, request: httpx.Request) -> dict[str, Any]:
-        """Two more events at each look, given out in pages of three."""
+        """Two more events at each request, in pages of three."""
         start = int(request.url.params.get("page_id", "0"))
         if start == 0:
             self.shown = min(self.shown + 2, len(EVENTS))
@@ -122,7 +122,7 @@ def story_of(recorded: RecordedService, seconds: float = 30) -> tuple[Story, io.
     return Story(service, Console(file=written, width=100), deadline), written
 
 
-def test_the_story_shows_stages_command_output_answer_sandbox_and_row(recorded: RecordedService) -> None:
+def test_demo_shows_stages_command_output_answer_sandbox_and_row(recorded: RecordedService) -> None:
     story, written = story_of(recorded)
     assert story.play("http://172.17.0.1:1/v1", "model-key") == CONVERSATION
     told = written.getvalue()
@@ -145,7 +145,7 @@ def test_the_story_shows_stages_command_output_answer_sandbox_and_row(recorded: 
     assert "model-key" not in told
 
 
-def test_events_are_shown_once_each(recorded: RecordedService) -> None:
+def test_events_are_not_shown_twice(recorded: RecordedService) -> None:
     story, written = story_of(recorded)
     story.play("http://172.17.0.1:1/v1", "model-key")
     assert written.getvalue().count("$ uname -sm") == 1
@@ -153,7 +153,7 @@ def test_events_are_shown_once_each(recorded: RecordedService) -> None:
     assert len(story.shown) == len(EVENTS)
 
 
-def test_the_settings_point_at_the_scripted_model(recorded: RecordedService) -> None:
+def test_settings_name_the_scripted_model(recorded: RecordedService) -> None:
     story, _ = story_of(recorded)
     story.play("http://172.17.0.1:1/v1", "model-key")
     method, path, body = recorded.calls[0]
@@ -162,7 +162,7 @@ def test_the_settings_point_at_the_scripted_model(recorded: RecordedService) -> 
     assert b"http://172.17.0.1:1/v1" in body
 
 
-def test_deleting_waits_until_the_sandbox_is_gone_and_the_row_still_answers(
+def test_conversation_is_shown_after_the_sandbox_is_deleted(
     recorded: RecordedService,
 ) -> None:
     story, written = story_of(recorded)
@@ -173,26 +173,26 @@ def test_deleting_waits_until_the_sandbox_is_gone_and_the_row_still_answers(
     assert "MISSING" in written.getvalue()
 
 
-def test_a_start_that_fails_says_why() -> None:
+def test_failed_start_is_explained() -> None:
     story, written = story_of(RecordedService(stages=["WORKING", "WAITING_FOR_SANDBOX", "ERROR"]))
     with pytest.raises(DemoError, match="image_pull_failed: no such image"):
         story.play("http://172.17.0.1:1/v1", "model-key")
     assert "WAITING_FOR_SANDBOX" in written.getvalue()
 
 
-def test_an_agent_that_fails_ends_the_story() -> None:
+def test_failed_agent_ends_the_demo() -> None:
     story, _ = story_of(RecordedService(status="error"))
     with pytest.raises(DemoError, match="state error"):
         story.play("http://172.17.0.1:1/v1", "model-key")
 
 
-def test_a_start_that_never_ends_meets_the_deadline() -> None:
+def test_start_that_never_ends_times_out() -> None:
     story, _ = story_of(RecordedService(stages=["WORKING"]), seconds=0.1)
     with pytest.raises(DemoError, match="waiting for the conversation to start"):
         story.play("http://172.17.0.1:1/v1", "model-key")
 
 
-def test_a_failed_story_leaves_no_sandbox() -> None:
+def test_failed_demo_leaves_no_sandbox() -> None:
     recorded = RecordedService(status="error")
     story, _ = story_of(recorded)
     with (
@@ -212,7 +212,7 @@ def test_keep_decides_whether_the_sandbox_stays(recorded: RecordedService, *, ke
     assert f"{URL}/api/v1/app-conversations?ids={CONVERSATION}" in written.getvalue()
 
 
-def test_a_real_users_model_settings_are_not_replaced() -> None:
+def test_real_user_s_model_settings_are_not_replaced() -> None:
     stored = httpx.MockTransport(lambda _: httpx.Response(200, json={"llm_model": "openai/gpt-x"}))
     with pytest.raises(DemoError, match="openai/gpt-x"):
         command.require_unused_settings(Service(URL, "key", stored))
@@ -221,7 +221,7 @@ def test_a_real_users_model_settings_are_not_replaced() -> None:
 @pytest.mark.parametrize(
     "reply", [httpx.Response(404, json={}), httpx.Response(200, json={"llm_model": "openai/demo"})]
 )
-def test_a_user_without_settings_or_with_the_demos_own_may_run_it(reply: httpx.Response) -> None:
+def test_user_without_settings_or_with_those_of_the_demo_may_run_it(reply: httpx.Response) -> None:
     asked: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -232,7 +232,7 @@ def test_a_user_without_settings_or_with_the_demos_own_may_run_it(reply: httpx.R
     assert [(request.method, request.url.path) for request in asked] == [("GET", "/api/settings")]
 
 
-def test_an_error_answer_is_told_with_its_body() -> None:
+def test_error_response_is_shown_with_its_body() -> None:
     refusing = httpx.MockTransport(lambda _: httpx.Response(422, json={"detail": "no such field"}))
     with pytest.raises(DemoError, match=r"answered 422.*no such field"):
         Service(URL, "key", refusing).start_conversation("hello")
@@ -245,13 +245,13 @@ def closed_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def test_command_without_a_server_says_how_to_start_one(closed_port: int) -> None:
+def test_command_without_a_server_explains_how_to_start_one(closed_port: int) -> None:
     result = CliRunner().invoke(command.app, ["--url", f"http://127.0.0.1:{closed_port}"])
     assert result.exit_code == 1
     assert "make run" in result.output
 
 
-def test_the_demo_user_gets_a_key_that_is_revoked_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_user_gets_a_key_that_is_revoked_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[tuple[str, ...]] = []
 
     def run(*arguments: str) -> str:
@@ -268,7 +268,7 @@ def test_the_demo_user_gets_a_key_that_is_revoked_afterwards(monkeypatch: pytest
     assert ran[2:] == [("keys", "revoke", "aw_abcdefgh")]
 
 
-def test_the_bridges_gateway_is_found_even_where_the_engine_leaves_it_out() -> None:
+def test_bridge_gateway_is_found_even_if_the_engine_omits_it() -> None:
     assert gateway([{"Subnet": "172.17.0.0/16"}]) == "172.17.0.1"
     assert gateway([{"Subnet": "fd00::/64"}, {"Subnet": "10.1.0.0/24", "Gateway": "10.1.0.9"}]) == "10.1.0.9"
     with pytest.raises(DemoError, match="--model-host"):
@@ -280,11 +280,11 @@ def test_errors_of_the_agent_are_shown(kind: str, field: str) -> None:
     assert "no money" in str(render(event(0, kind, **{field: "no money"})))
 
 
-def test_an_event_of_another_kind_is_left_out() -> None:
+def test_event_of_another_kind_is_skipped() -> None:
     assert render(event(0, "CondensationRequest")) is None
 
 
-def test_long_output_keeps_its_end() -> None:
+def test_end_of_long_output_is_shown() -> None:
     lines = shortened("\n".join(str(number) for number in range(100))).splitlines()
     assert lines[0] == "… 60 lines omitted …"
     assert lines[-1] == "99"

@@ -1,4 +1,4 @@
-"""`deploy/image/build`: which Debian the images are made from, and what is said where there is none."""
+"""`deploy/image/build`: the Debian that images are built from, and the error without one."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.deploy.machine import Done, Machine
 
 DEBOOTSTRAP = "/usr/sbin/debootstrap"
-# As far as the script reads what debootstrap makes.
+# The part of debootstrap's output that the script reads.
 DEBIAN = """
 mkdir -p "$3/etc/apt"
 echo "deb http://mirror.example/debian trixie main" >"$3/etc/apt/sources.list"
@@ -28,13 +28,13 @@ def build(machine: Machine, image: str = "base", *, root: bool = True, **variabl
 
 
 def bases(machine: Machine) -> list[str]:
-    """What each image was built on."""
+    """The base of each image."""
     found = [call.split("DEBIAN=")[1].split()[0] for call in machine.calls("docker") if "DEBIAN=" in call]
     assert len(found) == len([call for call in machine.calls("docker") if call.startswith("docker build")])
     return found
 
 
-def test_registry_within_reach_gives_debian(machine: Machine) -> None:
+def test_debian_comes_from_a_reachable_registry(machine: Machine) -> None:
     done = build(machine, root=False, REGISTRY="1")
     assert (done.status, done.complaint) == (0, "")
     assert done.said.startswith(f"pulling {PULLED}\nbuilding agent-workspace/base:trixie\n")
@@ -54,13 +54,13 @@ def test_unreachable_registry_leads_to_debootstrap(machine: Machine, variables: 
     assert bases(machine) == [MADE]
 
 
-def test_debian_that_was_made_before_is_used_again(machine: Machine) -> None:
+def test_existing_debian_is_reused(machine: Machine) -> None:
     (machine.state / "images" / MADE.replace("/", "_")).touch()
     assert build(machine, root=False).status == 0
     assert (bases(machine), machine.calls("debootstrap")) == ([MADE], [])
 
 
-def test_unreachable_registry_without_root_says_what_helps(machine: Machine) -> None:
+def test_unreachable_registry_without_root_names_the_remedy(machine: Machine) -> None:
     done = build(machine, root=False)
     assert (done.status, done.said) == (1, f"pulling {PULLED}\n{UNREACHABLE}")
     words = (
@@ -95,7 +95,7 @@ def test_missing_debootstrap_without_apt_is_named(machine: Machine) -> None:
     assert "apt-get install --no-install-recommends debootstrap\n" in done.complaint
 
 
-def test_image_nobody_knows_is_refused(machine: Machine) -> None:
+def test_unknown_image_is_rejected(machine: Machine) -> None:
     done = build(machine, "sandbux")
     words = "no image sandbux; the images are: base, sandbox, tiny, clients, next"
     assert (done.status, done.complaint, machine.calls("docker")) == (1, f"\n{words}\n", [])

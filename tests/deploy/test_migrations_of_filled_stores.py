@@ -30,7 +30,7 @@ CASES = [
 
 
 class Pair(NamedTuple):
-    """The URL of an empty database, and of one that was migrated without a row in it."""
+    """The URLs of an empty database and of one that was migrated without rows."""
 
     empty: str
     newest: str
@@ -51,7 +51,7 @@ def pair(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 
 @pytest.mark.parametrize(("kind", "revision"), CASES)
-def test_migrating_keeps_every_row_of_an_earlier_revision(pair: Pair, revision: str) -> None:
+def test_migrating_preserves_every_row_of_an_earlier_revision(pair: Pair, revision: str) -> None:
     with opened(pair.empty) as connection:
         command.upgrade(configuration(connection), revision)
         fill(connection)
@@ -73,7 +73,7 @@ def test_migrating_keeps_every_row_of_an_earlier_revision(pair: Pair, revision: 
 
 
 def assert_constraints_hold(connection: Connection) -> None:
-    """What is there refers to what is there, and no row can be there twice."""
+    """Check foreign keys and unique constraints."""
     if connection.dialect.name == "sqlite":
         assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
     for table in reflect(connection).sorted_tables:
@@ -83,7 +83,7 @@ def assert_constraints_hold(connection: Connection) -> None:
 
 
 def assert_models_read(url: str, tables: set[str]) -> None:
-    """Today's code reads what earlier code wrote."""
+    """Check that current code reads what earlier code wrote."""
     found = [getattr(models, name) for name in models.__all__]
     database = Database(url)
     with database.reading() as session:

@@ -1,4 +1,4 @@
-"""The scripted model over HTTP, as an agent's client meets it."""
+"""The scripted model over HTTP, as an agent's client uses it."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -74,28 +74,28 @@ def called(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return function["name"], json.loads(function["arguments"])
 
 
-def test_a_command_is_a_terminal_call_with_the_arguments_the_agent_asks_for(client: httpx.Client) -> None:
+def test_command_is_a_terminal_call_with_the_required_arguments(client: httpx.Client) -> None:
     name, arguments = called(message_of(ask(client, USER)))
     assert name == "terminal"
     assert arguments == {"command": "date", "summary": "ask the time", "security_risk": "LOW"}
 
 
-def test_the_turn_follows_from_the_answers_given_since_the_user_last_spoke(client: httpx.Client) -> None:
+def test_response_depends_on_the_messages_since_the_user_s_last_one(client: httpx.Client) -> None:
     first = [USER, ANSWER, RESULT]
     assert called(message_of(ask(client, *first))) == ("think", {"thought": "hm"})
     assert called(message_of(ask(client, *first, ANSWER, RESULT))) == ("finish", {"message": "Done."})
     assert called(message_of(ask(client, *first, ANSWER, RESULT, USER)))[0] == "terminal"
 
 
-def test_text_can_be_said_beside_a_call(client: httpx.Client) -> None:
+def test_call_may_have_text(client: httpx.Client) -> None:
     assert message_of(ask(client, USER, ANSWER, RESULT))["content"] == "Let me think"
 
 
-def test_past_its_last_turn_a_script_finishes(client: httpx.Client) -> None:
+def test_script_finishes_after_its_last_response(client: httpx.Client) -> None:
     assert called(message_of(ask(client, USER, ANSWER, ANSWER, ANSWER)))[0] == "finish"
 
 
-def test_a_retry_gets_the_same_answer_with_the_same_ids(client: httpx.Client) -> None:
+def test_retry_gets_the_same_answer_with_the_same_ids(client: httpx.Client) -> None:
     once, again = (message_of(ask(client, USER)) for _ in range(2))
     assert once == again
 
@@ -105,7 +105,7 @@ def test_different_requests_get_different_call_ids(client: httpx.Client) -> None
     assert once["tool_calls"][0]["id"] != later["tool_calls"][0]["id"]
 
 
-def test_conversations_at_once_do_not_disturb_each_other(client: httpx.Client) -> None:
+def test_concurrent_conversations_are_independent(client: httpx.Client) -> None:
     talks = [[USER] + [ANSWER, RESULT] * (turn % 3) for turn in range(30)]
     with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(lambda talk: called(message_of(ask(client, *talk)))[0], talks))
@@ -119,7 +119,7 @@ def test_each_model_has_its_own_script(client: httpx.Client) -> None:
     assert reply["finish_reason"] == "stop"
 
 
-def test_a_stream_carries_the_same_call_in_pieces(client: httpx.Client) -> None:
+def test_stream_has_the_same_call_in_chunks(client: httpx.Client) -> None:
     whole = message_of(ask(client, USER))["tool_calls"][0]
     streamed = ask(client, USER, stream=True, stream_options={"include_usage": True})
     pieces = parse_stream(streamed)
@@ -131,7 +131,7 @@ def test_a_stream_carries_the_same_call_in_pieces(client: httpx.Client) -> None:
     assert pieces[-1]["usage"]["total_tokens"] > 0
 
 
-def test_a_stream_carries_the_same_text_in_pieces(client: httpx.Client) -> None:
+def test_stream_has_the_same_text_in_chunks(client: httpx.Client) -> None:
     pieces = parse_stream(ask(client, USER, model="other", stream=True))
     deltas = [choice["delta"] for piece in pieces for choice in piece["choices"]]
     assert "".join(delta.get("content", "") for delta in deltas) == "Hello"
@@ -145,11 +145,11 @@ def parse_stream(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_a_request_without_tools_gets_the_scripts_title(client: httpx.Client) -> None:
+def test_request_without_tools_gets_the_script_s_title(client: httpx.Client) -> None:
     assert message_of(ask(client, USER, model="other", tools=None))["content"] == "Another title"
 
 
-def test_a_script_without_a_title_takes_the_users_first_words(client: httpx.Client) -> None:
+def test_script_without_a_title_uses_the_user_s_first_words(client: httpx.Client) -> None:
     prompt = "Generate a title for this:\n\nPlease write a file with one line and stop."
     message = message_of(ask(client, {"role": "user", "content": prompt}, tools=None))
     assert message["content"] == "Please write a file with one"
@@ -157,7 +157,7 @@ def test_a_script_without_a_title_takes_the_users_first_words(client: httpx.Clie
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY[:-1]}])
-def test_wrong_key_is_refused_everywhere_but_at_the_health_check(model: ScriptedModel, header: dict[str, str]) -> None:
+def test_wrong_key_is_rejected_except_at_the_health_check(model: ScriptedModel, header: dict[str, str]) -> None:
     with httpx.Client(base_url=model.url, headers=header, trust_env=False) as stranger:
         assert ask(stranger, USER).status_code == 401
         assert stranger.get("/v1/models").status_code == 401
@@ -165,7 +165,7 @@ def test_wrong_key_is_refused_everywhere_but_at_the_health_check(model: Scripted
     assert model.counts == {}
 
 
-def test_model_without_a_key_refuses_nobody() -> None:
+def test_model_without_a_key_accepts_every_request() -> None:
     with ScriptedModel({"demo": PLAN}) as model:
         reply = httpx.post(f"{model.base_url}/chat/completions", json={"model": "demo"}, trust_env=False)
     assert reply.status_code == 200
@@ -176,24 +176,24 @@ def test_models_are_listed(client: httpx.Client) -> None:
     assert {"demo", "other"} <= names
 
 
-def test_an_unknown_model_or_path_is_404(client: httpx.Client) -> None:
+def test_unknown_model_or_path_is_404(client: httpx.Client) -> None:
     assert ask(client, USER, model="nobody").status_code == 404
     assert client.post("/v1/elsewhere", json={}).status_code == 404
     assert client.get("/elsewhere").status_code == 404
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff"])
-def test_a_body_that_is_no_json_object_is_400(client: httpx.Client, body: bytes) -> None:
+def test_body_that_is_not_a_json_object_is_400(client: httpx.Client, body: bytes) -> None:
     assert client.post("/v1/chat/completions", content=body).status_code == 400
 
 
-def test_a_scripted_failure_is_answered_each_time(client: httpx.Client) -> None:
+def test_scripted_failure_is_repeated(client: httpx.Client) -> None:
     for _ in range(2):
         reply = ask(client, USER, model="broken")
         assert (reply.status_code, reply.json()["error"]["message"]) == (429, "slow down")
 
 
-def test_a_gate_holds_the_agent_until_it_is_opened(client: httpx.Client, model: ScriptedModel, gate: Gate) -> None:
+def test_gate_blocks_the_agent_until_it_is_opened(client: httpx.Client, model: ScriptedModel, gate: Gate) -> None:
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(ask, client, USER, model="held")
         assert gate.reached.wait(30)
@@ -204,11 +204,11 @@ def test_a_gate_holds_the_agent_until_it_is_opened(client: httpx.Client, model: 
     assert model.counts["held"] == 1
 
 
-def test_a_gate_nobody_opens_ends_in_an_error(client: httpx.Client) -> None:
+def test_gate_that_stays_closed_ends_in_an_error(client: httpx.Client) -> None:
     assert ask(client, USER, model="forgotten").status_code == 503
 
 
-def test_stopping_lets_held_requests_through_and_frees_the_port(gate: Gate) -> None:
+def test_stopping_opens_gates_and_frees_the_port(gate: Gate) -> None:
     model = ScriptedModel({"held": [Wait(gate, Finish("at last"))]}).start()
     with httpx.Client(base_url=model.url, timeout=30, trust_env=False) as http, ThreadPoolExecutor(1) as pool:
         held = pool.submit(ask, http, USER, model="held")
@@ -220,7 +220,7 @@ def test_stopping_lets_held_requests_through_and_frees_the_port(gate: Gate) -> N
         assert httpx.get(f"{successor.url}/health", trust_env=False).status_code == 200
 
 
-def test_requests_are_counted_and_remembered(client: httpx.Client, model: ScriptedModel) -> None:
+def test_requests_are_counted_and_recorded(client: httpx.Client, model: ScriptedModel) -> None:
     assert model.last_headers == {}
     ask(client, USER)
     ask(client, USER, model="openai/demo")

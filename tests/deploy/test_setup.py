@@ -1,4 +1,4 @@
-"""`deploy/setup` and what it calls, on machines that lack something."""
+"""`deploy/setup` and its scripts, on machines with missing parts."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 class TestSetup:
-    def test_machine_with_everything_is_left_alone(self, machine: Machine) -> None:
+    def test_prepared_machine_is_not_changed(self, machine: Machine) -> None:
         first = machine.run("setup")
         assert (first.status, first.complaint) == (0, "")
         assert first.said == "making the Python environment in .venv\n"
@@ -29,7 +29,7 @@ class TestSetup:
         assert machine.calls("apt-get", "dockerd") == []
         assert len(machine.calls("uv")) == 2  # the packages and the project, the first time
 
-    def test_environment_of_another_python_is_beside_the_one_in_use(self, machine: Machine) -> None:
+    def test_environment_of_another_python_is_separate(self, machine: Machine) -> None:
         assert machine.run("setup").status == 0
         machine.stub("python3.13", PYTHON.replace("3.11.2", "3.13.0"))
         place = "var/python/3.13"
@@ -70,12 +70,12 @@ class TestSetup:
         assert done.said.splitlines()[0] == "installing from Debian: git"
         assert machine.calls("apt-get") == ["apt-get update -q", f"{INSTALL} git"]
 
-    def test_missing_apt_is_as_good_as_missing_root(self, machine: Machine) -> None:
+    def test_missing_apt_is_reported_like_missing_root(self, machine: Machine) -> None:
         machine.remove("git", "apt-get")
         done = machine.run("setup", root=True)
         assert (done.status, done.complaint) == (1, NEEDS_ROOT.format(packages="git"))
 
-    def test_failing_pip_ends_it(self, machine: Machine) -> None:
+    def test_failing_pip_is_fatal(self, machine: Machine) -> None:
         machine.stub("recorder", "echo no network; exit 1")
         done = machine.run("setup")
         assert (done.status, done.complaint) == (1, "\npip could not install uv: see above\n")
@@ -104,7 +104,7 @@ class TestInstallPackages:
 
 
 class TestEngine:
-    def test_stopped_engine_without_root_says_what_to_start(self, machine: Machine) -> None:
+    def test_stopped_engine_without_root_is_reported_with_the_command(self, machine: Machine) -> None:
         machine.stop_engine()
         done = machine.run("setup")
         socket = machine.elsewhere("/var/run/docker.sock")
@@ -115,7 +115,7 @@ class TestEngine:
             "    usermod -aG docker somebody     # then log in again\n"
         )
 
-    def test_stopped_engine_elsewhere_is_not_ours_to_start(self, machine: Machine) -> None:
+    def test_stopped_remote_engine_is_not_started(self, machine: Machine) -> None:
         machine.stop_engine()
         done = machine.run("setup", root=True, AW_DOCKER_HOST="tcp://engine.example:2376")
         assert (done.status, machine.calls("dockerd", "systemctl")) == (1, [])
@@ -131,14 +131,14 @@ class TestEngine:
         assert done.said == "starting the Docker Engine\nthe Docker Engine responds\n"
         assert machine.calls("dockerd", "systemctl") == ["dockerd "]
 
-    def test_stopped_engine_is_started_by_systemd_where_there_is_one(self, machine: Machine) -> None:
+    def test_stopped_engine_is_started_by_systemd_if_present(self, machine: Machine) -> None:
         machine.stop_engine()
         machine.elsewhere("/run/systemd/system").mkdir(parents=True)
         machine.stub("systemctl", 'touch "$STATE/engine"')
         assert machine.run("engine", root=True).status == 0
         assert machine.calls("dockerd", "systemctl") == ["systemctl start docker"]
 
-    def test_engine_that_never_answers_is_quoted(self, machine: Machine) -> None:
+    def test_engine_that_never_responds_is_quoted(self, machine: Machine) -> None:
         machine.stop_engine()
         machine.stub("dockerd", "echo cannot mount")
         script = machine.deploy / "engine"

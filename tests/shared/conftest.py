@@ -1,4 +1,4 @@
-"""A warm pool in the store."""
+"""A warm pool in the database."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,20 +12,20 @@ from tests.factories import VAULT, Person, make_node, make_person, make_sandbox,
 
 @pytest.fixture
 def owner(database: Database) -> Person:
-    """Somebody who has nothing yet."""
+    """A user without sandboxes or conversations."""
     return make_person(database, "alice")
 
 
 @pytest.fixture
 def pooled(database: Database) -> SandboxSpec:
-    """A spec with a pool that is to have two members, and a node for them."""
+    """A spec with a warm pool of two sandboxes, and a node for them."""
     make_node(database)
     return make_spec(database, warm_target=2, warm_most=3)
 
 
 @pytest.fixture
 def add(database: Database, owner: Person, pooled: SandboxSpec) -> Callable[..., str]:
-    """Adds a member that is ready, or as its columns say; its id."""
+    """Add a warm sandbox, ready unless the columns differ, and return its id."""
 
     def add(**columns: Any) -> str:
         mine: dict[str, Any] = {"owner_id": None, "boot_key": VAULT.encrypt("boot"), "spec_revision": pooled.revision}

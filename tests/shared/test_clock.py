@@ -1,4 +1,4 @@
-"""The time is the database's, however wrong the machine's clock is."""
+"""The time is the database's, even if the machine's clock is wrong."""
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,14 +18,14 @@ from shared.nodes import placement
 from tests.factories import SPEC_ID, make_node, make_spec
 from tests.waiting import eventually
 
-# A loaded machine may be slow to ask.
+# Queries may be slow on a loaded machine.
 CLOSE = timedelta(seconds=30)
 OFF = (-86400, -3600, -90, 90, 3600, 86400)
 
 
 @pytest.mark.parametrize("seconds", OFF)
 class TestWrongMachine:
-    def test_time_is_the_databases(self, database: Database, seconds: int) -> None:
+    def test_time_is_that_of_the_database(self, database: Database, seconds: int) -> None:
         right = datetime.now(UTC)
         with time_machine.travel(after(seconds)):
             follow_database(database)
@@ -34,7 +34,7 @@ class TestWrongMachine:
             assert clock.is_wrong()
             assert f"{'ahead of' if seconds > 0 else 'behind'} the database's" in clock.describe_error()
 
-    def test_step_after_the_reading_is_not_followed(self, database: Database, seconds: int) -> None:
+    def test_clock_change_after_the_reading_is_ignored(self, database: Database, seconds: int) -> None:
         follow_database(database)
         right = now()
         with time_machine.travel(after(seconds)):
@@ -42,7 +42,7 @@ class TestWrongMachine:
             assert clock.is_wrong()
         assert not clock.is_wrong()
 
-    def test_nodes_are_found_all_the_same(self, database: Database, seconds: int) -> None:
+    def test_nodes_are_found_with_a_wrong_clock(self, database: Database, seconds: int) -> None:
         make_spec(database)
         make_node(database, "node-a")
         with time_machine.travel(after(seconds)), database.transaction() as session:
@@ -58,7 +58,7 @@ def test_clock_that_agrees_is_used(database: Database) -> None:
         assert not clock.is_wrong()
 
 
-def test_clock_that_nobody_compared_is_used() -> None:
+def test_clock_without_a_reading_is_used() -> None:
     with time_machine.travel(after(86400), tick=False):
         assert now() == clock.machine_time()
         assert not clock.is_wrong()
@@ -81,7 +81,7 @@ def test_slow_reading_replaces_a_quick_one_only_if_they_contradict_each_other() 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readings that follow each other at once."""
+    """Readings in immediate succession."""
     monkeypatch.setattr(database_clock, "PAUSE_SECONDS", 0.01)
 
 
@@ -108,7 +108,7 @@ def test_clock_is_read_before_anything_else(database: Database) -> None:
         assert clock.is_wrong()
 
 
-def test_store_that_is_away_keeps_nobody_from_beginning(tmp_path: Path) -> None:
+def test_unavailable_database_does_not_prevent_the_start(tmp_path: Path) -> None:
     with closing(Database(f"sqlite:///{tmp_path}/no/such.db")) as away, capture_logs() as logs:
         begin_following(away).set()
     assert logs[0]["event"] == "clock_not_read"

@@ -1,4 +1,4 @@
-"""Ids: one form inside, either form from outside."""
+"""Ids: one internal form, both forms in requests."""
 
 from uuid import UUID, uuid4
 
@@ -35,23 +35,23 @@ def test_uuid_in_both_forms_is_one_id() -> None:
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_anything_else_is_refused_and_shown_in_part_only(text: str) -> None:
+def test_other_text_is_rejected_and_shown_truncated(text: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_id(text)
     assert len(str(caught.value)) < 350
 
 
-def test_many_ids_keep_their_order() -> None:
+def test_ids_stay_in_order() -> None:
     uuids = [uuid4() for _ in range(5)]
     assert parse_ids([str(uuid) for uuid in uuids], most=5) == [uuid.hex for uuid in uuids]
     assert parse_ids([], most=5) == []
 
 
-def test_malformed_ids_are_all_named_at_once() -> None:
+def test_malformed_ids_are_all_named_in_one_error() -> None:
     with pytest.raises(Invalid, match=r"'x'.*'y'"):
         parse_ids(["x", new_id(), "y"], most=5)
 
 
-def test_too_many_ids_are_refused_before_they_are_read() -> None:
+def test_too_many_ids_are_rejected_before_parsing() -> None:
     with pytest.raises(Invalid, match="at most 2 ids"):
         parse_ids(["x", "y", "z"], most=2)

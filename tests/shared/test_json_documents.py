@@ -1,4 +1,4 @@
-"""Documents, written so that no single call takes long."""
+"""Documents are serialized without long blocking calls."""
 
 import json
 from typing import Any

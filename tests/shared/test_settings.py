@@ -1,4 +1,4 @@
-"""The configuration: what is derived from it, and where it comes from."""
+"""The configuration: sources and derived values."""
 
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,13 @@ def test_database_urls_are_normalised(given: str, in_force: str) -> None:
     assert settings(database_url=given).database == in_force
 
 
-def test_the_defaults_are_in_the_var_directory(tmp_path: Path) -> None:
+def test_defaults_are_in_the_var_directory(tmp_path: Path) -> None:
     default = settings()
     assert default.database == f"sqlite:///{tmp_path}/var/agent-workspace.db"
     assert default.broker == f"redis+socket://{tmp_path}/var/run/broker.sock"
 
 
-def test_an_external_broker_is_taken_as_it_is() -> None:
+def test_external_broker_is_used_unchanged() -> None:
     assert settings(redis_url="redis://:pw@h:1/2").broker == "redis://:pw@h:1/2"
 
 
@@ -72,7 +72,7 @@ def test_secret_keys_are_not_shown() -> None:
     assert "hush" not in repr(made) + str(made) + made.model_dump_json()
 
 
-def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_takes_precedence_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var" / "env").write_text("AW_PORT=4001\nAW_HOST=filed\nOTHER=1\n")
     monkeypatch.setenv("AW_PORT", "4002")
@@ -80,10 +80,10 @@ def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("values", [{"port": 0}, {"port": "x"}, {"log_format": "xml"}, {"republish_seconds": 0}])
-def test_a_value_that_can_t_be_is_refused(values: dict[str, Any]) -> None:
+def test_invalid_value_is_rejected(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         settings(**values)
 
 
-def test_every_variable_says_what_it_is_for() -> None:
+def test_every_variable_has_a_description() -> None:
     assert all(field.description for field in Settings.model_fields.values())

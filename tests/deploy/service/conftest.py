@@ -9,6 +9,6 @@ from tests.services.directories import REPOSITORY
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with our `deploy` in it, and room for a Procfile of the test's own."""
+    """A folder with this repository's `deploy`, and space for the test's own Procfile."""
     (tmp_path / "deploy").symlink_to(REPOSITORY / "deploy")
     return tmp_path

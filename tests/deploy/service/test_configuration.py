@@ -34,22 +34,22 @@ def test_every_process_is_a_program_with_its_number(written: RawConfigParser) ->
         assert written.getboolean(f"program:{name}", "stopasgroup")
 
 
-def test_the_broker_is_there_first_and_leaves_last(written: RawConfigParser) -> None:
+def test_broker_starts_first_and_stops_last(written: RawConfigParser) -> None:
     priorities = {name: written.getint(f"program:{name}", "priority") for name in ("broker", "worker", "flower", "web")}
     assert list(priorities) == sorted(priorities, key=lambda name: priorities[name])
 
 
-def test_workers_get_more_time_to_finish(written: RawConfigParser) -> None:
+def test_workers_have_more_time_to_stop(written: RawConfigParser) -> None:
     patience = {name: written.getint(f"program:{name}", "stopwaitsecs") for name in ("worker", "web")}
     assert patience["worker"] > patience["web"]
 
 
-def test_the_announcement_is_made_once(written: RawConfigParser) -> None:
+def test_banner_is_printed_on_the_first_start_only(written: RawConfigParser) -> None:
     assert not written.getboolean("program:ready", "autorestart")
     assert written.getint("program:ready", "startretries") == 0
 
 
 @pytest.mark.usefixtures("written")
-def test_the_var_directory_is_private(tmp_path: Path) -> None:
+def test_var_directory_is_private(tmp_path: Path) -> None:
     var = tmp_path / "var"
     assert [path.stat().st_mode & 0o777 for path in (var, var / "run", var / "log")] == [0o700] * 3

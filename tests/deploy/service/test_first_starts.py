@@ -1,4 +1,4 @@
-"""Two first starts at once in one folder: one serves, the other says so and prepares nothing."""
+"""Two concurrent first starts in one folder: one serves, the other reports it and prepares nothing."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.services.directories import REPOSITORY
 from tests.waiting import eventually
 
-# A whole start, but for what takes minutes or a port: the sandbox image, and the supervision that never ends by itself.
+# A start without what takes minutes or a port: without the sandbox image and the endless supervision.
 START = """\
 import sys, time
 from deploy.service import __main__, start
@@ -26,7 +26,7 @@ MADE_USER = "created user"
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    """One of them; it serves until its input ends."""
+    """A service that runs until its input ends."""
     return subprocess.Popen(
         [sys.executable, "-c", START],
         cwd=folder,
@@ -38,7 +38,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_loser_of_two_first_starts_says_what_runs_and_makes_no_user(folder: Path) -> None:
+def test_loser_of_two_first_starts_reports_the_other_and_creates_no_user(folder: Path) -> None:
     (folder / "Procfile").write_text((REPOSITORY / "Procfile").read_text())
     starts = [start(folder) for _ in range(2)]
     eventually(lambda: any(each.poll() is not None for each in starts), deadline_seconds=60)

@@ -1,4 +1,4 @@
-"""A start beside a service that runs in the same folder, and a start that is interrupted."""
+"""A second start in one folder, and an interrupted start."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def files_in(folder: Path) -> dict[Path, tuple[int, bytes]]:
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_second_start_says_what_runs_and_changes_nothing(folder: Path) -> None:
+def test_second_start_reports_the_first_and_changes_nothing(folder: Path) -> None:
     (folder / "Procfile").write_text((REPOSITORY / "Procfile").read_text())
     var = folder / "var"
     with hold_folder(Settings(var_dir=var, port=3456)):
@@ -47,7 +47,7 @@ def test_a_second_start_says_what_runs_and_changes_nothing(folder: Path) -> None
     assert "Traceback" not in done.stderr
 
 
-def test_folder_is_free_again_once_the_service_has_ended(tmp_path: Path) -> None:
+def test_folder_is_free_after_the_service_has_ended(tmp_path: Path) -> None:
     settings = Settings(var_dir=tmp_path / "var")
     for _ in range(2):
         with hold_folder(settings), pytest.raises(ServiceError, match="already running"), hold_folder(settings):
@@ -56,9 +56,7 @@ def test_folder_is_free_again_once_the_service_has_ended(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_start_that_is_interrupted_while_it_loads_its_code_has_no_traceback(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_start_interrupted_during_imports_has_no_traceback(folder: Path, number: signal.Signals) -> None:
     (folder / "shared").mkdir()
     (folder / "shared" / "__init__.py").touch()
     (folder / "shared" / "settings.py").write_text(SLOW_IMPORT)
@@ -69,7 +67,7 @@ def test_a_start_that_is_interrupted_while_it_loads_its_code_has_no_traceback(
     assert log.read_text() == "importing\n"
 
 
-def test_a_start_that_is_interrupted_in_a_step_takes_the_step_along(folder: Path) -> None:
+def test_start_interrupted_during_a_command_ends_the_command(folder: Path) -> None:
     process, log = start(folder, "-c", SLOW_STEP, PYTHONPATH=str(REPOSITORY))
     eventually(lambda: len(log.read_text().split()) == 2)
     process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The ports that the service is about to take."""
+"""The check of the service's ports."""
 
 import socket
 from collections.abc import Iterator
@@ -14,26 +14,26 @@ from shared.settings import Settings
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which somebody listens."""
+    """A port in use."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
 @pytest.fixture
 def free() -> Iterator[int]:
-    """A port on which nobody listens, and nobody will."""
+    """A port that stays free."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
-def test_a_taken_port_is_named(host: str, taken: int) -> None:
+def test_port_in_use_is_named(host: str, taken: int) -> None:
     with pytest.raises(ServiceError, match=f"{taken}.*AW_PORT"):
         refuse_taken_ports(Settings(host=host, port=taken), [Process("web", 1)])
 
 
-def test_flower_s_port_counts_where_flower_is_wanted(taken: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flower_s_port_is_checked_if_flower_is_started(taken: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_FLOWER_PORT", str(taken))
     with pytest.raises(ServiceError, match=f"{taken}.*AW_FLOWER_PORT.*FLOWER=0"):
         refuse_taken_ports(Settings(port=free), [Process("web", 1), Process("flower", 1)])
@@ -41,7 +41,7 @@ def test_flower_s_port_counts_where_flower_is_wanted(taken: int, free: int, monk
     refuse_taken_ports(Settings(port=taken), [Process("worker", 1)])
 
 
-def test_free_ports_are_tried_and_accepted(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_ports_are_accepted(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[str, int]] = []
 
     def connect(address: tuple[str, int], **options: Any) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Which processes the service starts: the Procfile, and how many of each."""
+"""The processes of the service, from the Procfile, and their numbers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The supervisor: restarts what is killed, and leaves nothing behind."""
+"""The supervisor: it restarts killed processes, and leaves no process behind."""
 
 import os
 import re
@@ -33,19 +33,19 @@ supervise(write_configuration([Process("web", 2), Process("worker", 1)], Path("v
 
 
 class Ready(BaseHTTPRequestHandler):
-    """The API, as far as the announcement asks for it."""
+    """A stub of the API for the banner."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/ready" else 404)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def api_port() -> Iterator[int]:
-    """Where something answers as a ready API does."""
+    """The port of a stub that responds like a ready API."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -63,11 +63,11 @@ class Supervised:
     mark: str
 
     def says(self, pattern: str) -> list[str]:
-        """What of its output matches."""
+        """The matches in its output."""
         return re.findall(pattern, self.log.read_text(), re.MULTILINE)
 
     def pids(self) -> list[int]:
-        """Every process that was started for it and is not gone."""
+        """Its processes that are alive."""
         return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if _holds(path, self.mark)]
 
 
@@ -117,7 +117,7 @@ def _web_pids(found: Supervised) -> dict[str, list[int]]:
     return pids
 
 
-def test_process_that_is_killed_is_announced_and_started_again(supervised: Supervised, api_port: int) -> None:
+def test_killed_process_is_logged_and_restarted(supervised: Supervised, api_port: int) -> None:
     assert supervised.says(rf"API +http://127\.0\.0\.1:{api_port}\b")
     first = _web_pids(supervised)
     assert first.keys() == {"web.1", "web.2"}

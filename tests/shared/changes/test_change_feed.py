@@ -1,4 +1,4 @@
-"""The change log: what is in it, that nobody who reads it misses anything, and what is forgotten."""
+"""The change feed: its entries, reads without missed entries, and retention."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +47,7 @@ def read(database: Database, after: int = 0, owner_id: str = OWNER) -> list[tupl
 
 
 def told(database: Database, owner: Person) -> list[tuple[str, str | None]]:
-    """What the owner was told so far."""
+    """The owner's entries so far."""
     with database.reading() as session:
         found: Sequence[ChangeEntry] | None = change_feed.read(session, owner.id, 0)
     assert found is not None
@@ -79,7 +79,7 @@ class TestWriters:
             conversation_queries.publish(session, task.conversation_id)
         assert told(database, user) == [("start_task", "READY"), ("conversation", None)]
 
-    def test_reports_of_what_is_not_listed_are_nobodys_business(self, database: Database, user: Person) -> None:
+    def test_webhooks_of_unlisted_conversations_are_not_in_the_feed(self, database: Database, user: Person) -> None:
         sandbox = make_sandbox(database, user)
         shown = make_conversation(database, user, sandbox)
         hidden = make_conversation(database, user, sandbox, listed=False)
@@ -89,17 +89,17 @@ class TestWriters:
                     conversation.id, Report(at=now(), execution_status="running")
                 )
                 report_store.record_conversation(session, sandbox, told_by)
-        # The second report says nothing that was not known.
+        # The second webhook contains nothing new.
         assert told(database, user) == [("conversation", "running")]
 
-    def test_row_that_changes_twice_in_a_transaction_is_told_once(self, database: Database, user: Person) -> None:
+    def test_row_that_changes_twice_in_a_transaction_has_one_entry(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user)
         with database.transaction() as session:
             for desired in (Desired.PAUSED, Desired.DELETED):
                 desired_state.set_desired(session, session.get_one(Sandbox, row.id), desired, due_at=now())
         assert told(database, user) == [("sandbox", "DELETING")]
 
-    def test_change_that_is_rolled_back_is_not_logged(self, database: Database, user: Person) -> None:
+    def test_change_that_is_rolled_back_is_not_in_the_feed(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user)
 
         def fail(session: Session) -> None:
@@ -136,12 +136,12 @@ class TestReaders:
         assert (read(database, 1), read(database, 3)) == ([(2, "two"), (3, "three")], [])
         assert read(database, owner_id=OTHER) == [(1, "other")]
 
-    def test_number_that_was_never_given_out(self, database: Database) -> None:
+    def test_number_that_was_never_assigned(self, database: Database) -> None:
         append(database, "one")
         assert (read(database, 2), read(database, 7, owner_id=OTHER)) == (None, None)
 
     def test_later_number_is_not_seen_before_an_earlier_one(self, database: Database) -> None:
-        """Were it so, who reads in between would go on from the later one, and miss the earlier for good."""
+        """Otherwise a concurrent reader would continue from the later one, and never read the earlier one."""
         with ThreadPoolExecutor(1) as pool:
             with database.transaction() as session:
                 change_feed.append(session, [change("first")])
@@ -151,7 +151,7 @@ class TestReaders:
             second.result(30)
         assert read(database) == [(1, "first"), (2, "second")]
 
-    def test_number_of_a_failure_is_given_again(self, database: Database) -> None:
+    def test_number_of_a_rollback_is_reused(self, database: Database) -> None:
         def fail(session: Session) -> None:
             change_feed.append(session, [change("failed")])
             raise ZeroDivisionError
@@ -161,7 +161,7 @@ class TestReaders:
         append(database, "one")
         assert read(database) == [(1, "one")]
 
-    def test_two_that_concern_the_same_owners_do_not_block_each_other_for_ever(self, database: Database) -> None:
+    def test_two_changes_of_the_same_owners_do_not_deadlock(self, database: Database) -> None:
         mine, theirs = change("mine"), change("theirs", OTHER)
         overlap(
             database,
@@ -176,7 +176,7 @@ def append_one(row_id: str) -> Callable[[Session], None]:
 
 
 class TestRetention:
-    def test_old_entries_go_and_their_readers_are_told(self, database: Database) -> None:
+    def test_expired_entries_are_removed_and_reported_as_a_gap(self, database: Database) -> None:
         append(database, "one", "two", "three")
         with database.transaction() as session:
             for entry in session.exec(select(ChangeEntry).where(ChangeEntry.number <= 2)):
@@ -188,7 +188,7 @@ class TestRetention:
         assert (read(database, 0), read(database, 1)) == (None, None)
         assert (read(database, 2), read(database, 3)) == ([(3, "three")], [])
 
-    def test_log_whose_entries_are_all_gone(self, database: Database) -> None:
+    def test_feed_without_remaining_entries(self, database: Database) -> None:
         append(database, "one")
         with database.transaction() as session:
             session.delete(session.exec(select(ChangeEntry)).one())
@@ -196,7 +196,7 @@ class TestRetention:
         append(database, "two")
         assert (read(database, 0), read(database, 1)) == (None, [(2, "two")])
 
-    def test_hole_in_the_middle_is_seen(self, database: Database) -> None:
+    def test_gap_in_the_middle_is_detected(self, database: Database) -> None:
         append(database, "one", "two", "three")
         with database.transaction() as session:
             session.delete(session.exec(select(ChangeEntry).where(ChangeEntry.number == 2)).one())

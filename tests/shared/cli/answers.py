@@ -1,4 +1,4 @@
-"""What a command answered, and what its files and keys are."""
+"""The results of commands, with their files and keys."""
 
 import stat
 import sys
@@ -15,7 +15,7 @@ COMMAND = str(Path(sys.executable).with_name("agent-workspace"))
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended, and what it said."""
+    """The status and the output of a command."""
 
     status: int
     out: str

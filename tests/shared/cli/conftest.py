@@ -18,7 +18,7 @@ def var(tmp_path: Path) -> Path:
 def cli(
     database_url: str, var: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Cli:
-    """Runs a command in this process."""
+    """Run a command in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AW_DATABASE_URL", database_url)
     monkeypatch.setenv("AW_VAR_DIR", str(var))
@@ -35,6 +35,6 @@ def cli(
 
 @pytest.fixture
 def migrated(cli: Cli) -> Cli:
-    """The same, after `migrate`."""
+    """The command line, after `migrate`."""
     assert cli("migrate").status == 0
     return cli

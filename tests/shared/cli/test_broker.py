@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 @pytest.fixture
 def short_var(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A var directory whose path leaves room for a socket's name."""
+    """A var directory with a path short enough for a socket."""
     with short_directory("cli") as directory:
         monkeypatch.setenv("AW_VAR_DIR", str(directory / "var"))
         monkeypatch.chdir(directory)
@@ -24,7 +24,7 @@ def short_var(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def start_broker(short_var: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Starts the embedded broker, and waits until it answers."""
+    """Start the embedded broker, and wait until it responds."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
@@ -40,7 +40,7 @@ def start_broker(short_var: Path) -> Iterator[Callable[[], subprocess.Popen[byte
 StartBroker = Callable[[], subprocess.Popen[bytes]]
 
 
-def test_the_broker_listens_on_a_private_socket_only(start_broker: StartBroker, short_var: Path) -> None:
+def test_broker_listens_on_a_private_socket_only(start_broker: StartBroker, short_var: Path) -> None:
     process = start_broker()
     with _client(short_var) as client:
         settings = client.config_get("port", "appendonly", "appendfsync", "save", "maxmemory-policy")
@@ -55,7 +55,7 @@ def test_the_broker_listens_on_a_private_socket_only(start_broker: StartBroker, 
     assert [mode(short_var / name) for name in ("run", "run/broker.sock", "broker")] == [0o700] * 3
 
 
-def test_the_broker_keeps_what_it_has_when_it_is_killed(start_broker: StartBroker, short_var: Path) -> None:
+def test_broker_has_its_data_after_a_kill(start_broker: StartBroker, short_var: Path) -> None:
     process = start_broker()
     with _client(short_var) as client:
         client.rpush("jobs", *range(100))
@@ -86,7 +86,7 @@ def test_broker_names_a_path_too_long_for_its_socket(cli: Cli, monkeypatch: pyte
     assert_complains(cli("broker"), "AW_VAR_DIR")
 
 
-def test_broker_says_that_no_server_is_installed(cli: Cli, short_var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_reports_a_missing_server(cli: Cli, short_var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
         raise OSError("not for this machine")
 

@@ -15,7 +15,7 @@ from tests.shared.cli.answers import COMMAND, Cli, assert_complains, mode, owner
 
 
 @pytest.mark.usefixtures("migrated")
-def test_migrate_makes_what_everything_else_needs(var: Path, database: Database) -> None:
+def test_migrate_creates_the_installation(var: Path, database: Database) -> None:
     assert (mode(var), mode(var / "secret.key")) == (0o700, 0o600)
     vault_of(var)
     with database.reading() as session:
@@ -24,7 +24,7 @@ def test_migrate_makes_what_everything_else_needs(var: Path, database: Database)
     assert [path.name for path in var.iterdir() if path.name.startswith(".")] == []
 
 
-def test_migrate_makes_the_key_of_the_metrics_where_there_is_none(migrated: Cli, var: Path) -> None:
+def test_migrate_creates_a_missing_metrics_key(migrated: Cli, var: Path) -> None:
     file = var / "metrics.key"
     key = file.read_text()
     assert (mode(file), len(key.strip()) > 40) == (0o600, True)
@@ -36,7 +36,7 @@ def test_migrate_makes_the_key_of_the_metrics_where_there_is_none(migrated: Cli,
     assert file.read_text() not in (key, "", answer.out, answer.err)
 
 
-def test_migrate_again_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:
+def test_second_migrate_changes_nothing(migrated: Cli, var: Path, database: Database) -> None:
     key = (var / "secret.key").read_text()
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
@@ -56,27 +56,27 @@ def test_migrate_seeds_the_configured_image(cli: Cli, database: Database, monkey
         assert specs.get_spec(session, None).id == "registry.test/agent:1"
 
 
-def test_migrate_makes_no_key_where_one_is_configured(cli: Cli, var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_creates_no_key_if_one_is_configured(cli: Cli, var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_SECRET_KEYS", new_secret_key())
     assert cli("migrate").status == 0
     assert not (var / "secret.key").exists()
 
 
-def test_migrate_refuses_a_malformed_key_without_showing_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_rejects_a_malformed_key_without_showing_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_SECRET_KEYS", "hush-hush")
     answer = cli("migrate")
     assert_complains(answer, "AW_SECRET_KEYS")
     assert "hush" not in answer.err
 
 
-def test_migrate_makes_no_new_key_while_the_old_one_is_missed(migrated: Cli, var: Path) -> None:
+def test_migrate_creates_no_new_key_while_the_old_one_is_needed(migrated: Cli, var: Path) -> None:
     migrated("users", "create", "bob")
     (var / "secret.key").unlink()
     assert_complains(migrated("migrate"), "secret.key", "AW_SECRET_KEYS")
     assert not (var / "secret.key").exists()
 
 
-def test_several_processes_may_prepare_a_new_installation_at_once(tmp_path: Path) -> None:
+def test_processes_may_prepare_a_new_installation_concurrently(tmp_path: Path) -> None:
     environment = os.environ | {"AW_VAR_DIR": str(tmp_path / "var")}
     script, pipe = f"{COMMAND} migrate && {COMMAND} bootstrap", subprocess.PIPE
     started = [

@@ -1,4 +1,4 @@
-"""`nodes`: listed, cordoned, drained and forgotten, and relieved of what nobody knows."""
+"""`nodes`: list, cordon, drain, forget, and removal of unknown containers."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
     assert second[:4] == ["b", "READY", "2", "100"]
 
 
-def test_specs_that_a_node_refuses_are_listed(migrated: Cli, database: Database) -> None:
+def test_spec_backoffs_of_a_node_are_listed(migrated: Cli, database: Database) -> None:
     make_node(database, "a", detail="slow")
     make_spec(database, "own:1")
     with database.transaction() as session:
@@ -40,7 +40,7 @@ def test_specs_that_a_node_refuses_are_listed(migrated: Cli, database: Database)
     assert rows(migrated("nodes", "list"))[0][5] == "slow"
 
 
-def test_a_node_is_cordoned_and_uncordoned(migrated: Cli, database: Database) -> None:
+def test_node_is_cordoned_and_uncordoned(migrated: Cli, database: Database) -> None:
     make_node(database, "a")
     for command, status in (
         ("cordon", "CORDONED"),
@@ -53,15 +53,15 @@ def test_a_node_is_cordoned_and_uncordoned(migrated: Cli, database: Database) ->
         assert [row[:2] for row in rows(migrated("nodes", "list"))] == [["a", status]]
 
 
-def test_a_lost_node_is_forgotten(migrated: Cli, database: Database) -> None:
+def test_lost_node_is_given_up(migrated: Cli, database: Database) -> None:
     make_node(database, "a", status=NodeStatus.LOST, detail="away", heartbeat_at=now() - timedelta(hours=1))
     person = make_person(database, "bob")
     kept = make_sandbox(database, person, status=Status.PAUSED, node_id="a")
     gone = make_sandbox(database, person, status=Status.DELETING, node_id="a")
     make_sandbox(database, person, status=Status.DELETED, node_id="a")
-    foreseen = migrated("nodes", "forget", "a")
-    assert "--yes" in foreseen.err
-    assert sorted(rows(foreseen)) == sorted(
+    preview = migrated("nodes", "forget", "a")
+    assert "--yes" in preview.err
+    assert sorted(rows(preview)) == sorted(
         [[kept.id, "bob", "PAUSED", "ERROR, its files lost"], [gone.id, "bob", "DELETING", "DELETED"]]
     )
     assert rows(migrated("nodes", "list"))[0][:3] == ["a", "LOST", "2"]
@@ -69,21 +69,21 @@ def test_a_lost_node_is_forgotten(migrated: Cli, database: Database) -> None:
     assert rows(migrated("nodes", "list"))[0][:3] == ["a", "FORGOTTEN", "2"]
 
 
-def test_a_forgotten_node_without_sandboxes_is_not_listed(migrated: Cli, database: Database) -> None:
+def test_removed_node_without_sandboxes_is_not_listed(migrated: Cli, database: Database) -> None:
     make_node(database, "a", status=NodeStatus.LOST, detail="away", heartbeat_at=now() - timedelta(hours=1))
     assert migrated("nodes", "forget", "a", "--yes").status == 0
     assert rows(migrated("nodes", "list")) == []
 
 
 @pytest.mark.parametrize("options", [(), ("--yes",)])
-def test_node_that_is_alive_is_not_forgotten(migrated: Cli, database: Database, options: tuple[str, ...]) -> None:
+def test_live_node_is_not_given_up(migrated: Cli, database: Database, options: tuple[str, ...]) -> None:
     make_node(database, "a")
     assert_complains(migrated("nodes", "forget", "a", *options), "a", "not lost")
 
 
 @pytest.fixture
 def unknown(database: Database) -> list[str]:
-    """Containers that the store has never heard of: many at one node, one at another."""
+    """Containers that are not in the database: many at one node, one at another."""
     make_node(database, "a")
     names = [f"aw-{number}" for number in range(quarantine.MAX_UNASKED + 1)]
     with database.transaction() as session:
@@ -101,13 +101,13 @@ def test_unknown_containers_are_listed(migrated: Cli, unknown: list[str]) -> Non
 
 
 @pytest.mark.parametrize("chosen", [[], ["aw-1", "aw-2"]])
-def test_unknown_containers_are_removed_on_an_operator_s_word(
+def test_unknown_containers_are_removed_on_an_operator_s_approval(
     migrated: Cli, database: Database, unknown: list[str], chosen: list[str]
 ) -> None:
     expected = chosen or unknown
-    foreseen = migrated("nodes", "remove-unknown", "a", *chosen)
-    assert "--yes" in foreseen.err
-    assert [line[0] for line in rows(foreseen)] == expected
+    preview = migrated("nodes", "remove-unknown", "a", *chosen)
+    assert "--yes" in preview.err
+    assert [line[0] for line in rows(preview)] == expected
     assert approved(database) == []
     assert f"removes {len(expected)} unknown" in migrated("nodes", "remove-unknown", "a", *chosen, "--yes").out
     assert approved(database) == expected
@@ -126,7 +126,7 @@ def approved(database: Database) -> list[str]:
 
 @pytest.fixture
 def three_on_a(database: Database) -> list[str]:
-    """Sandboxes on a node: one runs, one is frozen, one is stopped."""
+    """Sandboxes on a node: one running, one paused with its memory, one stopped."""
     person = make_person(database, "bob")
     kinds: list[tuple[Status, PauseKind | None]] = [
         (Status.RUNNING, None),
@@ -137,7 +137,7 @@ def three_on_a(database: Database) -> list[str]:
 
 
 def stop_all(database: Database) -> None:
-    """What the node's worker does."""
+    """Stop the sandboxes, as the node's worker does."""
     with database.transaction() as session:
         for found in session.exec(select(Sandbox).where(Sandbox.desired == Desired.STOPPED)):
             found.status, found.pause_kind = Status.PAUSED, PauseKind.STOPPED
@@ -149,17 +149,17 @@ def desires(database: Database, ids: list[str]) -> list[str]:
         return [session.get_one(Sandbox, sandbox_id).desired for sandbox_id in ids]
 
 
-def test_draining_is_only_foreseen_at_first(migrated: Cli, database: Database, three_on_a: list[str]) -> None:
-    foreseen = migrated("nodes", "drain", "a")
-    assert "--yes" in foreseen.err
-    assert sorted(rows(foreseen)) == sorted(
+def test_draining_without_yes_is_a_preview(migrated: Cli, database: Database, three_on_a: list[str]) -> None:
+    preview = migrated("nodes", "drain", "a")
+    assert "--yes" in preview.err
+    assert sorted(rows(preview)) == sorted(
         [[three_on_a[0], "bob", "RUNNING", "PAUSED, stopped"], [three_on_a[1], "bob", "PAUSED", "PAUSED, stopped"]]
     )
     assert desires(database, three_on_a) == [Desired.RUNNING, Desired.PAUSED, Desired.PAUSED]
     assert rows(migrated("nodes", "list"))[0][1] == "READY"
 
 
-def test_a_node_is_drained(
+def test_node_is_drained(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.cli.nodes.sleep", lambda _seconds: stop_all(database))
@@ -171,7 +171,7 @@ def test_a_node_is_drained(
     assert migrated("nodes", "drain", "a", "--yes").status == 0
 
 
-def test_draining_goes_on_where_it_was_interrupted(
+def test_draining_continues_after_an_interruption(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(_seconds: float) -> None:
@@ -204,5 +204,5 @@ def test_sandbox_resumed_while_its_node_is_drained_is_named(
 
 
 @pytest.mark.parametrize("command", ["cordon", "uncordon", "forget", "drain"])
-def test_unknown_node_is_refused(migrated: Cli, command: str) -> None:
+def test_unknown_node_is_rejected(migrated: Cli, command: str) -> None:
     assert_complains(migrated("nodes", command, "b"), "node", "b")

@@ -1,4 +1,4 @@
-"""`settings`, help, and one line for each thing that an operator can get wrong."""
+"""`settings`, help, and one-line errors for operators' mistakes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.shared.cli.answers import Cli, assert_complains, rows
 
 
-def test_the_configuration_is_shown_without_its_secrets(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_is_shown_without_its_secrets(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_SECRET_KEYS", "hush-1")
     monkeypatch.setenv("AW_REDIS_URL", "redis://u:hush-2@broker.test:1/0")
     monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush-3@store.test/d")
@@ -19,14 +19,14 @@ def test_the_configuration_is_shown_without_its_secrets(cli: Cli, monkeypatch: p
     assert "broker.test" in shown["broker"]
 
 
-def test_a_malformed_variable_is_named_and_its_value_is_not(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_variable_is_named_without_its_value(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_PORT", "hush")
     answer = cli("users", "list")
     assert_complains(answer, "AW_PORT")
     assert "hush" not in answer.err
 
 
-def test_a_database_that_is_not_there_is_a_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_database_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{tmp_path / 'none.db'}")
     assert_complains(cli("users", "list"), "agent-workspace migrate")
     assert not (tmp_path / "none.db").exists()
@@ -36,13 +36,13 @@ def test_a_database_that_is_not_there_is_a_line(cli: Cli, tmp_path: Path, monkey
     assert "hush" not in answer.err
 
 
-def test_a_database_without_tables_is_a_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_without_tables_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty.db").touch()
     monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{tmp_path / 'empty.db'}")
     assert_complains(cli("users", "list"), "agent-workspace migrate")
 
 
-def test_help_is_there_for_every_command(cli: Cli) -> None:
+def test_every_command_has_help(cli: Cli) -> None:
     for group in ((), ("users",), ("keys",), ("specs",), ("nodes",), ("settings",)):
         answer = cli(*group, "--help")
         assert answer.status == 0

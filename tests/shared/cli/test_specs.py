@@ -26,7 +26,7 @@ def test_specs_are_added_listed_and_removed(migrated: Cli, database: Database) -
     assert [row[0] for row in rows(migrated("specs", "list"))] == ["agent-workspace/sandbox:1.58.2"]
 
 
-def test_a_plain_spec_is_the_image_s_own(migrated: Cli, database: Database) -> None:
+def test_spec_without_options_has_the_image_s_defaults(migrated: Cli, database: Database) -> None:
     assert migrated("specs", "add", "own:1").status == 0
     with database.reading() as session:
         spec = specs.get_spec(session, "own:1")
@@ -64,9 +64,7 @@ def test_ports_and_capabilities_of_a_spec(migrated: Cli, database: Database) -> 
         ("--env", "=value"),
     ],
 )
-def test_options_of_a_spec_that_can_t_be_are_refused(
-    migrated: Cli, database: Database, option: tuple[str, str]
-) -> None:
+def test_invalid_options_of_a_spec_are_rejected(migrated: Cli, database: Database, option: tuple[str, str]) -> None:
     answer = migrated("specs", "add", "own:1", *option)
     assert answer.status == 2
     assert option[0] in answer.err
@@ -85,7 +83,7 @@ def test_deadlines_of_a_spec(migrated: Cli, database: Database) -> None:
     assert (spec.freeze_after_seconds, spec.stop_after_seconds, spec.max_age_seconds) == (None, 90, 604_800)
 
 
-def test_waking_is_on_unless_a_spec_says_no(migrated: Cli, database: Database) -> None:
+def test_waking_is_on_unless_a_spec_disables_it(migrated: Cli, database: Database) -> None:
     for command, wakes in (("add", "yes"), ("set --no-wake", "no"), ("set --pids 64", "no"), ("set --wake", "yes")):
         verb, *options = command.split()
         assert migrated("specs", verb, "own:1", *options).status == 0
@@ -93,13 +91,13 @@ def test_waking_is_on_unless_a_spec_says_no(migrated: Cli, database: Database) -
     assert migrated("specs", "add", "own:2", "--no-wake").status == 0
     with database.reading() as session:
         first, second = specs.get_spec(session, "own:1"), specs.get_spec(session, "own:2")
-    # What waits in the pool stays as good as it was: one change was of what sandboxes are made from.
+    # Only one change affects containers: warm sandboxes of the other changes stay usable.
     assert (first.wake_on_traffic, first.revision, second.wake_on_traffic) == (True, 2, False)
 
 
 @pytest.mark.parametrize("option", ["--freeze-after", "--stop-after", "--delete-after", "--max-age"])
 @pytest.mark.parametrize("text", ["0", "soon", "1w", "11y"])
-def test_deadlines_that_can_t_be_are_refused(migrated: Cli, option: str, text: str) -> None:
+def test_invalid_deadlines_are_rejected(migrated: Cli, option: str, text: str) -> None:
     for command in (("add", "own:1"), ("set", "agent-workspace/sandbox:1.58.2")):
         answer = migrated("specs", *command, option, text)
         assert answer.status == 2
@@ -109,7 +107,7 @@ def test_deadlines_that_can_t_be_are_refused(migrated: Cli, option: str, text: s
     assert migrated("specs", "set", "agent-workspace/sandbox:1.58.2").status == 2
 
 
-def test_deadlines_that_would_delete_at_once_need_a_yes(migrated: Cli, database: Database, user: Person) -> None:
+def test_deadlines_that_delete_immediately_need_confirmation(migrated: Cli, database: Database, user: Person) -> None:
     old = make_sandbox(database, user, spec_id="used", created_at=after(-7200))
     assert_complains(migrated("specs", "set", "used", "--max-age", "1h"), "1 sandbox(es)", "--yes")
     assert as_stored(database, old).deadline_at is None
@@ -121,7 +119,7 @@ def test_deadlines_that_would_delete_at_once_need_a_yes(migrated: Cli, database:
     assert expires_at < after(0)
 
 
-def test_specs_that_can_t_be_are_refused(migrated: Cli, database: Database, user: Person) -> None:
+def test_invalid_specs_are_rejected(migrated: Cli, database: Database, user: Person) -> None:
     make_sandbox(database, user, spec_id="used")
     migrated("specs", "add", "own:1")
     assert_complains(migrated("specs", "add", "own:1"), "own:1")

@@ -9,7 +9,7 @@ from shared.users import accounts
 from tests.shared.cli.answers import Cli, assert_complains, mode, owner, rows
 
 
-def test_bootstrap_keeps_the_first_user_s_key_in_a_file(migrated: Cli, var: Path, database: Database) -> None:
+def test_bootstrap_writes_the_first_user_s_key_to_a_file(migrated: Cli, var: Path, database: Database) -> None:
     answer = migrated("bootstrap")
     key = (var / "admin.key").read_text().strip()
     assert answer.status == 0
@@ -19,7 +19,7 @@ def test_bootstrap_keeps_the_first_user_s_key_in_a_file(migrated: Cli, var: Path
     assert owner(database, var, key) == "admin"
 
 
-def test_bootstrap_again_does_nothing_and_says_so(migrated: Cli, var: Path, database: Database) -> None:
+def test_second_bootstrap_does_nothing_and_reports_it(migrated: Cli, var: Path, database: Database) -> None:
     migrated("bootstrap")
     key = (var / "admin.key").read_text()
     answer = migrated("bootstrap")
@@ -30,7 +30,7 @@ def test_bootstrap_again_does_nothing_and_says_so(migrated: Cli, var: Path, data
         assert len(accounts.list_users(session)) == 1
 
 
-def test_bootstrap_says_how_to_make_another_key(migrated: Cli, var: Path) -> None:
+def test_bootstrap_explains_how_to_create_another_key(migrated: Cli, var: Path) -> None:
     migrated("bootstrap")
     (var / "admin.key").unlink()
     answer = migrated("bootstrap")
@@ -39,13 +39,13 @@ def test_bootstrap_says_how_to_make_another_key(migrated: Cli, var: Path) -> Non
     assert not (var / "admin.key").exists()
 
 
-def test_bootstrap_replaces_the_key_of_a_database_that_is_gone(migrated: Cli, var: Path, database: Database) -> None:
+def test_bootstrap_replaces_the_key_of_a_lost_database(migrated: Cli, var: Path, database: Database) -> None:
     (var / "admin.key").write_text("aw_old\n")
     migrated("bootstrap")
     assert owner(database, var, (var / "admin.key").read_text().strip()) == "admin"
 
 
-def test_bootstrap_whose_key_can_t_be_kept_makes_no_user(
+def test_bootstrap_without_a_writable_key_creates_no_user(
     migrated: Cli, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -57,7 +57,7 @@ def test_bootstrap_whose_key_can_t_be_kept_makes_no_user(
         assert accounts.list_users(session) == []
 
 
-def test_users_are_created_once(migrated: Cli) -> None:
+def test_second_user_of_a_name_is_rejected(migrated: Cli) -> None:
     assert migrated("users", "create", "bob").status == 0
     assert_complains(migrated("users", "create", "bob"), "bob")
     assert migrated("users", "create", "bob", "--exist-ok").status == 0
@@ -65,12 +65,12 @@ def test_users_are_created_once(migrated: Cli) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", " bob", "a\x00b", "a\nb", "\udcff", "x" * 101])
-def test_a_name_must_be_one(migrated: Cli, name: str) -> None:
+def test_malformed_name_is_rejected(migrated: Cli, name: str) -> None:
     assert_complains(migrated("users", "create", name), "name")
     assert rows(migrated("users", "list")) == []
 
 
-def test_a_new_key_stands_alone_on_standard_output(migrated: Cli, var: Path, database: Database) -> None:
+def test_new_key_is_alone_on_standard_output(migrated: Cli, var: Path, database: Database) -> None:
     migrated("users", "create", "bob")
     answer = migrated("keys", "create", "bob", "--name", "laptop")
     key = answer.out.removesuffix("\n")
@@ -91,7 +91,7 @@ def test_keys_are_listed_without_themselves_and_revoked(migrated: Cli, var: Path
     assert_complains(migrated("keys", "revoke", key[:11]), key[:11])
 
 
-def test_a_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
+def test_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
     migrated("users", "create", "bob")
     expired = migrated("keys", "create", "bob", "--name", "x", "--expires-in-days", "0").out.strip()
     good = migrated("keys", "create", "bob", "--name", "y", "--expires-in-days", "0.5").out.strip()
@@ -100,5 +100,5 @@ def test_a_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
 
 
 @pytest.mark.parametrize("command", [("keys", "create", "bob", "--name", "x"), ("keys", "list", "bob")])
-def test_an_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> None:
+def test_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> None:
     assert_complains(migrated(*command), "user", "bob")

@@ -1,4 +1,4 @@
-"""How a database answers what it is asked."""
+"""Query plans of a database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from sqlalchemy import Connection, event
 
 from shared.db.database import Database
 
-# What is asked, and what is asked by a claim.
+# Queries, and claims.
 ASKED = ("SELECT", "WITH")
 
 
 @contextmanager
 def plans_of_sessions(database: Database) -> Iterator[list[str]]:
-    """The plans of what sessions, and statements by themselves, ask of it meanwhile."""
+    """The plans of the statements that sessions and `fetch` send meanwhile."""
     plans: list[str] = []
     explain = "EXPLAIN" if database.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
 

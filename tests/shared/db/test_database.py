@@ -25,13 +25,13 @@ def names(database: Database) -> list[str]:
         return sorted(session.exec(select(User.name)).all())
 
 
-def test_a_transaction_commits_at_its_end(database: Database) -> None:
+def test_transaction_commits_at_its_end(database: Database) -> None:
     with database.transaction() as session:
         session.add(User(name="a"))
     assert names(database) == ["a"]
 
 
-def test_an_error_undoes_the_transaction(database: Database) -> None:
+def test_error_rolls_the_transaction_back(database: Database) -> None:
     def fail(session: Session) -> None:
         session.add(User(name="a"))
         session.flush()
@@ -67,7 +67,7 @@ def test_commit_waits_until_the_disk_has_it(database: Database) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_connection_that_died_while_nobody_used_it_is_not_noticed(
+def test_connection_that_died_while_idle_is_replaced(
     database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.db.postgresql.PING_SECONDS", 0.0)
@@ -77,7 +77,7 @@ def test_connection_that_died_while_nobody_used_it_is_not_noticed(
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_connection_that_died_in_use_is_the_databases_fault_and_the_next_one_is_new(
+def test_connection_that_died_in_use_is_an_outage_and_is_replaced(
     database: Database, user: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.db.postgresql.PING_SECONDS", 60.0)
@@ -89,7 +89,7 @@ def test_connection_that_died_in_use_is_the_databases_fault_and_the_next_one_is_
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_rush_makes_no_more_connections(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_burst_opens_no_more_connections(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.db.database.QUEUE_SECONDS", 0.1)
     with closing(Database(database_url, pool_size=2)) as database:
         with database.transaction() as one, database.transaction() as another:
@@ -119,7 +119,7 @@ def test_reads_by_themselves_begin_no_transaction(database: Database, user: Pers
 
 
 def kill_others(database: Database) -> None:
-    """End all connections to a database but the one that asks for it."""
+    """End all connections to a database except this one."""
     with (
         closing(Database(database.engine.url.render_as_string(hide_password=False))) as other,
         other.reading() as session,
@@ -150,16 +150,16 @@ def test_writers_that_read_first_wait_for_each_other(database: Database) -> None
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_no_statement_waits_or_runs_for_ever(database: Database) -> None:
+def test_statements_time_out(database: Database) -> None:
     set_ = select(func.current_setting("lock_timeout"), func.current_setting("statement_timeout"))
     with database.transaction() as writing, database.reading() as reading:
         found = [*writing.execute(set_).all(), *reading.execute(set_).all(), *database.fetch(set_, {})]
     assert [tuple(one) for one in found] == [("5s", "30s")] * 3
 
 
-# SQLite's lock is a file's: it is held as long as its process lives.
+# SQLite's lock is a file lock: it is held as long as its process lives.
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_process_that_stands_still_holds_no_lock_for_long(database: Database) -> None:
+def test_suspended_process_holds_no_lock_for_long(database: Database) -> None:
     make_node(database, "a", capacity=0)
     still = Database(database.engine.url.render_as_string(hide_password=False), idle_seconds=0.1)
 
@@ -180,7 +180,7 @@ def _locked(session: Session) -> Node:
     return session.get_one(Node, "a", with_for_update=True)
 
 
-def test_times_come_back_in_utc_to_the_microsecond(database: Database, user: Person) -> None:
+def test_times_are_read_in_utc_to_the_microsecond(database: Database, user: Person) -> None:
     at = datetime(2026, 11, 20, 1, 2, 3, 456789, tzinfo=timezone(timedelta(hours=5)))
     with database.transaction() as session:
         session.get_one(User, user.id).created_at = at
@@ -191,7 +191,7 @@ def test_times_come_back_in_utc_to_the_microsecond(database: Database, user: Per
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
-def test_times_at_the_ends_of_the_calendar_are_read_whatever_the_server_s_zone(
+def test_times_at_the_ends_of_the_calendar_are_read_in_any_server_zone(
     postgres_stores: PostgresStores, tmp_path: Path, zone: str
 ) -> None:
     times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)]
@@ -208,12 +208,12 @@ def test_times_at_the_ends_of_the_calendar_are_read_whatever_the_server_s_zone(
             assert sorted(at for (at,) in database.fetch(select(User.created_at), {})) == times
 
 
-def test_a_naive_time_is_refused(database: Database, user: Person) -> None:
+def test_naive_time_is_rejected(database: Database, user: Person) -> None:
     with pytest.raises(StatementError, match="naive"), database.transaction() as session:
         session.get_one(User, user.id).created_at = now().replace(tzinfo=None)
 
 
-def test_a_document_may_hold_anything_json_can(database: Database, user: Person) -> None:
+def test_document_may_hold_anything_json_can(database: Database, user: Person) -> None:
     body = {"nul": "\x00", "half": "\ud800", "wide": "🙂", "deep": [{"x": None}], "big": 2**70}
     conversation = make_conversation(database, user, make_sandbox(database, user))
     event = make_event(database, conversation, body=body)
@@ -221,7 +221,7 @@ def test_a_document_may_hold_anything_json_can(database: Database, user: Person)
         assert session.get_one(type(event), event.seq).body == body
 
 
-def test_a_fetch_asks_again_when_its_connection_was_cut(postgres_stores: PostgresStores, tmp_path: Path) -> None:
+def test_fetch_is_retried_after_a_lost_connection(postgres_stores: PostgresStores, tmp_path: Path) -> None:
     one, others = select(func.count(col(User.id))), "pid <> pg_backend_pid() AND datname = current_database()"
     with postgres_stores.fresh(tmp_path) as url:
         database, operator = Database(url), Database(url)
@@ -237,7 +237,7 @@ def test_a_fetch_asks_again_when_its_connection_was_cut(postgres_stores: Postgre
         operator.close()
 
 
-def test_a_fetch_that_fails_is_not_repeated(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_fetch_is_not_retried(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database.engine, "connect", None)
     for _ in range(2):
         with pytest.raises(DBAPIError, match="no_such") as failed:
@@ -245,7 +245,7 @@ def test_a_fetch_that_fails_is_not_repeated(database: Database, monkeypatch: pyt
         assert "s3cr3t" not in str(failed.value)
 
 
-def test_a_fetch_of_a_store_that_is_gone_fails_as_every_read_does(tmp_path: Path) -> None:
+def test_fetch_from_a_lost_database_fails_as_every_read_does(tmp_path: Path) -> None:
     for url in (f"sqlite:///{tmp_path}/no/such.db", f"postgresql+psycopg://aw@/none?host={tmp_path}"):
         database = Database(url)
         with pytest.raises(OperationalError):
@@ -253,7 +253,7 @@ def test_a_fetch_of_a_store_that_is_gone_fails_as_every_read_does(tmp_path: Path
         database.close()
 
 
-def test_connection_in_use_is_closed_when_it_is_let_go_of(postgres_stores: PostgresStores, tmp_path: Path) -> None:
+def test_connection_in_use_is_closed_when_it_is_returned(postgres_stores: PostgresStores, tmp_path: Path) -> None:
     with postgres_stores.fresh(tmp_path) as url, (database := Database(url)).reading() as session:
         used: Any = session.connection().connection.dbapi_connection
         database.close()
@@ -261,7 +261,7 @@ def test_connection_in_use_is_closed_when_it_is_let_go_of(postgres_stores: Postg
     assert used.closed
 
 
-def test_a_fetch_reads_what_was_committed_before_it(database: Database) -> None:
+def test_fetch_reads_what_was_committed_before_it(database: Database) -> None:
     by_name = select(User.id, User.created_at).where(col(User.name) == bindparam("name"))
     for number in range(3):
         with database.transaction() as session:

@@ -1,4 +1,4 @@
-"""How the databases answer lists: along an index, from where the page begins, and nobody else's rows are looked at."""
+"""Query plans of lists: they use an index, start at the page's first row, and read only the owner's rows."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from tests.factories import VAULT
 from tests.services.stores import Stores
 from tests.shared.db.plans import plans_of_sessions
 
-# Enough for the planners to have a choice.
+# Enough rows for the planners to have a choice.
 SIZE = 5_000
 EVERYTHING = ConversationFilter()
 SPRING = datetime(2026, 4, 1, tzinfo=UTC)
@@ -33,12 +33,12 @@ ORDERS = sorted(SORT_ORDERS)
 
 
 class Explained(Database):
-    """A store that explains what it is asked, beside answering it."""
+    """A database that also explains its queries."""
 
     seeded: Seeded
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, idle_seconds=120)  # thousands of rows are made in one transaction
+        super().__init__(url, idle_seconds=120)  # thousands of rows are inserted in one transaction
         self.plan = ""
 
     def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Any:
@@ -77,7 +77,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def add_starts_and_events(database: Database) -> None:
-    """A start for each conversation, and of some of them what happened in it."""
+    """A start task for each conversation, and events of some."""
     with database.transaction() as session:
         rows = session.exec(select(Conversation).order_by(col(Conversation.id))).all()
         session.add_all(
@@ -104,7 +104,7 @@ def add_starts_and_events(database: Database) -> None:
 
 @pytest.fixture(params=["average", "heavy"])
 def owner_id(store: Explained, request: pytest.FixtureRequest) -> str:
-    """Somebody with about a hundred conversations, and somebody with more."""
+    """A user with about a hundred conversations, and a user with more."""
     return (store.seeded.heavy if request.param == "heavy" else store.seeded.average[3]).id
 
 
@@ -114,7 +114,7 @@ def search(store: Explained, owner_id: str, which: ConversationFilter, order: st
 
 
 def second_page(name: str) -> str:
-    """One that has most of the rows behind it still."""
+    """A page with most of the rows after it."""
     order = SORT_ORDERS[name]
     if name.startswith("TITLE"):
         return encode_page_id(order, "S" if order.descending else "B", "8" * 32)
@@ -132,7 +132,7 @@ def test_each_order_has_an_index(store: Explained, owner_id: str, order: str, wi
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_later_page_begins_where_it_begins(store: Explained, owner_id: str, order: str) -> None:
+def test_later_page_reads_from_its_first_row(store: Explained, owner_id: str, order: str) -> None:
     search(store, owner_id, EVERYTHING, order, second_page(order))
     column = SORT_ORDERS[order].column.key
     sign = "<" if SORT_ORDERS[order].descending else ">"
@@ -155,7 +155,7 @@ def test_a_later_page_begins_where_it_begins(store: Explained, owner_id: str, or
     ],
     ids=["title", "rare title", "short title", "created", "updated", "sandbox", "repository", "trigger"],
 )
-def test_filters_look_at_the_owners_rows_alone(
+def test_filters_read_the_owner_s_rows_only(
     store: Explained, owner_id: str, which: ConversationFilter, order: str
 ) -> None:
     if which.sandbox_id is not None:
@@ -182,7 +182,7 @@ def test_filters_look_at_the_owners_rows_alone(
 def test_plan_depends_on_the_values_of_a_filter(
     store: Explained, owner_id: str, which: ConversationFilter, is_planned_anew: bool
 ) -> None:
-    # A plan that is kept is made for no values in particular: in a prepared statement, from the sixth time on.
+    # A cached plan is generic: in a prepared statement, from the sixth execution on.
     before = kept_plans(store)
     for _ in range(10):
         search(store, owner_id, which, "CREATED_AT_DESC")
@@ -191,7 +191,7 @@ def test_plan_depends_on_the_values_of_a_filter(
 
 
 def kept_plans(store: Explained) -> int:
-    """Of how many statements PostgreSQL keeps plans, or will, on the connection that is used first."""
+    """The number of statements that PostgreSQL has prepared on the first connection."""
     connection = store._readers.raw_connection()
     cursor: Any = connection.cursor()
     kept = "SELECT sum(generic_plans + custom_plans) FROM pg_prepared_statements WHERE statement NOT LIKE 'EXPLAIN%'"
@@ -201,7 +201,7 @@ def kept_plans(store: Explained) -> int:
     return int(number or 0)
 
 
-def test_a_count_is_of_the_index_alone(store: Explained, owner_id: str) -> None:
+def test_count_reads_the_index_only(store: Explained, owner_id: str) -> None:
     assert conversation_lists.count(store, owner_id, EVERYTHING) > 50
     assert "Index Only Scan" in store.plan or "USING COVERING INDEX" in store.plan, store.plan
     conversation_lists.count(store, owner_id, ConversationFilter(created_from=SPRING))
@@ -217,7 +217,7 @@ def test_sandboxes_have_an_index(store: Explained, owner_id: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "ERROR"])
-def test_sandboxes_of_a_status_are_looked_for_among_the_owners(store: Explained, owner_id: str, status: str) -> None:
+def test_sandboxes_of_a_status_are_searched_among_the_owner_s(store: Explained, owner_id: str, status: str) -> None:
     found = sandbox_lists.search(store, owner_id, None, 3, status).items
     assert bool(found) == (status == "RUNNING")
     assert "ix_sandbox_listed" in store.plan, store.plan

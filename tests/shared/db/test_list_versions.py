@@ -1,4 +1,4 @@
-"""A user's lists have another version after each transaction that changes what they show, whoever changed it."""
+"""A user's lists have a new version after each transaction that changes what they show, for every writer."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +51,7 @@ OTHERS = {
 
 @pytest.fixture
 def version(database: Database) -> Callable[[Person], str | None]:
-    """Reads the version of somebody's lists."""
+    """Read the version of a user's lists."""
 
     def version(person: Person) -> str | None:
         [holder] = api_keys.authenticate(database, VAULT, [person.key])
@@ -127,10 +127,10 @@ def test_each_column_that_lists_depend_on(
     assert after != before
     assert (version(other_user) == of_others) == (name != "owner_id" and table != "sandbox_spec")
     write(database, change)
-    assert version(user) == after  # nothing is another one now
+    assert version(user) == after  # nothing has changed now
 
 
-def test_rows_that_come_and_go(database: Database, user: Person, version: Callable[[Person], str | None]) -> None:
+def test_inserted_and_deleted_rows(database: Database, user: Person, version: Callable[[Person], str | None]) -> None:
     seen = {version(user)}
     sandbox = make_sandbox(database, user)
     seen.add(version(user))
@@ -184,7 +184,7 @@ def test_change_beside_a_rolled_back_savepoint_counts(
     assert version(user) != before
 
 
-def test_a_row_that_goes_from_hand_to_hand(
+def test_row_that_changes_its_owner(
     database: Database,
     user: Person,
     other_user: Person,
@@ -201,7 +201,7 @@ def test_a_row_that_goes_from_hand_to_hand(
     assert version(other_user) != before[1]
 
 
-def test_a_change_is_seen_with_its_version_and_not_before(
+def test_change_becomes_visible_with_its_version(
     database: Database, user: Person, version: Callable[[Person], str | None], rows: dict[str, str]
 ) -> None:
     before = version(user)
@@ -213,14 +213,14 @@ def test_a_change_is_seen_with_its_version_and_not_before(
 
 @pytest.fixture
 def server(postgres_stores: PostgresStores, tmp_path: Path) -> Iterator[Database]:
-    """A store on PostgreSQL, where writers don't take turns."""
+    """A database on PostgreSQL, where writers run concurrently."""
     with postgres_stores.fresh(tmp_path) as url:
         database = Database(url)
         yield database
         database.close()
 
 
-def test_a_transaction_holds_nobody_up_before_its_commit(server: Database) -> None:
+def test_transaction_blocks_no_other_before_its_commit(server: Database) -> None:
     person = make_person(server, "alice")
     first, second = (make_conversation(server, person, make_sandbox(server, person)) for _ in range(2))
     with server.transaction() as session:
@@ -248,7 +248,7 @@ def test_versions_are_locked_in_one_order(server: Database) -> None:
             changing = pool.submit(change_both)
             eventually(lambda: changing.done() or _somebody_waits(server))
             assert not changing.done()
-            with server.reading() as looking:  # nobody has it yet
+            with server.reading() as looking:  # no other transaction has the lock yet
                 assert looking.exec(of_the_last.with_for_update(nowait=True)).one()
         changing.result(30)
 

@@ -1,4 +1,4 @@
-"""The migrations: they make what the models say, and any number of processes may run them."""
+"""The migrations: they create the models' schema, and processes may run them concurrently."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ MIGRATE = "import sys; from shared.db.migrations import migrate; migrate(sys.arg
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database that no migration has seen."""
+    """A database without migrations."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'empty.db'}"
         return
@@ -42,13 +42,13 @@ def heads(connection: Connection) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
-def test_the_migrations_make_what_the_models_say(database_url: str) -> None:
+def test_migrations_create_the_models_schema(database_url: str) -> None:
     with opened(database_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, SQLModel.metadata) == []
 
 
-def test_checks_and_partial_indexes_are_there(database_url: str) -> None:
+def test_checks_and_partial_indexes_exist(database_url: str) -> None:
     """Alembic compares neither."""
     with opened(database_url) as connection:
         found, dialect = inspect(connection), connection.dialect.name
@@ -66,7 +66,7 @@ def test_checks_and_partial_indexes_are_there(database_url: str) -> None:
             }
 
 
-def test_a_status_nobody_knows_is_refused(database: Database, user: Person) -> None:
+def test_unknown_status_is_rejected(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.get_one(Sandbox, sandbox.id).status = "GONE"
@@ -76,7 +76,7 @@ def test_a_status_nobody_knows_is_refused(database: Database, user: Person) -> N
         assert session.get_one(Sandbox, sandbox.id).status == Status.RUNNING
 
 
-def test_a_reference_to_nothing_is_refused(database: Database, user: Person) -> None:
+def test_dangling_reference_is_rejected(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user)
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.get_one(Sandbox, sandbox.id).owner_id = "0" * 32
@@ -102,7 +102,7 @@ ROWS = """
 """
 
 
-def test_migrating_keeps_what_is_stored(empty_url: str) -> None:
+def test_migrating_preserves_stored_rows(empty_url: str) -> None:
     with opened(empty_url) as connection:
         command.upgrade(configuration(connection), "0004")
         for statement in ROWS.split(";"):
@@ -117,7 +117,7 @@ def test_migrating_keeps_what_is_stored(empty_url: str) -> None:
             assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
 
 
-def test_several_processes_may_migrate_at_once(empty_url: str) -> None:
+def test_processes_may_migrate_concurrently(empty_url: str) -> None:
     command = [sys.executable, "-c", MIGRATE, empty_url]
     pipe = subprocess.PIPE
     processes = [subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) for _ in range(3)]
@@ -127,7 +127,7 @@ def test_several_processes_may_migrate_at_once(empty_url: str) -> None:
     assert sum("schema_is_current" in output for output in outputs) == 2
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_migration_is_rolled_back(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.db.migrations.revision", _fail_after(1))
     with pytest.raises(RuntimeError, match="power cut"):
         migrate(empty_url)

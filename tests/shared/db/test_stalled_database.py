@@ -1,4 +1,4 @@
-"""A PostgreSQL that stands still, or whose route is lost: nobody waits for it longer than for its own timeouts."""
+"""A stalled PostgreSQL, or one whose route is lost: no wait exceeds the configured timeouts."""
 
 import os
 import socket
@@ -17,20 +17,20 @@ from sqlmodel import col, select
 from shared.db import postgresql
 from shared.db.database import Database
 from shared.db.migrations import migrate
-from shared.db.postgresql import OPTIONS, Unanswered
+from shared.db.postgresql import OPTIONS, ResponseTimeout
 from shared.models import User
 from tests.services.postgres import Postgres, running_postgres
 from tests.waiting import eventually
 
 STATEMENT_SECONDS = 0.5
 KERNEL = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-# What a statement may take at most, and what a loaded machine may add.
+# The timeout of a statement, and the delay of a loaded machine.
 MAX_SECONDS = STATEMENT_SECONDS + 0.5 + 3
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    """A server of these tests' own: others' must not stand still."""
+    """A server for these tests only: other tests' server must not stall."""
     with running_postgres() as server:
         migrate(server.url("postgres"))
         yield server
@@ -38,7 +38,7 @@ def server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A store with short timeouts."""
+    """A database with short timeouts."""
     monkeypatch.setattr(postgresql, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr(postgresql, "PING_ANSWER_SECONDS", 0.5)
     monkeypatch.setitem(OPTIONS, "connect_timeout", 2)
@@ -64,7 +64,7 @@ def add(database: Database) -> None:
 
 @pytest.mark.parametrize("use", [count, fetch, add])
 @pytest.mark.parametrize("idle", [False, True], ids=["in use", "idle"])
-def test_nobody_waits_for_a_server_that_stands_still(
+def test_statements_time_out_at_a_stalled_server(
     server: Postgres, database: Database, monkeypatch: pytest.MonkeyPatch, use: Callable[[Database], Any], idle: bool
 ) -> None:
     monkeypatch.setattr(postgresql, "PING_SECONDS", 0.0 if idle else 60.0)
@@ -76,12 +76,12 @@ def test_nobody_waits_for_a_server_that_stands_still(
     use(database)
 
 
-def test_transaction_ends_whose_server_comes_to_a_standstill(server: Postgres, database: Database) -> None:
+def test_transaction_ends_when_its_server_stalls(server: Postgres, database: Database) -> None:
     before = count(database)
     with pytest.raises(OperationalError) as failed:
         stand_still(server, database)
-    assert isinstance(failed.value.orig, Unanswered)
-    # PostgreSQL may read the COMMIT before it notices that nobody waits for it.
+    assert isinstance(failed.value.orig, ResponseTimeout)
+    # PostgreSQL may read the COMMIT before it detects that its client is gone.
     assert eventually(lambda: count(database)) in {before, before + 1}
 
 
@@ -93,7 +93,7 @@ def stand_still(server: Postgres, database: Database) -> None:
         session.commit()
 
 
-def test_the_servers_own_timeout_comes_first_and_costs_no_connection(database: Database) -> None:
+def test_server_timeout_comes_first_and_costs_no_connection(database: Database) -> None:
     with database.engine.connect() as connection:
         driver: Any = connection.connection.dbapi_connection
         with pytest.raises(OperationalError, match="statement timeout"):
@@ -103,7 +103,7 @@ def test_the_servers_own_timeout_comes_first_and_costs_no_connection(database: D
 
 
 @pytest.mark.usefixtures("database")
-def test_new_connections_are_refused_in_time(server: Postgres) -> None:
+def test_new_connections_time_out(server: Postgres) -> None:
     new = Database(server.url("postgres"), statement_seconds=STATEMENT_SECONDS)
     with closing(new), server.frozen():
         for use in (count, fetch, add):
@@ -113,14 +113,14 @@ def test_new_connections_are_refused_in_time(server: Postgres) -> None:
             assert time.monotonic() - began < MAX_SECONDS
 
 
-def test_connections_are_made_so_that_the_kernel_notices_a_lost_route(database: Database) -> None:
+def test_connections_have_options_that_detect_a_lost_route(database: Database) -> None:
     with database.engine.connect() as connection:
         driver: Any = connection.connection.dbapi_connection
         used = driver.info.get_parameters()
     assert {name: used[name] for name in OPTIONS} == {name: str(value) for name, value in OPTIONS.items()}
 
 
-def test_kernel_notices_a_lost_route_within_seconds() -> None:
+def test_kernel_detects_a_lost_route_within_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
         words = make_conninfo(host=host, port=port, **OPTIONS)

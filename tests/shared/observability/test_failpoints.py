@@ -1,4 +1,4 @@
-"""Points are named by where they are met; a process dies at one of them, once; without the variable there are none."""
+"""Failpoints: their names, the death of a process at one of them, and none without the variable."""
 
 import signal
 import subprocess
@@ -57,13 +57,13 @@ def run(mode: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_points_are_recorded_by_where_they_are_met(tmp_path: Path) -> None:
+def test_points_are_recorded_by_name(tmp_path: Path) -> None:
     for _ in range(2):
         assert run(f"led:{tmp_path}").stdout == "done\n"
     assert read_met(tmp_path) == MET * 2
 
 
-def test_met_points_name_process_operation_and_thread(tmp_path: Path) -> None:
+def test_recorded_points_name_process_operation_and_thread(tmp_path: Path) -> None:
     run(f"led:{tmp_path}")
     lines = [line.split("\t") for line in (tmp_path / "met").read_text().splitlines()]
     met_by = {name: by.split(".") for name, by in lines}
@@ -74,7 +74,7 @@ def test_met_points_name_process_operation_and_thread(tmp_path: Path) -> None:
     assert here[2] != there[2]
 
 
-def test_process_dies_at_the_point_once(tmp_path: Path) -> None:
+def test_process_dies_at_the_point_on_the_first_run_only(tmp_path: Path) -> None:
     mode = f"kill:second/2/engine.start.after@{tmp_path / 'marker'}"
     killed = run(mode)
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
@@ -115,12 +115,12 @@ def test_operation_named_in_a_file_does_not_begin(tmp_path: Path, monkeypatch: p
     thread.join()
 
 
-def test_unknown_mode_is_refused() -> None:
+def test_unknown_mode_is_rejected() -> None:
     assert "ValueError" in run("explode").stderr
 
 
-def test_a_function_has_points_once_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have been imported before: processes of the tests are forked off one that has."""
+def test_decorated_function_has_points_when_they_are_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module may have been imported before: the tests' processes are forked from one that has done so."""
     met: list[str] = []
     double = failpoints.watched("engine.start")(lambda number: 2 * number)
     assert (failpoints._act, double(2), met) == (None, 4, [])

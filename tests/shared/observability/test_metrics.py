@@ -1,4 +1,4 @@
-"""Counting in files: what a host's processes have counted is one sum, whichever is asked, and whoever has died."""
+"""Counter files: every process serves the sum of a host's processes, dead ones included."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ from tests.services.ports import Port
 
 STARTS = "agent_workspace_sandbox_starts_total"
 REFILL = "agent_workspace_warm_pool_refill_seconds"
-# Takes orders, one a line, and answers each.
+# Executes commands, one per line, and responds to each.
 PROGRAM = """
 import sys
 from datetime import timedelta
@@ -37,8 +37,8 @@ from shared.settings import Settings
 settings = Settings(var_dir=Path(sys.argv[1]))
 metrics.configure_instruments(settings, sys.argv[2])
 print("counting", flush=True)
-for order in sys.stdin:
-    match order.split():
+for line in sys.stdin:
+    match line.split():
         case ["start", source]:
             with Session() as session:
                 metrics.note_start(session, "spec:1", Source(source))
@@ -54,7 +54,7 @@ for order in sys.stdin:
 
 
 class Process:
-    """One that counts."""
+    """A process that counts."""
 
     def __init__(self, var: Path, kind: str) -> None:
         command = [sys.executable, "-c", PROGRAM, str(var), kind]
@@ -63,14 +63,14 @@ class Process:
         )
         self.said = self._listen("counting")
 
-    def tell(self, order: str) -> str:
+    def send(self, order: str) -> str:
         assert self._process.stdin
         self._process.stdin.write(order + "\n")
         self._process.stdin.flush()
         return self._listen("done")
 
     def show(self) -> dict[tuple[str, ...], float]:
-        said = self.tell("show").splitlines(keepends=True)
+        said = self.send("show").splitlines(keepends=True)
         return read_metrics("".join(line for line in said if "[warning" not in line))
 
     def kill(self) -> None:
@@ -94,7 +94,7 @@ def var(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begin(var: Path) -> Iterator[Callable[[str], Process]]:
-    """Starts a process of that kind."""
+    """Start a process of that kind."""
     with ExitStack() as stack:
 
         def begin(kind: str) -> Process:
@@ -111,11 +111,11 @@ def files(var: Path) -> set[str]:
 
 def test_processes_of_a_host_count_together(begin: Callable[[str], Process], var: Path) -> None:
     web, twin, worker = begin("web"), begin("web"), begin("worker")
-    web.tell("start pool")
-    twin.tell("start pool")
-    twin.tell("start boot")
-    worker.tell("refill 6")
-    worker.tell("refill 0.1")
+    web.send("start pool")
+    twin.send("start pool")
+    twin.send("start boot")
+    worker.send("refill 6")
+    worker.send("refill 0.1")
     for process in (web, twin, worker):
         told = process.show()
         assert (told[STARTS, "pool", "spec:1"], told[STARTS, "boot", "spec:1"]) == (2, 1)
@@ -126,101 +126,101 @@ def test_processes_of_a_host_count_together(begin: Callable[[str], Process], var
     assert files(var) == {f"{kind}_{name}.db" for name in names for kind in ("counter", "histogram")}
 
 
-def test_whoever_comes_next_counts_on(begin: Callable[[str], Process], var: Path) -> None:
+def test_next_process_continues_the_counters(begin: Callable[[str], Process], var: Path) -> None:
     first = begin("web")
-    first.tell("start pool")
+    first.send("start pool")
     before = files(var)
     first.kill()
     second = begin("web")
     assert second.show()[STARTS, "pool", "spec:1"] == 1
-    second.tell("start pool")
+    second.send("start pool")
     assert second.show()[STARTS, "pool", "spec:1"] == 2
     assert files(var) == before
 
 
-def test_a_worker_serves_what_is_counted_beside_it(begin: Callable[[str], Process]) -> None:
+def test_worker_serves_the_counts_of_its_host(begin: Callable[[str], Process]) -> None:
     worker, other = begin("worker"), begin("worker")
     with Port() as port:
-        worker.tell(f"serve {port}")
-        assert "metrics_not_served" in other.tell(f"serve {port}")
-        other.tell("refill 6")
+        worker.send(f"serve {port}")
+        assert "metrics_not_served" in other.send(f"serve {port}")
+        other.send("refill 6")
         told = read_metrics(http.get(f"http://127.0.0.1:{port}/metrics").text)
     assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
-def test_a_file_that_nobody_can_read_is_made_anew(begin: Callable[[str], Process], var: Path) -> None:
+def test_unreadable_file_is_recreated(begin: Callable[[str], Process], var: Path) -> None:
     first = begin("web")
-    first.tell("start pool")
+    first.send("start pool")
     first.kill()
     path = var / "run" / "metrics" / "counter_web.1.db"
     for broken in (b"", b"\xff" * 64, path.read_bytes()[:20].ljust(4096, b"\0")):
         path.write_bytes(broken)
         second = begin("web")
-        second.tell("start boot")
+        second.send("start boot")
         assert second.show()[STARTS, "boot", "spec:1"] == 1
         second.kill()
 
 
 @pytest.mark.parametrize("lost", ["", "web.1.lock", "counter_web.1.db"])
-def test_files_that_are_removed_are_made_anew(begin: Callable[[str], Process], var: Path, lost: str) -> None:
+def test_removed_files_are_recreated(begin: Callable[[str], Process], var: Path, lost: str) -> None:
     web, twin, worker = begin("web"), begin("web"), begin("worker")
     for process in (web, twin):
-        process.tell("start pool")
+        process.send("start pool")
     folder = var / "run" / "metrics"
     shutil.rmtree(folder) if not lost else (folder / lost).unlink()
     assert web.show() == twin.show()
     before = web.show().get((STARTS, "pool", "spec:1"), 0)
     assert before == (1 if lost == "counter_web.1.db" else 0 if not lost else 2)
-    web.tell("start pool")
-    twin.tell("start pool")
-    worker.tell("refill 6")
+    web.send("start pool")
+    twin.send("start pool")
+    worker.send("refill 6")
     late = begin("web")
-    late.tell("start boot")
+    late.send("start boot")
     for process in (web, twin, worker, late):
         told = process.show()
         assert (told[STARTS, "pool", "spec:1"], told[STARTS, "boot", "spec:1"]) == (before + 2, 1)
         assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
-def test_a_file_that_nobody_can_read_is_left_out(begin: Callable[[str], Process], var: Path) -> None:
+def test_unreadable_file_is_skipped(begin: Callable[[str], Process], var: Path) -> None:
     web, twin = begin("web"), begin("web")
-    web.tell("start pool")
-    twin.tell("start pool")
+    web.send("start pool")
+    twin.send("start pool")
     path = var / "run" / "metrics" / "counter_web.2.db"
     path.unlink()
     path.touch()
     assert web.show()[STARTS, "pool", "spec:1"] == 1
 
 
-def test_process_that_can_no_longer_make_files_shows_its_own_counts(begin: Callable[[str], Process], var: Path) -> None:
+def test_process_that_can_no_longer_create_files_shows_its_counts(begin: Callable[[str], Process], var: Path) -> None:
     process = begin("web")
-    process.tell("start pool")
+    process.send("start pool")
     shutil.rmtree(var / "run")
     (var / "run").write_text("in the way")
-    process.tell("start pool")
+    process.send("start pool")
     assert process.show()[STARTS, "pool", "spec:1"] == 2
     (var / "run").unlink()
-    process.tell("start pool")
+    process.send("start pool")
     assert process.show()[STARTS, "pool", "spec:1"] == 1
 
 
-def test_files_have_their_blocks_from_the_beginning(begin: Callable[[str], Process], var: Path) -> None:
+def test_files_are_allocated_at_their_creation(begin: Callable[[str], Process], var: Path) -> None:
     begin("web")
     sizes = [path.stat().st_blocks * 512 for path in (var / "run" / "metrics").glob("*.db")]
     assert sizes
     assert min(sizes) >= counter_files.FILE_BYTES
 
 
-def test_process_that_can_make_no_files_counts_in_memory(begin: Callable[[str], Process], var: Path) -> None:
+def test_process_that_cannot_create_files_counts_in_memory(begin: Callable[[str], Process], var: Path) -> None:
     (var / "run").mkdir(parents=True)
     (var / "run" / "metrics").write_text("in the way")
     process = begin("web")
     assert "counting_in_memory" in process.said
-    process.tell("start pool")
+    process.send("start pool")
     assert process.show()[STARTS, "pool", "spec:1"] == 1
 
 
-# --- what is counted of a transaction -------------------------------------------------------------------------------
+# --- counts of transactions ----------------------------------------------------------------------------------------
 
 
 def counted(spec_id: str) -> float:
