@@ -1,4 +1,4 @@
-"""Agent servers in containers of their own, as the worker makes them, without a service.
+"""Agent servers in their own containers, as the worker creates them, without a service.
 
 `AW_TEST_SANDBOX_IMAGE` names another image for the real one: the tests of its contract then say what an upgrade would
 break. `AW_AGENT_SERVER_VERSION=1.59.0 deploy/image/build next` makes one.

@@ -1,4 +1,4 @@
-"""Images for an engine of the tests' own, without a copy: a gigabyte written for each would slow all others down."""
+"""Images for the tests' private engines, without a copy: writing a gigabyte for each would slow all others down."""
 
 import hashlib
 import itertools

@@ -1,4 +1,4 @@
-"""The wire: a user's HTTP client of a service, with the verbs that tests are about."""
+"""A user's HTTP client of a service, with the operations that tests use."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""SQL that is compiled once for each test process: each test has a database of its own, and so engines of its own.
+"""Compiled SQL shared by a test process: each test has its own database, and so its own SQLAlchemy engines.
 
 SQLAlchemy keeps what it compiles, and how types are converted, with an engine and its dialect; what a session writes,
 with the mapper, but for each dialect. A process of the service has these for as long as it lives. Tests would compile

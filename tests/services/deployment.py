@@ -1,4 +1,4 @@
-"""Deployments: the service's processes on parts of the tests' own, which a test starts, stops and kills.
+"""Deployments: the service's processes with the tests' own servers, which a test starts, stops and kills.
 
 A deployment needs a store, a broker, and at least one engine. Its processes write their logs to its directory.
 """

@@ -1,4 +1,4 @@
-"""The machine's engine for tests, and the broom that follows them."""
+"""The machine's engine for tests, and the cleanup after them."""
 
 import os
 import subprocess

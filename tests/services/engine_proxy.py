@@ -1,4 +1,4 @@
-"""A socket before an engine's: whoever follows events through it can be cut off, or left without a word."""
+"""A proxy socket of an engine: event streams through it can be closed, or stalled."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""A socket before an engine's that spoils some of its answers, one request at a time."""
+"""A proxy socket of an engine that corrupts selected responses, one request at a time."""
 
 import random
 import socket

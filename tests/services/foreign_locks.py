@@ -1,4 +1,4 @@
-"""Locks that nobody of the service holds: an operator's session, say, or a process that stands still."""
+"""Locks held outside the service, such as by an operator's session or a suspended process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

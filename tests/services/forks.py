@@ -1,4 +1,4 @@
-"""The service's processes without the time that imports take: forked off a process that has made them already.
+"""The service's processes without the time of imports: forked from a process that has done them.
 
 What a process is made of is imported there, ours as well: each child reads its environment as a new process does, and
 what looks at that when it is imported is imported once more. A command that forks must be a package's `__main__`, or

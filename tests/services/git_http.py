@@ -1,4 +1,4 @@
-"""A git server that wants a user and a password: git's own `http-backend` behind a small HTTP server."""
+"""A git server that requires a user and a password: git's own `http-backend` behind a small HTTP server."""
 
 import base64
 import hmac

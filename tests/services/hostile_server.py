@@ -1,4 +1,4 @@
-"""An agent server in the hands of an attacker, over HTTP: whatever it is asked, it says what its mode has it say."""
+"""An attacker's agent server over HTTP: it responds to every request according to its mode."""
 
 import gzip
 import json

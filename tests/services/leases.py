@@ -1,4 +1,4 @@
-"""Locked files as signs of life: the kernel releases a lock however its process dies, in whichever pid namespace."""
+"""Locked files as liveness signals: the kernel releases a lock when its process dies, in any pid namespace."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Metrics as a scraper reads them."""
+"""Metrics in a scraper's format."""
 
 from prometheus_client.parser import text_string_to_metric_families
 

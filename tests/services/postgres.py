@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: a socket in a directory of its own, and no care for the disk."""
+"""A real PostgreSQL server for tests: a socket in its own directory, without durable writes."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Power loss: an engine and all that runs on it end at once, with no chance to say anything."""
+"""Power loss: an engine and everything on it end immediately, without cleanup."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Docker Engines of the tests' own: stopping it hurts nobody, and nothing of them outlives the tests."""
+"""Private Docker Engines of the tests: stopping one affects no other process, and none outlives the tests."""
 
 import fcntl
 import signal

@@ -1,4 +1,4 @@
-"""Small programs of tests in processes of their own, which write and read lines."""
+"""Small test programs in their own processes, which write and read lines."""
 
 import subprocess
 import sys

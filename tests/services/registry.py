@@ -1,4 +1,4 @@
-"""An image registry for tests: one image, from this process, as slowly or as badly as a test wishes.
+"""An image registry for tests: one image, served from this process with the delays and errors that a test sets.
 
 The routes are those of the distribution specification (OCI, version 1.1) that an engine asks when it pulls.
 """

@@ -1,4 +1,4 @@
-"""Numbered slots of this machine: what comes with a slot is used by one engine at a time, in all test runs together.
+"""Numbered slots of this machine: one engine at a time uses a slot's resources, across all test runs.
 
 A slot is a locked file. It is held by a process, and is free again when the process has ended, however it ended.
 """

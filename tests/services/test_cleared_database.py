@@ -1,4 +1,4 @@
-"""A database that is cleared has no trace of the test before: rows, sequences, schema and connections."""
+"""A cleared database has no trace of the previous test: rows, sequences, schema and connections."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Databases of tests share compiled statements, and nothing that is in them."""
+"""Databases of tests share compiled statements, but no data."""
 
 from pathlib import Path
 

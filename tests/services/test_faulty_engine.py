@@ -1,4 +1,4 @@
-"""What a client of a faulty engine gets, and what the engine behind it is asked."""
+"""The responses to a client of a faulty engine, and the requests that the engine gets."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Leases: their processes hold them until they end, however they end."""
+"""Leases: a process holds one until it ends, in any way."""
 
 from tests.services import leases, programs
 

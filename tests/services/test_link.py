@@ -1,4 +1,4 @@
-"""A link in front of a server: what passes, what a partition holds back, and how it ends."""
+"""A link in front of a server: traffic, partitions and their end."""
 
 import socket
 import threading

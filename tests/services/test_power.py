@@ -1,4 +1,4 @@
-"""An engine whose machine lost power has its disk when it is back, and nothing that was in memory."""
+"""An engine after a power loss has its disk, and nothing that was in memory."""
 
 from tests.services.engine import TINY_IMAGE
 from tests.services.power import cut_power

@@ -1,4 +1,4 @@
-"""A real broker for tests, which may be stopped, killed and started again with what it had written down."""
+"""A real broker for tests, which may be stopped, killed and restarted with its stored data."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: it keeps what agent servers send, and refuses as much of it as a test asks for."""
+"""A receiver of webhooks: it records what agent servers send, and rejects as many requests as a test sets."""
 
 import json
 import socketserver
