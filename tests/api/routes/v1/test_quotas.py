@@ -62,7 +62,7 @@ def test_error_says_what_to_do(
     refused = client.post(path, json={}, headers=user.headers)
     assert (made, refused.status_code) == ([200, 200], 429)
     detail = refused.json()["detail"]
-    assert [part for part in (f"AW_QUOTA_{quota.upper()}", "quota of 2", "try again") if part not in detail] == []
+    assert [part for part in (f"AW_QUOTA_{quota.upper()}", "quota of 2", "retry") if part not in detail] == []
     assert 1 <= int(refused.headers["Retry-After"]) <= 60
     assert (_count(database, Sandbox), _count(database, StartTask), publisher.jobs) == (2, tasks, jobs)
 
