@@ -1,12 +1,10 @@
 """Leases: one worker on a row at a time (law 4).
 
-A row whose `due_at` is set is to be run by a worker. A claim clears `due_at`, so a `due_at` written meanwhile (by a new
-desired state or an engine event) is found when the lease is released. A worker that dies does not release its
-lease: the sweep treats an expired lease as due.
+A worker runs a row whose `due_at` is set. A claim clears `due_at`, so one that is written meanwhile, by a new desired
+state or an engine event, is found when the lease is released. The sweep treats an expired lease as due.
 
-Clocks are adjusted. A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: else a row
-would wait for as long as that clock was off. A clock that is ahead may take a live lease, which the fencing token makes
-harmless.
+A time further ahead than `FARTHEST` was written by a wrong clock, and counts as past: else a row would wait for as long
+as that clock was off. A clock that is ahead may take a live lease, which the fencing token makes harmless.
 """
 
 from collections.abc import Collection, Mapping, Sequence
