@@ -147,7 +147,7 @@ class DeadlineAction(StrEnum):
     EXPIRE = "expire"
 
     @property
-    def wish(self) -> tuple[Desired, Reason]:
+    def outcome(self) -> tuple[Desired, Reason]:
         """The desired state that the action sets, and the reason."""
         return OUTCOMES[self]
 

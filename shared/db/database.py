@@ -114,18 +114,18 @@ class Database:
         with _Reader(self._reading, expire_on_commit=False, autoflush=False) as session:
             yield session
 
-    def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Rows:
+    def fetch(self, statement: Any, values: Mapping[str, Any], *, custom_plan: bool = False) -> Rows:
         """The rows of one prepared SELECT outside a session: the fast path for frequent queries.
 
         If the connection was lost, the statement is retried on another one. Other errors are not retried.
 
         Args:
-            plan_anew: let PostgreSQL plan for these values. It costs half a millisecond, but the best plan for one
+            custom_plan: let PostgreSQL plan for these values. It costs half a millisecond, but the best plan for one
                 value may take a hundred times as long for another.
         """
         prepared = prepare(statement, self.engine.dialect.name)
         parameters = prepared.write(values)
-        options = {"prepare": False} if plan_anew and self.engine.dialect.name == "postgresql" else {}
+        options = {"prepare": False} if custom_plan and self.engine.dialect.name == "postgresql" else {}
         try:
             rows = self._fetch(prepared.text, parameters, options)
         except self._readers.dialect.loaded_dbapi.Error:

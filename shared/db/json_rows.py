@@ -57,7 +57,9 @@ class TextList:
         if page_id is not None:
             after["last_value"], after["last_tie"] = decode_page_id(page_id, order)
         statement = self._page(frozenset(used), order, paged=bool(after))
-        [[text]] = database.fetch(statement, used | after | {"max_rows": limit + 1}, plan_anew=self._is_selective(used))
+        [[text]] = database.fetch(
+            statement, used | after | {"max_rows": limit + 1}, custom_plan=self._is_selective(used)
+        )
         rows = text.split(LINE_END) if text else []
         more = len(rows) > limit
         return Page(rows[:limit], self._next(rows[limit - 1], order) if more else None)
@@ -65,7 +67,7 @@ class TextList:
     def count(self, database: Database, values: Mapping[str, Any]) -> int:
         """The number of rows that pass the filters."""
         used = _without_none(values)
-        [[number]] = database.fetch(self._count(frozenset(used)), used, plan_anew=self._is_selective(used))
+        [[number]] = database.fetch(self._count(frozenset(used)), used, custom_plan=self._is_selective(used))
         return int(number)
 
     def read(self, text: str) -> list[Any]:

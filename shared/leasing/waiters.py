@@ -29,7 +29,7 @@ class Waiters(NamedTuple):
         return [*starts, *refreshes]
 
 
-NOBODY = Waiters()
+NO_WAITERS = Waiters()
 
 
 def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:

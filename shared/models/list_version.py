@@ -3,7 +3,7 @@
 from sqlmodel import Field, SQLModel
 
 # In place of an owner: the version of what all lists depend on, the deadlines of the specs.
-EVERYBODY = "*"
+ALL_OWNERS = "*"
 
 
 class ListVersion(SQLModel, table=True):

@@ -41,8 +41,8 @@ class Resumption(NamedTuple):
     sandbox: Sandbox
     # The sandboxes whose desired state was set to PAUSED to make room.
     paused: list[Sandbox]
-    # False: the desired state was left as it is.
-    wished: bool
+    # Whether the desired state was changed.
+    changed: bool
 
 
 COLUMNS: list[Any] = [
@@ -99,10 +99,10 @@ def resume(
     quotas.lock_resumed(session, sandbox_id, owner_id, limits)
     sandbox = sandbox_queries.get(session, sandbox_id, owner_id, lock=True)
     if only_asleep and availability_of(sandbox) != Availability.SLEEPS:
-        return Resumption(sandbox, [], wished=False)
+        return Resumption(sandbox, [], changed=False)
     paused = quotas.admit_resume(session, sandbox, limits, due_at=due_at)
     desired_state.set_desired(session, sandbox, Desired.RUNNING, due_at=due_at)
-    return Resumption(sandbox, paused, wished=True)
+    return Resumption(sandbox, paused, changed=True)
 
 
 def _alive(sandbox_id: str, columns: Row[Any] | list[Any]) -> SandboxAccess:

@@ -201,7 +201,7 @@ def apply_deadline(session: Session, deadline: DueDeadline, *, due_at: datetime)
         Whether the desired state was written.
     """
     does = deadline.does
-    desired, reason = does.wish
+    desired, reason = does.outcome
     unchanged = and_(
         col(Sandbox.id) == deadline.sandbox_id,
         col(Sandbox.desired) != Desired.DELETED,

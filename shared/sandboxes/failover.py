@@ -9,7 +9,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.leasing import leases, waiters
-from shared.leasing.waiters import NOBODY, Waiters
+from shared.leasing.waiters import NO_WAITERS, Waiters
 from shared.models import Node, Sandbox, StaleContainer
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
@@ -40,7 +40,7 @@ class Claimant:
 class FailedOver:
     """The outcome for one sandbox: the waiters to enqueue, and the node that it was moved to."""
 
-    woken: Waiters = NOBODY
+    woken: Waiters = NO_WAITERS
     moved_to: str | None = None
 
 

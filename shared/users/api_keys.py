@@ -15,7 +15,7 @@ from shared.crypto import Vault, new_api_key
 from shared.db.database import Database
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, ListVersion, User
-from shared.models.list_version import EVERYBODY
+from shared.models.list_version import ALL_OWNERS
 from shared.sql.prepared import give, give_several, given, rounded, several
 
 PREFIX_LENGTH = 11
@@ -179,7 +179,7 @@ def select_holders(digest: Any) -> Select[Any]:
         .select_from(User)
         .join(ApiKey, col(ApiKey.user_id) == col(User.id))
         .outerjoin(own, col(own.owner_id) == col(User.id))
-        .outerjoin(common, col(common.owner_id) == literal(EVERYBODY))
+        .outerjoin(common, col(common.owner_id) == literal(ALL_OWNERS))
         .where(
             col(ApiKey.revoked_at).is_(None),
             or_(col(ApiKey.expires_at).is_(None), col(ApiKey.expires_at) > bindparam("now")),

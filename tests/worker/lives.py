@@ -65,9 +65,9 @@ class ScheduledDatabase(Database):
         self._scheduler.point("committed")
         return rows
 
-    def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Rows:
+    def fetch(self, statement: Any, values: Mapping[str, Any], *, custom_plan: bool = False) -> Rows:
         self._scheduler.point("read")
-        return self._database.fetch(statement, values, plan_anew=plan_anew)
+        return self._database.fetch(statement, values, custom_plan=custom_plan)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

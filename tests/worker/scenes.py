@@ -197,9 +197,9 @@ class PunctuatedDatabase(Database):
         self.point()
         return rows
 
-    def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Rows:
+    def fetch(self, statement: Any, values: Mapping[str, Any], *, custom_plan: bool = False) -> Rows:
         self.point()
-        rows = self._database.fetch(statement, values, plan_anew=plan_anew)
+        rows = self._database.fetch(statement, values, custom_plan=custom_plan)
         self.point()
         return rows
 

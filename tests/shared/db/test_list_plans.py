@@ -41,7 +41,7 @@ class Explained(Database):
         super().__init__(url, idle_seconds=120)  # thousands of rows are inserted in one transaction
         self.plan = ""
 
-    def fetch(self, statement: Any, values: Mapping[str, Any], *, plan_anew: bool = False) -> Any:
+    def fetch(self, statement: Any, values: Mapping[str, Any], *, custom_plan: bool = False) -> Any:
         prepared = prepare(statement, self.engine.dialect.name)
         explain = "EXPLAIN" if self.is_postgresql else "EXPLAIN QUERY PLAN"
         connection = self._readers.raw_connection()
@@ -49,7 +49,7 @@ class Explained(Database):
         cursor.execute(f"{explain} {prepared.text}", prepared.write(values))
         self.plan = "\n".join(str(row[-1]) for row in cursor.fetchall())
         connection.close()
-        return super().fetch(statement, values, plan_anew=plan_anew)
+        return super().fetch(statement, values, custom_plan=custom_plan)
 
     @property
     def is_postgresql(self) -> bool:

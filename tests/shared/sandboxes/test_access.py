@@ -37,7 +37,7 @@ def wake(asleep: Sandbox, user: Person, limits: Quotas) -> Callable[[Session], b
     """Resumes the sandbox if it is paused."""
 
     def wake(session: Session) -> bool:
-        return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_asleep=True).wished
+        return sandbox_access.resume(session, asleep.id, user.id, limits, due_at=now(), only_asleep=True).changed
 
     return wake
 

@@ -79,7 +79,7 @@ def test_idle_delete_is_for_stopped_and_failed_sandboxes() -> None:
     deleted = {
         (situation.status, situation.pause_kind)
         for situation in SITUATIONS
-        if (found := next_deadline(situation, durations)) and found.does.wish[0] == Desired.DELETED
+        if (found := next_deadline(situation, durations)) and found.does.outcome[0] == Desired.DELETED
     }
     assert {status for status, _ in deleted} == {Status.PAUSED, Status.ERROR}
     assert (Status.PAUSED, PauseKind.FROZEN) not in deleted
@@ -87,10 +87,10 @@ def test_idle_delete_is_for_stopped_and_failed_sandboxes() -> None:
 
 @pytest.mark.parametrize("action", DeadlineAction)
 def test_each_action_has_a_desired_state_and_a_reason_of_its_own(action: DeadlineAction) -> None:
-    desired, reason = action.wish
+    desired, reason = action.outcome
     assert (desired == Desired.DELETED) == (action in (DeadlineAction.DELETE, DeadlineAction.EXPIRE))
     assert reason in Reason
-    assert len({other.wish[1] for other in DeadlineAction}) == len(DeadlineAction)
+    assert len({other.outcome[1] for other in DeadlineAction}) == len(DeadlineAction)
 
 
 @pytest.mark.parametrize(
