@@ -1,7 +1,7 @@
 """Lists, beside a bare FastAPI route that returns the same bytes.
 
 A store of its own with so many conversations (`tests.bench.seeding`), one API process as `make run` starts it, and
-one that remembers no answers: "anew" is what a list costs whenever something that it shows has changed. Each list is
+one without a list cache: "uncached" is the cost of a list of which a row has changed. Each list is
 asked for by users with about a hundred conversations, a different one each time, and by one who has very many. A run
 asks one client's requests one after the other, then lets 16 clients ask at once; the bare route does the same right
 after.
@@ -70,10 +70,10 @@ class Run(NamedTuple):
 
 
 class Servers(NamedTuple):
-    """The API, one that makes each list anew, and the bare route."""
+    """The API, one without a list cache, and the bare route."""
 
     api: Server
-    anew: Server
+    uncached: Server
     bare: Server
 
 
@@ -114,10 +114,10 @@ def _ask(path: str, query: dict[str, str], person: Person, seeded: Seeded) -> by
 
 def _measure(servers: Servers, name: str, requests: list[bytes], runs: int, seconds: float) -> Iterator[Figure]:
     httpx.put(f"{servers.bare.url}/bytes", content=_answer(servers.api, requests[0])).raise_for_status()
-    ways = ((servers.api, requests), (servers.anew, requests), (servers.bare, [make_request("/bytes")]))
+    ways = ((servers.api, requests), (servers.uncached, requests), (servers.bare, [make_request("/bytes")]))
     intervals = [[_run(server, asked, seconds) for server, asked in ways] for _ in range(runs)]
     *ours, bare = zip(*intervals, strict=True)
-    for name_of_way, found in zip((name, f"{name}, anew"), ours, strict=True):
+    for name_of_way, found in zip((name, f"{name}, uncached"), ours, strict=True):
         yield Figure(
             name_of_way,
             [run.seconds for run in found],
@@ -155,11 +155,11 @@ def _run(server: Server, requests: Sequence[bytes], seconds: float) -> Run:
 def _servers(database_url: str) -> Iterator[Servers]:
     with ExitStack() as stack:
         api = stack.enter_context(_api(database_url, {}))
-        anew = stack.enter_context(_api(database_url, {"AW_LIST_CACHE_MB": "0"}))
+        uncached = stack.enter_context(_api(database_url, {"AW_LIST_CACHE_MB": "0"}))
         directory, port = stack.enter_context(short_directory("bare")), stack.enter_context(Port())
         stack.enter_context(_process(["tests.bench.bare", str(port)], {}, directory / "bare.log"))
-        servers = Servers(api, anew, Server(f"http://127.0.0.1:{port}"))
-        for url in (f"{api.url}/ready", f"{anew.url}/ready", f"{servers.bare.url}/bytes"):
+        servers = Servers(api, uncached, Server(f"http://127.0.0.1:{port}"))
+        for url in (f"{api.url}/ready", f"{uncached.url}/ready", f"{servers.bare.url}/bytes"):
             eventually(lambda url=url: _is_there(url), deadline_seconds=120)  # type: ignore[misc]
         yield servers
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 HEAD_END = b"\r\n\r\n"
 LENGTH = b"content-length:"
 MOST = 1 << 20
-# Answers are read into one place: to make room for each anew costs more than to read it.
+# One buffer for all responses: to allocate one for each response costs more than to read it.
 _ROOM = bytearray(MOST)
 _VIEW = memoryview(_ROOM)
 

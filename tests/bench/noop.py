@@ -1,6 +1,6 @@
 """`python -m tests.bench.noop BROKER`: a Celery worker, configured as ours are, whose one task does nothing but answer.
 
-It answers by a list of its own in the broker, so that whoever waits is woken and does not ask.
+It answers in a list of its own in the broker, so that the waiting client is woken and need not poll.
 """
 
 import sys

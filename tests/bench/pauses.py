@@ -1,4 +1,4 @@
-"""Pause and resume: POST to settled, beside the engine's own call."""
+"""Pause and resume: POST to completion, beside the engine's own call."""
 
 import time
 from collections.abc import Callable
@@ -21,8 +21,8 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
         for container in (container_name(sandbox_id), bare.request.name):
             _await_rest(site, container)
         verbs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-            "pause": (lambda: _wish(site, sandbox_id, "pause"), lambda: site.api.pause(bare.request.name)),
-            "resume": (lambda: _wish(site, sandbox_id, "resume"), lambda: site.api.unpause(bare.request.name)),
+            "pause": (lambda: _request(site, sandbox_id, "pause"), lambda: site.api.pause(bare.request.name)),
+            "resume": (lambda: _request(site, sandbox_id, "resume"), lambda: site.api.unpause(bare.request.name)),
         }
         ours: dict[str, Runs] = {verb: [] for verb in verbs}
         theirs: dict[str, Runs] = {verb: [] for verb in verbs}
@@ -32,8 +32,8 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
                     found[verb].append([])
             for _ in range(samples):
                 # In turn: what one pause meets, of the other's being thawed just before, so does the other.
-                for verb, (wish, _) in verbs.items():
-                    ours[verb][-1].append(_timed(wish))
+                for verb, (request, _) in verbs.items():
+                    ours[verb][-1].append(_timed(request))
                 for verb, (_, call) in verbs.items():
                     theirs[verb][-1].append(_timed(call))
     delete(site, sandbox_id)
@@ -50,7 +50,7 @@ def pauses(site: Site, image: str, name: str, runs: int, samples: int) -> list[F
     ]
 
 
-def _wish(site: Site, sandbox_id: str, verb: str) -> None:
+def _request(site: Site, sandbox_id: str, verb: str) -> None:
     answer = site.client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}", params={"wait": 10})
     assert answer.headers["Operation-Settled"] == "true", answer.text
 

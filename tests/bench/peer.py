@@ -2,8 +2,8 @@
 
 What it starts is deleted. Nothing is compared here: run the same against ours, on the same machine and image.
 
-The server that people use today delays whoever asks more than ten times a second, and refuses whoever asks more than
-twenty times. So acts begin after a rest, and what becomes of them is asked for ever less often.
+The server that people use today delays the requests of a client that sends more than ten a second, and refuses those
+of a client that sends more than twenty. So each operation begins after a pause, and its status is polled with backoff.
 """
 
 import time
@@ -67,8 +67,8 @@ def _life(http: httpx.Client) -> tuple[list[float], list[float], list[float]]:
         _await(http, sandbox_id, "RUNNING")
         started, paused, resumed = [time.perf_counter() - began], [], []
         for _ in range(PAUSES):
-            paused.append(_rested(partial(_wish, http, sandbox_id, "pause", "PAUSED")))
-            resumed.append(_wish(http, sandbox_id, "resume", "RUNNING"))
+            paused.append(_rested(partial(_set_status, http, sandbox_id, "pause", "PAUSED")))
+            resumed.append(_set_status(http, sandbox_id, "resume", "RUNNING"))
     return started, paused, resumed
 
 
@@ -93,8 +93,8 @@ def _sandbox(http: httpx.Client) -> Iterator[str]:
         _ask(http, "DELETE", f"{V1}/sandboxes/{sandbox_id}", sandbox_id=sandbox_id)
 
 
-def _wish(http: httpx.Client, sandbox_id: str, verb: str, status: str) -> float:
-    """Ask for it and wait until it is so; the seconds that took."""
+def _set_status(http: httpx.Client, sandbox_id: str, verb: str, status: str) -> float:
+    """Request a status and wait for it; the seconds that took."""
     began = time.perf_counter()
     _ask(http, "POST", f"{V1}/sandboxes/{sandbox_id}/{verb}")
     _await(http, sandbox_id, status)

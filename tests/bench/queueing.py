@@ -18,7 +18,7 @@ BARE = "bench:bare"
 
 
 def queueing(runs: int, samples: int) -> Figure:
-    """What one hop costs that every wish takes."""
+    """The cost of one hop through the queue, which each new desired state takes."""
     with ExitStack() as stack:
         broker = stack.enter_context(running_valkey())
         directory = stack.enter_context(short_directory("noop"))

@@ -29,7 +29,7 @@ CAPACITY = 1000
 
 @dataclass(frozen=True)
 class Site:
-    """The service, somebody who uses it, and its engine."""
+    """The service, a user's client, and its engine."""
 
     service: Deployment
     client: Client

@@ -16,7 +16,7 @@ from worker.engine.protocol import ContainerRequest
 from worker.sandboxes.container_spec import CONFIG_PATH, container_request, dormant_config, init_config, server_config
 
 KEY, BOOT_KEY = "the-bare-servers-key", "the-bare-servers-boot-key"
-WEBHOOK = "http://127.0.0.1:9/nobody"
+WEBHOOK = "http://127.0.0.1:9/closed"
 LONG = 60
 
 

@@ -70,7 +70,7 @@ def server() -> Peer:
 
 @pytest.fixture
 def url(server: Peer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where it listens; nobody rests for it."""
+    """The server's URL; the client's pauses are shortened."""
     for name in ("REST_SECONDS", "ASK_MOST_SECONDS"):
         monkeypatch.setattr(peer, name, 0.01)
     with serving(server.app) as url:

@@ -1,4 +1,4 @@
-"""How soon a change behind our back is in the API, beside how soon the engine itself tells of it.
+"""The delay until the API shows a change from outside the service, beside the delay of the engine's own event.
 
     .venv/bin/python -m tests.bench.truth [changes of each kind, 20] [other sandboxes on the node, 150]
 

@@ -1,4 +1,4 @@
-"""What the versions of lists cost a write: wishes in the store, beside the same in a store without their triggers."""
+"""What list versions cost a write of a desired state, beside the same write in a store without their triggers."""
 
 import time
 from contextlib import ExitStack, closing
@@ -25,7 +25,7 @@ TRIGGERS = {
 
 
 def list_versions(kind: str, runs: int) -> Figure:
-    """A wish for a sandbox, in the store alone, with both in turn."""
+    """A write of a sandbox's desired state, to the two stores in turn."""
     with ExitStack() as stack:
         stores = [stack.enter_context(closing(Database(stack.enter_context(running_store(kind))))) for _ in range(2)]
         _drop_triggers(stores[1])
@@ -36,11 +36,11 @@ def list_versions(kind: str, runs: int) -> Figure:
                 taken.append([])
             for _ in range(SAMPLES):
                 for store, sandbox, taken in zip(stores, sandboxes, found, strict=True):
-                    taken[-1].append(_wish(store, sandbox))
-    return Figure("a wish in the store, with the versions of lists", found[0], "without them", found[1])
+                    taken[-1].append(_set_desired(store, sandbox))
+    return Figure("a desired state in the store, with list versions", found[0], "without them", found[1])
 
 
-def _wish(database: Database, sandbox: Sandbox) -> float:
+def _set_desired(database: Database, sandbox: Sandbox) -> float:
     began = time.perf_counter()
     set_desired_and_commit(database, sandbox.id, str(sandbox.owner_id), Desired.PAUSED, due_at=after(5))
     return time.perf_counter() - began

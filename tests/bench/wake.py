@@ -1,6 +1,6 @@
 """What the sandbox path costs, and what a wake adds: each beside the same without us, in the same run.
 
-One client, one connection. The bare server is a container of the same image that nobody but the engine knows: asked
+One client, one connection. The bare server is a container of the same image that only the engine knows: asked
 directly, and asked after a bare unpause, as soon as that has returned. The sandbox is frozen by the API before each
 request that wakes it; "added" is what such a request takes beyond the median of those to a running one in that run.
 """

@@ -20,7 +20,7 @@ ELSEWHERE = ("/var/run", "/run/systemd/system", "/etc/postgresql-common", "/usr/
 ID = """
 case "$1" in
 -u) echo "${STUB_UID:-1000}" ;;
--un) echo somebody ;;
+-un) echo alice ;;
 esac
 """
 # The engine responds, and has an image, while the corresponding file exists.

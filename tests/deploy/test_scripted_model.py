@@ -177,7 +177,7 @@ def test_models_are_listed(client: httpx.Client) -> None:
 
 
 def test_unknown_model_or_path_is_404(client: httpx.Client) -> None:
-    assert ask(client, USER, model="nobody").status_code == 404
+    assert ask(client, USER, model="unknown").status_code == 404
     assert client.post("/v1/elsewhere", json={}).status_code == 404
     assert client.get("/elsewhere").status_code == 404
 

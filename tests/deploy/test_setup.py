@@ -110,9 +110,9 @@ class TestEngine:
         socket = machine.elsewhere("/var/run/docker.sock")
         assert (done.status, done.said) == (1, "")
         assert done.complaint == (
-            f"\nNo Docker Engine responds at {socket}, or somebody may not use it. As root:\n"
+            f"\nNo Docker Engine responds at {socket}, or alice may not use it. As root:\n"
             "    systemctl start docker           # or: dockerd\n"
-            "    usermod -aG docker somebody     # then log in again\n"
+            "    usermod -aG docker alice     # then log in again\n"
         )
 
     def test_stopped_remote_engine_is_not_started(self, machine: Machine) -> None:

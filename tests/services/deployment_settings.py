@@ -1,6 +1,6 @@
 """Sets of settings for deployments. With `{}` a deployment has the service's own defaults."""
 
-# For tests: nobody waits long for a lease to run out, for a sweep, or for a comparison with the engine.
+# For tests: leases expire soon, and the intervals between sweeps and between comparisons with the engine are short.
 SHORTENED = {
     "AW_LEASE_SECONDS": "3",
     "AW_REPUBLISH_SECONDS": "1",

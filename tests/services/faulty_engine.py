@@ -19,7 +19,7 @@ from tests.services.directories import short_directory
 CHUNK = 65536
 READS = (b"GET", b"HEAD")
 FAILURE = b'{"message":"spoiled by the test"}'
-# Nobody waits longer than this for an answer that does not come.
+# The max wait of any client for a response that does not come.
 SWALLOW_SECONDS = 120.0
 
 

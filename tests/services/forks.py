@@ -46,7 +46,7 @@ IMPORTED_BEFOREHAND = [
 # It reads the environment when it is imported.
 IMPORTED_AGAIN = "shared.observability.failpoints"
 PR_SET_PDEATHSIG = 1
-# How a child has ended can be read once. Whoever asks reads it for all, and whoever starts one asks for all others.
+# A child's exit status can be read only once. One thread at a time polls a child, or starts one and so polls all.
 _ALONE = threading.Lock()
 
 

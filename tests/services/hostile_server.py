@@ -102,7 +102,7 @@ def flooding(ended: threading.Event) -> Iterator[bytes]:
 
 
 def inflating(_ended: threading.Event) -> Iterator[bytes]:
-    """Send what inflates to 400 MB, though nobody asked for it to be encoded."""
+    """Send what inflates to 400 MB, though the client did not ask for an encoding."""
     yield b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
     yield from [gzip.compress(PART * 100)] * (HUGE_BYTES // len(PART) // 100)
 

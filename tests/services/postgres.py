@@ -100,13 +100,13 @@ class Postgres:
         return f"postgresql+psycopg://{USER}@/{name}?host={quote(str(self._directory), safe='')}"
 
     def create(self, template: str = "template1") -> str:
-        """A new database like the template (one that nobody is connected to); its name."""
+        """A new database like the template (one without connections); its name."""
         name = f"test_{uuid4().hex}"
         self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         return name
 
     def drop(self, name: str) -> None:
-        """Remove a database, whoever is still connected to it."""
+        """Remove a database, and close the connections to it."""
         self._execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def connect(self, name: str = "postgres") -> psycopg.Connection:

@@ -43,7 +43,7 @@ class PrivateEngine:
         """Start it and wait until it answers; one that runs already is left alone."""
         if self._daemon is not None:
             return
-        # Nobody may have reaped a containerd that died with its daemon, and the next daemon would wait for it.
+        # A containerd that died with its daemon may be a zombie, and the next daemon would wait for it.
         for leftover in ("docker.pid", "docker.sock", "exec/containerd/containerd.pid"):
             (self._directory / leftover).unlink(missing_ok=True)
         kill_half_made_shims(self._directory)
@@ -178,7 +178,7 @@ def _disk(directory: Path, size: int) -> Iterator[None]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One start at a time on this machine: a daemon that starts makes the firewall's chains anew, under all others."""
+    """One start at a time on this machine: a starting daemon rebuilds the firewall's chains, which all share."""
     with (ROOT / "aw-engine.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

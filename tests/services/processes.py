@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+# The user without rights on each Linux system.
+OVERFLOW_UID = 65534
 # To the kernel a child's parent is the thread that started it: this one lives as long as we do.
 _STARTER = ThreadPoolExecutor(max_workers=1)
 
@@ -21,7 +23,7 @@ def unprivileged() -> pwd.struct_passwd:
     try:
         return pwd.getpwnam("postgres")
     except KeyError:
-        return pwd.getpwnam("nobody")
+        return pwd.getpwuid(OVERFLOW_UID)
 
 
 def start(

@@ -138,7 +138,7 @@ def _run_group(group: Sequence[Stage], directory: Path, root: Path) -> Iterator[
 
 
 def say_progress(running: Sequence[Running]) -> None:
-    """A sign of life of each."""
+    """Print the progress of each running stage."""
     for one in running:
         say(f"  {one.stage.name}: {one.seconds:.0f} s … {one.last_line()[-100:]}")
 

@@ -202,7 +202,7 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         row = scenes.row(context, Sandbox, life.sandbox_id)
         task = make_start_task(database, user, row, stage=Stage.WAITING_FOR_SANDBOX, due_at=None)
         life.task_id = task.id
-        scenes.wish(context, life.sandbox_id, Desired.RUNNING)
+        scenes.set_desired(context, life.sandbox_id, Desired.RUNNING)
         life.desired[2] = Desired.RUNNING
     engine.before = {verb: partial(_pass_point, scheduler, verb) for verb in ENGINE_VERBS}
     return life

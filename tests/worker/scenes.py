@@ -98,7 +98,7 @@ def running(context: WorkerContext, user: Person) -> str:
     return sandbox_id
 
 
-def wish(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
+def set_desired(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
     """Set the desired state like the API does."""
     with context.database.transaction() as session:
         desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
@@ -106,7 +106,7 @@ def wish(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
 
 def delete(context: WorkerContext, sandbox_id: str) -> None:
     """Delete a sandbox, and reconcile it."""
-    wish(context, sandbox_id, Desired.DELETED)
+    set_desired(context, sandbox_id, Desired.DELETED)
     reconcile(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.DELETED
 

@@ -19,7 +19,7 @@ from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
-from tests.worker.scenes import another, change, row, wish
+from tests.worker.scenes import another, change, row, set_desired
 from worker.agent_server import cancellable_transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.errors import AgentServerUnreachable
@@ -105,9 +105,9 @@ def test_sandbox_is_deleted_by_another_worker(
 ) -> None:
     stall = Stall()
     engine.before = {"pause": stall}
-    wish(context, sandbox_id, Desired.PAUSED)
+    set_desired(context, sandbox_id, Desired.PAUSED)
     with stalling(stall, lambda: reconcile(context, sandbox_id)) as stalled:
-        wish(context, sandbox_id, Desired.DELETED)
+        set_desired(context, sandbox_id, Desired.DELETED)
         expire(context, Sandbox, sandbox_id, monkeypatch)
         reconcile(another(context), sandbox_id)
         assert row(context, Sandbox, sandbox_id).status == Status.DELETED

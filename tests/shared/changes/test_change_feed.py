@@ -61,9 +61,9 @@ class TestWriters:
         with database.transaction() as session:
             row = sandbox_creation.create(session, vault, owner_id=user.id, spec=spec, due_at=now())
         work(database, row.id, ObservedState(Status.RUNNING))
-        wish(database, row.id, Desired.PAUSED)
+        set_desired(database, row.id, Desired.PAUSED)
         work(database, row.id, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))
-        wish(database, row.id, Desired.DELETED)
+        set_desired(database, row.id, Desired.DELETED)
         work(database, row.id, ObservedState(Status.DELETING))
         work(database, row.id, ObservedState(Status.DELETED))
         states = ["STARTING", "RUNNING", "RUNNING", "PAUSED", "DELETING", "DELETING", "DELETED"]
@@ -113,7 +113,7 @@ class TestWriters:
         assert told(database, user) == []
 
 
-def wish(database: Database, sandbox_id: str, desired: Desired) -> None:
+def set_desired(database: Database, sandbox_id: str, desired: Desired) -> None:
     with database.transaction() as session:
         desired_state.set_desired(session, session.get_one(Sandbox, sandbox_id), desired, due_at=now())
 

@@ -168,7 +168,7 @@ def test_filters_read_the_owner_s_rows_only(
 
 @pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 @pytest.mark.parametrize(
-    ("which", "is_planned_anew"),
+    ("which", "has_custom_plan"),
     [
         (EVERYTHING, False),
         (ConversationFilter(sandbox_id="8" * 32), False),
@@ -180,14 +180,14 @@ def test_filters_read_the_owner_s_rows_only(
     ],
 )
 def test_plan_depends_on_the_values_of_a_filter(
-    store: Explained, owner_id: str, which: ConversationFilter, is_planned_anew: bool
+    store: Explained, owner_id: str, which: ConversationFilter, has_custom_plan: bool
 ) -> None:
     # A cached plan is generic: in a prepared statement, from the sixth execution on.
     before = kept_plans(store)
     for _ in range(10):
         search(store, owner_id, which, "CREATED_AT_DESC")
         conversation_lists.count(store, owner_id, which)
-    assert is_planned_anew == (kept_plans(store) == before)
+    assert has_custom_plan == (kept_plans(store) == before)
 
 
 def kept_plans(store: Explained) -> int:

@@ -246,14 +246,14 @@ def test_versions_are_locked_in_one_order(server: Database) -> None:
         with server.transaction() as holding:
             holding.exec(of_the_first.with_for_update()).one()
             changing = pool.submit(change_both)
-            eventually(lambda: changing.done() or _somebody_waits(server))
+            eventually(lambda: changing.done() or _has_lock_waiter(server))
             assert not changing.done()
             with server.reading() as looking:  # no other transaction has the lock yet
                 assert looking.exec(of_the_last.with_for_update(nowait=True)).one()
         changing.result(30)
 
 
-def _somebody_waits(database: Database) -> bool:
+def _has_lock_waiter(database: Database) -> bool:
     with database.reading() as session:
         waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
         return bool(session.execute(waiting).scalar_one())

@@ -97,7 +97,7 @@ def test_a_caller_is_refused_for_a_moment(slots: WriteSlots, monkeypatch: pytest
     assert eventually(lambda: is_admitted(slots, "alice"))
 
 
-def test_other_errors_refuse_nobody(slots: WriteSlots) -> None:
+def test_other_errors_refuse_no_caller(slots: WriteSlots) -> None:
     for error in (OperationalError("UPDATE", {}, RuntimeError()), RuntimeError()):
         with suppress(OperationalError, RuntimeError), written_for(slots, "alice"):
             raise error
@@ -141,7 +141,7 @@ class TestCrowd:
                 eventually(lambda: sum(one.done() for one in waiting) == 7)
             assert sum(one.result(A_WHILE) for one in waiting) == 3
 
-    def test_nobody_is_refused_while_they_get_on(self, slots: WriteSlots) -> None:
+    def test_no_caller_is_refused_while_they_get_on(self, slots: WriteSlots) -> None:
         def write(number: int) -> int:
             with written_for(slots, "alice", A_WHILE):
                 time.sleep(0.02)  # much less than a standstill

@@ -24,7 +24,7 @@ from tests.services.hostile_server import (
     inflating,
     never_answering,
 )
-from tests.worker.scenes import change, row, wish
+from tests.worker.scenes import change, row, set_desired
 from worker.agent_server import client as agent_server_client
 from worker.agent_server.client import AgentServer
 from worker.agent_server.errors import AgentServerUnreachable, WrongServer
@@ -78,7 +78,7 @@ def test_sandbox_reaches_its_desired_state(
 ) -> None:
     with hostile(MODES[mode]) as server:
         take_over(asking, user, sandbox_id, server)
-        wish(asking, sandbox_id, desired)
+        set_desired(asking, sandbox_id, desired)
         began = time.monotonic()
         reconcile(asking, sandbox_id)
         assert time.monotonic() - began < MAX_SECONDS
@@ -97,7 +97,7 @@ def test_unreadable_key_does_not_stop_the_desired_state(
     with hostile(answering({})) as server:
         take_over(asking, user, sandbox_id, server)
         change(asking, Sandbox, sandbox_id, session_key="damaged")
-        wish(asking, sandbox_id, desired)
+        set_desired(asking, sandbox_id, desired)
         reconcile(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == REACHED[desired][0]
 
@@ -179,12 +179,12 @@ def test_newer_desired_state_does_not_wait_for_a_server_that_is_another(
     """Each of the server's responses can be late. After the first one the newer desired state is reconciled."""
     with hostile(answering({}, 401)) as server:
         take_over(asking, user, sandbox_id, server)
-        wish(asking, sandbox_id, Desired.RUNNING)
+        set_desired(asking, sandbox_id, Desired.RUNNING)
         refuse = server.mode
 
         def overtake(ended: threading.Event) -> Iterator[bytes]:
             server.mode = refuse
-            wish(asking, sandbox_id, desired)
+            set_desired(asking, sandbox_id, desired)
             return refuse(ended)
 
         server.mode = overtake

@@ -16,7 +16,8 @@ from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_event, make_start_task
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import another, assert_at_rest, change, deliver, punctuated, row, running, server_of, wish
+from tests.worker import scenes
+from tests.worker.scenes import another, assert_at_rest, change, deliver, punctuated, row, running, server_of
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.loops.sweep import sweep
@@ -60,7 +61,7 @@ def delete(context: WorkerContext, user: Person, conversation: Conversation) -> 
 
 
 def pause(context: WorkerContext, sandbox: Sandbox, desired: Desired = Desired.PAUSED) -> None:
-    wish(context, sandbox.id, desired)
+    scenes.set_desired(context, sandbox.id, desired)
     reconcile(context, sandbox.id)
 
 
@@ -218,7 +219,7 @@ class TestPausedSandbox:
         assert waiting.awaits_sandbox
         assert_no_events(context)  # their deletion needs no sandbox
         publisher.jobs.clear()
-        wish(context, sandbox.id, Desired.RUNNING)
+        scenes.set_desired(context, sandbox.id, Desired.RUNNING)
         reconcile(context, sandbox.id)
         assert RefreshConversation(conversation.id, NODE_ID) in publisher.jobs
         deliver(context)
@@ -236,7 +237,7 @@ class TestPausedSandbox:
         delete(context, user, conversation)
         refresh_conversation(context, conversation.id)
         publisher.jobs.clear()
-        wish(context, sandbox.id, Desired.DELETED)
+        scenes.set_desired(context, sandbox.id, Desired.DELETED)
         reconcile(context, sandbox.id)
         deliver(context)
         found = row(context, Conversation, conversation.id)

@@ -17,7 +17,7 @@ from tests.fakes.conversation import FakeConversation
 from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
-from tests.worker.scenes import assert_at_rest, change, row, running, server_of, wish
+from tests.worker.scenes import assert_at_rest, change, row, running, server_of, set_desired
 from worker.context import WorkerContext
 from worker.conversations.refresh import MAX_TITLE_LENGTH, MAX_TITLE_WAIT, refresh_conversation
 from worker.leasing.agent_lane import MAX_IN_SANDBOX
@@ -182,7 +182,7 @@ def test_sandbox_that_does_not_run_gets_no_request(
     desired: Desired,
     status: Status,
 ) -> None:
-    wish(context, sandbox.id, desired)
+    set_desired(context, sandbox.id, desired)
     reconcile(context, sandbox.id)
     assert row(context, Sandbox, sandbox.id).status == status
     server.calls.clear()

@@ -27,9 +27,9 @@ from tests.worker.scenes import (
     deliver,
     row,
     server_of,
+    set_desired,
     store_settings,
     task_of,
-    wish,
 )
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
@@ -225,7 +225,7 @@ class TestWaiting:
         self, context: WorkerContext, user: Person, sandbox_id: str, desired: Desired
     ) -> None:
         task_id = ask(context, user, sandbox_id)
-        wish(context, sandbox_id, desired)
+        set_desired(context, sandbox_id, desired)
         start_conversation(context, task_id)
         reason = Reason.SANDBOX_DELETED if desired == Desired.DELETED else Reason.SANDBOX_PAUSED
         assert_failed(context, task_id, reason)
@@ -248,7 +248,7 @@ class TestWaiting:
         task_id = ask(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
-        wish(context, sandbox_id, Desired.DELETED)
+        set_desired(context, sandbox_id, Desired.DELETED)
         reconcile(context, sandbox_id)
         deliver(context)
         assert_failed(context, task_id, Reason.SANDBOX_DELETED)
@@ -257,13 +257,13 @@ class TestWaiting:
         task_id = ask(context, user)
         start_conversation(context, task_id)
         sandbox_id = str(task_of(context, task_id).sandbox_id)
-        wish(context, sandbox_id, Desired.PAUSED)
+        set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         deliver(context)
         assert_failed(context, task_id, Reason.SANDBOX_PAUSED)
 
     def test_paused_sandbox_is_resumed_first(self, context: WorkerContext, user: Person, sandbox_id: str) -> None:
-        wish(context, sandbox_id, Desired.PAUSED)
+        set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         task_id = ask(context, user, sandbox_id)
         start_conversation(context, task_id)
@@ -276,7 +276,7 @@ class TestWaiting:
         self, monkeypatch: pytest.MonkeyPatch, context: WorkerContext, user: Person, engine: FakeEngine, sandbox_id: str
     ) -> None:
         # PAUSED before and after: no transition enqueues the task.
-        wish(context, sandbox_id, Desired.PAUSED)
+        set_desired(context, sandbox_id, Desired.PAUSED)
         reconcile(context, sandbox_id)
         task_id = ask(context, user, sandbox_id)
         start_conversation(context, task_id)

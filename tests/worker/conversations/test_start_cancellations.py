@@ -22,8 +22,8 @@ from tests.worker.scenes import (
     deliver,
     punctuated,
     row,
+    set_desired,
     task_of,
-    wish,
 )
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
@@ -167,7 +167,7 @@ def test_conversation_of_a_cancelled_start_is_deleted_when_its_sandbox_runs(
     server.refuse = {}
     conversation_id = task_of(context, task_id).conversation_id
     server.add(conversation_id)  # the server has executed the create
-    wish(context, sandbox_id, Desired.PAUSED)
+    set_desired(context, sandbox_id, Desired.PAUSED)
     reconcile(context, sandbox_id)
     cancel(context, user, task_id)
     start_conversation(context, task_id)
@@ -175,7 +175,7 @@ def test_conversation_of_a_cancelled_start_is_deleted_when_its_sandbox_runs(
     waiting = row(context, Conversation, conversation_id)
     assert_at_rest(waiting)
     assert waiting.awaits_sandbox
-    wish(context, sandbox_id, Desired.RUNNING)
+    set_desired(context, sandbox_id, Desired.RUNNING)
     reconcile(context, sandbox_id)
     deliver(context)
     assert conversation_id not in server.conversations

@@ -17,7 +17,7 @@ from tests.factories import Person, make_conversation, make_person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
-from tests.worker.scenes import ask, configure, row, running, server_of, start, task_of, wish
+from tests.worker.scenes import ask, configure, row, running, server_of, set_desired, start, task_of
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
@@ -78,7 +78,7 @@ def besiege(threads: JobThreads, jobs: Iterable[tuple[Any, str]], servers: list[
 def assert_others_are_served(threads: JobThreads, others: dict[Desired, str]) -> None:
     """Assert that these sandboxes can be paused, stopped and deleted."""
     for desired, sandbox_id in others.items():
-        wish(threads.context, sandbox_id, desired)
+        set_desired(threads.context, sandbox_id, desired)
         threads.run(reconcile, sandbox_id)
     found = [row(threads.context, Sandbox, sandbox_id).status for sandbox_id in others.values()]
     assert found == [Status.PAUSED, Status.PAUSED, Status.DELETED]

@@ -18,7 +18,7 @@ from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
-from tests.worker.scenes import another, assert_at_rest, change, configure, deliver, row, running, start, wish
+from tests.worker.scenes import another, assert_at_rest, change, configure, deliver, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.conversations.start import start_conversation
 from worker.engine.protocol import ContainerState
@@ -93,7 +93,7 @@ def test_deadline_of_a_resumed_sandbox_restarts(context: WorkerContext, user: Pe
         for seconds in (PAUSE, STOP):
             clock.shift(seconds)
             swept(context)
-            wish(context, sandbox_id, Desired.RUNNING)
+            set_desired(context, sandbox_id, Desired.RUNNING)
             reconcile(context, sandbox_id)
             found = row(context, Sandbox, sandbox_id)
             assert (found.status, found.reason, found.deadline_at) == (Status.RUNNING, None, after(PAUSE))
@@ -195,7 +195,7 @@ class TestRaces:
 
             def overtake(_name: str) -> None:
                 engine.before.clear()
-                wish(context, sandbox_id, Desired.RUNNING)
+                set_desired(context, sandbox_id, Desired.RUNNING)
 
             engine.before["pause"] = overtake
             swept(context)
@@ -207,7 +207,7 @@ class TestRaces:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
             sweep(context)
-            wish(context, sandbox_id, Desired.PAUSED)
+            set_desired(context, sandbox_id, Desired.PAUSED)
             deliver(context)
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
@@ -217,7 +217,7 @@ class TestRaces:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
-            engine.before["pause"] = lambda _name: wish(context, sandbox_id, Desired.PAUSED)
+            engine.before["pause"] = lambda _name: set_desired(context, sandbox_id, Desired.PAUSED)
             swept(context)
             assert history(context, sandbox_id)[-1] == ("PAUSED", "FROZEN", None)
 
@@ -252,7 +252,7 @@ def test_deadline_columns_are_current_in_every_state(context: WorkerContext, use
     """Every write to the row updates the columns that the sweep reads."""
     ids = [running(context, user) for _ in range(4)]
     for sandbox_id, desired in zip(ids, Desired, strict=True):
-        wish(context, sandbox_id, desired)
+        set_desired(context, sandbox_id, desired)
         reconcile(context, sandbox_id)
     for sandbox_id in ids:
         before = row(context, Sandbox, sandbox_id).model_dump()

@@ -13,7 +13,7 @@ from tests.doubles import PromptExecutor
 from tests.factories import Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.waiting import eventually
-from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
+from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor
@@ -58,7 +58,7 @@ def test_unresponsive_server_becomes_an_error(
     assert container_name(silent) in engine.volumes
     assert row(context, Sandbox, healthy).status == Status.RUNNING
     engine.silent.clear()
-    wish(context, silent, Desired.RUNNING)
+    set_desired(context, silent, Desired.RUNNING)
     reconcile(context, silent)
     assert row(context, Sandbox, silent).status == Status.RUNNING
 
@@ -97,7 +97,7 @@ def test_failed_probes_before_and_after_a_boot_do_not_add_up(
         probe(monitor, PROBES - 1)
         engine.silent.clear()
         for desired in (Desired.PAUSED, Desired.RUNNING):
-            wish(context, sandbox_id, desired)
+            set_desired(context, sandbox_id, desired)
             reconcile(context, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.RUNNING
 
@@ -112,7 +112,7 @@ def test_resume_of_an_unresponsive_sandbox_gets_its_full_timeout(
 
     def resume(_name: str) -> None:
         engine.before.clear()
-        wish(context, sandbox_id, Desired.RUNNING)
+        set_desired(context, sandbox_id, Desired.RUNNING)
 
     engine.before["observe"] = resume
     probe(monitor)

@@ -13,7 +13,7 @@ from shared.states import Desired, Reason, Status
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, start, wish
+from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import recheck
@@ -66,7 +66,7 @@ def test_container_is_left_as_it_is(
     context: WorkerContext, user: Person, engine: FakeEngine, desired: Desired, state: ContainerState
 ) -> None:
     sandbox_id = running(context, user)
-    wish(context, sandbox_id, desired)
+    set_desired(context, sandbox_id, desired)
     reconcile(context, sandbox_id)
     put(engine, sandbox_id, state)
     engine.calls.clear()

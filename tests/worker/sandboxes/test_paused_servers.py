@@ -24,8 +24,8 @@ from tests.worker.scenes import (
     configure,
     conversation_of,
     row,
+    set_desired,
     task_of,
-    wish,
 )
 from worker.agent_server import cancellable_transport
 from worker.agent_server.exchange import open_client
@@ -86,11 +86,11 @@ def by_an_outsider(context: WorkerContext, _user: Person, sandbox_id: str, _task
 
 
 def by_a_pause(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
-    wish(context, sandbox_id, Desired.PAUSED)
+    set_desired(context, sandbox_id, Desired.PAUSED)
 
 
 def by_a_delete(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:
-    wish(context, sandbox_id, Desired.DELETED)
+    set_desired(context, sandbox_id, Desired.DELETED)
 
 
 def by_its_end(context: WorkerContext, _user: Person, sandbox_id: str, _task_id: str) -> None:

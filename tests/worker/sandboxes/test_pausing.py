@@ -10,7 +10,7 @@ from shared.states import Desired, Reason, Status
 from tests.factories import Person, make_conversation, make_sandbox
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import deliver, row, server_of, wish
+from tests.worker.scenes import deliver, row, server_of, set_desired
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import reconcile
 
@@ -51,7 +51,7 @@ def test_interrupted_agent_continues_after_the_resume(
         make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=name * 32, title_settled=True)
     for _ in range(2):
         for state in (desired, Desired.RUNNING):
-            wish(context, sandbox_id, state)
+            set_desired(context, sandbox_id, state)
             reconcile(context, sandbox_id)
             deliver(context)
         found = [server.conversations[name * 32].execution_status for name in "123"]
@@ -65,7 +65,7 @@ def test_agent_that_a_user_has_resumed_gets_no_request(
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK, title_settled=True)
     pause(context, sandbox_id)
     server.conversations[TALK].execution_status = "finished"
-    wish(context, sandbox_id, Desired.RUNNING)
+    set_desired(context, sandbox_id, Desired.RUNNING)
     reconcile(context, sandbox_id)
     deliver(context)
     assert (server.conversations[TALK].execution_status, server.calls[-1]) == ("finished", "get_conversation")

@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
         call = self._call()
         self._notify(call, Outcome.INVOKED, verb, sandbox_id)
         try:
-            scenes.wish(self._context, sandbox_id, WISHES[verb])
+            scenes.set_desired(self._context, sandbox_id, WISHES[verb])
             self._notify(call, Outcome.OK, verb, sandbox_id)
         except NotFound:
             self._notify(call, Outcome.FAILED, verb, sandbox_id)

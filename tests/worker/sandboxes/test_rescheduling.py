@@ -8,7 +8,7 @@ from shared.nodes import spec_backoff
 from shared.states import Desired, Reason, Status
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
-from tests.worker.scenes import another, assert_at_rest, change, punctuated, row, running, start, wish
+from tests.worker.scenes import another, assert_at_rest, change, punctuated, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import beat
@@ -127,7 +127,7 @@ def test_new_desired_state_may_return_to_the_first_node(
     for _ in range(context.settings.max_attempts):
         reconcile(other, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.ERROR
-    wish(context, sandbox_id, Desired.RUNNING)
+    set_desired(context, sandbox_id, Desired.RUNNING)
     reconcile(other, sandbox_id)
     reconcile(context, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
@@ -139,10 +139,10 @@ def test_new_desired_state_may_return_to_the_first_node(
 
 def test_sandbox_that_was_ready_stays_with_its_files(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
     sandbox_id = running(context, user)
-    wish(context, sandbox_id, Desired.STOPPED)
+    set_desired(context, sandbox_id, Desired.STOPPED)
     reconcile(context, sandbox_id)
     refusing(engine, "start")
-    wish(context, sandbox_id, Desired.RUNNING)
+    set_desired(context, sandbox_id, Desired.RUNNING)
     for _ in range(context.settings.max_attempts):
         reconcile(context, sandbox_id)
     found = row(context, Sandbox, sandbox_id)
@@ -178,7 +178,7 @@ def test_delete_overtakes_the_move(
 ) -> None:
     refusing(engine, "create")
     sandbox_id = start(context, user)
-    engine.before["remove"] = lambda _name: wish(context, sandbox_id, Desired.DELETED)
+    engine.before["remove"] = lambda _name: set_desired(context, sandbox_id, Desired.DELETED)
     reconcile(context, sandbox_id)
     reconcile(other, sandbox_id)
     assert row(context, Sandbox, sandbox_id).status == Status.DELETED
@@ -235,7 +235,7 @@ def test_tombstones_of_deleted_sandboxes_are_deleted(
     gone, kept = refused(context, user), refused(context, user)
     for sandbox_id in (gone, kept):
         reconcile(other, sandbox_id)
-    wish(context, gone, Desired.DELETED)
+    set_desired(context, gone, Desired.DELETED)
     reconcile(other, gone)
     beat(context)
     with context.database.reading() as session:

@@ -24,10 +24,10 @@ from tests.worker.scenes import (
     row,
     running,
     server_of,
+    set_desired,
     store_settings,
     task_of,
     warm,
-    wish,
 )
 from worker.context import WorkerContext
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL
@@ -204,7 +204,7 @@ def test_claim_that_is_deleted_immediately_keeps_the_files(
     context: WorkerContext, engine: FakeEngine, restored: str, other: Person
 ) -> None:
     assert claim(context, other) == restored
-    wish(context, restored, Desired.DELETED)
+    set_desired(context, restored, Desired.DELETED)
     reconcile(context, restored)
     assert_kept(context, engine, restored)
 
@@ -283,7 +283,7 @@ def test_warm_sandbox_that_a_dead_worker_has_initialized_can_be_deleted(
     key = context.vault.decrypt(row(context, Sandbox, warm_id).session_key)
     server = server_of(engine, warm_id)
     server.is_dormant, server.session_key = False, key
-    wish(context, warm_id, Desired.DELETED)
+    set_desired(context, warm_id, Desired.DELETED)
     reconcile(context, warm_id)
     assert (engine.volumes, row(context, Sandbox, warm_id).reason) == ({}, None)
 

@@ -12,7 +12,7 @@ from shared.states import Desired, Status
 from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
-from tests.worker.scenes import row, running, wish
+from tests.worker.scenes import row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.sandboxes.container_spec import container_name
@@ -44,7 +44,7 @@ def sandbox_id(context: WorkerContext, user: Person) -> str:
     """A paused sandbox with the desired state RUNNING."""
     sandbox_id = running(context, user)
     for desired in (Desired.PAUSED, Desired.RUNNING):
-        wish(context, sandbox_id, desired)
+        set_desired(context, sandbox_id, desired)
         if desired == Desired.PAUSED:
             reconcile(context, sandbox_id)
     return sandbox_id

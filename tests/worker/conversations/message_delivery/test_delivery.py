@@ -19,8 +19,8 @@ from tests.worker.scenes import (
     deliver,
     punctuated,
     row,
+    set_desired,
     task_of,
-    wish,
 )
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
@@ -104,13 +104,13 @@ class TestPausedSandbox:
         talk: FakeConversation,
         desired: Desired,
     ) -> None:
-        wish(context, sandbox.id, desired)
+        set_desired(context, sandbox.id, desired)
         reconcile(context, sandbox.id)
         say(context, user, conversation.id, "one", "two")
         refresh_conversation(context, conversation.id)
         assert_at_rest(row(context, Conversation, conversation.id))
         assert said(talk) == []
-        wish(context, sandbox.id, Desired.RUNNING)
+        set_desired(context, sandbox.id, Desired.RUNNING)
         reconcile(context, sandbox.id)
         deliver(context)
         assert said(talk) == ["one", "two"]
@@ -120,7 +120,7 @@ class TestPausedSandbox:
         self, context: WorkerContext, user: Person, sandbox: Sandbox, conversation: Conversation, talk: FakeConversation
     ) -> None:
         say(context, user, conversation.id, "one")
-        wish(context, sandbox.id, Desired.DELETED)
+        set_desired(context, sandbox.id, Desired.DELETED)
         refresh_conversation(context, conversation.id)
         assert said(talk) == []
         assert_done(context, conversation.id)

@@ -17,7 +17,7 @@ from shared.states import MOVES, Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.node_failover.nodes import lose, status_of, tombstone
-from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
+from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.loops.heartbeat import beat
 from worker.loops.node_failover import fail_over
@@ -74,8 +74,8 @@ class TestTombstonedNode:
     ) -> None:
         resumed, deleted = running(context, user), running(context, user)
         lose_and_tombstone(other)
-        wish(other, resumed, Desired.RUNNING)
-        wish(other, deleted, Desired.DELETED)
+        set_desired(other, resumed, Desired.RUNNING)
+        set_desired(other, deleted, Desired.DELETED)
         lose(other)
         deliver(other)
         found = row(other, Sandbox, resumed)
@@ -86,9 +86,9 @@ class TestTombstonedNode:
         self, context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
     ) -> None:
         resumed, deleted, left = (running(context, user) for _ in range(3))
-        wish(other, deleted, Desired.DELETED)
+        set_desired(other, deleted, Desired.DELETED)
         lose_and_tombstone(other)
-        wish(other, resumed, Desired.RUNNING)
+        set_desired(other, resumed, Desired.RUNNING)
         lose(other)
         deliver(other)
         statuses: list[str] = []
@@ -107,7 +107,7 @@ class TestTombstonedNode:
         self, context: WorkerContext, other: WorkerContext, user: Person
     ) -> None:
         sandbox_id = running(context, user)
-        wish(other, sandbox_id, Desired.DELETED)
+        set_desired(other, sandbox_id, Desired.DELETED)
         lose(other)
         change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
         tombstone(other)

@@ -12,7 +12,7 @@ from shared.states import Desired, NodeStatus, Reason, Status
 from tests.factories import NODE_ID, Person, make_sandbox
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.node_failover.nodes import LIMIT, jobs, lose, status_of
-from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, wish
+from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.heartbeat import beat
@@ -27,7 +27,7 @@ class TestResumeElsewhere:
         """A sandbox that ran on the lost node, and that its owner has resumed."""
         sandbox_id = running(context, user)
         lose(other)
-        wish(other, sandbox_id, Desired.RUNNING)
+        set_desired(other, sandbox_id, Desired.RUNNING)
         lose(other)
         return sandbox_id
 
@@ -61,7 +61,7 @@ class TestResumeElsewhere:
         sandbox_id = running(context, user)
         lose(other)
         change(other, Node, "node-b", capacity=0)
-        wish(other, sandbox_id, Desired.RUNNING)
+        set_desired(other, sandbox_id, Desired.RUNNING)
         lose(other)
         assert row(other, Sandbox, sandbox_id).node_id == NODE_ID
         change(other, Node, "node-b", capacity=1)
@@ -86,7 +86,7 @@ class TestResumeElsewhere:
     ) -> None:
         sandbox_id = running(context, user)
         lose(other)
-        wish(other, sandbox_id, Desired.RUNNING)
+        set_desired(other, sandbox_id, Desired.RUNNING)
         # After it has read the stale containers, and before it writes.
         beating, _ = punctuated(context, 2, lambda: lose(other))
         beat(beating)
@@ -104,7 +104,7 @@ class TestResumeElsewhere:
         context.publisher.jobs.clear()  # type: ignore[attr-defined]
         back = replace(context, settings=context.settings.model_copy(update={"node_lost_seconds": LIMIT}))
         lose(back)
-        wish(back, moved, Desired.RUNNING)
+        set_desired(back, moved, Desired.RUNNING)
         lose(back)
         assert row(back, Sandbox, moved).node_id == NODE_ID
         deliver(back)

@@ -13,7 +13,7 @@ from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.factories import NODE_ID, Person, make_sandbox, make_start_task
 from tests.fakes.engine import FakeEngine
 from tests.worker.loops.node_failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of
-from tests.worker.scenes import assert_at_rest, change, deliver, row, running, wish
+from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
 from worker.loops.heartbeat import beat
 from worker.loops.node_failover import NodeFailureDetector, fail_over
@@ -120,9 +120,9 @@ class TestLoss:
         self, context: WorkerContext, other: WorkerContext, user: Person, first: Desired, then: Desired, status: Status
     ) -> None:
         sandbox_id = running(context, user)
-        wish(context, sandbox_id, first)
+        set_desired(context, sandbox_id, first)
         reconcile(context, sandbox_id)
-        wish(context, sandbox_id, then)
+        set_desired(context, sandbox_id, then)
         lose(other)
         assert row(other, Sandbox, sandbox_id).reason == Reason.NODE_LOST
         beat(context)
