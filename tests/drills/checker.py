@@ -7,7 +7,7 @@ from shared.models import Sandbox
 from shared.states import Desired, PauseKind, Reason, Stage, Status
 from tests.drills.engine_checks import doubles, orphans, untrue
 from tests.drills.evidence import Evidence
-from tests.drills.requests import Outcome, Verb, last_wishes
+from tests.drills.requests import Outcome, Verb, last_desired_states
 from tests.drills.row_checks import illegal_histories, misreported, unsettled
 
 __all__ = ["Evidence", "check"]
@@ -23,7 +23,7 @@ FULFILLED = {
 def check(evidence: Evidence) -> list[str]:
     """Every violation of the promise, in words; none: it was kept."""
     return [
-        *_lost_wishes(evidence),
+        *_lost_desired_states(evidence),
         *_lost_starts(evidence),
         *_brought_back(evidence),
         *_made_twice(evidence),
@@ -37,14 +37,14 @@ def check(evidence: Evidence) -> list[str]:
     ]
 
 
-def _lost_wishes(evidence: Evidence) -> Iterator[str]:
+def _lost_desired_states(evidence: Evidence) -> Iterator[str]:
     rows = {row.id: row for row in evidence.sandboxes}
-    for sandbox_id, allowed in last_wishes(evidence.history).items():
+    for sandbox_id, allowed in last_desired_states(evidence.history).items():
         row = rows.get(sandbox_id)
         if row is None:
             yield f"sandbox {sandbox_id} was acknowledged and has no row"
         elif row.desired not in {*allowed, *_withdrawn(row, evidence), *evidence.deadlines.get(row.id, ())}:
-            yield f"sandbox {sandbox_id}: the last wishes were {sorted(allowed)}, the row has {row.desired}"
+            yield f"sandbox {sandbox_id}: the last desired states were {sorted(allowed)}, the row has {row.desired}"
     for row in evidence.sandboxes:
         if not _is_fulfilled(row) and not _has_excuse(row, evidence):
             yield f"sandbox {row.id} was to be {row.desired} and is {row.status} ({row.reason}: {row.detail})"
@@ -56,7 +56,7 @@ def _is_fulfilled(row: Sandbox) -> bool:
 
 
 def _withdrawn(row: Sandbox, evidence: Evidence) -> set[Desired]:
-    """The service itself wishes a sandbox away that was made for a start that failed, or has no conversation left."""
+    """DELETED, if the service itself deletes the sandbox: its start failed, or it has no conversation left."""
     failed = {task.sandbox_id for task in evidence.start_tasks if task.made_sandbox and task.stage == Stage.ERROR}
     return {Desired.DELETED} if row.id in failed | _emptied(evidence) else set()
 
@@ -84,11 +84,11 @@ def _made_twice(evidence: Evidence) -> Iterator[str]:
     calls = {entry.call for entry in evidence.history if entry.verb == Verb.START}
     answered = {entry.call for entry in evidence.history if entry.outcome in (Outcome.OK, Outcome.FAILED)}
     if len(unknown) > len(calls - answered):
-        yield f"{len(unknown)} sandboxes that nobody was told of, and {len(calls - answered)} unanswered requests"
+        yield f"{len(unknown)} sandboxes that no client was told of, and {len(calls - answered)} unanswered requests"
 
 
 def _is_pooled(row: Sandbox) -> bool:
-    """Nobody has asked for it yet."""
+    """Whether it waits in a warm pool: no user has claimed it yet."""
     return row.owner_id is None and row.boot_key is not None
 
 

@@ -27,10 +27,10 @@ def orphans(evidence: Evidence) -> Iterator[str]:
     owned = {sandbox_name(row.id) for row in evidence.sandboxes if _may_own(row)}
     for item in evidence.containers:
         if item.name not in owned:
-            yield f"container {item.name} is nobody's"
+            yield f"container {item.name} belongs to no row"
     for name in evidence.volumes:
         if name not in owned:
-            yield f"volume {name} is nobody's"
+            yield f"volume {name} belongs to no row"
 
 
 def _may_own(row: Sandbox) -> bool:

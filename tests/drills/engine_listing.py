@@ -1,4 +1,4 @@
-"""What an engine holds, in the words of its own command line: every container and volume, whoever made it.
+"""What an engine holds, in the words of its own command line: every container and volume, of any origin.
 
 Nothing of the product is used here. A container that the product made without its label, or under a wrong name, is
 listed like any other.

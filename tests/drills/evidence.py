@@ -10,7 +10,7 @@ from tests.drills.requests import Entry
 
 
 class SeenContainer(Protocol):
-    """A container as somebody saw it; `state` is Docker's word for it."""
+    """A container as an observer saw it; `state` is Docker's word for it."""
 
     @property
     def name(self) -> str: ...
@@ -27,8 +27,8 @@ class Evidence:
     """All that was found once the service was given time to settle.
 
     Args:
-        excused: whether a sandbox has good reason not to be as it was wished: it can't start, or somebody else has
-            changed its container. All others must be.
+        excused: whether a sandbox has good reason not to be in its desired state: it can't start, or an outside change
+            hit its container. All others must be.
         strays: what the engines hold that is attributable to no installation, in words.
         listed: the status of each sandbox that the service lists for its owner over the wire; None: it was not asked.
         reported: the events, as (conversation, event), that were acknowledged.

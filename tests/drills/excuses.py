@@ -1,4 +1,4 @@
-"""Which faults excuse a sandbox that is not as it was wished: those of its own node that were there after the wish."""
+"""Which faults excuse a sandbox that is not in its desired state: those of its node that outlasted the last request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from datetime import datetime
 from shared.models import Sandbox
 from shared.states import Reason
 
-# By somebody else's hand on the sandbox's own container.
+# By an outside change to the sandbox's own container.
 TOUCHES: Mapping[Reason, frozenset[str]] = {
     # Who removes one ends it first, and it may be seen in between.
     Reason.EXIT_CODE: frozenset({"container killed", "container stopped", "container removed"}),
@@ -76,15 +76,15 @@ class Inflicted:
     landed: bool = True
 
 
-def is_excused(row: Sandbox, wished_at: float, log: Sequence[Inflicted]) -> bool:
-    """Whether a fault that was there after the last wish, and could harm the row's node, explains the row's reason.
+def is_excused(row: Sandbox, requested_at: float, log: Sequence[Inflicted]) -> bool:
+    """Whether a fault that was there after the last request, and could harm the row's node, explains the row's reason.
 
     Args:
-        wished_at: when that wish was sent, by the monotonic clock; 0: nobody knows.
+        requested_at: when that request was sent, by the monotonic clock; 0: unknown.
     """
     if row.reason is None:
         return False
-    late = [fault for fault in log if fault.ended + ECHO_SECONDS >= wished_at]
+    late = [fault for fault in log if fault.ended + ECHO_SECONDS >= requested_at]
     return any(_explains(fault, row, Reason(row.reason)) for fault in late)
 
 

@@ -127,7 +127,7 @@ class RecordingClient:
         return subject
 
     def _make(self, path: str, *, replay: bool = False, **content: Any) -> httpx.Response | None:
-        """The answer to a request that makes something; None if nobody can say whether it was made.
+        """The answer to a request that makes something; None if it is unknown whether it was made.
 
         A refusal after a try without an answer says nothing of that try: it may be under way still, and succeed.
         """

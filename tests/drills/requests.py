@@ -1,4 +1,4 @@
-"""What was asked for and answered, and what may therefore be wished at the end."""
+"""What was asked for and answered, and which desired states are therefore possible at the end."""
 
 import math
 from collections import defaultdict
@@ -32,7 +32,7 @@ class Verb(StrEnum):
     FORGET = "forget"
 
 
-WISHES = {
+DESIRED_STATES = {
     Verb.START: Desired.RUNNING,
     Verb.RESUME: Desired.RUNNING,
     Verb.PAUSE: Desired.PAUSED,
@@ -59,16 +59,16 @@ class Entry:
 class Request:
     """One request about one sandbox: the places in the history between which it took effect, if it did."""
 
-    wish: Desired
+    desired: Desired
     began: float
     ended: float
     acknowledged: bool
 
 
-def last_wishes(history: Iterable[Entry]) -> dict[str, set[Desired]]:
-    """What each acknowledged sandbox may be wished to be at the end of the history.
+def last_desired_states(history: Iterable[Entry]) -> dict[str, set[Desired]]:
+    """The possible desired states of each acknowledged sandbox at the end of the history.
 
-    Of two requests at the same time nobody can say which came last: either may have. One that was not answered counts
+    Of two requests at the same time the order is unknown: either may have come last. One that was not answered counts
     too, unless another began after it was over. Nothing overtakes an acknowledged delete.
     """
     return {
@@ -84,23 +84,27 @@ def requests_by_sandbox(history: Iterable[Entry]) -> dict[str, list[Request]]:
     found: dict[str, list[Request]] = defaultdict(list)
     unanswered: dict[int, Entry] = {}
     for place, entry in enumerate(history):
-        if entry.verb not in WISHES:
+        if entry.verb not in DESIRED_STATES:
             continue
         if entry.outcome == Outcome.INVOKED:
             began[entry.call], unanswered[entry.call] = place, entry
             continue
         unanswered.pop(entry.call, None)
         if entry.outcome != Outcome.FAILED and entry.subject:
-            request = Request(WISHES[entry.verb], began.get(entry.call, place), place, entry.outcome == Outcome.OK)
+            request = Request(
+                DESIRED_STATES[entry.verb], began.get(entry.call, place), place, entry.outcome == Outcome.OK
+            )
             found[entry.subject].append(request)
     for entry in unanswered.values():
         if entry.subject:
-            found[entry.subject].append(Request(WISHES[entry.verb], began[entry.call], math.inf, acknowledged=False))
+            found[entry.subject].append(
+                Request(DESIRED_STATES[entry.verb], began[entry.call], math.inf, acknowledged=False)
+            )
     return found
 
 
 def _possible(requests: Sequence[Request]) -> set[Desired]:
-    if any(request.acknowledged and request.wish == Desired.DELETED for request in requests):
+    if any(request.acknowledged and request.desired == Desired.DELETED for request in requests):
         return {Desired.DELETED}
     last_began = max(request.began for request in requests if request.acknowledged)
-    return {request.wish for request in requests if request.ended >= last_began}
+    return {request.desired for request in requests if request.ended >= last_began}

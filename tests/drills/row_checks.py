@@ -40,7 +40,7 @@ def unsettled(evidence: Evidence) -> Iterator[str]:
             yield f"{name} still wants a hand"
     for row in evidence.sandboxes:
         if row.generation != row.observed_generation:
-            yield f"Sandbox {row.id}: wish {row.generation} is not answered"
+            yield f"Sandbox {row.id}: generation {row.generation} is not observed"
 
 
 def misreported(evidence: Evidence) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Everything on a shared engine is somebody's by its labels; what is not, is a violation for whoever looks."""
+"""Labels attribute everything on a shared engine to an installation; anything else is a violation in every check."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_neighbours_container_and_volume_are_left_out() -> None:
     [
         (Container("aw-s", "running"), "container aw-s has the label of no installation here: None"),
         (Volume("aw-s"), "volume aw-s has the label of no installation here: None"),
-        (Container("somebody", "exited"), "container somebody has the label of no installation here: None"),
+        (Container("unnamed", "exited"), "container unnamed has the label of no installation here: None"),
         (Volume("0123abcd"), "volume 0123abcd has the label of no installation here: None"),
         (Container("aw-s", "running", labels("other")), "container aw-s has the label of no installation here: other"),
         (

@@ -123,7 +123,7 @@ FORGET = (told(2, Outcome.INVOKED, Verb.FORGET, "t"), told(2, Outcome.OK, Verb.F
         replace(FINE, listed={"s": "RUNNING"}),
         replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={}),
         replace(GONE, history=DELETED, listed={}),
-        # Its own deadline has paused it, and nobody asked for that.
+        # Its own deadline has paused it, without a request.
         replace(PAUSED, history=STARTED, deadlines={"s": {Desired.PAUSED}}),
         # To delete a conversation that is being started cancels the start.
         replace(FINE, history=(*STARTED, *FORGET), start_tasks=[start_task(reason=Reason.CANCELLED)]),
@@ -149,7 +149,7 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(PAUSED, sandboxes=[sandbox(desired=Desired.PAUSED)]), "was to be PAUSED and is RUNNING"),
         (replace(PAUSED, history=OVERTAKEN_PAUSE), "the row has PAUSED"),
         (replace(PAUSED, history=FORGOTTEN_PAUSE), "the row has PAUSED"),
-        (replace(FINE, sandboxes=[sandbox(), sandbox("t")]), "1 sandboxes that nobody was told of"),
+        (replace(FINE, sandboxes=[sandbox(), sandbox("t")]), "1 sandboxes that no client was told of"),
         (replace(FINE, reported=[("c", "e")]), "event e of c was acknowledged and is stored 0 times"),
         (replace(FINE, reported=[("c", "e")], events=[("c", "e")] * 2), "stored 2 times"),
         (replace(STOPPED, sandboxes=PAUSED.sandboxes, history=ANSWERED_STOP), "the row has PAUSED"),
@@ -159,13 +159,13 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(FINE, start_tasks=[start_task(reason=None)]), "without a reason"),
         (replace(FINE, start_tasks=[start_task(sandbox_id="s", made_sandbox=True)]), "left sandbox s behind"),
         (replace(FINE, containers=[container(), container(name="aw-s-2")]), "sandbox s has 2 containers"),
-        (replace(GONE, history=(), containers=[container()]), "container aw-s is nobody's"),
-        (replace(FINE, volumes=["aw-s", "aw-x"]), "volume aw-x is nobody's"),
-        (replace(FAILED, volumes=["aw-s"]), "volume aw-s is nobody's"),
+        (replace(GONE, history=(), containers=[container()]), "container aw-s belongs to no row"),
+        (replace(FINE, volumes=["aw-s", "aw-x"]), "volume aw-x belongs to no row"),
+        (replace(FAILED, volumes=["aw-s"]), "volume aw-s belongs to no row"),
         (replace(FINE, sandboxes=[sandbox(lease_owner="w", lease_until=now())]), "Sandbox s is still held"),
         (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s still wants a hand"),
         (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t still wants a hand"),
-        (replace(FINE, sandboxes=[sandbox(generation=2)]), "wish 2 is not answered"),
+        (replace(FINE, sandboxes=[sandbox(generation=2)]), "generation 2 is not observed"),
         (replace(FINE, containers=[container("exited")]), "its container is exited"),
         (replace(FINE, containers=[]), "its container is absent"),
         (replace(FINE, volumes=[]), "its volume is gone"),
@@ -207,7 +207,7 @@ def test_violation_is_found(evidence: Evidence, words: str) -> None:
 
 
 def test_legal_moves_of_the_checker_are_those_of_the_product() -> None:
-    """The checker has a table of its own, so that nobody changes what is legal in one place."""
+    """The checker has a table of its own, so that a change of what is legal needs an edit in both places."""
     product = {status.value: {move.value for move in moves} for status, moves in MOVES.items()}
     checker = {status: set(moves) for status, moves in LEGAL_MOVES.items()}
     assert product == checker, (

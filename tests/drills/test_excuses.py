@@ -1,4 +1,4 @@
-"""A fault excuses a sandbox if it came after the wish, explains the reason, and could harm the sandbox's node."""
+"""A fault excuses a sandbox if it came after the request, explains the reason, and could harm the sandbox's node."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from shared.models import Sandbox
 from shared.states import Reason, Status
 from tests.drills.excuses import ECHO_SECONDS, Inflicted, is_excused
 
-WISHED_AT = 1000.0
+REQUESTED_AT = 1000.0
 
 
 def fault(kind: str = "engine killed", **columns: Any) -> Inflicted:
     known: dict[str, Any] = {
         "subject": "node-a",
         "node": "node-a",
-        "began": WISHED_AT,
-        "ended": WISHED_AT + 1,
+        "began": REQUESTED_AT,
+        "ended": REQUESTED_AT + 1,
         "at": now(),
     }
     return Inflicted(kind=kind, **(known | columns))
@@ -33,14 +33,14 @@ def sandbox(reason: Reason | None = Reason.NODE_LOST) -> Sandbox:
     [
         (sandbox(), fault()),
         (sandbox(), fault("database restarted", subject="", node=None)),
-        (sandbox(), fault(ended=WISHED_AT - ECHO_SECONDS + 1)),
+        (sandbox(), fault(ended=REQUESTED_AT - ECHO_SECONDS + 1)),
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s")),
         # It failed, and may have had its effect before it did.
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", landed=False)),
     ],
 )
 def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, inflicted: Inflicted) -> None:
-    assert is_excused(row, WISHED_AT, [inflicted])
+    assert is_excused(row, REQUESTED_AT, [inflicted])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, inflicted: Inflicte
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="s", node="node-b")),
         (sandbox(Reason.EXIT_CODE), fault("container killed", subject="t")),
         (sandbox(), fault("process killed", subject="api-1", node="")),
-        (sandbox(), fault(ended=WISHED_AT - ECHO_SECONDS - 1)),
+        (sandbox(), fault(ended=REQUESTED_AT - ECHO_SECONDS - 1)),
         (sandbox(), fault("pull slow", node=None)),
         # An engine in trouble is asked again.
         (sandbox(Reason.CREATE_FAILED), fault("writes fail")),
@@ -59,4 +59,4 @@ def test_fault_of_the_sandboxs_node_excuses_it(row: Sandbox, inflicted: Inflicte
     ],
 )
 def test_fault_elsewhere_or_of_another_kind_excuses_nothing(row: Sandbox, inflicted: Inflicted) -> None:
-    assert not is_excused(row, WISHED_AT, [inflicted])
+    assert not is_excused(row, REQUESTED_AT, [inflicted])

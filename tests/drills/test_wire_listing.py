@@ -41,7 +41,7 @@ def test_all_pages_of_all_people_are_read(monkeypatch: pytest.MonkeyPatch) -> No
     [
         [page("1", "1"), page()],
         [page("1", following="p"), page("1"), page()],
-        # Somebody else's.
+        # Another user's.
         [page("1"), page("1")],
     ],
 )

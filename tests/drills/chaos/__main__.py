@@ -27,7 +27,7 @@ def main() -> None:
         seconds=arguments.seconds,
         operations=arguments.operations,
         logs=logs,
-        hurried=not arguments.default_settings,
+        short_timeouts=not arguments.default_settings,
         tell=lambda line: print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True),
     )
     if arguments.report:

@@ -1,6 +1,6 @@
 """`python -m tests.drills.chaos.clocked MODULE`: runs one of our processes with a clock that a file sets off.
 
-What waits, does so by the monotonic clock, which nobody sets; what asks for the machine's time asks `shared.clock`.
+What waits, does so by the monotonic clock, which no fault sets; what asks for the machine's time asks `shared.clock`.
 """
 
 import os

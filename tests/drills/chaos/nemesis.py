@@ -16,7 +16,7 @@ PART_PAUSE_SECONDS, CONTAINER_PAUSE_SECONDS = 2.0, 3.0
 
 
 class Nemesis:
-    """Two hands at once: one breaks the parts of the site, one touches containers behind the service's back.
+    """Two hands at once: one breaks the parts of the site, one makes outside changes to containers.
 
     Args:
         stretch: how many times as long as usual a fault lasts.

@@ -27,11 +27,11 @@ def _lines(result: Result) -> list[str]:
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}, {os.cpu_count()} cores, Linux {platform.release()}.",
         "Two engines, three workers, two API processes, one broker, one database, one registry; "
-        + ("leases of 3 s and pauses to match." if result.hurried else "the service's default settings."),
+        + ("leases of 3 s and pauses to match." if result.short_timeouts else "the service's default settings."),
         "",
         "```sh",
         f"make chaos SECONDS={result.seconds:.0f} SEED={result.seed} DATABASE={result.database}"
-        + ("" if result.hurried else " DEFAULT_SETTINGS=1"),
+        + ("" if result.short_timeouts else " DEFAULT_SETTINGS=1"),
         "```",
         "",
         "| | |",
@@ -41,7 +41,7 @@ def _lines(result: Result) -> list[str]:
         f"| seconds of faults under load | {result.seconds:.0f} |",
         f"| lost, doubled, orphaned, stuck, untrue | {len(result.violations)} |",
         *_times("from the last fault to agreement", result.convergence),
-        *_times("from the last wish, nothing in the way, to agreement", result.obedience),
+        *_times("from the last request, without faults, to agreement", result.obedience),
         "",
         *[f"- {violation}" for violation in result.violations],
         "## Each round, from its last fault to agreement",

@@ -1,4 +1,4 @@
-"""A chaos run: rounds of faults under load, each followed by quiet, agreement, and wishes that must all come true."""
+"""A chaos run: rounds of faults under load, each followed by quiet, agreement, and requests that must be fulfilled."""
 
 import shutil
 import time
@@ -23,7 +23,7 @@ from tests.drills.requests import Outcome
 
 ROUND_SECONDS = 20.0
 # A worker that stands still is to stand still for longer than its lease, sometimes.
-UNHURRIED_STRETCH = 2.5
+DEFAULT_SETTINGS_STRETCH = 2.5
 # In each minute under load; and how long a run must be to have one of each kind.
 LEAST_FAULTS = 20
 ALL_KINDS_SECONDS = 300.0
@@ -39,12 +39,12 @@ class Result:
     Args:
         ends: how often processes ended by themselves, and were started again.
         convergence: seconds from the last fault of each round to agreement.
-        obedience: seconds from the last wish of each round, with nothing in the way, to agreement.
+        obedience: seconds from the last request of each round, without faults, to agreement.
     """
 
     database: str
     seed: int
-    hurried: bool
+    short_timeouts: bool
     seconds: float = 0.0
     acknowledged: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class Result:
 
 
 def run(
-    database: str, *, seed: int, seconds: float, operations: int, logs: Path, tell: Tell, hurried: bool = True
+    database: str, *, seed: int, seconds: float, operations: int, logs: Path, tell: Tell, short_timeouts: bool = True
 ) -> Result:
     """Break things for so long, and until so many writes were acknowledged.
 
@@ -78,11 +78,11 @@ def run(
         operations: the fewest acknowledged writes.
         logs: where the processes' logs are put if the promise is not kept.
         tell: is told how it goes, line by line.
-        hurried: with shorter leases and pauses than the service's defaults, and shorter faults.
+        short_timeouts: with shorter leases and pauses than the service's defaults, and shorter faults.
     """
-    result = Result(database, seed, hurried)
-    stretch = 1.0 if hurried else UNHURRIED_STRETCH
-    with running_site(database, hurried=hurried) as site:
+    result = Result(database, seed, short_timeouts)
+    stretch = 1.0 if short_timeouts else DEFAULT_SETTINGS_STRETCH
+    with running_site(database, short_timeouts=short_timeouts) as site:
         workload, nemesis = Workload(site, seed), Nemesis(site, seed, stretch=stretch)
         supervisor, watch = Supervisor(site), Watch(site, nemesis)
         supervisor.start()
@@ -124,7 +124,7 @@ def _lacking(result: Result, nemesis: Nemesis, seconds: float) -> list[str]:
 
 def _weaknesses(result: Result, watch: Watch, nemesis: Nemesis, seconds: float) -> list[str]:
     """Why a run that has found nothing shows little."""
-    blind = [] if watch.looks else ["nobody could look for sandboxes that ran twice"]
+    blind = [] if watch.looks else ["no check for sandboxes that ran twice succeeded"]
     return blind + _lacking(result, nemesis, seconds)
 
 
@@ -140,7 +140,7 @@ def _play(site: Site, workload: Workload, nemesis: Nemesis, result: Result, seco
     result.acknowledged, result.counts = workload.acknowledged, workload.counts
     result.missing = workload.missing
     result.faults, result.missed = nemesis.landed, nemesis.missed
-    excused = partial(_is_excused, wished_at=workload.fleet.requested_at, log=nemesis.log)
+    excused = partial(_is_excused, requested_at=workload.fleet.requested_at, log=nemesis.log)
     result.convergence.append(await_agreement(site, workload, excused, "after the last fault"))
     result.starts = _count_starts(site)
     workload.repair()
@@ -164,8 +164,8 @@ def _end(site: Site, workload: Workload) -> None:
     await_agreement(site, workload, never, "when all is deleted")
 
 
-def _is_excused(row: Sandbox, *, wished_at: dict[str, float], log: list[Inflicted]) -> bool:
-    return is_excused(row, wished_at.get(row.id, 0.0), log)
+def _is_excused(row: Sandbox, *, requested_at: dict[str, float], log: list[Inflicted]) -> bool:
+    return is_excused(row, requested_at.get(row.id, 0.0), log)
 
 
 def _describe(result: Result) -> str:
@@ -176,7 +176,7 @@ def _describe(result: Result) -> str:
 
 
 def _keep_logs(site: Site, nemesis: Nemesis, directory: Path) -> None:
-    """What the processes have said and what was done to them, for whoever wants to know why."""
+    """What the processes have said and what was done to them, for an investigation."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "nemesis.log").write_text("\n".join(map(_line, nemesis.log)))
     for log in site.directory.glob("*.log"):

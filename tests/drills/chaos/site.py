@@ -36,7 +36,7 @@ WARM_IMAGE = "agent-workspace/tiny:warm"
 WARM = {"warm_target": 2, "warm_most": 3}
 # For each user; low enough that requests are refused.
 QUOTA_RUNNING, QUOTA_SANDBOXES = 5, 9
-# As the real one: much may happen in the midst of it.
+# As a real create, which takes time: faults may happen during it.
 CREATES = {"TINY_CREATE_SECONDS": "0.3"}
 DISK_BYTES = 192 * 1024 * 1024
 # What a database must not lose by a crash of its own; tests elsewhere do without.
@@ -94,12 +94,12 @@ class Site:
 
 
 @contextmanager
-def running_site(database: str, *, hurried: bool) -> Iterator[Site]:
+def running_site(database: str, *, short_timeouts: bool) -> Iterator[Site]:
     """All of it, for the length of the block.
 
     Args:
         database: `sqlite` or `postgresql`.
-        hurried: with shorter leases and pauses than the service's defaults.
+        short_timeouts: with shorter leases and pauses than the service's defaults.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(short_directory("chaos"))
@@ -109,7 +109,7 @@ def running_site(database: str, *, hurried: bool) -> Iterator[Site]:
         engines = {name: stack.enter_context(_engine()) for name in NODES}
         url = _make_database(directory, postgres)
         faulty = {name: stack.enter_context(running_faulty_engine(engine)) for name, engine in engines.items()}
-        service = _make_service(directory, url, valkey, faulty, registry, SETTINGS if hurried else {})
+        service = _make_service(directory, url, valkey, faulty, registry, SETTINGS if short_timeouts else {})
         stack.callback(service.stop)
         network = stack.enter_context(running_network())
         database_links, broker_links = _link(network, directory, valkey, postgres)

@@ -79,7 +79,7 @@ def _violations(site: Site, workload: Workload, excused: Excuse) -> list[str]:
     try:
         return check(_look(site, workload, excused)) or workload.violations()
     except (AssertionError, httpx.TransportError) as error:
-        return [f"nobody can say what is there: {error}"]
+        return [f"the state of the site cannot be read: {error}"]
 
 
 def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:

@@ -3,10 +3,10 @@
 What may overlap, and is no violation:
 
 - A container on a node that is not READY. Its engine or its worker does not answer, so the sandbox was made elsewhere;
-  nobody could stop the first one. The node removes it before it says that it is READY again.
+  the service could not stop the first one. The node removes it before it says that it is READY again.
 - A container that does not run. A worker that stood still before `docker create` creates it once it wakes, because no
   fence keeps an engine from what it is asked. The worker looks at its fence before the next step and does not start it.
-- A container that somebody else's hand has started: the nemesis does so.
+- A container that an outside change has started: the nemesis does so.
 
 Two that run on READY nodes have no such excuse, so one look that sees them is enough.
 """
@@ -43,7 +43,7 @@ class Watch:
         try:
             found = find_doubles(self._ready, self._running)
         except (AssertionError, SQLAlchemyError):
-            return  # nobody can say what is there
+            return  # a node's containers or status cannot be read
         self.looks += 1
         started = {fault.subject for fault in self._nemesis.log if fault.kind == BY_HAND}
         self.doubles |= {sandbox_id: where for sandbox_id, where in found.items() if sandbox_id not in started}

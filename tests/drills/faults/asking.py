@@ -1,4 +1,4 @@
-"""Requests of one user, written into the history if they are wishes; and what happens without a request."""
+"""Requests of one user, written into the history if they set a desired state; and what happens without a request."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ LONG = timedelta(days=1)
 def ask(
     runner: Runner, method: str, path: str, verb: Verb | None = None, key: str | None = None, **options: Any
 ) -> httpx.Response | None:
-    """A request, in the history if it is a wish for a sandbox or a conversation; None: no answer."""
+    """A request, in the history if it has a verb; None: no answer."""
     headers = runner.client.person.headers | ({"Idempotency-Key": key} if key else {})
     call = runner.client.history.invoke(verb, None) if verb else 0
     try:

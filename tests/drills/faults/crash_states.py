@@ -44,7 +44,7 @@ def crash_states(meetings: Sequence[Meeting], counts: Callable[[str], bool]) -> 
       own timing, and is killed at their own points.
     - The instance has met all its points in one thread and one process. Concurrent threads of one instance may have
       written in another order.
-    - Each meeting of that name follows an `after`, because the process dies at the first meeting, whoever's it is.
+    - Each meeting of that name follows an `after`, because the process dies at the first meeting, of any instance.
     - The `after` counts, so that a process does die there.
     - The process answers no clients: an answer is a change outside that has no point.
     """

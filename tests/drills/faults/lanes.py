@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class Lanes:
-    """Runners that are made when they are first needed, and made anew when something went wrong in them."""
+    """Runners that are made when they are first needed, and replaced when something went wrong in them."""
 
     _numbers = count(1)
     # All that there ever were in this process: one that is closed may have left containers on its engine.

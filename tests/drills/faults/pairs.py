@@ -36,7 +36,7 @@ from tests.services.valkey import running_valkey
 
 # As many as the drills have: what is killed waits most of the time.
 WIDTH = 6
-WISHES = ("start", "pause", "resume", "delete")
+USER_OPERATIONS = ("start", "pause", "resume", "delete")
 
 EXPLANATION = (
     "A process is killed at a point of the operation and restarted. A process is killed at a second point, too: the",

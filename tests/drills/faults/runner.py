@@ -141,7 +141,7 @@ class Runner:
     def record(self, act: Callable[[], None], operations: frozenset[str]) -> list[Meeting]:
         """The meetings of these operations' points while this is done and until all is at rest, in order.
 
-        None of them if it does not come to rest: what is held back may have been in the midst of what is missing.
+        None of them if it does not come to rest: what is held back may have been stopped during what is missing.
         """
         self.forget(PROCESSES)
         act()
@@ -185,7 +185,7 @@ class Runner:
     def await_death(self, process: str) -> bool:
         """Whether the process that is armed dies; False: it comes to rest without, or does not come to rest.
 
-        What is held back may have been in the midst of its round, and have to end what it began.
+        What is held back may have been stopped during its round, and have to end what it began.
         """
         points, rested_at = self.points[process], None
         deadline = time.monotonic() + CONVERGENCE_SECONDS
@@ -263,7 +263,7 @@ class Runner:
         self.answers, self.died_at = [], None
 
     def _end_pools(self) -> None:
-        """Whoever waits in a pool is nobody's to delete."""
+        """Empty the warm pools: no user can delete a warm sandbox."""
         with self.service.database.transaction() as session:
             for spec in filter(lambda spec: spec.warm_most, specs.list_specs(session)):
                 specs.change(session, spec.id, {"warm_target": 0, "warm_most": 0})

@@ -1,4 +1,4 @@
-"""A second death in what follows the first: a few pairs of each wish. `make faults PAIRS=all` tries them all."""
+"""A second death in what follows the first: a few pairs of each user operation. `make faults PAIRS=all` tries all."""
 
 import random
 
@@ -8,7 +8,7 @@ from tests.drills.faults.crash_states import Point
 from tests.drills.faults.drill import die_twice, record_recovery
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import OPERATIONS
-from tests.drills.faults.pairs import WISHES, Pair
+from tests.drills.faults.pairs import USER_OPERATIONS, Pair
 from tests.drills.faults.recordings import Recordings
 from tests.drills.faults.runner import Runner
 
@@ -20,8 +20,8 @@ FIRSTS, SECONDS = 2, 2
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
 def test_promise_is_kept_through_two_deaths(lanes: Lanes, recordings: Recordings) -> None:
     chance = random.Random(SEED)
-    recordings.meetings(WISHES)
-    firsts = [(name, first) for name in WISHES for first in chance.sample(recordings.points(name), FIRSTS)]
+    recordings.meetings(USER_OPERATIONS)
+    firsts = [(name, first) for name in USER_OPERATIONS for first in chance.sample(recordings.points(name), FIRSTS)]
     recoveries = lanes.spread(lambda runner, it: record_recovery(runner, OPERATIONS[it[0]], it[1]), firsts)
     pairs = [
         Pair(name, first, second)

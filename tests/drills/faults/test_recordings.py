@@ -1,4 +1,4 @@
-"""An operation is recorded once, whoever asks for its points; a failed recording is tried again."""
+"""An operation is recorded once, however many callers ask for its points; a failed recording is tried again."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def make(lane: OneLane, *, thorough: bool = False) -> Recordings:
     return Recordings(lanes, thorough=thorough)
 
 
-def test_operation_is_recorded_once_whoever_asks() -> None:
+def test_operation_is_recorded_once_for_all_callers() -> None:
     lane = OneLane()
     recordings = make(lane)
     recordings.points("start")

@@ -21,7 +21,7 @@ from shared.settings import Settings
 from shared.states import Desired
 from tests.doubles import PatientExecutor, RecordingPublisher
 from tests.drills.checker import Evidence, check
-from tests.drills.requests import WISHES, Entry, Outcome, Verb
+from tests.drills.requests import DESIRED_STATES, Entry, Outcome, Verb
 from tests.effort import bounds
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
         call = self._call()
         self._notify(call, Outcome.INVOKED, verb, sandbox_id)
         try:
-            scenes.set_desired(self._context, sandbox_id, WISHES[verb])
+            scenes.set_desired(self._context, sandbox_id, DESIRED_STATES[verb])
             self._notify(call, Outcome.OK, verb, sandbox_id)
         except NotFound:
             self._notify(call, Outcome.FAILED, verb, sandbox_id)
@@ -91,7 +91,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(sandbox_id=sandboxes, moment=MOMENTS, desired=st.sampled_from(Desired))
     def reconcile_while_it_changes(self, sandbox_id: str, moment: int, desired: Desired) -> None:
-        verb = next(verb for verb, target in WISHES.items() if target == desired and verb != Verb.START)
+        verb = next(verb for verb, target in DESIRED_STATES.items() if target == desired and verb != Verb.START)
         act = first_call(lambda: self.set_desired(sandbox_id, verb))
         self._engine.before = dict.fromkeys(VERBS, counting(moment, act))
         reconcile(self._context, sandbox_id)

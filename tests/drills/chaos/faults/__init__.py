@@ -72,7 +72,7 @@ PARTS: tuple[type[Fault], ...] = (
     AnswersLate,
     AnswersSwallowed,
 )
-# What happens to containers, behind the service's back.
+# Outside changes to containers.
 CONTAINERS: tuple[type[Fault], ...] = (
     ContainerKilled,
     ContainerStopped,

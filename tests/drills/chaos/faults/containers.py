@@ -1,4 +1,4 @@
-"""Faults of containers, behind the service's back."""
+"""Outside changes to containers."""
 
 import random
 from typing import ClassVar
@@ -16,7 +16,7 @@ from tests.services.engine import TINY_IMAGE
 
 
 class OfContainer(Fault):
-    """Somebody else's hand on one sandbox's container; nobody mends it but the service, when it is asked to."""
+    """An outside change to one sandbox's container; only the service repairs it, on a request."""
 
     seconds = (0.0, 0.0)
     arguments: ClassVar[tuple[str, ...]] = ()

@@ -35,7 +35,7 @@ class BrokerFlushed(Fault):
 
 
 class DatabaseRestarted(Fault):
-    """PostgreSQL is stopped in order and started again; SQLite is locked by somebody else for as long."""
+    """PostgreSQL is stopped in order and started again; SQLite is locked by another connection for as long."""
 
     def inflict(self) -> None:
         if self.site.postgres:

@@ -67,7 +67,7 @@ class Sandboxes:
         self._fleet.count("wake", "ok" if answer == 200 else "no answer" if answer is None else str(answer))
 
     def list_own(self, client: RecordingClient) -> None:
-        """List sandboxes: a page never holds somebody else's, whatever is down."""
+        """List sandboxes: a page never holds another user's, whichever part is down."""
         answer = self._fleet.send("GET", f"{SANDBOXES}/search", client.person.headers)
         if answer is not None and answer.is_success:
             owners = {item["created_by_user_id"] for item in answer.json()["items"]}

@@ -42,7 +42,7 @@ class UserSettings:
             self._unanswered[person.id].clear()
 
     def violations(self) -> list[str]:
-        """Values that an acknowledged write should have replaced, or that nobody stored."""
+        """Values that an acknowledged write should have replaced, or that no request stored."""
         return [wrong for person in self._fleet.people for wrong in self._check(person)]
 
     def _check(self, person: Person) -> list[str]:

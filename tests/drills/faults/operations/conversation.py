@@ -108,8 +108,8 @@ def _converse_untitled(runner: Runner, sandbox_id: str) -> None:
 
 
 def _start(runner: Runner, sandbox_id: str, more: dict[str, str]) -> None:
-    wish = {"sandbox_id": sandbox_id, "initial_message": MESSAGE} | more
-    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=wish)
+    content = {"sandbox_id": sandbox_id, "initial_message": MESSAGE} | more
+    ask(runner, "POST", CONVERSATIONS, Verb.CONVERSE, sandbox_id, json=content)
 
 
 def _converse_anywhere(runner: Runner, _subject: str) -> None:

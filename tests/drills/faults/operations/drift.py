@@ -1,4 +1,4 @@
-"""Changes made outside: by somebody else's hand on a container."""
+"""Outside changes to a container."""
 
 from collections.abc import Mapping
 

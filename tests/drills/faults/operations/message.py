@@ -19,7 +19,7 @@ DELIVERY = frozenset({"conversations.deliver"})
 REFRESH = frozenset({"conversations.refresh"})
 
 
-def unheard(runner: Runner) -> str:
+def undelivered(runner: Runner) -> str:
     """A sandbox with a conversation, frozen, and two messages that could not be delivered."""
     sandbox_id = conversing(runner)
     runner.client.pause(sandbox_id)
@@ -31,7 +31,7 @@ def unheard(runner: Runner) -> str:
 
 def half_delivered(runner: Runner) -> str:
     """The same, and the first was delivered by a worker that died before it could write that down."""
-    sandbox_id = unheard(runner)
+    sandbox_id = undelivered(runner)
     runner.client.resume(sandbox_id)
     runner.await_given(lambda: runner.is_at_rest() and not _pending(runner))
     [_, before, *_] = _list_messages(runner, sandbox_id)
@@ -89,7 +89,9 @@ OPERATIONS: Mapping[str, Operation] = {
         holds=ROUTINES | DELIVERY,
         lets=DELIVERY,
     ),
-    "resume-with-messages": Operation(owns=REFRESH, prepare=unheard, act=sandbox.resume, verify=_delivered_once_each),
+    "resume-with-messages": Operation(
+        owns=REFRESH, prepare=undelivered, act=sandbox.resume, verify=_delivered_once_each
+    ),
     "resume-with-a-message-half-told": Operation(
         owns=REFRESH, prepare=half_delivered, act=sandbox.resume, verify=_delivered_once_each
     ),

@@ -30,7 +30,7 @@ FORWARD = frozenset({"agent_server.forward"})
 
 @dataclass(frozen=True)
 class Visit:
-    """A request, the API process that it was sent to, and the wish that was in force then."""
+    """A request, the API process that it was sent to, and the generation of the desired state at that time."""
 
     answer: Future[httpx.Response | None]
     api: int
@@ -60,7 +60,7 @@ def _proxied(runner: Runner, sandbox_id: str) -> None:
 
 
 def _woken_once(runner: Runner, sandbox_id: str) -> None:
-    """The request is answered, and the sandbox has woken once, by one wish."""
+    """The request is answered, and the sandbox has woken once, by one change of its desired state."""
     proxied = _served(runner, sandbox_id)
     assert _row(runner, sandbox_id).generation == proxied.generation + 1
     answer = ask(runner, "GET", f"{SANDBOXES}/{sandbox_id}/transitions")
@@ -93,7 +93,7 @@ def _served(runner: Runner, sandbox_id: str) -> Visit:
 
 
 def _send(runner: Runner, sandbox_id: str) -> httpx.Response | None:
-    """The answer, if there is one; in the history it is a wish that the sandbox runs."""
+    """The answer, if there is one; in the history it is a request to resume the sandbox."""
     url, history = f"{runner.service.url}/sandbox/{sandbox_id}/api/conversations/count", runner.client.history
     call = history.invoke(Verb.RESUME, sandbox_id)
     try:
