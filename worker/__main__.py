@@ -34,7 +34,7 @@ from worker.leasing.lease_renewer import LeaseRenewer
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
 from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.node_failover import NodeFailureDetector
 from worker.loops.periodic import PeriodicTask, unless_clock_is_wrong
 from worker.loops.recheck import open_threads
@@ -66,7 +66,7 @@ def main() -> None:
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
         await_right_clock(context)
-        beat(context)  # first: a sandbox that failed over while this worker was down must not run twice
+        send_heartbeat(context)  # first: a sandbox that failed over while this worker was down must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error}") from None
     monitor = open_monitor(context)
@@ -167,14 +167,14 @@ def await_right_clock(context: WorkerContext) -> None:
     follow_database(context.database)
     keep_following(context.database)
     while clock.is_wrong():
-        beat(context)  # reports the wrong clock
+        send_heartbeat(context)  # reports the wrong clock
         time.sleep(context.settings.heartbeat_seconds)
 
 
 def beat_or_exit(context: WorkerContext) -> None:
     """Send a heartbeat, and end the process if the engine was replaced: this worker's rows describe the old one."""
     try:
-        beat(context)
+        send_heartbeat(context)
     except Conflict as error:
         log.critical("engine_mismatch", node=context.settings.node, why=str(error))
         os.kill(os.getpid(), signal.SIGTERM)

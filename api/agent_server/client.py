@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from api.errors.upstream import BadGateway, BrokenOff, UpstreamRefused
+from api.errors.upstream import BadGateway, IncompleteResponse, UpstreamRejected
 from api.json_text import check_size, in_thread_if_large
 from api.schemas.v1.sandboxes import agent_server_url, wire_status
 from shared.crypto import Vault
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
         """
         if self.status in CLIENT_ERRORS:
             status = 400 if self.status == 422 else self.status
-            raise UpstreamRefused(status, await self.read_detail() or f"the agent server answered {self.status}")
+            raise UpstreamRejected(status, await self.read_detail() or f"the agent server answered {self.status}")
 
     async def read_detail(self) -> str:
         """Return the error message for people, or an empty text."""
@@ -177,7 +177,7 @@ async def _read(response: httpx.Response) -> bytes:
             if len(content) > MAX_BYTES:
                 raise TooLarge(f"the agent server's response is larger than {MAX_BYTES} bytes")
     except httpx.HTTPError:
-        raise BrokenOff("the agent server's response is incomplete") from None
+        raise IncompleteResponse("the agent server's response is incomplete") from None
     return bytes(content)
 
 

@@ -15,7 +15,7 @@ from api.errors.upstream import (
     TemporarilyUnavailable,
     TooSlow,
     Unreached,
-    UpstreamRefused,
+    UpstreamRejected,
     WakeTimeout,
 )
 from shared.db.database import UNAVAILABLE
@@ -31,7 +31,7 @@ from shared.errors import (
     Unavailable,
     WorkspaceError,
 )
-from shared.sql.write_slots import waited_in_vain
+from shared.sql.write_slots import is_lock_timeout
 
 log = structlog.get_logger()
 
@@ -100,7 +100,7 @@ async def answer_workspace_error(
 
 
 def _status_of(error: Exception) -> int | None:
-    if isinstance(error, UpstreamRefused):
+    if isinstance(error, UpstreamRejected):
         return error.status
     return next((code for kind, code in STATUS.items() if isinstance(error, kind)), None)
 
@@ -108,7 +108,7 @@ def _status_of(error: Exception) -> int | None:
 def _headers(error: Exception) -> dict[str, str] | None:
     if isinstance(error, QuotaExceeded | Busy):
         return {"Retry-After": str(error.retry_seconds)}
-    if isinstance(error, TemporarilyUnavailable) or (isinstance(error, UpstreamRefused) and error.status == 429):
+    if isinstance(error, TemporarilyUnavailable) or (isinstance(error, UpstreamRejected) and error.status == 429):
         return RETRY
     return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthenticated) else None
 
@@ -148,7 +148,7 @@ def _is_json(request: Request) -> bool:
 
 
 async def _answer_store_error(request: Request, error: Exception) -> JSONResponse:
-    if waited_in_vain(error):
+    if is_lock_timeout(error):
         log.warning("row_locked", path=request.url.path)
         return JSONResponse({"detail": LOCKED}, 503, RETRY)
     log.error("store_unavailable", path=request.url.path, error=type(error).__name__)

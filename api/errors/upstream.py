@@ -22,11 +22,11 @@ class BadGateway(WorkspaceError):
     """The sandbox's agent server is unreachable, closes the connection or sends an invalid response."""
 
 
-class BrokenOff(BadGateway):
+class IncompleteResponse(BadGateway):
     """The agent server's response began, but is incomplete."""
 
 
-class UpstreamRefused(WorkspaceError):
+class UpstreamRejected(WorkspaceError):
     """The agent server rejects a client's request; `status` is the 4xx for the client."""
 
     def __init__(self, status: int, reason: str) -> None:

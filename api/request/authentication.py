@@ -40,7 +40,7 @@ class Caller:
     origin: str | None = None
 
 
-class ForUsers(DocumentedRoute):
+class UserRoute(DocumentedRoute):
     """A route that requires a user's API key or session cookie."""
 
     accepts_cookie = True
@@ -50,7 +50,7 @@ class ForUsers(DocumentedRoute):
         return _authenticated(_checked(super().get_route_handler()), _find_caller)
 
 
-class ForAgentServers(DocumentedRoute):
+class AgentServerRoute(DocumentedRoute):
     """A route that requires a sandbox's session key. Its dependencies read the body."""
 
     def get_route_handler(self) -> Handler:
@@ -71,7 +71,7 @@ async def get_sandbox(request: Request) -> Sandbox:
 
 
 CurrentCaller = Annotated[Caller, Depends(get_caller)]
-FromSandbox = Annotated[Sandbox, Depends(get_sandbox)]
+CurrentSandbox = Annotated[Sandbox, Depends(get_sandbox)]
 
 
 def _authenticated(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Handler:

@@ -11,7 +11,7 @@ from api.agent_server.client import AgentServers
 from api.git.http_client import GitClient
 from api.realtime.change_streams import Streams
 from api.realtime.completion_waiter import CompletionWaiter
-from api.request.job_publisher import Publishing
+from api.request.job_publisher import JobPublisher
 from api.request.key_lookup import BatchedKeyLookup, KeyUseRecorder
 from api.request.readiness import Readiness
 from api.request.response_cache import ResponseCache
@@ -46,9 +46,9 @@ class Context:
         return BatchedKeyLookup(find, "signed out: sign in at /login")
 
     @cached_property
-    def publishing(self) -> Publishing:
+    def publishing(self) -> JobPublisher:
         """Publishes jobs without delaying requests."""
-        return Publishing(self.publisher)
+        return JobPublisher(self.publisher)
 
     @cached_property
     def key_uses(self) -> KeyUseRecorder:

@@ -101,7 +101,7 @@ class IdempotentRequest:
             fingerprint=self._vault.digest(self._fingerprint),
             status=status,
             answer=answer.model_dump(mode="json"),
-            expires_at=now() + idempotency.KEPT_FOR,
+            expires_at=now() + idempotency.RETENTION,
         )
         idempotency.keep(session, row)
 

@@ -17,7 +17,7 @@ THREADS = 2
 MAX_WAITING = 1000
 
 
-class Publishing:
+class JobPublisher:
     """Publishes the jobs of one process, from one event loop."""
 
     def __init__(self, publisher: Publisher) -> None:

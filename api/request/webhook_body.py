@@ -44,8 +44,8 @@ async def _parse_events(request: Request) -> list[EventReport]:
     return await in_thread_if_large(body, _read_events, body)
 
 
-ToldConversation = Annotated[ConversationReport, Depends(_parse_conversation)]
-ToldEvents = Annotated[list[EventReport], Depends(_parse_events)]
+ReportedConversation = Annotated[ConversationReport, Depends(_parse_conversation)]
+ReportedEvents = Annotated[list[EventReport], Depends(_parse_events)]
 
 
 def _read_events(body: bytes) -> list[EventReport]:

@@ -37,5 +37,5 @@ class AccessCheck:
         vault = self._context.vault
         with self._context.database.reading() as session:
             if proxied.session_key:
-                return sandbox_access.see_by_session_key(session, vault, proxied.sandbox_id, proxied.session_key), None
-            return sandbox_access.see_by_api_key(session, vault, proxied.sandbox_id, proxied.api_key or "")
+                return sandbox_access.find_by_session_key(session, vault, proxied.sandbox_id, proxied.session_key), None
+            return sandbox_access.find_by_api_key(session, vault, proxied.sandbox_id, proxied.api_key or "")

@@ -40,7 +40,7 @@ class ActivityRecorder:
 
     def record(self, sandbox: SandboxAccess) -> None:
         """Record that the sandbox is active now, unless the last recorded activity is recent enough."""
-        if deadlines.is_use_stale(sandbox):
+        if deadlines.is_activity_stale(sandbox):
             self._write(sandbox.id, _resolution(sandbox))
 
     def _write(self, sandbox_id: str, seconds: float) -> None:
@@ -60,7 +60,7 @@ class ActivityRecorder:
 
     def _commit(self, sandbox_id: str) -> None:
         with self._database.transaction() as session:
-            deadlines.record_use(session, sandbox_id)
+            deadlines.record_activity(session, sandbox_id)
 
 
 class _Interval:
@@ -82,4 +82,4 @@ class _Interval:
 
 
 def _resolution(sandbox: SandboxAccess) -> float:
-    return max(deadlines.use_resolution(sandbox).total_seconds(), MIN_SECONDS)
+    return max(deadlines.activity_resolution(sandbox).total_seconds(), MIN_SECONDS)

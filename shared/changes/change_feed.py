@@ -74,7 +74,7 @@ def has_expired(session: Session) -> bool:
     return session.exec(select(ChangeEntry.number).where(_expired()).limit(1)).first() is not None
 
 
-def forget_expired(session: Session, *, limit: int = 1000) -> None:
+def delete_expired(session: Session, *, limit: int = 1000) -> None:
     """Delete expired entries."""
     key = tuple_(col(ChangeEntry.owner_id), col(ChangeEntry.number))
     # Workers sweep concurrently: each skips the rows that another worker has locked.

@@ -36,7 +36,7 @@ class NodeOperations(Installation):
     def list_nodes(self) -> list[ListedNode]:
         """Every node by name, except forgotten ones without sandboxes."""
         with self.reading() as session:
-            used, backoffs = node_registry.used_slots(session), spec_backoff.resting(session)
+            used, backoffs = node_registry.used_slots(session), spec_backoff.open_breakers(session)
             unknown = quarantine.count(session)
             nodes = [node for node in node_registry.list_nodes(session) if node.forgotten_at is None or node.id in used]
         return [

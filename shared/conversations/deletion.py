@@ -25,7 +25,7 @@ from shared.queue.jobs import DeleteConversation, DeleteSandbox, Job
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
-from shared.sql.prepared import give
+from shared.sql.prepared import bind_values
 from shared.states import Desired
 
 # The status in the change feed, as V1 names it.
@@ -117,7 +117,7 @@ def finish_deletion(session: Session, conversation: Conversation) -> None:
     leases.write(session, Conversation, conversation.id, conversation.fence, awaits_sandbox=False, attempt=0)
     if start_tasks.find_for_conversation(session, conversation.id) is None:
         return
-    conversation_queries.discard(session, conversation.id)
+    conversation_queries.purge(session, conversation.id)
     conversation.lease_until = conversation.due_at = None  # the row is gone: no lease is left to release
 
 
@@ -145,7 +145,7 @@ def _family(session: Session, root: _DeletionTarget, owner_id: str) -> set[_Dele
 
 
 def _lock_sandbox(session: Session, sandbox_id: str) -> Sandbox:
-    sandbox: Sandbox = session.scalars(sandbox_queries.LOCK, give(sandbox_id=sandbox_id)).one()
+    sandbox: Sandbox = session.scalars(sandbox_queries.LOCK, bind_values(sandbox_id=sandbox_id)).one()
     return sandbox
 
 
@@ -154,7 +154,7 @@ def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:
     if conversation is None or not conversation.listed:
         return  # another transaction has deleted it in the meantime
     tombstone(conversation, due_at)
-    pending_messages.discard(session, conversation_id)
+    pending_messages.delete_all(session, conversation_id)
     change_recorder.record_change_of(session, Change(conversation.owner_id, Kind.CONVERSATION, conversation_id, GONE))
 
 

@@ -78,7 +78,7 @@ def list_pending(session: Session, conversation_id: str, owner_id: str) -> Seque
     return session.exec(found.order_by(col(PendingMessage.seq))).all()
 
 
-def hand_over(session: Session, conversation: Conversation) -> bool:
+def schedule_delivery(session: Session, conversation: Conversation) -> bool:
     """Schedule the delivery of the messages that arrived during the start of a conversation, which is READY now.
 
     Returns:
@@ -90,7 +90,7 @@ def hand_over(session: Session, conversation: Conversation) -> bool:
     return True
 
 
-def discard(session: Session, conversation_id: str) -> None:
+def delete_all(session: Session, conversation_id: str) -> None:
     """Delete the pending messages of a conversation that was deleted or has failed to start."""
     session.execute(delete(PendingMessage).where(col(PendingMessage.conversation_id) == conversation_id))
 

@@ -16,7 +16,7 @@ from shared.db.database import Database
 from shared.errors import Invalid, NotFound
 from shared.ids import parse_id
 from shared.models import Conversation, Event, Sandbox, StartTask
-from shared.sql.prepared import give, given
+from shared.sql.prepared import bind, bind_values
 from shared.states import Desired, Stage, Status
 
 # Per sandbox: the number of conversations in one page of its agent server's list.
@@ -30,7 +30,7 @@ def find(session: Session, conversation_id: str, *, lock: bool = False) -> Conve
 
 def are_in(database: Database, sandbox_id: str) -> bool:
     """Whether the store has any conversation of a sandbox, deleted ones included."""
-    return bool(database.fetch(_in_sandbox(), give(sandbox_id=sandbox_id)))
+    return bool(database.fetch(_in_sandbox(), bind_values(sandbox_id=sandbox_id)))
 
 
 def get(session: Session, conversation_id: str, owner_id: str) -> Conversation:
@@ -147,7 +147,7 @@ def is_deleted(session: Session, conversation_id: str) -> bool:
     return conversation is not None and conversation.deleted_at is not None
 
 
-def discard(session: Session, conversation_id: str) -> None:
+def purge(session: Session, conversation_id: str) -> None:
     """Delete a conversation whose start failed, with the events of its webhooks. The caller has locked it."""
     session.execute(delete(Event).where(col(Event.conversation_id) == conversation_id))
     session.execute(delete(Conversation).where(col(Conversation.id) == conversation_id))
@@ -216,4 +216,4 @@ def _with_sandbox() -> Any:
 
 @cache
 def _in_sandbox() -> Any:
-    return select(Conversation.id).where(Conversation.sandbox_id == given("sandbox_id")).limit(1)
+    return select(Conversation.id).where(Conversation.sandbox_id == bind("sandbox_id")).limit(1)

@@ -18,7 +18,7 @@ from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.nodes import placement
 from shared.sandboxes import queries as sandbox_queries
-from shared.sql.prepared import give
+from shared.sql.prepared import bind_values
 from shared.states import Desired, Status
 from shared.users import settings_store
 
@@ -78,7 +78,7 @@ class _DoesNotFit(Exception):
 
 
 def _lock_fitting(session: Session, fitting: SelectOfScalar[str], sandbox_id: str) -> Sandbox:
-    sandbox: Sandbox | None = session.scalars(sandbox_queries.LOCK, give(sandbox_id=sandbox_id)).one_or_none()
+    sandbox: Sandbox | None = session.scalars(sandbox_queries.LOCK, bind_values(sandbox_id=sandbox_id)).one_or_none()
     if sandbox is None or session.exec(fitting.where(Sandbox.id == sandbox_id)).first() is None:
         raise _DoesNotFit
     return sandbox

@@ -209,7 +209,7 @@ def _ready_sandbox(
         made.goes_with_conversations = True
         return made, StartSandbox(made.id, made.node_id)
     if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
-        deadlines.record_use(session, place.id)
+        deadlines.record_activity(session, place.id)
         return place, None
     desired_state.set_desired(session, place, Desired.RUNNING, due_at=command.due_at)
     return place, ResumeSandbox(place.id, place.node_id)

@@ -24,7 +24,7 @@ from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
-from shared.sql.prepared import give_several, rounded, several
+from shared.sql.prepared import bind_list, bind_list_values, rounded
 from shared.states import Desired, Reason, Stage, stage_moves
 
 SORT_ORDERS = {
@@ -136,7 +136,7 @@ def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -
     return cancelled
 
 
-def discard_sandbox(session: Session, task: StartTask, at: datetime) -> str | None:
+def delete_unused_sandbox(session: Session, task: StartTask, at: datetime) -> str | None:
     """Set the desired state DELETED on the sandbox of a failed task, unless another conversation or start needs it.
 
     Returns:
@@ -186,7 +186,7 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[tuple[Star
 
 def final(database: Database, ids: Collection[str]) -> set[str]:
     """The ids of those tasks that are in a final stage or no longer exist."""
-    found = database.fetch(_unfinished(rounded(len(ids))), give_several("id", list(ids)))
+    found = database.fetch(_unfinished(rounded(len(ids))), bind_list_values("id", list(ids)))
     return set(ids) - {task_id for (task_id,) in found}
 
 
@@ -248,4 +248,4 @@ def _filters(
 
 @cache
 def _unfinished(number: int) -> Any:
-    return select(StartTask.id).where(col(StartTask.id).in_(several("id", number)), *UNFINISHED)
+    return select(StartTask.id).where(col(StartTask.id).in_(bind_list("id", number)), *UNFINISHED)

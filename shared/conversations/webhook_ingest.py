@@ -72,8 +72,8 @@ def record_events(
 
 def _record_use(session: Session, sandbox: Sandbox) -> None:
     # Before its conversation is locked: transactions that lock in opposite orders would deadlock.
-    if deadlines.is_use_stale(sandbox):
-        deadlines.record_use(session, sandbox.id)
+    if deadlines.is_activity_stale(sandbox):
+        deadlines.record_activity(session, sandbox.id)
 
 
 def _find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation:

@@ -21,14 +21,14 @@ from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
 from shared.sql import locks
-from shared.sql.prepared import Rows, all_columns, give, given, make_row, send
+from shared.sql.prepared import Rows, all_columns, bind, bind_values, make_row, send
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 
 # The max length of a lease, and the max delay of `due_at`.
 MAX_SECONDS = 15.0
 # The columns that release a lease, for a worker that writes its last observed state with them.
-LET_GO: dict[str, Any] = {"lease_owner": None, "lease_until": None}
+RELEASED: dict[str, Any] = {"lease_owner": None, "lease_until": None}
 # `MAX_SECONDS`, and some seconds for clocks that differ a little.
 FARTHEST = timedelta(seconds=20)
 
@@ -112,18 +112,18 @@ def write(
     """
     expected = {f"still_{name}": value for name, value in (still or {}).items()}
     statement = _writing(table, tuple(values), tuple(still or ()), returning)
-    for row in send(session, statement, give(row_id=row_id, fence=fence, **values, **expected)):
+    for row in send(session, statement, bind_values(row_id=row_id, fence=fence, **values, **expected)):
         return row
     raise _lost(table, row_id, fence)
 
 
-def hold(session: Session, table: type[Row], row_id: str, fence: int) -> None:
+def lock_leased(session: Session, table: type[Row], row_id: str, fence: int) -> None:
     """Lock a leased row until the transaction ends, before rows that come later in the order of `shared.sql.locks`.
 
     Raises:
         LeaseLost: the fence has changed.
     """
-    if not send(session, _locking(table), give(row_id=row_id, fence=fence)):
+    if not send(session, _locking(table), bind_values(row_id=row_id, fence=fence)):
         raise _lost(table, row_id, fence)
 
 
@@ -136,7 +136,7 @@ def release(session: Session, table: type[Row], row_id: str, fence: int, retry_a
     Raises:
         LeaseLost: the fence has changed.
     """
-    for (due_at,) in send(session, _releasing(table), give(row_id=row_id, fence=fence, retry_at=retry_at)):
+    for (due_at,) in send(session, _releasing(table), bind_values(row_id=row_id, fence=fence, retry_at=retry_at)):
         return due_at is not None
     raise _lost(table, row_id, fence)
 
@@ -184,7 +184,7 @@ def find_due(
         where: a condition on the rows. Pass the same object each time, as for `claim`.
         values: the bind parameters of `where`.
     """
-    parameters = give(**values) | give(**_times())
+    parameters = bind_values(**values) | bind_values(**_times())
     rows = (send(session, statement, parameters) for statement in _finding_due(table, where, limit))
     return list(dict.fromkeys(row_id for found in rows for (row_id,) in found))[:limit]
 
@@ -197,7 +197,7 @@ def dequeue_due(session: Session, table: type[Row], ids: Collection[str], *, aga
     """
     due = or_(_is_waiting(table), _is_abandoned(table))
     unlocked = locks.in_order(table, and_(col(table.id).in_(ids), due), skip_locked=True)
-    taken = session.execute(unlocked, give(**_times())).scalars().all() if ids else ()
+    taken = session.execute(unlocked, bind_values(**_times())).scalars().all() if ids else ()
     if taken:
         _update(session, table, col(table.id).in_(taken), {"due_at": again_at})
     return taken
@@ -207,7 +207,7 @@ def backlog(session: Session, table: type[Row]) -> Backlog:
     """Count the due rows of a table."""
     due = col(table.due_at)
     counts = (func.count(), func.count().filter(_is_past(due)), func.min(due).filter(_is_past(due)))
-    return Backlog(*session.execute(select(*counts).where(due.is_not(None)), give(**_times())).one())
+    return Backlog(*session.execute(select(*counts).where(due.is_not(None)), bind_values(**_times())).one())
 
 
 def is_held(lease_until: datetime | None) -> bool:
@@ -223,7 +223,7 @@ def _update(session: Session, table: type[Row], where: ColumnElement[bool], valu
 
 def _claimant(row_id: str, owner: str, seconds: float) -> dict[str, Any]:
     until = now() + timedelta(seconds=seconds)
-    return give(row_id=row_id, lease_owner=owner, lease_until=until, **_times())
+    return bind_values(row_id=row_id, lease_owner=owner, lease_until=until, **_times())
 
 
 def _first_row(table: type[Row], rows: Rows) -> Row | None:
@@ -244,7 +244,7 @@ def _times() -> dict[str, datetime]:
 
 
 def _is_past(column: Any) -> ColumnElement[bool]:
-    return or_(column < given("now", UtcDateTime()), column > given("farthest", UtcDateTime()))
+    return or_(column < bind("now", UtcDateTime()), column > bind("farthest", UtcDateTime()))
 
 
 def _is_waiting(table: type[Row]) -> ColumnElement[bool]:
@@ -261,15 +261,15 @@ def _is_abandoned(table: type[Row]) -> ColumnElement[bool]:
 
 
 def _is_leased(table: type[Row]) -> ColumnElement[bool]:
-    return and_(col(table.id) == given("row_id"), col(table.fence) == given("fence"))
+    return and_(col(table.id) == bind("row_id"), col(table.fence) == bind("fence"))
 
 
 @lru_cache(maxsize=64)
 def _claiming(table: type[Row], where: ColumnElement[bool] | None) -> Any:
     is_due = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
     free = or_(col(table.lease_until).is_(None), _is_past(col(table.lease_until)))
-    values = {name: given(name) for name in ("lease_owner", "lease_until")}
-    claimable = and_(col(table.id) == given("row_id"), is_due, free, true() if where is None else where)
+    values = {name: bind(name) for name in ("lease_owner", "lease_until")}
+    claimable = and_(col(table.id) == bind("row_id"), is_due, free, true() if where is None else where)
     taken = update(table).where(claimable).values(**values, fence=col(table.fence) + 1, due_at=None)
     return taken.returning(*all_columns(table))
 
@@ -288,13 +288,13 @@ def _locking(table: type[Row]) -> Any:
 
 @lru_cache(maxsize=256)
 def _writing(table: type[Row], names: tuple[str, ...], still: tuple[str, ...], returning: tuple[str, ...]) -> Any:
-    unchanged = (getattr(table, name).is_not_distinct_from(given(f"still_{name}")) for name in still)
-    written = update(table).where(_is_leased(table), *unchanged).values({name: given(name) for name in names})
+    unchanged = (getattr(table, name).is_not_distinct_from(bind(f"still_{name}")) for name in still)
+    written = update(table).where(_is_leased(table), *unchanged).values({name: bind(name) for name in names})
     return written.returning(*(getattr(table, name) for name in returning or ("id",)))
 
 
 @lru_cache
 def _releasing(table: type[Row]) -> Any:
     due = col(table.due_at)
-    next_due = case((due.is_(None), given("retry_at", UtcDateTime())), else_=due)
-    return update(table).where(_is_leased(table)).values(**LET_GO, due_at=next_due).returning(due)
+    next_due = case((due.is_(None), bind("retry_at", UtcDateTime())), else_=due)
+    return update(table).where(_is_leased(table)).values(**RELEASED, due_at=next_due).returning(due)

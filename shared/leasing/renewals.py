@@ -12,7 +12,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.leasing.leases import Row
 from shared.sql import locks
-from shared.sql.prepared import give, give_several, given, rounded, send, several
+from shared.sql.prepared import bind, bind_list, bind_list_values, bind_values, rounded, send
 
 
 class Lapsed(NamedTuple):
@@ -35,8 +35,8 @@ def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds
         seconds: the new length of the leases.
     """
     number = rounded(len(fences))
-    parameters = give_several("row_id", list(fences)) | give_several("fence", list(fences.values()))
-    until = give(lease_until=now() + timedelta(seconds=seconds))
+    parameters = bind_list_values("row_id", list(fences)) | bind_list_values("fence", list(fences.values()))
+    until = bind_values(lease_until=now() + timedelta(seconds=seconds))
     renewed = {row_id for (row_id,) in send(session, _renewing(table, number), parameters | until)}
     if len(renewed) == len(fences):
         return Lapsed()
@@ -50,7 +50,7 @@ def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds
 @lru_cache
 def _renewing(table: type[Row], number: int) -> Any:
     free = locks.in_order(table, _is_held(table, number), skip_locked=True)
-    renewed = update(table).where(col(table.id).in_(free)).values(lease_until=given("lease_until"))
+    renewed = update(table).where(col(table.id).in_(free)).values(lease_until=bind("lease_until"))
     return renewed.returning(col(table.id))
 
 
@@ -60,6 +60,6 @@ def _held(table: type[Row], number: int) -> Any:
 
 
 def _is_held(table: type[Row], number: int) -> ColumnElement[bool]:
-    claims = zip(several("row_id", number), several("fence", number), strict=True)
+    claims = zip(bind_list("row_id", number), bind_list("fence", number), strict=True)
     leased = (and_(col(table.id) == row_id, col(table.fence) == fence) for row_id, fence in claims)
     return and_(or_(*leased), col(table.lease_until).is_not(None))

@@ -13,7 +13,7 @@ from shared.models import Conversation, Sandbox, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.queue.jobs import Job, RefreshConversation, StartConversation
 from shared.sql import locks
-from shared.sql.prepared import give, given, send
+from shared.sql.prepared import bind, bind_values, send
 
 
 class Waiters(NamedTuple):
@@ -38,7 +38,7 @@ def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
     Returns:
         Their ids, to be enqueued after the commit.
     """
-    rows = send(session, WAITING, give(sandbox_id=sandbox_id))
+    rows = send(session, WAITING, bind_values(sandbox_id=sandbox_id))
     starts, conversations = ([row_id for table, row_id in rows if table == name] for name in (START, CONVERSATION))
     for table, ids in ((StartTask, starts), (Conversation, conversations)):
         listed = col(table.id).in_(ids)
@@ -60,7 +60,7 @@ def find_due(session: Session, where: ColumnElement[bool], **values: Any) -> Wai
     return Waiters(*(leases.find_due(session, table, _waits_for(table, where), **values) for table in tables))
 
 
-def take_due(session: Session, due: Waiters, *, again_at: datetime) -> Waiters:
+def dequeue_due(session: Session, due: Waiters, *, again_at: datetime) -> Waiters:
     """Take those that are still due, as `leases.dequeue_due` does."""
     starts = leases.dequeue_due(session, StartTask, due.starts, again_at=again_at)
     return Waiters(starts, leases.dequeue_due(session, Conversation, due.conversations, again_at=again_at))
@@ -78,7 +78,7 @@ START, CONVERSATION = "start", "conversation"
 
 
 def _waiting(name: str, table: Any, *conditions: Any) -> Any:
-    return select(literal(name).label("table"), table.id).where(table.sandbox_id == given("sandbox_id"), *conditions)
+    return select(literal(name).label("table"), table.id).where(table.sandbox_id == bind("sandbox_id"), *conditions)
 
 
 # One message for both: it is sent for every sandbox that reaches its desired state.

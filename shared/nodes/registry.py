@@ -30,7 +30,7 @@ def installation_id(session: Session) -> str:
     return row.id
 
 
-def beat(
+def record_heartbeat(
     session: Session,
     node_id: str,
     *,
@@ -57,7 +57,7 @@ def beat(
     """
     node = _locked_or_added(session, node_id, capacity)
     replaced = _set_engine(session, node, engine_id) if engine_id else None
-    if problem is None and not leftovers(session, node_id).issubset(reaped):
+    if problem is None and not stale_containers(session, node_id).issubset(reaped):
         problem = "its engine still has containers of sandboxes that moved away"
     if node.status != NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if problem else NodeStatus.READY
@@ -101,7 +101,7 @@ def require_engine(session: Session, node_id: str, engine_id: str) -> None:
         )
 
 
-def leftovers(session: Session, node_id: str) -> set[str]:
+def stale_containers(session: Session, node_id: str) -> set[str]:
     """Return the ids of the sandboxes that moved away from the node while it was lost, and did not move back."""
     elsewhere = col(Sandbox.node_id).is_distinct_from(node_id)
     moved = select(StaleContainer.sandbox_id).join(Sandbox, col(Sandbox.id) == col(StaleContainer.sandbox_id))
@@ -115,7 +115,7 @@ def heartbeats(session: Session) -> dict[str, datetime]:
     return dict(session.exec(select(Node.id, Node.heartbeat_at).where(counts)).all())
 
 
-def lose(session: Session, node_id: str, heartbeat_at: datetime) -> str | None:
+def mark_lost(session: Session, node_id: str, heartbeat_at: datetime) -> str | None:
     """Mark a node LOST, unless it has sent another heartbeat since `heartbeat_at`. A cordon stays.
 
     The node stays LOST until the caller commits.

@@ -14,7 +14,7 @@ from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
-from shared.sql.prepared import give, given, send
+from shared.sql.prepared import bind, bind_values, send
 
 # The failures in a row that open the breaker. Each time the backoff doubles.
 MAX_FAILURES = 3
@@ -53,7 +53,7 @@ def begin_half_open(session: Session, node_id: str, spec_id: str) -> None:
 def record_result(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
     """Record a sandbox that became ready: a success of its node, and a failure of the nodes that failed to run it."""
     ids = {"sandbox_id": sandbox.id, "node_id": sandbox.node_id, "spec_id": sandbox.spec_id}
-    [[has_result]] = send(session, HAS_RESULT, give(generation=sandbox.generation, **ids))
+    [[has_result]] = send(session, HAS_RESULT, bind_values(generation=sandbox.generation, **ids))
     return _update_breakers(session, sandbox) if has_result else []
 
 
@@ -62,7 +62,7 @@ def reset_backoff(session: Session, node_id: str) -> None:
     _record_success(session, col(NodeSpecBackoff.node_id) == node_id)
 
 
-def resting(session: Session) -> list[NodeSpecBackoff]:
+def open_breakers(session: Session) -> list[NodeSpecBackoff]:
     """Return every open breaker."""
     return list(session.exec(select(NodeSpecBackoff).where(col(NodeSpecBackoff.rests_until) > now())).all())
 
@@ -112,8 +112,8 @@ def _is(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
 # --- prepared statement ---------------------------------------------------------------------------------------------
 
 FAILED_ELSEWHERE = select(StaleContainer.node_id).where(
-    StaleContainer.sandbox_id == given("sandbox_id"), StaleContainer.refused_generation == given("generation")
+    StaleContainer.sandbox_id == bind("sandbox_id"), StaleContainer.refused_generation == bind("generation")
 )
-HAS_FAILURES = select(NodeSpecBackoff.node_id).where(_is(given("node_id"), given("spec_id")))
+HAS_FAILURES = select(NodeSpecBackoff.node_id).where(_is(bind("node_id"), bind("spec_id")))
 # Whether a breaker must change. It is asked for every sandbox that becomes ready, and rarely true.
 HAS_RESULT = sql_select(or_(FAILED_ELSEWHERE.exists(), HAS_FAILURES.exists()))

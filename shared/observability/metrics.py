@@ -49,7 +49,7 @@ _REFILL = Histogram(
 # --- counting -------------------------------------------------------------------------------------------------------
 
 
-def note_start(session: Session, spec_id: str, source: Source) -> None:
+def record_start(session: Session, spec_id: str, source: Source) -> None:
     """Record that this transaction starts a sandbox. It is counted after the commit."""
     session.info.setdefault(STARTS, []).append((spec_id, source))
 

@@ -52,7 +52,7 @@ COLUMNS: list[Any] = [
 OF_SPEC = col(SandboxSpec.id) == col(Sandbox.spec_id)
 
 
-def see_by_session_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> SandboxAccess:
+def find_by_session_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> SandboxAccess:
     """Return a sandbox if `key` is its own session key.
 
     Raises:
@@ -67,7 +67,7 @@ def see_by_session_key(session: Session, vault: Vault, sandbox_id: str, key: str
     return _alive(sandbox_id, found)
 
 
-def see_by_api_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> tuple[SandboxAccess, ApiKey]:
+def find_by_api_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> tuple[SandboxAccess, ApiKey]:
     """Return a sandbox if `key` is an API key of its owner, and the row of the key.
 
     Raises:

@@ -22,7 +22,7 @@ from shared.sandboxes import deadline_policy
 from shared.sandboxes.deadline_policy import FIELDS, Durations, Situation
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
-from shared.sql.prepared import give, given, send
+from shared.sql.prepared import bind, bind_values, send
 from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus
 
 # How stale `last_active_at` may be: every batch of events is activity.
@@ -103,7 +103,7 @@ def refresh(session: Session, sandbox_id: str) -> Sandbox:
         The current row.
     """
     session.flush()
-    row = session.scalars(FIND, give(sandbox_id=sandbox_id)).one()
+    row = session.scalars(FIND, bind_values(sandbox_id=sandbox_id)).one()
     for name, value in recompute(session, row).items():
         set_committed_value(row, name, value)
     return row
@@ -117,14 +117,14 @@ def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
     Returns:
         The deadline columns.
     """
-    [spec] = send(session, DURATIONS, give(spec_id=row.spec_id))
+    [spec] = send(session, DURATIONS, bind_values(spec_id=row.spec_id))
     durations = in_force(row, Durations(*spec))
     deadline = deadline_policy.next_deadline(_situation(row), durations)
     columns: dict[str, Any] = dict.fromkeys(DERIVED) | {"expires_at": deadline_policy.expiry(row.created_at, durations)}
     if deadline is not None:
         columns |= {"deadline_at": deadline.at, "deadline_does": deadline.does}
     if any(getattr(row, name) != value for name, value in columns.items()):
-        send(session, UPDATE_DERIVED, give(sandbox_id=row.id, **columns))
+        send(session, UPDATE_DERIVED, bind_values(sandbox_id=row.id, **columns))
     return columns
 
 
@@ -148,20 +148,22 @@ def in_force_for(session: Session, rows: Sequence[Sandbox]) -> dict[str, Duratio
     return {row.id: in_force(row, specs[row.spec_id]) for row in rows}
 
 
-def use_resolution(sandbox: HasActivity) -> timedelta:
+def activity_resolution(sandbox: HasActivity) -> timedelta:
     """Return how stale the sandbox's `last_active_at` may be."""
     if sandbox.deadline_at is not None and sandbox.deadline_does == DeadlineAction.FREEZE:
         return min(LAST_ACTIVITY_RESOLUTION, (sandbox.deadline_at - sandbox.last_active_at) / LAST_ACTIVITY_FRACTION)
     return LAST_ACTIVITY_RESOLUTION
 
 
-def is_use_stale(sandbox: HasActivity) -> bool:
+def is_activity_stale(sandbox: HasActivity) -> bool:
     """Whether the sandbox's recorded activity is stale."""
     since = now() - sandbox.last_active_at
-    return since >= use_resolution(sandbox) or since < -FARTHEST  # a time from a wrong clock must not block new ones
+    return (
+        since >= activity_resolution(sandbox) or since < -FARTHEST
+    )  # a time from a wrong clock must not block new ones
 
 
-def record_use(session: Session, sandbox_id: str) -> None:
+def record_activity(session: Session, sandbox_id: str) -> None:
     """Record activity of the sandbox. The caller must not hold locks on its conversations or start tasks."""
     exists = (col(Sandbox.id) == sandbox_id, col(Sandbox.desired) != Desired.DELETED)
     if _record_activity(session, and_(*exists)):
@@ -254,7 +256,7 @@ def _execute(session: Session, statement: Update) -> bool:
 
 # --- prepared statements --------------------------------------------------------------------------------------------
 
-THIS = col(Sandbox.id) == given("sandbox_id")
+THIS = col(Sandbox.id) == bind("sandbox_id")
 FIND = select(Sandbox).where(THIS).execution_options(populate_existing=True)
-DURATIONS = sql_select(*(getattr(SandboxSpec, name) for name in FIELDS)).where(col(SandboxSpec.id) == given("spec_id"))
-UPDATE_DERIVED = update(Sandbox).where(THIS).values({name: given(name) for name in DERIVED})
+DURATIONS = sql_select(*(getattr(SandboxSpec, name) for name in FIELDS)).where(col(SandboxSpec.id) == bind("spec_id"))
+UPDATE_DERIVED = update(Sandbox).where(THIS).values({name: bind(name) for name in DERIVED})

@@ -15,7 +15,7 @@ from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Sandbox
 from shared.models.columns import UtcDateTime
-from shared.sql.prepared import Rows, give, given, send
+from shared.sql.prepared import Rows, bind, bind_values, send
 from shared.states import DeadlineAction, Desired, Reason, Status
 
 NOT_DELETED = col(Sandbox.desired) != Desired.DELETED
@@ -64,7 +64,7 @@ def set_desired_and_commit(
     Raises:
         NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
     """
-    values = _give(sandbox_id, due_at) | give(owner_id=owner_id)
+    values = _give(sandbox_id, due_at) | bind_values(owner_id=owner_id)
     if database.engine.dialect.name == "postgresql":
         result = _require(database.execute_and_commit(_setting_with_entry(desired), values), sandbox_id)
         database.notify(result.change)
@@ -121,7 +121,7 @@ def acknowledge(session: Session, sandbox_id: str, fence: int, generation: int) 
 
     A newer desired state, which came after the holder read this one, keeps its `due_at`.
     """
-    send(session, ACKNOWLEDGE, give(sandbox_id=sandbox_id, fence=fence, generation=generation))
+    send(session, ACKNOWLEDGE, bind_values(sandbox_id=sandbox_id, fence=fence, generation=generation))
 
 
 def _deadline_columns(desired: Desired | None) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _deadline_columns(desired: Desired | None) -> dict[str, Any]:
 
 
 def _give(sandbox_id: str, due_at: datetime, reason: Reason | None = None) -> dict[str, Any]:
-    return give(sandbox_id=sandbox_id, due_at=due_at, now=now(), reason=reason)
+    return bind_values(sandbox_id=sandbox_id, due_at=due_at, now=now(), reason=reason)
 
 
 def _require(rows: Rows, sandbox_id: str) -> DesiredStateResult:
@@ -154,9 +154,9 @@ def _require(rows: Rows, sandbox_id: str) -> DesiredStateResult:
 ACKNOWLEDGE = (
     update(Sandbox)
     .where(
-        col(Sandbox.id) == given("sandbox_id"),
-        col(Sandbox.fence) == given("fence"),
-        col(Sandbox.generation) == given("generation"),
+        col(Sandbox.id) == bind("sandbox_id"),
+        col(Sandbox.fence) == bind("fence"),
+        col(Sandbox.generation) == bind("generation"),
     )
     .values(due_at=None)
 )
@@ -164,8 +164,8 @@ ACKNOWLEDGE = (
 
 @cache
 def _updating(desired: Desired) -> Any:
-    where = and_(col(Sandbox.id) == given("sandbox_id"), NOT_DELETED)
-    return new_generation(desired, where, due_at=given("due_at"), at=given("now"), reason=given("reason"))
+    where = and_(col(Sandbox.id) == bind("sandbox_id"), NOT_DELETED)
+    return new_generation(desired, where, due_at=bind("due_at"), at=bind("now"), reason=bind("reason"))
 
 
 @cache
@@ -175,7 +175,7 @@ def _setting(desired: Desired) -> Any:
 
 @cache
 def _setting_own(desired: Desired) -> Any:
-    own = _updating(desired).where(col(Sandbox.owner_id) == given("owner_id"))
+    own = _updating(desired).where(col(Sandbox.owner_id) == bind("owner_id"))
     is_deleting = and_(literal(desired == Desired.DELETED), col(Sandbox.status) != Status.DELETED)
     shown = case((is_deleting, Status.DELETING.value), else_=col(Sandbox.status)).label("shown")
     columns = [getattr(Sandbox, name) for name in DesiredStateResult._fields if name != "shown"]
@@ -185,4 +185,4 @@ def _setting_own(desired: Desired) -> Any:
 @cache
 def _setting_with_entry(desired: Desired) -> Any:
     updated = _setting_own(desired).cte("updated")
-    return with_entry(select(*updated.c), updated, updated.c.shown, given("now", UtcDateTime()))
+    return with_entry(select(*updated.c), updated, updated.c.shown, bind("now", UtcDateTime()))

@@ -71,7 +71,7 @@ def fail_over(session: Session, lost: Lost, sandbox_id: str, claimant: Claimant)
     """
     # A locked sandbox does not delay the others: the next sweep retries it.
     sandbox = session.get(Sandbox, sandbox_id, with_for_update={"skip_locked": True})
-    problem = node_registry.lose(session, lost.node_id, lost.heartbeat_at)
+    problem = node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at)
     is_abandoned = session.get_one(Node, lost.node_id).forgotten_at is not None
     if problem is None or sandbox is None or (action := _action_for(sandbox, lost.node_id, is_abandoned)) is None:
         return None

@@ -14,7 +14,7 @@ from shared.errors import Invalid, NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.nodes import placement
 from shared.sandboxes.status import is_observed
-from shared.sql.prepared import all_columns, give, give_several, given, make_row, rounded
+from shared.sql.prepared import all_columns, bind, bind_list_values, bind_values, make_row, rounded
 from shared.states import Desired, Status
 
 
@@ -57,7 +57,7 @@ def get(session: Session, sandbox_id: str, owner_id: str, *, lock: bool = False,
     Raises:
         NotFound: there is no such sandbox, it is deleted, or it belongs to another user.
     """
-    found = session.scalars(LOCK if lock else FIND, give(sandbox_id=sandbox_id))
+    found = session.scalars(LOCK if lock else FIND, bind_values(sandbox_id=sandbox_id))
     sandbox: Sandbox | None = found.one_or_none()
     if sandbox is None or sandbox.owner_id != owner_id or (sandbox.desired == Desired.DELETED and not deleted):
         raise NotFound("sandbox", sandbox_id)
@@ -73,19 +73,19 @@ def get_many(session: Session, ids: list[str], owner_id: str) -> list[Sandbox | 
 
 def read_current(database: Database, sandbox_id: str, owner_id: str) -> Sandbox | None:
     """Return the owner's current sandbox, detached from any session, or None where `get` would not find one."""
-    rows = database.fetch(READ_CURRENT, give(sandbox_id=sandbox_id, owner_id=owner_id))
+    rows = database.fetch(READ_CURRENT, bind_values(sandbox_id=sandbox_id, owner_id=owner_id))
     return make_row(Sandbox, rows[0]) if rows else None
 
 
 def observed_generations(database: Database, ids: Collection[str]) -> dict[str, ObservedGeneration]:
     """Return the newest reconciled generation by sandbox id. Ids without a row are left out."""
-    found = database.fetch(is_observed(rounded(len(ids))), give_several("id", list(ids)))
+    found = database.fetch(is_observed(rounded(len(ids))), bind_list_values("id", list(ids)))
     return {row_id: ObservedGeneration(generation, desired) for row_id, generation, desired in found}
 
 
 def find_desired(database: Database, sandbox_id: str, fence: int) -> CurrentDesiredState | None:
     """Return the current desired state of a sandbox, or None if another worker has taken its lease since `fence`."""
-    for row in database.fetch(FIND_DESIRED, give(sandbox_id=sandbox_id, fence=fence)):
+    for row in database.fetch(FIND_DESIRED, bind_values(sandbox_id=sandbox_id, fence=fence)):
         return CurrentDesiredState(*row)
     return None
 
@@ -141,13 +141,13 @@ def _alive(owner_id: str) -> tuple[Any, ...]:
 
 # --- prepared statements --------------------------------------------------------------------------------------------
 
-FIND = select(Sandbox).where(col(Sandbox.id) == given("sandbox_id"))
+FIND = select(Sandbox).where(col(Sandbox.id) == bind("sandbox_id"))
 READ_CURRENT = sql_select(*all_columns(Sandbox)).where(
-    col(Sandbox.id) == given("sandbox_id"),
-    col(Sandbox.owner_id) == given("owner_id"),
+    col(Sandbox.id) == bind("sandbox_id"),
+    col(Sandbox.owner_id) == bind("owner_id"),
     col(Sandbox.desired) != Desired.DELETED,
 )
 LOCK = FIND.with_for_update().execution_options(populate_existing=True)
 FIND_DESIRED = sql_select(*(getattr(Sandbox, name) for name in CurrentDesiredState._fields)).where(
-    col(Sandbox.id) == given("sandbox_id"), col(Sandbox.fence) == given("fence")
+    col(Sandbox.id) == bind("sandbox_id"), col(Sandbox.fence) == bind("fence")
 )

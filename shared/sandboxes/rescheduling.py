@@ -13,12 +13,12 @@ from shared.sandboxes.status import ObservedState
 from shared.states import Status
 
 
-def can_be_handed_on(session: Session, sandbox: Sandbox) -> bool:
+def can_be_rescheduled(session: Session, sandbox: Sandbox) -> bool:
     """Whether another node has room for a sandbox that its engine failed to run, and has not failed to run it too."""
     return placement.has_room(session, sandbox.spec_id, besides=_tried(session, sandbox))
 
 
-def hand_on(session: Session, sandbox: Sandbox, failure: str, *, due_at: datetime) -> str | None:
+def reschedule(session: Session, sandbox: Sandbox, failure: str, *, due_at: datetime) -> str | None:
     """Reschedule a sandbox that its engine failed to create to another node, under the caller's lease.
 
     Returns:
@@ -27,7 +27,7 @@ def hand_on(session: Session, sandbox: Sandbox, failure: str, *, due_at: datetim
     Raises:
         LeaseLost: another worker owns the sandbox; nothing was written.
     """
-    leases.hold(session, Sandbox, sandbox.id, sandbox.fence)
+    leases.lock_leased(session, Sandbox, sandbox.id, sandbox.fence)
     node_id = placement.place(session, sandbox.spec_id, besides=_tried(session, sandbox))
     if node_id is None:
         return None

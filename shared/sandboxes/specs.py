@@ -13,12 +13,12 @@ from shared.models import Sandbox, SandboxSpec, UserSettings
 from shared.sandboxes import deadlines
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, read_page
-from shared.sql.prepared import all_columns, give, given, make_row
+from shared.sql.prepared import all_columns, bind, bind_values, make_row
 from shared.states import Desired
 
 # Prefixes of the columns that don't affect a container: a change of these keeps the revision.
 UNREVISIONED = ("warm_", "wake_")
-READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == given("spec_id"))
+READ = sql_select(*all_columns(SandboxSpec)).where(col(SandboxSpec.id) == bind("spec_id"))
 
 
 def list_specs(session: Session) -> list[SandboxSpec]:
@@ -75,7 +75,7 @@ def is_choosable(session: Session, owner_id: str, spec_id: str) -> bool:
 
 def read_spec(database: Database, spec_id: str) -> SandboxSpec:
     """Return the spec of an existing sandbox, detached from any session."""
-    [row] = database.fetch(READ, give(spec_id=spec_id))
+    [row] = database.fetch(READ, bind_values(spec_id=spec_id))
     spec: SandboxSpec = make_row(SandboxSpec, row)
     return spec
 

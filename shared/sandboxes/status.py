@@ -13,7 +13,7 @@ from shared.errors import IllegalMove
 from shared.leasing import leases
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import deadlines
-from shared.sql.prepared import give, given, send, several
+from shared.sql.prepared import bind, bind_list, bind_values, send
 from shared.states import MOVES, PauseKind, Reason, Status
 
 
@@ -60,7 +60,7 @@ def set_status(
     if moved:
         columns["settled_at"] = now()
     if lets_go:
-        columns |= leases.LET_GO
+        columns |= leases.RELEASED
     still = {"generation": sandbox.generation} if lets_go else None
     names = deadlines.Written._fields
     written = leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=still, returning=names, **columns)
@@ -92,7 +92,7 @@ def _columns(sandbox: Sandbox, state: ObservedState, observed_generation: int | 
 
 
 def _transition(sandbox_id: str, before: Status, state: ObservedState) -> dict[str, Any]:
-    return give(
+    return bind_values(
         sandbox_id=sandbox_id,
         from_status=before,
         to_status=state.status,
@@ -103,7 +103,7 @@ def _transition(sandbox_id: str, before: Status, state: ObservedState) -> dict[s
 
 
 INSERT_TRANSITION = insert(SandboxTransition).values(
-    {name: given(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "at")}
+    {name: bind(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "at")}
 )
 
 
@@ -111,4 +111,4 @@ INSERT_TRANSITION = insert(SandboxTransition).values(
 def is_observed(number: int) -> Any:
     """Build a prepared SELECT of the observed generations of `number` sandboxes."""
     columns = (Sandbox.id, Sandbox.observed_generation, Sandbox.desired)
-    return select(*columns).where(col(Sandbox.id).in_(several("id", number)))
+    return select(*columns).where(col(Sandbox.id).in_(bind_list("id", number)))

@@ -86,24 +86,24 @@ def prepare(statement: Any, dialect_name: str) -> Prepared:
     )
 
 
-def given(name: str, type_: TypeEngine[Any] | None = None) -> BindParameter[Any]:
+def bind(name: str, type_: TypeEngine[Any] | None = None) -> BindParameter[Any]:
     """A bind parameter, set by `give` at each execution. It takes the type of the column that it is compared with."""
     return bindparam(PREFIX + name, type_=type_)
 
 
-def give(**values: Any) -> dict[str, Any]:
+def bind_values(**values: Any) -> dict[str, Any]:
     """The bind parameters of one execution, by the names of `given`."""
     return {PREFIX + name: value for name, value in values.items()}
 
 
-def several(name: str, number: int) -> list[BindParameter[Any]]:
+def bind_list(name: str, number: int) -> list[BindParameter[Any]]:
     """A list of `number` bind parameters, set by `give_several`."""
-    return [given(f"{name}_{place}") for place in range(number)]
+    return [bind(f"{name}_{place}") for place in range(number)]
 
 
-def give_several(name: str, values: Sequence[Any]) -> dict[str, Any]:
+def bind_list_values(name: str, values: Sequence[Any]) -> dict[str, Any]:
     """The values of one execution, padded to `rounded` many by repeating them."""
-    return give(**{f"{name}_{place}": values[place % len(values)] for place in range(rounded(len(values)))})
+    return bind_values(**{f"{name}_{place}": values[place % len(values)] for place in range(rounded(len(values)))})
 
 
 def rounded(number: int) -> int:

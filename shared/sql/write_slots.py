@@ -40,7 +40,7 @@ class Refused(PoolTimeout):
     """Another transaction has just run into its lock timeout, or too many wait behind one that does not end."""
 
 
-def waited_in_vain(error: Exception) -> bool:
+def is_lock_timeout(error: Exception) -> bool:
     """Whether the error is a timeout for a lock that another transaction holds."""
     is_own = isinstance(error, OperationalError) and isinstance(error.orig, LockNotAvailable)
     return is_own or isinstance(error, Refused)
@@ -85,7 +85,7 @@ class WriteSlots:
         try:
             yield
         except OperationalError as error:
-            self._leave(who, shares, reject=waited_in_vain(error))
+            self._leave(who, shares, reject=is_lock_timeout(error))
             raise
         except BaseException:
             self._leave(who, shares)

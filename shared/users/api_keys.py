@@ -16,14 +16,14 @@ from shared.db.database import Database
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, ListVersion, User
 from shared.models.list_version import ALL_OWNERS
-from shared.sql.prepared import give, give_several, given, rounded, several
+from shared.sql.prepared import bind, bind_list, bind_list_values, bind_values, rounded
 
 PREFIX_LENGTH = 11
 MAX_KEYS = 100
 # The maximum age of `last_used_at`: updating it on every request would make every read a write.
 LAST_USE_RESOLUTION = timedelta(minutes=1)
-USED = update(ApiKey).where(col(ApiKey.id) == given("key_id"))
-USE = USED.values(last_used_at=given("now")).returning(col(ApiKey.id))
+USED = update(ApiKey).where(col(ApiKey.id) == bind("key_id"))
+USE = USED.values(last_used_at=bind("now")).returning(col(ApiKey.id))
 
 
 class AuthenticatedKey(NamedTuple):
@@ -139,7 +139,7 @@ def find_holders(
     digests = [vault.digests(text) for text in texts]
     wanted = sorted({digest for of_text in digests for digest in of_text})
     times = {"now": now(), "stale_before": now() - LAST_USE_RESOLUTION}
-    found = database.fetch(holders_of(rounded(len(wanted))), give_several("digest", wanted) | times)
+    found = database.fetch(holders_of(rounded(len(wanted))), bind_list_values("digest", wanted) | times)
     holders = {digest: AuthenticatedKey(*holder) for digest, *holder in found}
     return [next((holders[digest] for digest in of_text if digest in holders), None) for of_text in digests]
 
@@ -156,7 +156,7 @@ def is_use_stale(key: ApiKey) -> bool:
 
 def record_use(database: Database, key_id: str) -> None:
     """Record that the key is used now."""
-    database.execute_and_commit(USE, give(key_id=key_id, now=now()))
+    database.execute_and_commit(USE, bind_values(key_id=key_id, now=now()))
 
 
 def _is_in_force() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
@@ -189,4 +189,4 @@ def select_holders(digest: Any) -> Select[Any]:
 
 @cache
 def _holders_of(digests: int) -> Select[Any]:
-    return select_holders(ApiKey.digest).where(col(ApiKey.digest).in_(several("digest", digests)))
+    return select_holders(ApiKey.digest).where(col(ApiKey.digest).in_(bind_list("digest", digests)))

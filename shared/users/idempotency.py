@@ -9,7 +9,7 @@ from shared.clock import now
 from shared.models import IdempotencyKey
 from shared.users import settings_store
 
-KEPT_FOR = timedelta(hours=24)
+RETENTION = timedelta(hours=24)
 
 
 def find(session: Session, owner_id: str, operation: str, key: str) -> IdempotencyKey | None:
@@ -39,7 +39,7 @@ def has_expired(session: Session) -> bool:
     return session.exec(select(IdempotencyKey.id).where(_expired()).limit(1)).first() is not None
 
 
-def forget_expired(session: Session, *, limit: int = 1000) -> None:
+def delete_expired(session: Session, *, limit: int = 1000) -> None:
     """Delete expired responses."""
     # Workers sweep concurrently: each skips the rows that another one has locked.
     found = select(IdempotencyKey.id).where(_expired()).limit(limit).with_for_update(skip_locked=True)

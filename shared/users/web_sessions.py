@@ -13,7 +13,7 @@ from shared.clock import after, now
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.models import ApiKey, WebSession
-from shared.sql.prepared import several
+from shared.sql.prepared import bind_list
 from shared.users import api_keys
 from shared.users.api_keys import AuthenticatedKey
 
@@ -59,7 +59,7 @@ def authenticate(database: Database, vault: Vault, tokens: Sequence[str]) -> lis
 @cache
 def _holders_of(digests: int) -> Select[Any]:
     statement = api_keys.select_holders(WebSession.digest).join(WebSession, col(WebSession.key_id) == col(ApiKey.id))
-    matches = col(WebSession.digest).in_(several("digest", digests))
+    matches = col(WebSession.digest).in_(bind_list("digest", digests))
     return statement.where(matches, col(WebSession.expires_at) > bindparam("now"))
 
 

@@ -45,7 +45,7 @@ from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import deadlines
 from shared.sandboxes.deadline_policy import FIELDS, NEVER
 from shared.sandboxes.desired_state import generation_columns
-from shared.sql.prepared import give, given, make_row
+from shared.sql.prepared import bind, bind_values, make_row
 from shared.states import Desired, Reason, Status
 
 SANDBOX, NODE, SPEC, TRANSITION = map(table_of, (Sandbox, Node, SandboxSpec, SandboxTransition))
@@ -77,7 +77,7 @@ def claim(
     Returns:
         The sandbox; None if none is ready.
     """
-    values = _bind(vault, owner_id, due_at, own) | give(spec_id=spec.id)
+    values = _bind(vault, owner_id, due_at, own) | bind_values(spec_id=spec.id)
     sandbox_id = session.execute(IN_TRANSACTION, values).scalar_one_or_none()
     if sandbox_id is None:
         return None
@@ -114,7 +114,7 @@ def claim_and_commit(
     if database.engine.dialect.name != "postgresql" or own.get("max_age_seconds"):
         return None
     is_ageless = own.get("max_age_seconds") == NEVER
-    values = _bind(vault, owner_id, due_at, own) | give(spec_id=spec_id, is_ageless=is_ageless)
+    values = _bind(vault, owner_id, due_at, own) | bind_values(spec_id=spec_id, is_ageless=is_ageless)
     for row in database.execute_and_commit(WITH_ENTRY, values):
         sandbox: Sandbox = make_row(Sandbox, row[: len(SANDBOX.c)])
         spec: SandboxSpec = make_row(SandboxSpec, row[len(SANDBOX.c) :])
@@ -137,7 +137,7 @@ def _bind(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int |
         "oldest_heartbeat": placement.oldest_heartbeat(),
         **sandbox_creation.new_session_key(vault),
     }
-    return give(**columns)
+    return bind_values(**columns)
 
 
 # --- prepared statements ----------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _bind(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int |
 
 def _parameter(name: str) -> Any:
     """A bind parameter with the type of its column."""
-    return given(name, TYPES[name])
+    return bind(name, TYPES[name])
 
 
 def _claim(spec_id: Any, revision: Any) -> Update:

@@ -46,7 +46,7 @@ def claim_or_create(
     own = dict(own_deadlines or {})
     if spec.warm_most:
         claimed = pool_claims.claim(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own=own)
-        metrics.note_start(session, spec.id, Source.BOOT if claimed is None else Source.POOL)
+        metrics.record_start(session, spec.id, Source.BOOT if claimed is None else Source.POOL)
         if claimed is not None:
             return claimed
     return sandbox_creation.create(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own_deadlines=own)
@@ -59,7 +59,7 @@ def pools_to_reconcile(session: Session) -> list[str]:
     return [spec.id for spec in session.exec(found).all() if _read_pool(session, spec).needs_reconciling]
 
 
-def retire_useless(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
+def remove_useless(session: Session, spec_id: str, *, due_at: datetime) -> list[Sandbox]:
     """Remove the useless sandboxes of a spec's pool, and record failures, unless another worker does so now.
 
     Returns:

@@ -20,7 +20,7 @@ from tests.bench.starts import (
     bare_container,
     init,
 )
-from worker.sandboxes.container_spec import dormant_config, server_config
+from worker.sandboxes.container_spec import deferred_init_config, server_config
 
 MANY = 100
 LONG = 60
@@ -131,7 +131,7 @@ def _bare_inits(site: Site, image: str) -> float:
     """Seconds until so many bare servers, told at once whose they are, have said so."""
     with ExitStack() as stack, ThreadPoolExecutor(MANY) as pool:
         made = [stack.enter_context(bare_container(site, image)) for _ in range(MANY)]
-        urls = [bare.boot(dormant_config(BOOT_KEY, origins=[])) for bare in made]
+        urls = [bare.boot(deferred_init_config(BOOT_KEY, origins=[])) for bare in made]
         clients = [stack.enter_context(httpx.Client(trust_env=False, timeout=LONG)) for _ in made]
         for http, url in zip(clients, urls, strict=True):
             await_dormant(http, url)

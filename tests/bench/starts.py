@@ -13,7 +13,13 @@ from tests.bench.figures import Figure, Runs
 from tests.bench.site import Site
 from tests.waiting import eventually
 from worker.engine.protocol import ContainerRequest
-from worker.sandboxes.container_spec import CONFIG_PATH, container_request, dormant_config, init_config, server_config
+from worker.sandboxes.container_spec import (
+    CONFIG_PATH,
+    container_request,
+    deferred_init_config,
+    init_config,
+    server_config,
+)
 
 KEY, BOOT_KEY = "the-bare-servers-key", "the-bare-servers-boot-key"
 WEBHOOK = "http://127.0.0.1:9/closed"
@@ -130,7 +136,7 @@ def init(http: httpx.Client, url: str) -> float:
 
 def _claim(site: Site, image: str) -> tuple[float, float]:
     with bare_container(site, image) as bare, httpx.Client(trust_env=False) as http:
-        url = bare.boot(dormant_config(BOOT_KEY, origins=[]))
+        url = bare.boot(deferred_init_config(BOOT_KEY, origins=[]))
         await_dormant(http, url)
         site.await_pool(image, 2)
         seconds, sandbox_id = timed_start(site, image)

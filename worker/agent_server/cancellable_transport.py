@@ -44,7 +44,7 @@ _ends_at: ContextVar[float] = ContextVar("ends_at", default=float("inf"))
 
 
 @contextmanager
-def looking(check: Check) -> Iterator[None]:
+def cancellable(check: Check) -> Iterator[None]:
     """Call `check` every second while this thread waits for a response in the block; its errors end the wait."""
     token = _periodic_check.set(_PeriodicCheck(check))
     try:

@@ -18,7 +18,7 @@ from shared.leasing import leases
 from shared.models import Conversation, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Status
-from worker.agent_server.cancellable_transport import looking, timeout
+from worker.agent_server.cancellable_transport import cancellable, timeout
 from worker.agent_server.client import AgentServer
 from worker.agent_server.errors import AgentServerRefused
 from worker.context import WorkerContext
@@ -53,7 +53,7 @@ def _refresh_leased(context: WorkerContext, conversation: Conversation) -> None:
     with (
         taking_place(context, AgentWork(job, conversation.sandbox_id, conversation.owner_id)),
         timeout(TURN_SECONDS),
-        looking(partial(_require_current, context, conversation)),
+        cancellable(partial(_require_current, context, conversation)),
         suppress(_Deleted),  # the deletion has enqueued the next run
     ):
         _refresh(context, conversation)
@@ -106,7 +106,7 @@ def _delete_messages(context: WorkerContext, conversation: Conversation) -> None
     """Delete the pending messages: the sandbox won't run again."""
     if conversation.awaits_sandbox:
         with context.database.transaction() as session:
-            pending_messages.discard(session, conversation.id)
+            pending_messages.delete_all(session, conversation.id)
             pending_messages.finish_delivery(session, conversation)
 
 

@@ -75,7 +75,7 @@ class ConversationStart:
             return
         try:
             self._check_cancelled(self._task)
-            with cancellable_transport.looking(self._require_wanted):
+            with cancellable_transport.cancellable(self._require_wanted):
                 self._run_when_ready()
         except Cancelled:
             self._fail(Reason.CANCELLED, "cancelled by its owner")
@@ -228,11 +228,11 @@ class ConversationStart:
 
     def _finish(self) -> None:
         with self._context.database.transaction() as session:
-            deadlines.record_use(session, str(self._task.sandbox_id))
+            deadlines.record_activity(session, str(self._task.sandbox_id))
             self._check_parent(session)
             start_tasks.advance(session, self._task, Stage.READY)
             conversation = conversation_queries.publish(session, self._task.conversation_id)
-            has_pending = conversation is not None and pending_messages.hand_over(session, conversation)
+            has_pending = conversation is not None and pending_messages.schedule_delivery(session, conversation)
         if has_pending:
             self._context.publisher.publish(DeliverMessages(self._task.conversation_id, self._context.settings.node))
         log.info("conversation_ready", task=self._task.id, conversation=self._task.conversation_id)
@@ -256,10 +256,10 @@ class ConversationStart:
         begun = self._task.stage == Stage.STARTING_CONVERSATION
         with self._context.database.transaction() as session:
             # The sandbox first, as in `StatusWriter._write`: two lock orders would be a deadlock.
-            node_id = start_tasks.discard_sandbox(session, self._task, now())
+            node_id = start_tasks.delete_unused_sandbox(session, self._task, now())
             start_tasks.advance(session, self._task, Stage.ERROR, reason=reason, detail=detail)
             self._delete_conversation(session, begun=begun)
-            pending_messages.discard(session, self._task.conversation_id)
+            pending_messages.delete_all(session, self._task.conversation_id)
         if begun:
             # After the write: had this worker lost the lease, the conversation would be the next worker's.
             refresh_conversation(self._context, self._task.conversation_id)
@@ -273,7 +273,7 @@ class ConversationStart:
         if begun:
             conversation_deletion.tombstone(conversation, now())
         else:
-            conversation_queries.discard(session, conversation.id)
+            conversation_queries.purge(session, conversation.id)
 
 
 def _start(context: WorkerContext, task: StartTask) -> None:

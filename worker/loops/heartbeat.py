@@ -11,7 +11,7 @@ from worker.sandboxes.container_spec import container_name
 log = structlog.get_logger()
 
 
-def beat(context: WorkerContext) -> None:
+def send_heartbeat(context: WorkerContext) -> None:
     """Send one heartbeat. A node without its engine is LOST: its sandboxes wait, and nothing new is placed on it.
 
     A node that was lost removes the containers of sandboxes that failed over before it is READY again. A worker whose
@@ -31,7 +31,7 @@ def beat(context: WorkerContext) -> None:
         log.warning("engine_unavailable", node=settings.node, error=str(error))
         problem = f"the engine does not answer: {error}"
     with context.database.transaction() as session:
-        replaced = node_registry.beat(
+        replaced = node_registry.record_heartbeat(
             session, settings.node, capacity=settings.node_capacity, problem=problem, engine_id=engine_id, reaped=reaped
         )
     if replaced:
@@ -52,7 +52,7 @@ def _reap_stale_containers(context: WorkerContext, engine_id: str) -> set[str]:
     with context.database.reading() as session:
         # A container that is stale on this node's engine may be in use on another engine.
         node_registry.require_engine(session, context.settings.node, engine_id)
-        stale = node_registry.leftovers(session, context.settings.node)
+        stale = node_registry.stale_containers(session, context.settings.node)
     if stale:
         found = {item.name for item in context.engine.list_containers(context.installation)}
         found.update(context.engine.list_volumes(context.installation), context.engine.list_unlabelled_volumes())

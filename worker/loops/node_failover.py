@@ -14,12 +14,12 @@ from shared.nodes import registry as node_registry
 from shared.queue.jobs import Job, ResumeSandbox
 from shared.sandboxes import failover
 from shared.sandboxes.failover import Claimant, Lost
-from shared.sql.prepared import given
+from shared.sql.prepared import bind
 from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
-ON_LOST_NODE = col(Sandbox.node_id) == given("node_id")
+ON_LOST_NODE = col(Sandbox.node_id) == bind("node_id")
 
 
 class NodeFailureDetector:
@@ -60,7 +60,7 @@ def fail_over(context: WorkerContext, lost: Lost) -> None:
     with context.database.transaction() as session:
         before = session.get(Node, lost.node_id)
         known = before is not None and before.detail is not None
-        if node_registry.lose(session, lost.node_id, lost.heartbeat_at) is None:
+        if node_registry.mark_lost(session, lost.node_id, lost.heartbeat_at) is None:
             return
     if not known:
         log.warning("node_lost", lost=lost.node_id)
@@ -90,5 +90,5 @@ def _take_due(context: WorkerContext, lost: Lost) -> list[Job]:
     if not any(due):
         return []
     with context.database.transaction() as session:
-        taken = waiters.take_due(session, due, again_at=after(context.shared.republish_seconds))
+        taken = waiters.dequeue_due(session, due, again_at=after(context.shared.republish_seconds))
     return taken.jobs(context.settings.node)

@@ -9,13 +9,13 @@ from shared.leasing import leases, waiters
 from shared.models import Sandbox
 from shared.nodes import pending_placement
 from shared.queue.jobs import CheckSandbox, Job, StartSandbox
-from shared.sql.prepared import given
+from shared.sql.prepared import bind
 from shared.users import idempotency
 from worker.context import WorkerContext
 from worker.loops.deadlines import meet_deadlines
 from worker.loops.warm_pool import reconcile_pools
 
-ON_THIS_NODE = col(Sandbox.node_id) == given("node_id")
+ON_THIS_NODE = col(Sandbox.node_id) == bind("node_id")
 # Any worker serves the conversations of a sandbox without a node.
 ON_THIS_NODE_OR_NONE = or_(ON_THIS_NODE, col(Sandbox.node_id).is_(None))
 
@@ -51,7 +51,7 @@ def _take_due(context: WorkerContext) -> list[Job]:
     again_at = after(context.shared.republish_seconds)
     with context.database.transaction() as session:
         taken = leases.dequeue_due(session, Sandbox, due, again_at=again_at)
-        woken = waiters.take_due(session, waiting, again_at=again_at)
+        woken = waiters.dequeue_due(session, waiting, again_at=again_at)
     return [*(CheckSandbox(row_id, node_id) for row_id in taken), *woken.jobs(node_id)]
 
 

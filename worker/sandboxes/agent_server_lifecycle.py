@@ -13,7 +13,7 @@ from worker.agent_server.cancellable_transport import timeout
 from worker.agent_server.client import AgentServer
 from worker.agent_server.errors import AgentServerError, WrongServer
 from worker.context import WorkerContext
-from worker.sandboxes.container_spec import dormant_config, init_config, server_config
+from worker.sandboxes.container_spec import deferred_init_config, init_config, server_config
 from worker.sandboxes.planner import Health
 
 log = structlog.get_logger()
@@ -46,7 +46,7 @@ class SandboxServer:
         # Web pages with access to the API have access to agent servers, too.
         origins = [self._context.shared.public_url, *self._context.shared.cors_origin_list]
         if self._sandbox.owner_id is None and self._sandbox.boot_key is not None:
-            return dormant_config(self._context.vault.decrypt(self._sandbox.boot_key), origins=origins)
+            return deferred_init_config(self._context.vault.decrypt(self._sandbox.boot_key), origins=origins)
         return server_config(self._session_key(), webhook_url=self._context.shared.webhook_url, origins=origins)
 
     def probe_early(self, url: str) -> None:

@@ -67,7 +67,7 @@ def server_config(session_key: str, *, webhook_url: str, origins: list[str]) -> 
     return json.dumps({**_SINCE_BOOT, "allow_cors_origins": origins, **own}).encode()
 
 
-def dormant_config(init_key: str, *, origins: list[str]) -> bytes:
+def deferred_init_config(init_key: str, *, origins: list[str]) -> bytes:
     """The same file for a server of the warm pool, which awaits its `init_config` (wire contract 3.4).
 
     Settings that the server reads only at boot must be in this file.

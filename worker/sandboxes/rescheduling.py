@@ -29,12 +29,12 @@ def reschedule(context: WorkerContext, sandbox: Sandbox, error: str) -> bool:
         row = session.get_one(Sandbox, sandbox.id)
         if row.fence != sandbox.fence:  # the container may be the next worker's
             raise LeaseLost(f"sandbox {sandbox.id}")
-        if not rescheduling.can_be_handed_on(session, sandbox):
+        if not rescheduling.can_be_rescheduled(session, sandbox):
             return False
     if not _is_removed(context, container_name(sandbox.id)):
         return False
     with context.database.transaction() as session:
-        node_id = rescheduling.hand_on(session, sandbox, error, due_at=now())
+        node_id = rescheduling.reschedule(session, sandbox, error, due_at=now())
     if node_id is not None:
         log.warning("rescheduled", sandbox=sandbox.id, refused_by=sandbox.node_id, to=node_id, why=error)
     return node_id is not None

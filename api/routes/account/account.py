@@ -5,10 +5,10 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from api.request.authentication import ForUsers
+from api.request.authentication import UserRoute
 from api.schemas.v1.wire_types import Success
 
-router = APIRouter(tags=["account"], route_class=ForUsers)
+router = APIRouter(tags=["account"], route_class=UserRoute)
 
 
 class LlmKey(BaseModel):

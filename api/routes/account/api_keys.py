@@ -3,14 +3,14 @@
 from fastapi import APIRouter
 
 from api.errors.openapi import error_responses
-from api.request.authentication import CurrentCaller, ForUsers
+from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import RowId
 from api.schemas.v1.api_keys import CurrentKey, KeyCreate, KeyInfo, NewKey, show_key, show_new_key
 from api.schemas.v1.wire_types import Success
 from shared.users import api_keys
 
-router = APIRouter(prefix="/keys", tags=["account"], route_class=ForUsers)
+router = APIRouter(prefix="/keys", tags=["account"], route_class=UserRoute)
 
 
 @router.get("")

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from api.request.authentication import CurrentCaller, ForUsers
+from api.request.authentication import CurrentCaller, UserRoute
 from api.schemas.v1.organizations import MembershipInfo, OrganizationInfo, OrganizationPage
 from shared.errors import NotFound
 
-router = APIRouter(prefix="/organizations", tags=["organizations"], route_class=ForUsers)
+router = APIRouter(prefix="/organizations", tags=["organizations"], route_class=UserRoute)
 
 OrganizationId = Annotated[str, Path(max_length=256)]
 

@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
 from api.errors.handlers import answer_workspace_error
-from api.request.authentication import ForUsers, Handler
+from api.request.authentication import Handler, UserRoute
 from shared.errors import WorkspaceError
 
 SINCE = datetime(2026, 11, 22, tzinfo=UTC)
@@ -27,7 +27,7 @@ def replaced_by(path: str) -> dict[str, Any]:
     return {"deprecated": True, "openapi_extra": {SUCCESSOR: path}}
 
 
-class LegacyRoute(ForUsers):
+class LegacyRoute(UserRoute):
     """A V0 route for users. Create it with `replaced_by`."""
 
     def get_route_handler(self) -> Handler:

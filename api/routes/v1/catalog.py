@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
 
-from api.request.authentication import ForUsers
+from api.request.authentication import UserRoute
 from api.request.query_params import Limit, PageId
 from api.schemas.v1.catalog import LlmModel, LlmProvider, MarketplacePreview, SkillInfo
 from api.schemas.v1.llm_catalog import SUGGESTED
@@ -12,7 +12,7 @@ from api.schemas.v1.settings import MAX_MARKETPLACES, Marketplace
 from api.schemas.v1.wire_types import PageOf
 from shared.sql.pagination import page_of_names
 
-router = APIRouter(tags=["config"], route_class=ForUsers)
+router = APIRouter(tags=["config"], route_class=UserRoute)
 
 Text = Annotated[str | None, Query(max_length=256)]
 NOT_LOADED = "this service loads no skills from marketplaces"

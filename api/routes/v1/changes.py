@@ -11,12 +11,12 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.realtime.change_streams import ChangeBatch
-from api.request.authentication import CurrentCaller, ForUsers
+from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 
 log = structlog.get_logger()
 
-router = APIRouter(prefix="/changes", tags=["changes"], route_class=ForUsers)
+router = APIRouter(prefix="/changes", tags=["changes"], route_class=UserRoute)
 
 MAX_ID = 2**63 - 1
 # Neither caches nor proxies may buffer events.

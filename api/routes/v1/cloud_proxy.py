@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.errors.openapi import error_responses
 from api.paths import SANDBOX_PATH_PREFIX
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.sandbox_proxy.app import SandboxProxy
 from api.sandbox_proxy.request import ProxyRequest
@@ -18,7 +18,7 @@ from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.availability import agent_server
 
-router = APIRouter(tags=["web UI"], route_class=ForUsers)
+router = APIRouter(tags=["web UI"], route_class=UserRoute)
 
 # The origin does not matter: the request is sent to the sandbox only.
 SANDBOX_URL = re.compile(rf"https?://[^/?#]+{SANDBOX_PATH_PREFIX}/([0-9a-f]{{32}})/?")

@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.errors.upstream import GatewayTimeout
-from api.request.authentication import CurrentCaller, ForUsers
+from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.routes.v1.conversation_workspace import load_shown
 from api.schemas.v1.conversation_agent import (
@@ -28,7 +28,7 @@ from shared.states import Status
 from shared.users import llm_profile_store, settings_store
 from shared.users.llm_profiles import Llm
 
-router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=ForUsers)
+router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=UserRoute)
 
 
 @router.get("/skills", responses=error_responses(409, 413, 502))

@@ -10,8 +10,8 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
-from api.errors.upstream import BadGateway, BrokenOff
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.errors.upstream import BadGateway, IncompleteResponse
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.schemas.v1.messages import MessageSent, UserMessage
 from api.schemas.v1.sandboxes import wire_status
@@ -25,7 +25,7 @@ from shared.states import Status
 # Errors of requests to the agent server.
 ERRORS = error_responses(409, 413, 429, 502)
 
-router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=ForUsers)
+router = APIRouter(prefix="/app-conversations/{conversation_id}", tags=["conversations"], route_class=UserRoute)
 
 # Providers whose web pages hide folders that begin with a dot.
 DOTLESS = ("gitlab", "azure_devops")
@@ -116,7 +116,7 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
     path = absolute_path(conversation, file_path or plan_path(conversation))
     try:
         answer = await context.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
-    except BrokenOff:
+    except IncompleteResponse:
         # The agent server checks that the file exists, but begins its response before it opens the file.
         await _check_readable(context, sandbox, path)
         raise

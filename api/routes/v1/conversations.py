@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from api.errors.openapi import error_responses
 from api.lists.route import ListResponse, ListRoute
 from api.realtime.completion_waiter import AwaitedRow
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.idempotency import IdempotencyOption, IdempotentRequest
 from api.request.jobs import JobQueue, JobQueueDep
@@ -34,7 +34,7 @@ from shared.errors import NotFound
 from shared.ids import parse_ids
 from shared.models import Conversation, Sandbox, StartTask
 
-router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
+router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=UserRoute)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
 
 MAX_IDS = 100

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from api.errors.openapi import error_responses
-from api.request.authentication import CurrentCaller, ForUsers
+from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import Ids, Limit, PageId, Since
 from api.schemas.v1.events import EventKind, EventOrder, show_event_page, show_events
@@ -15,7 +15,7 @@ from shared.conversations import events
 from shared.conversations.events import EventFilter
 from shared.ids import check_count, parse_id
 
-router = APIRouter(prefix="/conversation/{conversation_id}/events", tags=["events"], route_class=ForUsers)
+router = APIRouter(prefix="/conversation/{conversation_id}/events", tags=["events"], route_class=UserRoute)
 
 MAX_IDS = 100
 

@@ -11,7 +11,7 @@ from api.errors.openapi import error_responses
 from api.git.pagination import open_window, page_id_of
 from api.git.provider import Found, GitProvider, Item
 from api.git.registry import find_tasks, open_provider
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.query_params import Limit, PageId
 from api.routes.v1.users import NO_PROVIDER
@@ -24,7 +24,7 @@ from shared.users import secrets
 from shared.users.secrets import ProviderCredential
 from shared.users.settings import Provider
 
-router = APIRouter(prefix="/git", tags=["git providers"], route_class=ForUsers)
+router = APIRouter(prefix="/git", tags=["git providers"], route_class=UserRoute)
 
 # Errors of requests to the provider.
 ERRORS = error_responses(403, 404, 502, 504)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 
 from api.errors.openapi import error_responses
-from api.request.authentication import CurrentCaller, ForUsers
+from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.schemas.v0.settings import in_clear
 from api.schemas.v1.llm_profiles import (
@@ -21,7 +21,7 @@ from api.schemas.v1.llm_profiles import (
 )
 from shared.users import llm_profile_store
 
-router = APIRouter(tags=["llm profiles"], route_class=ForUsers)
+router = APIRouter(tags=["llm profiles"], route_class=UserRoute)
 
 
 @router.get("")

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from sqlmodel import Session
 
 from api.errors.openapi import error_responses
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.request.idempotency import IdempotencyOption
 from api.request.jobs import JobQueueDep
@@ -15,7 +15,7 @@ from shared.conversations import pending_messages
 from shared.ids import parse_id
 
 router = APIRouter(
-    prefix="/conversations/{conversation_id}/pending-messages", tags=["conversations"], route_class=ForUsers
+    prefix="/conversations/{conversation_id}/pending-messages", tags=["conversations"], route_class=UserRoute
 )
 
 # The prefix of a start task's id, where the conversation's own is not known yet.

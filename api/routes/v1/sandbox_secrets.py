@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import PlainTextResponse
 
 from api.errors.openapi import error_responses
-from api.request.authentication import ForAgentServers, FromSandbox
+from api.request.authentication import AgentServerRoute, CurrentSandbox
 from api.request.context import ContextDep
 from api.request.query_params import RowId
 from api.schemas.v1.secrets import CustomSecretInfo, SecretNamesResponse
@@ -18,12 +18,12 @@ from shared.models import Sandbox
 from shared.states import Desired, Status
 from shared.users import secrets
 
-router = APIRouter(prefix="/sandboxes/{sandbox_id}/settings/secrets", tags=["sandboxes"], route_class=ForAgentServers)
+router = APIRouter(prefix="/sandboxes/{sandbox_id}/settings/secrets", tags=["sandboxes"], route_class=AgentServerRoute)
 
 TOKEN = "_token"  # noqa: S105 - a suffix of names
 
 
-async def find_owner(sandbox: FromSandbox, sandbox_id: RowId) -> str:
+async def find_owner(sandbox: CurrentSandbox, sandbox_id: RowId) -> str:
     """The user whose secrets the calling sandbox may read.
 
     Raises:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.request.authentication import ForUsers
+from api.request.authentication import UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import Ids, Limit, PageId
 from api.schemas.v1.sandboxes import SandboxSpecInfo, show_spec
@@ -12,7 +12,7 @@ from api.schemas.v1.wire_types import PageOf
 from shared.ids import check_count
 from shared.sandboxes import specs
 
-router = APIRouter(prefix="/sandbox-specs", tags=["sandbox specs"], route_class=ForUsers)
+router = APIRouter(prefix="/sandbox-specs", tags=["sandbox specs"], route_class=UserRoute)
 
 MAX_IDS = 100
 

@@ -14,7 +14,7 @@ from api.errors.handlers import validation_entry
 from api.errors.openapi import error_responses
 from api.lists.route import ListResponse, ListRoute
 from api.realtime.completion_waiter import AwaitedRow
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.idempotency import IdempotencyOption, IdempotentRequest, StoredResponse
 from api.request.jobs import JobQueue, JobQueueDep
@@ -39,7 +39,7 @@ from shared.states import Desired
 from shared.warm_pool import claims as pool_claims
 from shared.warm_pool import pool as warm_pool
 
-router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=ForUsers)
+router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=UserRoute)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
 
 MAX_IDS = 100

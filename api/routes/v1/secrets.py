@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.query_params import Limit, PageId
 from api.routes.v1.provider_tokens import delete_tokens, store_tokens
@@ -19,7 +19,7 @@ from shared.errors import Invalid
 from shared.users import secrets
 from shared.users.secret_names import check_free
 
-router = APIRouter(prefix="/secrets", tags=["secrets"], route_class=ForUsers)
+router = APIRouter(prefix="/secrets", tags=["secrets"], route_class=UserRoute)
 
 
 @router.get("/search")

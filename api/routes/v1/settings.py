@@ -4,14 +4,14 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from api.request.authentication import CurrentCaller, ForUsers
+from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.routes.v0.settings import NEVER_SAVED, show_stored, store
 from api.schemas.v0.settings import Message
 from api.schemas.v1.settings import SettingsInfoV1, SettingsUpdateV1, read_changes, show_settings_v1
 from api.schemas.v1.settings_form import AGENT_SCHEMA, CONVERSATION_SCHEMA
 
-router = APIRouter(prefix="/settings", tags=["settings"], route_class=ForUsers)
+router = APIRouter(prefix="/settings", tags=["settings"], route_class=UserRoute)
 
 
 @router.get("", response_model=SettingsInfoV1, responses={404: {"description": NEVER_SAVED}})

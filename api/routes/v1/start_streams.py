@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.idempotency import IdempotencyOption
 from api.request.jobs import JobQueueDep
@@ -17,7 +17,7 @@ from api.routes.v1.conversations import read_start, start
 from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, write_start_task
 from shared.states import Stage
 
-router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=ForUsers)
+router = APIRouter(prefix="/app-conversations", tags=["conversations"], route_class=UserRoute)
 
 MAX_SECONDS = 900.0
 # The waiter reports the final stage only; the stages before it are polled.

@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.realtime.completion_waiter import AwaitedRow
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.jobs import JobQueue, JobQueueDep
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
@@ -22,7 +22,7 @@ from shared.ids import parse_ids
 from shared.models import Sandbox, StartTask
 from shared.states import Stage
 
-router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=ForUsers)
+router = APIRouter(prefix="/app-conversations/start-tasks", tags=["start tasks"], route_class=UserRoute)
 
 MAX_IDS = 100
 OfConversation = Annotated[

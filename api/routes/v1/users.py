@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 
 from api.errors.openapi import error_responses
-from api.request.authentication import Caller, CurrentCaller, ForUsers
+from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.routes.v1.sandbox_secrets import owner_of_running
 from api.schemas.v1.settings import show_settings_v1
@@ -15,7 +15,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.users import secrets, settings_store
 from shared.users.settings import StoredSettings
 
-router = APIRouter(prefix="/users", tags=["users"], route_class=ForUsers)
+router = APIRouter(prefix="/users", tags=["users"], route_class=UserRoute)
 
 NO_PROVIDER = "no git provider is connected: store a token for one"
 

@@ -6,10 +6,10 @@ A sandbox writes to its own conversations only. The agent server repeats a repor
 from fastapi import APIRouter
 
 from api.errors.openapi import error_responses
-from api.request.authentication import ForAgentServers, FromSandbox
+from api.request.authentication import AgentServerRoute, CurrentSandbox
 from api.request.context import Context, ContextDep
 from api.request.jobs import JobQueueDep
-from api.request.webhook_body import CONVERSATION, EVENTS, ToldConversation, ToldEvents
+from api.request.webhook_body import CONVERSATION, EVENTS, ReportedConversation, ReportedEvents
 from api.schemas.v1.wire_types import Success
 from shared.conversations import webhook_ingest
 from shared.conversations.known_secrets import redact_for
@@ -17,11 +17,11 @@ from shared.conversations.webhook_reports import EventReport
 from shared.ids import parse_id
 from shared.models import Sandbox
 
-router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=ForAgentServers)
+router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=AgentServerRoute)
 
 
 @router.post("/conversations", responses=error_responses(404), openapi_extra=CONVERSATION)
-def receive_conversation(context: ContextDep, sandbox: FromSandbox, report: ToldConversation) -> Success:
+def receive_conversation(context: ContextDep, sandbox: CurrentSandbox, report: ReportedConversation) -> Success:
     """Record that a conversation was created, paused or renamed (ConversationInfo)."""
     with context.database.transaction() as session:
         webhook_ingest.record_conversation(session, sandbox, report)
@@ -30,7 +30,7 @@ def receive_conversation(context: ContextDep, sandbox: FromSandbox, report: Told
 
 @router.post("/events/{conversation_id}", openapi_extra=EVENTS)
 def receive_events(
-    context: ContextDep, sandbox: FromSandbox, queue: JobQueueDep, conversation_id: str, reports: ToldEvents
+    context: ContextDep, sandbox: CurrentSandbox, queue: JobQueueDep, conversation_id: str, reports: ReportedEvents
 ) -> Success:
     """Store each event once, and update the conversation from them."""
     hex_id = parse_id(conversation_id)

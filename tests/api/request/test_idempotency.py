@@ -135,7 +135,7 @@ class TestRetention:
             _post(client, user, SANDBOXES, key="young")
         with time_machine.travel(after(25 * 3600)), database.transaction() as session:
             assert idempotency.has_expired(session)
-            idempotency.forget_expired(session)
+            idempotency.delete_expired(session)
             assert not idempotency.has_expired(session)
         with database.reading() as session:
             assert session.exec(select(IdempotencyKey.key)).all() == ["young"]

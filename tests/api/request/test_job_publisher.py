@@ -7,7 +7,7 @@ import pytest
 from starlette.concurrency import run_in_threadpool
 
 from api.request import job_publisher
-from api.request.job_publisher import Publishing
+from api.request.job_publisher import JobPublisher
 from shared.queue.jobs import Job, StartSandbox
 from tests.doubles import RecordingPublisher
 
@@ -30,7 +30,7 @@ def publish_many(publisher: StalledPublisher) -> str:
     """Answer a request while the jobs of many requests wait for the broker."""
 
     async def run() -> str:
-        sent = Publishing(publisher)
+        sent = JobPublisher(publisher)
         waiting = [asyncio.create_task(sent.publish(StartSandbox(str(number), "node"))) for number in range(REQUESTS)]
         await asyncio.sleep(0)
         try:

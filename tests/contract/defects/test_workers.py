@@ -11,7 +11,7 @@ from shared.models import Sandbox, SandboxSpec
 from tests.services.directories import REPOSITORY
 from worker.conversations.agent_secrets import ResolvedSecret, gather_secrets, on_the_wire
 from worker.engine.docker_client import host_config
-from worker.sandboxes.container_spec import container_request, dormant_config
+from worker.sandboxes.container_spec import container_request, deferred_init_config
 
 COLUMNS: dict[str, Any] = {"id": "a" * 32, "owner_id": "b" * 32}
 
@@ -45,7 +45,7 @@ def test_defect_46_secrets_are_sent_as_values() -> None:
 
 
 def test_defect_50_server_awaiting_its_init_is_locked_and_has_its_origins() -> None:
-    made = json.loads(dormant_config("its init key", origins=["https://page.example"]))
+    made = json.loads(deferred_init_config("its init key", origins=["https://page.example"]))
     assert (made["deferred_init"], made["secret_key"]) == (True, "its init key")
     # The server reads them at boot only: an initialization would come too late.
     assert made["allow_cors_origins"] == ["https://page.example"]

@@ -65,7 +65,7 @@ class Cluster:
     def backoffs(self) -> list[NodeSpecBackoff]:
         """The pairs of a node and a spec that are backed off now."""
         with self.service.database.reading() as session:
-            return spec_backoff.resting(session)
+            return spec_backoff.open_breakers(session)
 
     def end_backoffs(self) -> None:
         """Move the end of all backoffs to now."""

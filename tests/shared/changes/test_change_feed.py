@@ -183,7 +183,7 @@ class TestRetention:
                 entry.at = now() - change_feed.RETENTION - timedelta(seconds=1)
         with database.transaction() as session:
             assert change_feed.has_expired(session)
-            change_feed.forget_expired(session)
+            change_feed.delete_expired(session)
             assert not change_feed.has_expired(session)
         assert (read(database, 0), read(database, 1)) == (None, None)
         assert (read(database, 2), read(database, 3)) == ([(3, "three")], [])

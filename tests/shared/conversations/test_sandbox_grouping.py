@@ -139,7 +139,7 @@ def test_failing_start_keeps_a_sandbox_that_another_start_joins_concurrently(
 ) -> None:
     sandbox = make_sandbox(database, user)
     failing = make_start_task(database, user, sandbox, stage=Stage.PREPARING_REPOSITORY, made_sandbox=True)
-    joined, _ = overlap(database, join, lambda session: start_tasks.discard_sandbox(session, failing, now()))
+    joined, _ = overlap(database, join, lambda session: start_tasks.delete_unused_sandbox(session, failing, now()))
     assert joined == sandbox.id
     assert as_stored(database, sandbox).desired == Desired.RUNNING
 
@@ -149,6 +149,6 @@ def test_start_joins_no_sandbox_that_a_failing_start_deletes_concurrently(
 ) -> None:
     sandbox = make_sandbox(database, user)
     failing = make_start_task(database, user, sandbox, stage=Stage.PREPARING_REPOSITORY, made_sandbox=True)
-    _, joined = overlap(database, lambda session: start_tasks.discard_sandbox(session, failing, now()), join)
+    _, joined = overlap(database, lambda session: start_tasks.delete_unused_sandbox(session, failing, now()), join)
     assert joined != sandbox.id
     assert as_stored(database, sandbox).desired == Desired.DELETED

@@ -111,7 +111,7 @@ def test_expired_lease_is_taken_over(database: Database, row: Sandbox) -> None:
     "late",
     [
         lambda session, old: leases.write(session, Sandbox, old.id, old.fence, detail="late"),
-        lambda session, old: leases.hold(session, Sandbox, old.id, old.fence),
+        lambda session, old: leases.lock_leased(session, Sandbox, old.id, old.fence),
         lambda session, old: leases.release(session, Sandbox, old.id, old.fence),
         lambda session, old: leases.release(session, Sandbox, old.id, old.fence, now()),
     ],

@@ -18,7 +18,7 @@ SILENT = placement.HEARTBEAT_LIMIT + timedelta(seconds=1)
 
 def send_heartbeat(database: Database, node_id: str, engine_id: str | None, problem: str | None = None) -> str | None:
     with database.transaction() as session:
-        return node_registry.beat(session, node_id, capacity=1, problem=problem, engine_id=engine_id)
+        return node_registry.record_heartbeat(session, node_id, capacity=1, problem=problem, engine_id=engine_id)
 
 
 def engines(database: Database) -> dict[str, str | None]:

@@ -87,7 +87,7 @@ def test_silent_node_takes_no_sandboxes(database: Database) -> None:
     make_node(database, "a", heartbeat_at=now() - placement.HEARTBEAT_LIMIT - timedelta(seconds=1))
     assert place(database) is None
     with database.transaction() as session:
-        node_registry.beat(session, "a", capacity=1, problem=None)
+        node_registry.record_heartbeat(session, "a", capacity=1, problem=None)
     assert place(database) == "a"
 
 
@@ -159,7 +159,7 @@ def test_tombstone_without_a_node_is_not_placed(database: Database, user: Person
 def test_heartbeat_records_a_node_and_its_problem(database: Database) -> None:
     for problem, status in (("no engine", NodeStatus.LOST), (None, NodeStatus.READY)):
         with database.transaction() as session:
-            node_registry.beat(session, "a", capacity=3, problem=problem)
+            node_registry.record_heartbeat(session, "a", capacity=3, problem=problem)
         with database.reading() as session:
             (node,) = node_registry.list_nodes(session)
         assert (node.status, node.capacity, node.detail) == (status, 3, problem)
@@ -168,14 +168,14 @@ def test_heartbeat_records_a_node_and_its_problem(database: Database) -> None:
 def test_heartbeat_leaves_a_cordon_alone(database: Database) -> None:
     make_node(database, "a", status=NodeStatus.CORDONED)
     with database.transaction() as session:
-        node_registry.beat(session, "a", capacity=3, problem=None)
+        node_registry.record_heartbeat(session, "a", capacity=3, problem=None)
     with database.reading() as session:
         assert node_registry.list_nodes(session)[0].status == NodeStatus.CORDONED
 
 
 def test_two_workers_of_one_new_node_send_heartbeats(database: Database) -> None:
     def heartbeat(capacity: int) -> Callable[[Session], object]:
-        return lambda session: node_registry.beat(session, "a", capacity=capacity, problem=None)
+        return lambda session: node_registry.record_heartbeat(session, "a", capacity=capacity, problem=None)
 
     def heartbeat_and_flush(session: Session) -> None:
         heartbeat(3)(session)
@@ -194,7 +194,7 @@ def test_uncordoned_node_has_the_status_its_worker_reported(
     make_node(database, "a")
     with database.transaction() as session:
         node_registry.cordon(session, "a")
-        node_registry.beat(session, "a", capacity=3, problem=problem)
+        node_registry.record_heartbeat(session, "a", capacity=3, problem=problem)
     assert place(database) is None
     with database.transaction() as session:
         node_registry.uncordon(session, "a")

@@ -229,7 +229,7 @@ def counted(spec_id: str) -> float:
 
 
 def start_and_fail(session: Session, spec_id: str) -> None:
-    metrics.note_start(session, spec_id, Source.POOL)
+    metrics.record_start(session, spec_id, Source.POOL)
     raise ZeroDivisionError
 
 
@@ -246,6 +246,6 @@ def test_savepoint_that_is_rolled_back_is_not_counted(database: Database, tmp_pa
         with pytest.raises(ZeroDivisionError), change_recorder.savepoint(session):
             start_and_fail(session, spec_id)
         with change_recorder.savepoint(session):
-            metrics.note_start(session, spec_id, Source.POOL)
+            metrics.record_start(session, spec_id, Source.POOL)
         assert counted(spec_id) == 0
     assert counted(spec_id) == 1

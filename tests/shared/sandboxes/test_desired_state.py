@@ -147,7 +147,7 @@ def bump(session: Session, sandbox: Sandbox) -> None:
 
 def discard(session: Session, sandbox: Sandbox) -> None:
     task = session.exec(select(StartTask).where(StartTask.sandbox_id == sandbox.id)).one()
-    assert start_tasks.discard_sandbox(session, task, now())
+    assert start_tasks.delete_unused_sandbox(session, task, now())
 
 
 @pytest.mark.parametrize("act", [bump, discard])

@@ -11,12 +11,22 @@ from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec, User
 from shared.models.list_version import ListVersion
 from shared.sandboxes import specs
-from shared.sql.prepared import all_columns, give, give_several, given, make_row, prepare, rounded, send, several
+from shared.sql.prepared import (
+    all_columns,
+    bind,
+    bind_list,
+    bind_list_values,
+    bind_values,
+    make_row,
+    prepare,
+    rounded,
+    send,
+)
 from tests.factories import Person, make_sandbox, make_spec
 
-READ = select(*all_columns(Sandbox)).where(col(Sandbox.id) == given("id"))
-ADD = insert(ListVersion).values(owner_id=given("owner_id"), version=given("version"))
-VERSION = select(col(ListVersion.version)).where(col(ListVersion.owner_id) == given("owner_id"))
+READ = select(*all_columns(Sandbox)).where(col(Sandbox.id) == bind("id"))
+ADD = insert(ListVersion).values(owner_id=bind("owner_id"), version=bind("version"))
+VERSION = select(col(ListVersion.version)).where(col(ListVersion.owner_id) == bind("owner_id"))
 COLUMNS: dict[str, Any] = {
     "exposed_urls": [{"name": "VSCODE", "url": "http://x/%s", "port": 1}],
     "last_active_at": datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=timezone(timedelta(hours=9))),
@@ -27,9 +37,9 @@ COLUMNS: dict[str, Any] = {
 def test_a_row_is_what_the_session_reads(database: Database, user: Person) -> None:
     sandbox = make_sandbox(database, user, **COLUMNS)
     with database.reading() as session:
-        [sent] = send(session, READ, give(id=sandbox.id))
+        [sent] = send(session, READ, bind_values(id=sandbox.id))
         expected = session.get_one(Sandbox, sandbox.id).model_dump()
-    [fetched] = database.fetch(READ, give(id=sandbox.id))
+    [fetched] = database.fetch(READ, bind_values(id=sandbox.id))
     for row in (sent, fetched):
         made = make_row(Sandbox, row)
         assert made.model_dump() == expected
@@ -47,36 +57,36 @@ def test_a_spec_is_what_the_session_reads(database: Database) -> None:
 def test_statement_sees_what_its_session_has_not_written_yet(database: Database) -> None:
     with database.transaction() as session:
         session.add(User(id="u1", name="later"))
-        [row] = send(session, select(col(User.name)).where(col(User.id) == given("id")), give(id="u1"))
+        [row] = send(session, select(col(User.name)).where(col(User.id) == bind("id")), bind_values(id="u1"))
     assert row[0] == "later"
 
 
 def test_statement_is_undone_with_its_transaction(database: Database) -> None:
     def change_and_fail() -> None:
         with database.transaction() as session:
-            assert send(session, ADD, give(owner_id="u1", version="1")) == ()
-            assert list(map(tuple, send(session, VERSION, give(owner_id="u1")))) == [("1",)]
+            assert send(session, ADD, bind_values(owner_id="u1", version="1")) == ()
+            assert list(map(tuple, send(session, VERSION, bind_values(owner_id="u1")))) == [("1",)]
             raise LookupError
 
     with pytest.raises(LookupError):
         change_and_fail()
-    assert list(database.fetch(VERSION, give(owner_id="u1"))) == []
+    assert list(database.fetch(VERSION, bind_values(owner_id="u1"))) == []
 
 
 def test_statement_outside_a_transaction_is_committed(database: Database) -> None:
     kept = ADD.returning(col(ListVersion.version))
-    assert list(map(tuple, database.execute_and_commit(kept, give(owner_id="u1", version="%(x)s :y ?")))) == [
+    assert list(map(tuple, database.execute_and_commit(kept, bind_values(owner_id="u1", version="%(x)s :y ?")))) == [
         ("%(x)s :y ?",)
     ]
-    assert [tuple(row) for row in database.fetch(VERSION, give(owner_id="u1"))] == [("%(x)s :y ?",)]
+    assert [tuple(row) for row in database.fetch(VERSION, bind_values(owner_id="u1"))] == [("%(x)s :y ?",)]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 8, 9])
 def test_statement_takes_any_number_of_ids(database: Database, user: Person, number: int) -> None:
     ids = [make_sandbox(database, user).id for _ in range(number)]
     make_sandbox(database, user)
-    asked = select(col(Sandbox.id)).where(col(Sandbox.id).in_(several("id", rounded(number))))
-    assert {row[0] for row in database.fetch(asked, give_several("id", ids))} == set(ids)
+    asked = select(col(Sandbox.id)).where(col(Sandbox.id).in_(bind_list("id", rounded(number))))
+    assert {row[0] for row in database.fetch(asked, bind_list_values("id", ids))} == set(ids)
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])

@@ -65,7 +65,7 @@ def test_check_ends_the_wait_and_closes_the_connection() -> None:
 
     with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         served = pool.submit(server.serve)
-        with pytest.raises(Cancelled), cancellable_transport.looking(check):
+        with pytest.raises(Cancelled), cancellable_transport.cancellable(check):
             client.get(server.url, timeout=60)
         assert len(times) == 3
         server.may_answer.set()
@@ -78,7 +78,7 @@ def test_response_after_checks_is_complete() -> None:
         pool.submit(server.serve)
 
         def send() -> httpx.Response:
-            with cancellable_transport.looking(checks.release):
+            with cancellable_transport.cancellable(checks.release):
                 return client.get(server.url, timeout=60)
 
         sent = pool.submit(send)
@@ -92,7 +92,7 @@ def test_timeout_of_a_request_holds_with_checks() -> None:
     checks: list[None] = []
     with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         pool.submit(server.serve)
-        with pytest.raises(httpx.ReadTimeout), cancellable_transport.looking(lambda: checks.append(None)):
+        with pytest.raises(httpx.ReadTimeout), cancellable_transport.cancellable(lambda: checks.append(None)):
             client.get(server.url, timeout=0.2)
         server.may_answer.set()
     assert checks
@@ -108,7 +108,7 @@ def test_check_runs_while_bytes_arrive() -> None:
         hostile(dripping) as server,
         open_client() as client,
         pytest.raises(Cancelled),
-        cancellable_transport.looking(check),
+        cancellable_transport.cancellable(check),
     ):
         client.get(server.url, timeout=60)
 
@@ -138,7 +138,7 @@ def test_timeout_includes_the_sent_content() -> None:
 def test_check_is_not_run_for_other_threads_or_afterwards() -> None:
     checks: list[None] = []
     with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
-        with cancellable_transport.looking(lambda: checks.append(None)):
+        with cancellable_transport.cancellable(lambda: checks.append(None)):
             served = pool.submit(server.serve)
             sent = pool.submit(client.get, server.url, timeout=0.2)
             eventually(sent.done)

@@ -15,7 +15,7 @@ from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
 from worker.agent_server.errors import WrongServer
 from worker.agent_server.exchange import open_client
-from worker.sandboxes.container_spec import dormant_config, init_config
+from worker.sandboxes.container_spec import deferred_init_config, init_config
 
 INIT_KEY = "the-init-key"
 
@@ -29,7 +29,7 @@ def server_before_init(request: pytest.FixtureRequest) -> Iterator[Place]:
             yield Place("fake", "http://agent-server:8000", client)
     else:
         image, environment = {"tiny": (TINY_IMAGE, TINY), "real": (REAL_IMAGE, {})}[request.param]
-        config = dormant_config(INIT_KEY, origins=[])
+        config = deferred_init_config(INIT_KEY, origins=[])
         with booted(config, image, environment) as url, open_client() as client:
             eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=BOOT_SECONDS)
             yield Place(request.param, url, client)

@@ -19,7 +19,7 @@ from tests.services.stores import PostgresStores
 from tests.waiting import eventually
 from tests.worker.scenes import row
 from worker.context import WorkerContext
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.periodic import PeriodicTask
 
 
@@ -52,7 +52,7 @@ def test_threads_continue_after_a_stalled_database(
 ) -> None:
     monkeypatch.setattr(database_clock, "PAUSE_SECONDS", 0.05)
     tasks = [
-        PeriodicTask("heartbeat", 0.05, lambda: beat(context)),
+        PeriodicTask("heartbeat", 0.05, lambda: send_heartbeat(context)),
         PeriodicTask("leases", 0.05, context.renewer.renew_all),
     ]
     for task in tasks:

@@ -140,7 +140,7 @@ def write_status(session: Session, world: World, *, sandbox: str, state: Observe
 
 
 def reschedule(session: Session, world: World) -> None:
-    rescheduling.hand_on(session, world.read(Sandbox, "refused"), "no", due_at=now())
+    rescheduling.reschedule(session, world.read(Sandbox, "refused"), "no", due_at=now())
 
 
 def fail_over(session: Session, world: World, *, sandbox: str) -> None:
@@ -240,7 +240,7 @@ OPERATIONS: dict[str, Operation] = {
     "move from a lost node": in_transaction(fail_over, sandbox="resumed"),
     "sweep": lambda world: sweep(world.context),
     "send a heartbeat": in_transaction(
-        lambda session, _: node_registry.beat(session, SECOND, capacity=100, problem=None)
+        lambda session, _: node_registry.record_heartbeat(session, SECOND, capacity=100, problem=None)
     ),
     "tombstone a node": in_transaction(lambda session, _: node_registry.forget(session, LOST)),
     "uncordon": in_transaction(lambda session, _: node_registry.uncordon(session, SECOND)),

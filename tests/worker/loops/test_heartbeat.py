@@ -15,12 +15,12 @@ from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import change, row, running
 from worker.__main__ import beat_or_exit
 from worker.context import WorkerContext
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
 
 
 def node_after_beat(context: WorkerContext) -> Node:
-    beat(context)
+    send_heartbeat(context)
     return row(context, Node, NODE_ID)
 
 
@@ -75,7 +75,7 @@ class TestEngineOfAnotherNode:
     ) -> None:
         change(context, Node, NODE_ID, status=NodeStatus.LOST)
         with pytest.raises(Conflict, match="AW_NODE=node-b"):
-            beat(context)
+            send_heartbeat(context)
         assert container_name(moved) in engine.containers
         assert row(context, Node, NODE_ID).status == NodeStatus.LOST
 
@@ -88,9 +88,9 @@ class TestEngineOfAnotherNode:
 
 
 def test_replaced_engine_is_accepted_if_the_node_was_silent(context: WorkerContext, engine: FakeEngine) -> None:
-    beat(context)
+    send_heartbeat(context)
     engine.id = "another"
     with pytest.raises(Conflict):
-        beat(context)
+        send_heartbeat(context)
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
     assert (node_after_beat(context).engine_id, node_after_beat(context).status) == ("another", NodeStatus.READY)

@@ -22,7 +22,7 @@ from tests.worker.scenes import another, change, row, running, start
 from worker.__main__ import await_right_clock, make_periodic_tasks
 from worker.context import WorkerContext
 from worker.loops.health_monitor import open_monitor
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.periodic import unless_clock_is_wrong
 from worker.loops.sweep import sweep
 from worker.sandboxes.reconciler import reconcile
@@ -126,21 +126,21 @@ def test_single_worker_reports_its_clock_in_the_node(context: WorkerContext, sec
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
     with time_machine.travel(after(seconds)):
         follow_database(context.database)
-        beat(context)
+        send_heartbeat(context)
         found = row(context, Node, NODE_ID)
         assert found.status == NodeStatus.LOST
         assert "the clock of its worker's machine is" in (found.detail or "")
-    beat(context)
+    send_heartbeat(context)
     found = row(context, Node, NODE_ID)
     assert (found.status, found.detail) == (NodeStatus.READY, None)
 
 
 def test_node_with_another_worker_stays_in_use(context: WorkerContext, seconds: int) -> None:
-    beat(another(context))
+    send_heartbeat(another(context))
     before = row(context, Node, NODE_ID)
     with time_machine.travel(after(seconds)):
         follow_database(context.database)
-        beat(context)
+        send_heartbeat(context)
     assert row(context, Node, NODE_ID) == before
 
 

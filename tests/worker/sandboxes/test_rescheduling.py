@@ -11,7 +11,7 @@ from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import another, assert_at_rest, change, punctuated, row, running, set_desired, start
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.sweep import sweep
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
@@ -224,7 +224,7 @@ def test_container_that_a_slow_worker_creates_late_is_removed(
     name = container_name(sandbox_id)
     engine.containers[name] = engine.containers[container_name(late)]
     engine.volumes[name] = engine.volumes[container_name(late)]
-    beat(context)
+    send_heartbeat(context)
     assert set(engine.containers) == set(engine.volumes) == {container_name(late)}
 
 
@@ -237,7 +237,7 @@ def test_tombstones_of_deleted_sandboxes_are_deleted(
         reconcile(other, sandbox_id)
     set_desired(context, gone, Desired.DELETED)
     reconcile(other, gone)
-    beat(context)
+    send_heartbeat(context)
     with context.database.reading() as session:
         assert [left.sandbox_id for left in session.exec(select(StaleContainer)).all()] == [kept]
 

@@ -128,16 +128,16 @@ class TestActivity:
         with time_machine.travel(now(), tick=False):
             active_at = after(-seconds)
             sandbox = make(database, user, settled_at=active_at, last_active_at=active_at, **columns)
-            assert deadlines.is_use_stale(sandbox) is stale
+            assert deadlines.is_activity_stale(sandbox) is stale
 
     def test_activity_moves_the_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user)
-        write(database, lambda session: deadlines.record_use(session, sandbox.id))
+        write(database, lambda session: deadlines.record_activity(session, sandbox.id))
         assert overdue(database) == []
         found = as_stored(database, sandbox)
         assert found.deadline_at == found.last_active_at + timedelta(seconds=60)
 
     def test_activity_of_a_deleted_sandbox_sets_no_deadline(self, database: Database, user: Person) -> None:
         sandbox = make(database, user, status=Status.DELETED)
-        write(database, lambda session: deadlines.record_use(session, sandbox.id))
+        write(database, lambda session: deadlines.record_activity(session, sandbox.id))
         assert deadline(database, sandbox) == (None, None)

@@ -37,7 +37,7 @@ def delete(session: Session, sandbox: Sandbox, user: Person) -> None:
 
 
 def record_activity(session: Session, sandbox: Sandbox, _user: Person) -> None:
-    deadlines.record_use(session, sandbox.id)
+    deadlines.record_activity(session, sandbox.id)
 
 
 def converse(session: Session, sandbox: Sandbox, user: Person) -> None:
@@ -137,7 +137,7 @@ class TestOverlap:
         sandbox = make(database, user)
         acts: list[Callable[[Session], Any]] = [
             lambda s: sandbox_status.set_status(s, sandbox, ObservedState(Status.RUNNING, detail="checked")),
-            lambda s: deadlines.record_use(s, sandbox.id),
+            lambda s: deadlines.record_activity(s, sandbox.id),
         ]
         overlap(database, *(acts if first == "status" else acts[::-1]))
         found = as_stored(database, sandbox)

@@ -19,7 +19,7 @@ from tests.fakes.engine import FakeEngine
 from tests.worker.loops.node_failover.nodes import lose, status_of, tombstone
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.node_failover import fail_over
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
@@ -93,7 +93,7 @@ class TestTombstonedNode:
         deliver(other)
         statuses: list[str] = []
         engine.before["remove"] = lambda _name: statuses.append(status_of(context))
-        beat(context)
+        send_heartbeat(context)
         assert statuses == [NodeStatus.LOST] * 2
         assert set(engine.containers) == set(engine.volumes) == {container_name(left)}
         found = row(context, Node, NODE_ID)
@@ -112,7 +112,7 @@ class TestTombstonedNode:
         change(other, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
         tombstone(other)
         lost = Lost(NODE_ID, row(other, Node, NODE_ID).heartbeat_at)
-        beat(context)
+        send_heartbeat(context)
         fail_over(other, lost)
         assert row(other, Sandbox, sandbox_id).status == Status.RUNNING
         reconcile(context, sandbox_id)

@@ -15,7 +15,7 @@ from tests.worker.loops.node_failover.nodes import LIMIT, jobs, lose, status_of
 from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, set_desired
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.resync import resync
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
@@ -76,7 +76,7 @@ class TestResumeElsewhere:
         engine.containers[kept] = engine.containers[container_name(moved)]
         engine.volumes[kept] = engine.volumes[container_name(moved)]
         engine.before["remove"] = lambda _name: self.assert_lost(context)
-        beat(context)
+        send_heartbeat(context)
         assert status_of(context) == NodeStatus.READY
         assert (set(engine.containers), set(engine.volumes)) == ({kept}, {kept})
         assert row(context, Sandbox, moved).status == Status.RUNNING
@@ -89,10 +89,10 @@ class TestResumeElsewhere:
         set_desired(other, sandbox_id, Desired.RUNNING)
         # After it has read the stale containers, and before it writes.
         beating, _ = punctuated(context, 2, lambda: lose(other))
-        beat(beating)
+        send_heartbeat(beating)
         assert status_of(context) == NodeStatus.LOST
         assert container_name(sandbox_id) in engine.containers
-        beat(context)
+        send_heartbeat(context)
         assert status_of(context) == NodeStatus.READY
         assert engine.containers == {}
 
@@ -100,7 +100,7 @@ class TestResumeElsewhere:
         self, context: WorkerContext, other: WorkerContext, moved: str, engine: FakeEngine
     ) -> None:
         deliver(other)
-        beat(context)
+        send_heartbeat(context)
         context.publisher.jobs.clear()  # type: ignore[attr-defined]
         back = replace(context, settings=context.settings.model_copy(update={"node_lost_seconds": LIMIT}))
         lose(back)
@@ -108,7 +108,7 @@ class TestResumeElsewhere:
         lose(back)
         assert row(back, Sandbox, moved).node_id == NODE_ID
         deliver(back)
-        beat(context)
+        send_heartbeat(context)
         resync(context)
         assert engine.containers[container_name(moved)].state == ContainerState.RUNNING
         with context.database.reading() as session:
@@ -124,7 +124,7 @@ def test_sandbox_that_runs_on_a_node_that_is_back_shows_as_running(
     sandbox_id = running(context, user)
     lose(other)
     assert row(context, Sandbox, sandbox_id).status == Status.ERROR
-    beat(context)
+    send_heartbeat(context)
     resync(context)
     deliver(context)
     found = row(context, Sandbox, sandbox_id)

@@ -15,7 +15,7 @@ from tests.fakes.engine import FakeEngine
 from tests.worker.loops.node_failover.nodes import LIMIT, Clock, check_for, jobs, lose, status_of
 from tests.worker.scenes import assert_at_rest, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
-from worker.loops.heartbeat import beat
+from worker.loops.heartbeat import send_heartbeat
 from worker.loops.node_failover import NodeFailureDetector, fail_over
 from worker.loops.sweep import sweep
 from worker.sandboxes.reconciler import reconcile
@@ -36,7 +36,7 @@ class TestDetector:
         detector = NodeFailureDetector(other, clock)
         for _ in range(3):
             check_for(detector, clock, LIMIT - 1)
-            beat(context)
+            send_heartbeat(context)
         assert status_of(other) == NodeStatus.READY
 
     def test_own_pause_is_not_the_silence_of_others(self, other: WorkerContext, clock: Clock) -> None:
@@ -52,16 +52,16 @@ class TestDetector:
         lose(other)
         found = row(other, Node, NODE_ID)
         assert (found.status, bool(found.detail)) == (NodeStatus.CORDONED, True)
-        beat(context)
+        send_heartbeat(context)
         assert row(other, Node, NODE_ID).detail is None
 
     def test_engine_that_is_down_stops_the_heartbeat(self, context: WorkerContext, engine: FakeEngine) -> None:
         before = row(context, Node, NODE_ID).heartbeat_at
         engine.down = True
-        beat(context)
+        send_heartbeat(context)
         assert row(context, Node, NODE_ID).heartbeat_at == before
         engine.down = False
-        beat(context)
+        send_heartbeat(context)
         assert row(context, Node, NODE_ID).heartbeat_at > before
 
 
@@ -125,7 +125,7 @@ class TestLoss:
         set_desired(context, sandbox_id, then)
         lose(other)
         assert row(other, Sandbox, sandbox_id).reason == Reason.NODE_LOST
-        beat(context)
+        send_heartbeat(context)
         sweep(context)
         deliver(context)
         found = row(context, Sandbox, sandbox_id)
@@ -151,7 +151,7 @@ class TestLoss:
         self, context: WorkerContext, other: WorkerContext, user: Person
     ) -> None:
         lose(other)
-        beat(context)
+        send_heartbeat(context)
         sandbox = make_sandbox(other.database, user)
         lost = Lost(NODE_ID, now() - timedelta(minutes=1))  # as another worker read it before the heartbeat
         fail_over(other, lost)
