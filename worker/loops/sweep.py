@@ -61,4 +61,4 @@ def _delete_expired(context: WorkerContext) -> None:
             expired = table.has_expired(session)
         if expired:
             with context.database.transaction() as session:
-                table.forget_expired(session)
+                table.delete_expired(session)
