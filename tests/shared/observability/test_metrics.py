@@ -41,7 +41,7 @@ for line in sys.stdin:
     match line.split():
         case ["start", source]:
             with Session() as session:
-                metrics.note_start(session, "spec:1", Source(source))
+                metrics.record_start(session, "spec:1", Source(source))
                 metrics.count_starts(session)
         case ["refill", seconds]:
             metrics.observe_refill("spec:1", timedelta(seconds=float(seconds)))
