@@ -57,7 +57,8 @@ def running_supervised(
         repository: whose code is run.
         settings: environment variables beside those that connect it with the engine.
     """
-    with short_directory("supervised") as directory, Port() as port:
+    # SQLite's commits wait for the disk, which images for other tests keep busy: a writer then waits for too long.
+    with short_directory("supervised", in_memory=True) as directory, Port() as port:
         own = {"AW_VAR_DIR": str(directory), "AW_PORT": str(port), "AW_LOG_FORMAT": "json"}
         environment = os.environ | own | engine_settings(engine) | settings
         found = SupervisedService(f"http://127.0.0.1:{port}", directory, environment, directory / "output")
