@@ -24,7 +24,7 @@ def main() -> None:
     """Listen on the configured address and on the one that sandboxes reach, until a signal stops the process."""
     settings = Settings()
     configure_logs(settings, "web")
-    configure_instruments(settings, "web")
+    configure_instruments(settings)
     context = make_context(settings)
     begin_following(context.database)  # before the first request, which may write times
     config = uvicorn.Config(

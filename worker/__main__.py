@@ -55,7 +55,7 @@ def main() -> None:
     """Run the worker until a signal stops it. Running jobs finish first."""
     shared, settings = Settings(), WorkerSettings()
     configure_logs(shared, "worker")
-    configure_instruments(shared, "worker")
+    configure_instruments(shared)
     if settings.metrics_port:
         serve(shared, settings.metrics_host, settings.metrics_port)
     # Access to the engine equals root access, so Celery's warning about root adds nothing.

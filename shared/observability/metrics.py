@@ -1,18 +1,17 @@
 """Metrics for Prometheus: in files that a host's processes share, or in memory until that is configured."""
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, start_http_server, values
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server, values
 from prometheus_client.registry import Collector
 from sqlmodel import Session
 
-from shared.observability.counter_files import CounterFiles, read_counters
+from shared.observability.metric_files import HostCollector, ProcessFiles
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -21,6 +20,9 @@ log = structlog.get_logger()
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 BOOT_BUCKETS = (0.2, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120)
 STARTS = "starts"
+# Labels stay in the files: a spec beyond this number of specs is counted as OTHER.
+MAX_SPECS = 100
+OTHER = "other"
 
 
 class Source(StrEnum):
@@ -44,6 +46,8 @@ _REFILL = Histogram(
     buckets=BOOT_BUCKETS,
     registry=_OWN,
 )
+# The specs that are labels so far.
+_specs: set[str] = set()
 
 
 # --- counting -------------------------------------------------------------------------------------------------------
@@ -64,46 +68,48 @@ def count_starts(session: Session) -> None:
 def count_start(spec_id: str, source: Source) -> None:
     """Count a committed start."""
     with suppress(Exception):  # a metric must not fail a committed transaction
-        for either in Source:
-            _STARTS.labels(
-                spec_id, either
-            )  # create both series, so that a share can be computed from the first start on
-        _STARTS.labels(spec_id, source).inc()
+        spec = _label(spec_id)
+        for either in Source:  # create both series, so that a share can be computed from the first start on
+            _STARTS.labels(spec, either)
+        _STARTS.labels(spec, source).inc()
 
 
 def observe_refill(spec_id: str, took: timedelta) -> None:
     """Record how long a warm sandbox took to become ready. The times may come from two clocks."""
     with suppress(Exception):
-        _REFILL.labels(spec_id).observe(max(0.0, took.total_seconds()))
+        _REFILL.labels(_label(spec_id)).observe(max(0.0, took.total_seconds()))
+
+
+def _label(spec_id: str) -> str:
+    if spec_id not in _specs and len(_specs) >= MAX_SPECS:
+        return OTHER
+    _specs.add(spec_id)
+    return spec_id
 
 
 # --- serving --------------------------------------------------------------------------------------------------------
 
 
-def configure_instruments(settings: Settings, process: str) -> None:
+def configure_instruments(settings: Settings) -> None:
     """Count in files; call this before anything is counted.
 
     If files cannot be created, counting continues in memory: missing metrics must not stop the service.
-
-    Args:
-        process: the kind of this process; each process of a kind has its own files.
     """
     directory = settings.metrics_dir
     try:
-        files = CounterFiles(directory, process)
+        files = ProcessFiles(directory)
     except OSError as error:
         log.warning("counting_in_memory", directory=str(directory), error=type(error).__name__)
         return
     os.environ[DIRECTORY] = str(directory)
-    # The library asks for the slot at each count, and opens other files when the slot has changed.
-    values.ValueClass = values.MultiProcessValue(files.slot)  # type: ignore[no-untyped-call]
+    values.ValueClass = values.MultiProcessValue(files)  # type: ignore[no-untyped-call]
+    for metric in collector(settings).collect():
+        _specs.update(sample.labels.get("spec", OTHER) for sample in metric.samples)
 
 
 def collector(settings: Settings) -> Collector:
     """The metrics of this host's processes; before `configure_instruments`, those of this process."""
-    if values.ValueClass is values.MutexValue:
-        return _OWN
-    return _Host(settings.metrics_dir)
+    return _OWN if values.ValueClass is values.MutexValue else HostCollector(settings.metrics_dir, _OWN)
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
@@ -114,15 +120,3 @@ def serve(settings: Settings, host: str, port: int) -> None:
         start_http_server(port, host, registry)
     except OSError as error:
         log.warning("metrics_not_served", host=host, port=port, error=str(error))
-
-
-class _Host(Collector):
-    """The metrics of all processes that count in a directory; without the directory, those of this process."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def collect(self) -> Iterable[Metric]:
-        """The sum over the processes."""
-        own = list(_OWN.collect())  # reading them recreates this process's files if they were removed
-        return read_counters(self._directory) if self._directory.is_dir() else own

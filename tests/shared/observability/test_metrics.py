@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sqlmodel import Session
 
 from shared.changes import recorder as change_recorder
 from shared.db.database import Database
-from shared.observability import counter_files, metrics
+from shared.observability import metric_files, metrics
 from shared.observability.metrics import Source
 from shared.settings import Settings
 from tests.services import http
@@ -35,16 +36,16 @@ from shared.observability.metrics import Source
 from shared.settings import Settings
 
 settings = Settings(var_dir=Path(sys.argv[1]))
-metrics.configure_instruments(settings, sys.argv[2])
+metrics.configure_instruments(settings)
 print("counting", flush=True)
 for line in sys.stdin:
     match line.split():
-        case ["start", source]:
+        case ["start", source, *spec]:
             with Session() as session:
-                metrics.record_start(session, "spec:1", Source(source))
+                metrics.record_start(session, *spec or ["spec:1"], Source(source))
                 metrics.count_starts(session)
-        case ["refill", seconds]:
-            metrics.observe_refill("spec:1", timedelta(seconds=float(seconds)))
+        case ["refill", seconds, *spec]:
+            metrics.observe_refill(*spec or ["spec:1"], timedelta(seconds=float(seconds)))
         case ["serve", port]:
             metrics.serve(settings, "127.0.0.1", int(port))
         case ["show"]:
@@ -56,11 +57,12 @@ for line in sys.stdin:
 class Process:
     """A process that counts."""
 
-    def __init__(self, var: Path, kind: str) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(var), kind]
+    def __init__(self, var: Path) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(var)]
         self._process = subprocess.Popen(
             command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        self.pid = self._process.pid
         self.said = self._listen("counting")
 
     def send(self, order: str) -> str:
@@ -93,12 +95,12 @@ def var(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def begin(var: Path) -> Iterator[Callable[[str], Process]]:
-    """Start a process of that kind."""
+def begin(var: Path) -> Iterator[Callable[[], Process]]:
+    """Start a process."""
     with ExitStack() as stack:
 
-        def begin(kind: str) -> Process:
-            process = Process(var, kind)
+        def begin() -> Process:
+            process = Process(var)
             stack.callback(process.kill)
             return process
 
@@ -106,11 +108,19 @@ def begin(var: Path) -> Iterator[Callable[[str], Process]]:
 
 
 def files(var: Path) -> set[str]:
-    return {path.name for path in (var / "run" / "metrics").glob("*.db")}
+    return {path.name for path in folder(var).glob("*.db")}
 
 
-def test_processes_of_a_host_count_together(begin: Callable[[str], Process], var: Path) -> None:
-    web, twin, worker = begin("web"), begin("web"), begin("worker")
+def files_of(*processes: Process) -> set[str]:
+    return {f"{kind}_{process.pid}.1.db" for process in processes for kind in metric_files.KINDS}
+
+
+def folder(var: Path) -> Path:
+    return var / "run" / "metrics"
+
+
+def test_processes_of_a_host_count_together(begin: Callable[[], Process], var: Path) -> None:
+    web, twin, worker = begin(), begin(), begin()
     web.send("start pool")
     twin.send("start pool")
     twin.send("start boot")
@@ -122,24 +132,62 @@ def test_processes_of_a_host_count_together(begin: Callable[[str], Process], var
         assert told[f"{REFILL}_count", "spec:1"] == 2
         assert told[f"{REFILL}_sum", "spec:1"] == pytest.approx(6.1)
         assert [told[f"{REFILL}_bucket", le, "spec:1"] for le in ("0.2", "5.0", "7.5", "+Inf")] == [1, 1, 2, 2]
-    names = {"web.1", "web.2", "worker.1"}
-    assert files(var) == {f"{kind}_{name}.db" for name in names for kind in ("counter", "histogram")}
+    assert files(var) == files_of(web, twin, worker)
 
 
-def test_next_process_continues_the_counters(begin: Callable[[str], Process], var: Path) -> None:
-    first = begin("web")
-    first.send("start pool")
-    before = files(var)
-    first.kill()
-    second = begin("web")
-    assert second.show()[STARTS, "pool", "spec:1"] == 1
-    second.send("start pool")
-    assert second.show()[STARTS, "pool", "spec:1"] == 2
-    assert files(var) == before
+def test_new_process_takes_over_the_files_of_a_dead_one(begin: Callable[[], Process], var: Path) -> None:
+    living = begin()
+    living.send("start pool")
+    for number in range(2, 5):
+        process = begin()
+        assert files(var) == files_of(living, process)
+        process.send("start pool")
+        process.send("refill 6")
+        process.kill()
+        told = living.show()
+        assert (told[STARTS, "pool", "spec:1"], told[f"{REFILL}_count", "spec:1"]) == (number, number - 1)
 
 
-def test_worker_serves_the_counts_of_its_host(begin: Callable[[str], Process]) -> None:
-    worker, other = begin("worker"), begin("worker")
+def test_new_process_takes_over_files_without_a_pid(begin: Callable[[], Process], var: Path) -> None:
+    former = begin()
+    former.send("start pool")
+    former.kill()
+    for kind in metric_files.KINDS:
+        (folder(var) / f"{kind}_{former.pid}.1.db").rename(folder(var) / f"{kind}_web.1.db")
+    process = begin()
+    assert process.show()[STARTS, "pool", "spec:1"] == 1
+    assert files(var) == files_of(process)
+
+
+def test_processes_that_start_together_take_one_file_each(begin: Callable[[], Process], var: Path) -> None:
+    dead = [begin() for _ in range(3)]
+    for process in dead:
+        process.send("start pool")
+        process.kill()
+    with ThreadPoolExecutor() as pool:
+        started = [future.result() for future in [pool.submit(begin) for _ in dead]]
+    assert files(var) == files_of(*started)
+    assert started[0].show()[STARTS, "pool", "spec:1"] == 3
+
+
+def test_specs_beyond_the_limit_are_counted_as_other(begin: Callable[[], Process], var: Path) -> None:
+    first = begin()
+    for number in range(metrics.MAX_SPECS + 2):
+        spec_id = f"{number}:".ljust(256, "x")
+        first.send(f"start pool {spec_id}")
+        first.send(f"refill 6 {spec_id}")
+    assert {path.stat().st_size for path in folder(var).glob("*.db")} == {metric_files.FILE_BYTES}
+    second = begin()
+    second.send("start pool late:1")
+    second.send("start pool 7:".ljust(len("start pool ") + 256, "x"))
+    told = second.show()
+    assert told[STARTS, "pool", metrics.OTHER] == 3
+    assert told[STARTS, "pool", "7:".ljust(256, "x")] == 2
+    assert len({key[2] for key in told if key[0] == STARTS}) == metrics.MAX_SPECS + 1
+
+
+def test_worker_serves_the_counts_of_its_host(begin: Callable[[], Process]) -> None:
+    worker, other = begin(), begin()
     with Port() as port:
         worker.send(f"serve {port}")
         assert "metrics_not_served" in other.send(f"serve {port}")
@@ -148,33 +196,33 @@ def test_worker_serves_the_counts_of_its_host(begin: Callable[[str], Process]) -
     assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
-def test_unreadable_file_is_recreated(begin: Callable[[str], Process], var: Path) -> None:
-    first = begin("web")
+def test_unreadable_file_is_recreated(begin: Callable[[], Process], var: Path) -> None:
+    first = begin()
     first.send("start pool")
     first.kill()
-    path = var / "run" / "metrics" / "counter_web.1.db"
-    for broken in (b"", b"\xff" * 64, path.read_bytes()[:20].ljust(4096, b"\0")):
+    readable = (folder(var) / f"counter_{first.pid}.1.db").read_bytes()
+    for broken in (b"", b"\xff" * 64, readable[:20].ljust(4096, b"\0")):
+        (path,) = folder(var).glob("counter_*.db")
         path.write_bytes(broken)
-        second = begin("web")
+        second = begin()
         second.send("start boot")
         assert second.show()[STARTS, "boot", "spec:1"] == 1
         second.kill()
 
 
-@pytest.mark.parametrize("lost", ["", "web.1.lock", "counter_web.1.db"])
-def test_removed_files_are_recreated(begin: Callable[[str], Process], var: Path, lost: str) -> None:
-    web, twin, worker = begin("web"), begin("web"), begin("worker")
+@pytest.mark.parametrize("lost", ["", *metric_files.KINDS])
+def test_removed_files_are_recreated(begin: Callable[[], Process], var: Path, lost: str) -> None:
+    web, twin, worker = begin(), begin(), begin()
     for process in (web, twin):
         process.send("start pool")
-    folder = var / "run" / "metrics"
-    shutil.rmtree(folder) if not lost else (folder / lost).unlink()
+    shutil.rmtree(folder(var)) if not lost else (folder(var) / f"{lost}_{web.pid}.1.db").unlink()
     assert web.show() == twin.show()
     before = web.show().get((STARTS, "pool", "spec:1"), 0)
-    assert before == (1 if lost == "counter_web.1.db" else 0 if not lost else 2)
+    assert before == (1 if lost == "counter" else 0 if not lost else 2)
     web.send("start pool")
     twin.send("start pool")
     worker.send("refill 6")
-    late = begin("web")
+    late = begin()
     late.send("start boot")
     for process in (web, twin, worker, late):
         told = process.show()
@@ -182,18 +230,18 @@ def test_removed_files_are_recreated(begin: Callable[[str], Process], var: Path,
         assert told[f"{REFILL}_count", "spec:1"] == 1
 
 
-def test_unreadable_file_is_skipped(begin: Callable[[str], Process], var: Path) -> None:
-    web, twin = begin("web"), begin("web")
+def test_unreadable_file_is_skipped(begin: Callable[[], Process], var: Path) -> None:
+    web, twin = begin(), begin()
     web.send("start pool")
     twin.send("start pool")
-    path = var / "run" / "metrics" / "counter_web.2.db"
+    path = folder(var) / f"counter_{twin.pid}.1.db"
     path.unlink()
     path.touch()
     assert web.show()[STARTS, "pool", "spec:1"] == 1
 
 
-def test_process_that_can_no_longer_create_files_shows_its_counts(begin: Callable[[str], Process], var: Path) -> None:
-    process = begin("web")
+def test_process_that_can_no_longer_create_files_shows_its_counts(begin: Callable[[], Process], var: Path) -> None:
+    process = begin()
     process.send("start pool")
     shutil.rmtree(var / "run")
     (var / "run").write_text("in the way")
@@ -204,17 +252,17 @@ def test_process_that_can_no_longer_create_files_shows_its_counts(begin: Callabl
     assert process.show()[STARTS, "pool", "spec:1"] == 1
 
 
-def test_files_are_allocated_at_their_creation(begin: Callable[[str], Process], var: Path) -> None:
-    begin("web")
-    sizes = [path.stat().st_blocks * 512 for path in (var / "run" / "metrics").glob("*.db")]
+def test_files_are_allocated_at_their_creation(begin: Callable[[], Process], var: Path) -> None:
+    begin()
+    sizes = [path.stat().st_blocks * 512 for path in folder(var).glob("*.db")]
     assert sizes
-    assert min(sizes) >= counter_files.FILE_BYTES
+    assert min(sizes) >= metric_files.FILE_BYTES
 
 
-def test_process_that_cannot_create_files_counts_in_memory(begin: Callable[[str], Process], var: Path) -> None:
+def test_process_that_cannot_create_files_counts_in_memory(begin: Callable[[], Process], var: Path) -> None:
     (var / "run").mkdir(parents=True)
     (var / "run" / "metrics").write_text("in the way")
-    process = begin("web")
+    process = begin()
     assert "counting_in_memory" in process.said
     process.send("start pool")
     assert process.show()[STARTS, "pool", "spec:1"] == 1

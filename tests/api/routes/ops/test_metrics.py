@@ -1,11 +1,14 @@
 """The metrics for Prometheus, and the key they need."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from threading import Event
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from prometheus_client import Metric
 
 from shared.clock import after, now
 from shared.crypto import new_api_key
@@ -161,6 +164,24 @@ def test_metrics_count_what_waits_for_a_worker(client: TestClient, key: str, use
     # By a clock that was wrong: it is due, and says nothing about how long.
     make_sandbox(database, user, due_at=after(3600))
     assert waiting()[:2] == [3, 2]
+
+
+def test_slow_scrape_delays_no_other_request(client: TestClient, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = Event(), Event()
+
+    def collect(_scrape: object) -> list[Metric]:
+        begun.set()
+        ended.wait(20)
+        return []
+
+    monkeypatch.setattr("api.routes.ops.metrics._Scrape.collect", collect)
+    with ThreadPoolExecutor() as pool:
+        scraped = pool.submit(scrape, client, key)
+        assert begun.wait(20)
+        assert client.get("/health").status_code == 200
+        assert not scraped.done()
+        ended.set()
+        assert scraped.result() == {}
 
 
 def test_nothing_of_anybody_is_in_it(client: TestClient, key: str, user: Person, pooled: SandboxSpec) -> None:
