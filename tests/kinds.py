@@ -52,7 +52,6 @@ NO_RERUN = (
     "tests/integration/test_reboot.py",
     "tests/integration/test_rolling_restart.py",
     "tests/integration/test_truth.py",
-    "tests/shared/observability/test_failpoints.py",
     "tests/shared/queue/test_kombu_patches.py",
     "tests/worker/sandboxes/test_reconciler_properties.py",
     "tests/worker/loops/test_dead_workers.py",

@@ -97,10 +97,8 @@ class Database:
         If it changes what users see, the statement itself must append to the change feed; then call `notify`.
         """
         prepared = prepare(statement, self.engine.dialect.name)
-        failpoints.before("database.commit")
-        with self._slot(), self._single.begin() as connection:
+        with failpoints.around("database.commit"), self._slot(), self._single.begin() as connection:
             rows = connection.exec_driver_sql(prepared.text, prepared.write(values)).all()
-        failpoints.after("database.commit")
         return prepared.read(rows)
 
     def notify(self, *changed: Change) -> None:

@@ -1,12 +1,10 @@
 """The service's processes without the time of imports: forked from a process that has done them.
 
-What a process is made of is imported there, ours as well: each child reads its environment as a new process does, and
-what looks at that when it is imported is imported once more. A command that forks must be a package's `__main__`, or
-its children import it first.
+What a process is made of is imported there, ours as well: each child reads its environment as a new process does. A
+command that forks must be a package's `__main__`, or its children import it first.
 """
 
 import ctypes
-import importlib
 import multiprocessing
 import os
 import runpy
@@ -43,8 +41,6 @@ IMPORTED_BEFOREHAND = [
     "websockets.asyncio.server",
     "worker.tasks",
 ]
-# It reads the environment when it is imported.
-IMPORTED_AGAIN = "shared.observability.failpoints"
 PR_SET_PDEATHSIG = 1
 # A child's exit status can be read only once. One thread at a time polls a child, or starts one and so polls all.
 _ALONE = threading.Lock()
@@ -105,6 +101,5 @@ def _run(command: list[str], environment: dict[str, str], log: str) -> None:
     for name in [name for name in os.environ if name.startswith("AW_")]:
         del os.environ[name]
     os.environ.update(environment)
-    importlib.reload(importlib.import_module(IMPORTED_AGAIN))
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)

@@ -90,7 +90,7 @@ class DockerEngine:
                     raise
                 self._adopt_or_replace(api, request)
 
-    @failpoints.watched("engine.pull")
+    @failpoints.around("engine.pull")
     def pull(self, image: str) -> None:
         """Fetch an image."""
         repository, _, tag = image.partition("@") if "@" in image else image.rpartition(":")
@@ -119,7 +119,7 @@ class DockerEngine:
             except NotFound:
                 return None
 
-    @failpoints.watched("engine.put_file")
+    @failpoints.around("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into the container."""
         with self._clients.lend(ACT_SECONDS) as api:
@@ -132,19 +132,19 @@ class DockerEngine:
             times = [_time_of(api, name, folder) for folder in FOLDERS]
         return any(time is not None and time > created for time in times)
 
-    @failpoints.watched("engine.start")
+    @failpoints.around("engine.start")
     def start(self, name: str) -> None:
         """Start the container."""
         with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "start"):
             api.start(name)
 
-    @failpoints.watched("engine.freeze")
+    @failpoints.around("engine.freeze")
     def pause(self, name: str) -> None:
         """Pause the container."""
         with self._clients.lend(ACT_SECONDS) as api, already(), self._own_events.expect(name, "pause"):
             api.pause(name)
 
-    @failpoints.watched("engine.unfreeze")
+    @failpoints.around("engine.unfreeze")
     def unpause(self, name: str) -> None:
         """Resume the paused container."""
         try:
@@ -155,14 +155,14 @@ class DockerEngine:
             if self.observe(name).state == ContainerState.FROZEN:
                 raise
 
-    @failpoints.watched("engine.stop")
+    @failpoints.around("engine.stop")
     def stop(self, name: str, seconds: int) -> None:
         """Stop the container."""
         with self._clients.lend(ACT_SECONDS) as api, already():
             # The client adds the container's grace period to its timeout.
             api.stop(name, timeout=seconds)
 
-    @failpoints.watched("engine.discard")
+    @failpoints.around("engine.discard")
     def remove_container(self, name: str) -> None:
         """Remove the container."""
         with self._clients.lend(ACT_SECONDS) as api, already():
@@ -261,7 +261,7 @@ class DockerEngine:
         self.remove_container(request.name)
         self._create(api, request)
 
-    @failpoints.watched("engine.remove_volume")
+    @failpoints.around("engine.remove_volume")
     def _remove_volume(self, name: str) -> None:
         with self._clients.lend(ACT_SECONDS) as api, already():
             api.remove_volume(name)

@@ -100,7 +100,14 @@ class Lanes:
             url = context.enter_context(stores.fresh(own))
             faulty = context.enter_context(running_faulty_engine(engine))
             service = context.enter_context(
-                deployed(faulty, database_url=url, broker_url=valkey.url, installation=name, settings=SHORTEST)
+                deployed(
+                    faulty,
+                    database_url=url,
+                    broker_url=valkey.url,
+                    installation=name,
+                    settings=SHORTEST,
+                    launcher="tests.drills.faults.observer",
+                )
             )
             for image, env in SPECS.items():
                 service.add_spec(image, env)

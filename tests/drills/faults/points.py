@@ -1,4 +1,4 @@
-"""The files by which the failpoints of one process are led; see `shared.observability.failpoints`."""
+"""The files by which the failpoints of one process are led; see `tests.drills.faults.observer`."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,7 +13,7 @@ class Points:
     def __init__(self, process: str, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._process = process
-        self.mode = f"led:{directory}"
+        self.directory = directory
         self._met, self._armed, self._held = (directory / name for name in ("met", "armed", "held"))
 
     def met(self) -> list[Meeting]:

@@ -21,7 +21,6 @@ from shared.models import (
     StartTask,
 )
 from shared.nodes import placement
-from shared.observability.failpoints import VARIABLE
 from shared.sandboxes import specs
 from shared.states import Desired, Status
 from shared.warm_pool import pool as warm_pool
@@ -30,6 +29,7 @@ from tests.drills.engine_listing import Holdings, list_holdings
 from tests.drills.engine_socket import EngineSocket
 from tests.drills.evidence import Evidence
 from tests.drills.faults.crash_states import Meeting
+from tests.drills.faults.observer import VARIABLE
 from tests.drills.faults.points import Points
 from tests.drills.gathering import gather
 from tests.drills.history import History, RecordingClient
@@ -102,7 +102,7 @@ class Runner:
 
     def start_process(self, name: str) -> None:
         """Start a process that does not run."""
-        self.service.environment[VARIABLE] = self.points[name].mode
+        self.service.environment[VARIABLE] = str(self.points[name].directory)
         if name == "api":
             self.service.start_api(**self._settings)
         else:

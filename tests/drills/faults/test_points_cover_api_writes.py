@@ -16,6 +16,7 @@ from api.sandbox_proxy.request import SAFE_METHODS, ProxyRequest
 from api.sandbox_proxy.websocket import WebSocketProxy
 from shared.observability import failpoints
 from tests.drills.faults.api_writes import write_kinds
+from tests.drills.faults.observer import Observer
 from tests.factories import VAULT
 from tests.services.directories import REPOSITORY
 
@@ -48,7 +49,7 @@ Send = Callable[[httpx.AsyncBaseTransport], Awaitable[object]]
 @pytest.fixture
 def met(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     met: list[str] = []
-    monkeypatch.setattr(failpoints, "_act", met.append)
+    monkeypatch.setattr(failpoints, "observer", Observer(met.append))
     failpoints.begin("test")
     return met
 

@@ -18,6 +18,7 @@ from shared.observability import failpoints
 from shared.queue.broker import Publisher
 from shared.queue.jobs import StartSandbox
 from tests.drills.faults.api_writes import all_write_kinds
+from tests.drills.faults.observer import Observer
 from tests.drills.faults.operations import OPERATIONS
 from tests.drills.faults.recordings import Recordings
 from tests.fakes.agent_server import FakeAgentServer
@@ -25,8 +26,8 @@ from tests.services.directories import REPOSITORY
 from worker.agent_server.client import AgentServer
 from worker.engine import docker_engine
 
-POINTED = {"around", "watched"}
-NAMED = re.compile(r'failpoints\.(?:before|around|watched)\("([\w.]+)"\)')
+POINTED = {"around"}
+NAMED = re.compile(r'failpoints\.(?:before|around)\("([\w.]+)"\)')
 # 300 when this was written; some are met by chance.
 FEWEST_POINTS = 280
 CONVERSATION = "0" * 32
@@ -51,7 +52,7 @@ class Met:
 @pytest.fixture
 def met(monkeypatch: pytest.MonkeyPatch) -> Met:
     met = Met()
-    monkeypatch.setattr(failpoints, "_act", met.names.append)
+    monkeypatch.setattr(failpoints, "observer", Observer(met.names.append))
     failpoints.begin("test")
     return met
 
@@ -80,7 +81,7 @@ def calls(tree: ast.AST, names: set[str]) -> list[ast.Call]:
 
 
 def pointed_blocks(tree: ast.AST) -> Iterator[ast.AST]:
-    """What has a point before and after it: `with failpoints.around(…)`, `@failpoints.watched(…)`."""
+    """What has a point before and after it: `with failpoints.around(…)`, `@failpoints.around(…)`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and any(calls(item.context_expr, POINTED) for item in node.items):
             yield ast.Module(node.body, [])
@@ -114,7 +115,7 @@ def test_each_write_to_the_engine_has_points_of_its_own() -> None:
 def test_write_without_a_point_is_found() -> None:
     source = "def stop(self, name):\n    self._api().stop(name)\n"
     assert [len(part) for part in writes_of_engine(source)] == [1, 0]
-    assert [len(block) for block in writes_of_engine(f"@failpoints.watched('x')\n{source}")[1]] == [1]
+    assert [len(block) for block in writes_of_engine(f"@failpoints.around('x')\n{source}")[1]] == [1]
 
 
 # --- agent servers: by calling every method of their client ----------------------------------------------------------

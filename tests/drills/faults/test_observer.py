@@ -1,0 +1,86 @@
+"""The names of failpoints, the death of a process at one of them, and operations that are held."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from shared.observability import failpoints
+from tests.drills.faults import observer
+from tests.services.directories import REPOSITORY
+from tests.waiting import eventually
+
+MET = [
+    "process/1/database.commit.before",
+    *(
+        f"{operation}/{n}/engine.{point}"
+        for operation in ("first", "second")
+        for n in (1, 2)
+        for point in ("start.before", "put_file.before", "put_file.after", "start.after")
+    ),
+    "second/1/engine.fail.before",
+]
+
+
+def read_met(directory: Path) -> list[str]:
+    return [line.split("\t")[0] for line in (directory / "met").read_text().splitlines()]
+
+
+def run(directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.drills.faults.observer", "tests.drills.faults.failing"]
+    environment = os.environ | {observer.VARIABLE: str(directory)}
+    return subprocess.run(
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_points_are_recorded_by_name(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run(tmp_path).stdout == "done\n"
+    assert read_met(tmp_path) == MET * 2
+
+
+def test_recorded_points_name_process_operation_and_thread(tmp_path: Path) -> None:
+    run(tmp_path)
+    lines = [line.split("\t") for line in (tmp_path / "met").read_text().splitlines()]
+    met_by = {name: by.split(".") for name, by in lines}
+    assert len({pid for pid, _, _ in met_by.values()}) == 1
+    assert len({number for _, number, _ in met_by.values()}) == 3
+    here, there = met_by["first/1/engine.start.before"], met_by["first/2/engine.start.before"]
+    assert here[1] == there[1]
+    assert here[2] != there[2]
+
+
+@pytest.mark.parametrize("point", [MET[0], "second/2/engine.start.after", MET[-1]])
+def test_process_dies_once_at_the_point_that_a_file_names(tmp_path: Path, point: str) -> None:
+    armed = tmp_path / "armed"
+    armed.write_text(point)
+    killed = run(tmp_path)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
+    assert not armed.exists()
+    assert read_met(tmp_path) == MET[: MET.index(point) + 1]
+    assert run(tmp_path).stdout == "done\n"
+
+
+def test_operation_named_in_a_file_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = tmp_path / "held"
+    held.write_text("first\nsecond\n")
+    monkeypatch.setattr(failpoints, "observer", observer.lead(tmp_path))
+    failpoints.begin("third")
+    begun: list[str] = []
+
+    def begin() -> None:
+        failpoints.begin("second")
+        begun.append("second")
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join(5 * observer.HOLD_SECONDS)
+    assert begun == []
+    held.write_text("first\n")
+    eventually(lambda: begun == ["second"])
+    thread.join()
