@@ -106,7 +106,7 @@ def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
             "host_shared_with_api",
             api=shared.public_url,
             node_address=settings.node_address,
-            host_in_urls=settings.host_in_urls,
+            host_in_urls=settings.advertised_host,
             advice="set AW_NODE_ADDRESS or AW_ADVERTISED_HOST to another host: browsers send logins to all its ports",
         )
 

@@ -9,7 +9,7 @@ from shared.crypto import Vault
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.queue.broker import Publisher
-from shared.redaction import Redact, redacting
+from shared.redaction import Redact
 from shared.sandboxes.availability import agent_server
 from shared.settings import Settings
 from worker.agent_server.client import AgentServer
@@ -41,11 +41,8 @@ class WorkerContext:
     lane: AgentLane
 
     def agent_server(
-        self, sandbox: Sandbox, url: str | None = None, redact: Redact | None = None
+        self, sandbox: Sandbox, url: str | None = None, redact: Redact = lambda text: text
     ) -> AgentServer | None:
         """Return a client for a sandbox's agent server at `url`, or at the row's URL; None if the row has no URL."""
         url = url or agent_server(sandbox.exposed_urls)
-        if url is None:
-            return None
-        key = self.vault.decrypt(sandbox.session_key)
-        return AgentServer(url, key, self.http, redact or redacting([key]))
+        return AgentServer(url, self.vault.decrypt(sandbox.session_key), self.http, redact) if url else None

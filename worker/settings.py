@@ -3,7 +3,7 @@
 import socket
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.leasing.leases import MAX_SECONDS
@@ -23,7 +23,9 @@ class WorkerSettings(BaseSettings):
     node_capacity: int = Field(200, ge=1, description="Max sandboxes on this node, in any state")
     # Not the API's own host: a browser sends its login cookie to all ports of that host.
     node_address: str = Field("127.0.0.2", description="Private address that sandbox ports are published on")
-    advertised_host: str = Field("", description="Host name in sandbox URLs; empty: the node's address")
+    advertised_host: str = Field(
+        "", validate_default=True, description="Host name in sandbox URLs; empty: the node's address"
+    )
     concurrency: int = Field(32, ge=1, description="Jobs that run at a time")
     warm_boot_concurrency: int = renamed(
         "WARM_BOOTS",
@@ -72,13 +74,13 @@ class WorkerSettings(BaseSettings):
         description="Failed attempts after which a sandbox's or a start's status becomes ERROR",
     )
 
-    @property
-    def host_in_urls(self) -> str:
-        """Host name or address in the URLs of this node's sandboxes."""
-        return self.advertised_host or self.node_address
+    @field_validator("advertised_host")
+    @classmethod
+    def _or_address(cls, host: str, fields: ValidationInfo) -> str:
+        return host or fields.data["node_address"]
 
     def names_host_of(self, url: str) -> bool:
         """Whether this node's sandboxes share the host of `url`, the API's: browsers send them its login cookie."""
         host = urlsplit(url).hostname
         hosts = LOOPBACK if host in LOOPBACK else {host}
-        return bool(hosts & {self.node_address.lower(), self.host_in_urls.lower()})
+        return bool(hosts & {self.node_address.lower(), self.advertised_host.lower()})

@@ -9,6 +9,7 @@ tree but this file, so an earlier revision can be measured, too.
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +18,19 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 PARTS = tuple(f"{REPOSITORY / part}/" for part in ("api", "worker", "shared"))
 passed: dict[str, None] = {}
+
+
+@contextmanager
+def tracing() -> Iterator[dict[str, None]]:
+    """Collect the product's files whose functions run in the block, in this thread and in those that it starts."""
+    passed.clear()
+    threading.setprofile(_record)
+    sys.setprofile(_record)
+    try:
+        yield passed
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

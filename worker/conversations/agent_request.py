@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import free_name, name_servers
-from worker.conversations.agent_secrets import ResolvedSecret, check_secrets, gather_secrets, on_the_wire
+from shared.users.secret_names import MAX_VALUE_BYTES, check_requested, is_usable
 
 Body = dict[str, Any]
 Server = dict[str, Any]
@@ -37,6 +37,20 @@ class LlmNotConfigured(WorkspaceError):
     """The settings name no model, or have no key for it."""
 
     reason: ClassVar[str] = "llm_key_missing"
+
+
+class UnusableSecret(WorkspaceError):
+    """A secret's name is reserved, or the request has too many secrets, or a secret is too large."""
+
+    reason: ClassVar[str] = "unusable_secret"
+
+
+@dataclass(frozen=True)
+class ResolvedSecret:
+    """A secret's value and its description."""
+
+    value: str = field(repr=False)
+    description: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,7 @@ def build_request(inputs: AgentInputs) -> Body:
 
     Raises:
         LlmNotConfigured: the settings name no model, or no key for it.
-        UnusableSecret: see `agent_secrets`.
+        UnusableSecret: see `check_secrets`.
     """
     check_secrets(inputs.requested_secrets)
     body: Body = {
@@ -91,7 +105,7 @@ def build_request(inputs: AgentInputs) -> Body:
         "confirmation_policy": {"kind": _confirmation_policy(inputs)},
         "security_analyzer": _security_analyzer(inputs),
         "max_iterations": inputs.max_iterations or DEFAULT_MAX_ITERATIONS,
-        "secrets": on_the_wire(_secrets(inputs)),
+        "secrets": on_the_wire(gather_secrets(inputs.provider_tokens, inputs.secrets, inputs.requested_secrets)),
         "initial_message": _initial_message(inputs),
         "plugins": _plugins(inputs),
         "tags": _usable_tags(inputs.tags),
@@ -104,11 +118,7 @@ def build_request(inputs: AgentInputs) -> Body:
 
 def secret_values(inputs: AgentInputs) -> list[str]:
     """Every secret in the inputs, for `redaction.redacting`."""
-    values: list[Any] = [
-        inputs.llm_api_key,
-        *inputs.provider_tokens.values(),
-        *inputs.requested_secrets.values(),
-    ]
+    values: list[Any] = [inputs.llm_api_key, *inputs.provider_tokens.values(), *inputs.requested_secrets.values()]
     values += [secret.value for secret in inputs.secrets.values()]
     for server in map_servers(inputs.mcp_config, inputs.search_api_key).values():
         values += [server.get("auth", {}).get("value"), *server.get("env", {}).values()]
@@ -117,6 +127,45 @@ def secret_values(inputs: AgentInputs) -> list[str]:
     values += secrets_of_llm(nested.get("llm", {})) + secrets_of_llm(inputs.title_llm or {})
     values.append(nested.get("verification", {}).get("critic_api_key"))
     return [value for value in values if isinstance(value, str) and value]
+
+
+def check_secrets(secrets: Mapping[str, str]) -> None:
+    """Check a start request's secrets against the limits and the reserved names.
+
+    Raises:
+        UnusableSecret: a secret can't be used. The message quotes no value, and no text that may be a value.
+    """
+    try:
+        check_requested(secrets)
+    except ValueError as error:
+        raise UnusableSecret(str(error)) from None
+    for name, value in secrets.items():
+        if len(value.encode()) > MAX_VALUE_BYTES:
+            raise UnusableSecret(f"the secret {name!r} is larger than {MAX_VALUE_BYTES} bytes")
+
+
+def gather_secrets(
+    tokens: Mapping[str, str], stored: Mapping[str, ResolvedSecret], requested: Mapping[str, str]
+) -> dict[str, ResolvedSecret]:
+    """All secrets by name. Of two with one name the request's wins over the stored secret, and that over the token.
+
+    Args:
+        tokens: git provider tokens by provider; `github` becomes GITHUB_TOKEN.
+        stored: the user's custom secrets. A secret whose name became reserved after it was stored is left out: it
+            must not fail every start.
+        requested: the start request's secrets, which `check_secrets` has accepted.
+    """
+    of_tokens = {f"{name.upper()}_TOKEN": ResolvedSecret(token, f"Token for {name}") for name, token in tokens.items()}
+    usable = {name: secret for name, secret in stored.items() if is_usable(name)}
+    return of_tokens | usable | {name: ResolvedSecret(value) for name, value in requested.items()}
+
+
+def on_the_wire(secrets: Mapping[str, ResolvedSecret]) -> dict[str, dict[str, Any]]:
+    """The `secrets` field of the agent server's request."""
+    return {
+        name: {"kind": "StaticSecret", "value": secret.value, "description": secret.description}
+        for name, secret in secrets.items()
+    }
 
 
 def plan_path(inputs: AgentInputs) -> str:
@@ -217,10 +266,6 @@ def _security_analyzer(inputs: AgentInputs) -> Body | None:
     return {"kind": "LLMSecurityAnalyzer"} if inputs.security_analyzer == "llm" else None
 
 
-def _secrets(inputs: AgentInputs) -> dict[str, ResolvedSecret]:
-    return gather_secrets(inputs.provider_tokens, inputs.secrets, inputs.requested_secrets)
-
-
 def _initial_message(inputs: AgentInputs) -> Body | None:
     message = inputs.initial_message
     if message is None:
@@ -236,14 +281,11 @@ def _plugins(inputs: AgentInputs) -> list[Body] | None:
 
 def _plugin_texts(plugins: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
-        "\n".join([f"Parameters of the plugin {plugin['source']}:", *_lines(plugin["parameters"])])
+        f"Parameters of the plugin {plugin['source']}:"
+        + "".join(f"\n- {name}: {value}" for name, value in plugin["parameters"].items())
         for plugin in plugins
         if plugin.get("parameters")
     ]
-
-
-def _lines(parameters: Mapping[str, Any]) -> list[str]:
-    return [f"- {name}: {value}" for name, value in parameters.items()]
 
 
 def _usable_tags(tags: Mapping[str, str]) -> dict[str, str]:

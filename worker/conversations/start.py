@@ -14,7 +14,7 @@ from sqlmodel import Session
 
 from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
-from shared.conversations import pending_messages, start_tasks
+from shared.conversations import pending_messages, shared_clones, start_tasks
 from shared.conversations import queries as conversation_queries
 from shared.db.database import UNAVAILABLE
 from shared.errors import Cancelled, LeaseLost
@@ -27,29 +27,34 @@ from worker.agent_server import cancellable_transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.context import WorkerContext
-from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, build_request
-from worker.conversations.agent_secrets import UnusableSecret
+from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
 from worker.conversations.refresh import refresh_conversation
-from worker.conversations.start_checks import StartFailed, check_sandbox
-from worker.conversations.start_inputs import StartInputs, load_inputs
+from worker.conversations.start_inputs import StartFailed, StartInputs, check_sandbox, load_inputs
 from worker.lease_runner import Retry, run_leased, taking_place
 from worker.leasing.agent_lane import AgentWork
-from worker.workspace.git_credentials import install_logins
+from worker.workspace.git_remotes import install_logins
 from worker.workspace.setup import (
+    Project,
     ProjectContents,
+    RepositoryCloneFailed,
     WorkspaceSetupFailed,
     install_git_hooks,
     prepare_repository,
     run_setup_script,
 )
-from worker.workspace.shared_clones import SharedClone
 
 log = structlog.get_logger()
 
 
 def start_conversation(context: WorkerContext, task_id: str) -> None:
     """Execute the stages of a start task that can be executed now."""
-    run_leased(context, StartTask, task_id, _start, _give_up)
+    run_leased(
+        context,
+        StartTask,
+        task_id,
+        lambda context, task: ConversationStart(context, task).run(),
+        lambda context, task: ConversationStart(context, task).give_up(),
+    )
 
 
 class ConversationStart:
@@ -162,10 +167,20 @@ class ConversationStart:
         return session.get(Sandbox, self._task.sandbox_id)
 
     def _prepare_repository(self, server: AgentServer, inputs: StartInputs) -> None:
-        clone = SharedClone(self._context, self._task, inputs.project)
-        self._contents = prepare_repository(server, inputs.project, clone.require_idle)
-        clone.record_branch()
+        project, repository = inputs.project, inputs.project.repository
+        self._contents = prepare_repository(server, project, partial(self._require_idle_clone, project))
+        if repository is not None and repository.branch is not None and not repository.keeps_branch:
+            with self._context.database.transaction() as session:
+                shared_clones.set_branch(session, self._task, project.folder, repository.branch)
         install_logins(server, inputs.logins)
+
+    def _require_idle_clone(self, project: Project, head: str) -> None:
+        """Refuse to check out another branch than `head` while another conversation is at work in the clone."""
+        with self._context.database.reading() as session:
+            other = shared_clones.find_at_work(session, self._task, project.folder)
+        if other is not None:
+            advice = "wait for its end, ask for that branch, or start in another sandbox"
+            raise RepositoryCloneFailed(f"conversation {other} is at work in the clone, on {head}: {advice}")
 
     def _run_setup_script(self, server: AgentServer, inputs: StartInputs) -> None:
         run_setup_script(server, inputs.project.folder, start_id=self._task.id, redact=inputs.redact)
@@ -274,11 +289,3 @@ class ConversationStart:
             conversation_deletion.tombstone(conversation, now())
         else:
             conversation_queries.purge(session, conversation.id)
-
-
-def _start(context: WorkerContext, task: StartTask) -> None:
-    ConversationStart(context, task).run()
-
-
-def _give_up(context: WorkerContext, task: StartTask) -> None:
-    ConversationStart(context, task).give_up()

@@ -1,4 +1,4 @@
-"""The inputs of a conversation's start: the owner's settings, secrets and tokens, the request, and the sandbox."""
+"""The inputs of a conversation's start: the sandbox, the request, and the owner's settings, secrets and tokens."""
 
 import json
 from dataclasses import dataclass, replace
@@ -9,18 +9,26 @@ from sqlmodel import Session
 from shared.conversations import queries as conversation_queries
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.redaction import Redact, redacting
+from shared.states import Desired, Reason, Status
 from shared.users import secrets, settings_store
 from shared.users.llm_profiles import Llm
 from shared.users.secrets import ProviderCredential
 from shared.users.settings import StoredSettings
 from worker.context import WorkerContext
-from worker.conversations.agent_request import AgentInputs, secret_values
-from worker.conversations.agent_secrets import ResolvedSecret
-from worker.workspace.git_credentials import Logins, list_providers
-from worker.workspace.git_remotes import Repository
+from worker.conversations.agent_request import AgentInputs, ResolvedSecret, secret_values
+from worker.workspace.git_remotes import Logins, Repository, list_providers
 from worker.workspace.setup import Project
 
 Request = dict[str, Any]
+
+
+class StartFailed(Exception):
+    """The start can't succeed."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        """Take the reason, for machines, and the detail, for people."""
+        super().__init__(detail)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,26 @@ class StartInputs:
             max_budget=self.max_budget,
             working_dir=self.agent.working_dir,
         )
+
+
+def check_sandbox(sandbox: Sandbox | None) -> Sandbox:
+    """The sandbox of a start, if it runs or starts.
+
+    Raises:
+        StartFailed: the sandbox does neither.
+    """
+    if sandbox is not None and sandbox.wish_reason == Reason.ALREADY_USED:
+        detail = "the warm sandbox that was claimed for it is in use already: start the conversation again"
+        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.wish_reason}: {detail}")
+    if sandbox is None or sandbox.desired == Desired.DELETED:
+        raise StartFailed(Reason.SANDBOX_DELETED, "the sandbox was deleted before the conversation began")
+    is_observed = sandbox.generation == sandbox.observed_generation
+    is_lost = sandbox.reason == Reason.NODE_LOST  # its return can't be awaited
+    if (is_observed or is_lost) and sandbox.status == Status.ERROR:
+        raise StartFailed(Reason.SANDBOX_FAILED, f"{sandbox.reason}: {sandbox.detail}")
+    if Desired(sandbox.desired).is_paused or (is_observed and sandbox.status == Status.PAUSED):
+        raise StartFailed(Reason.SANDBOX_PAUSED, "the sandbox was paused before the conversation began")
+    return sandbox
 
 
 def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> StartInputs:

@@ -13,7 +13,7 @@ from shared.states import Status
 from worker.agent_server.errors import AgentServerUnreachable, WrongServer
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
-from worker.leasing.watched_work import run_watched
+from worker.leasing.lease_renewer import run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
 from worker.sandboxes.container_spec import CONFIG_PATH, container_name, container_request
 from worker.sandboxes.planner import Action, Health
@@ -155,11 +155,11 @@ class SandboxActions:
         seconds = min(ACT_SECONDS * 2**self._sandbox.attempt, MAX_CREATE_SECONDS)
         create = partial(self._context.engine.create, request, seconds)
         try:
-            run_watched(create, self._require_current, patience=ACT_SECONDS)
+            run_watched(create, self._require_current, first_seconds=ACT_SECONDS)
         except ImageMissing:
             log.info("pulling", sandbox=self._sandbox.id, image=request.image)
             run_watched(partial(self._context.engine.pull, request.image), self._require_current)
-            run_watched(create, self._require_current, patience=ACT_SECONDS)
+            run_watched(create, self._require_current, first_seconds=ACT_SECONDS)
 
     def _require_current(self) -> None:
         """Mark progress, and stop the run if the desired state has changed.

@@ -1,5 +1,6 @@
 """A sandbox's agent server from boot to stop: its configuration, its probes, its init request, its interrupts."""
 
+import time
 from concurrent.futures import Future
 
 import structlog
@@ -20,6 +21,8 @@ log = structlog.get_logger()
 
 # For all interrupts of a pause, a stop or a delete together: these wait for them.
 INTERRUPT_SECONDS = 5.0
+# Seconds between two probes of a server that boots: the first pause, the longest one, and the growth of each.
+FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.02, 0.25, 1.5
 
 
 class NotAwaitingInit(WrongServer):
@@ -136,13 +139,45 @@ class SandboxServer:
         return probe is not None and not probe.cancel() and probe.result()
 
     def _at(self, url: str) -> AgentServer:
-        server = self._context.agent_server(self._sandbox, url)
-        if server is None:
-            raise LookupError(url)
-        return server
+        return AgentServer(url, self._session_key(), self._context.http)
 
     def _session_key(self) -> str:
         return self._context.vault.decrypt(self._sandbox.session_key)
+
+
+class ReadinessTimer:
+    """The wait of a run for the agent server's first answer."""
+
+    def __init__(self, timeout: float, silent_seconds: float) -> None:
+        """Wait for `timeout` seconds in all, of which `silent_seconds` have passed before this run."""
+        self._timeout = timeout
+        self._before = silent_seconds
+        self._since: float | None = None
+        self._pause = FIRST_PAUSE
+
+    @property
+    def waited(self) -> float:
+        """Seconds without an answer, including those before this run."""
+        return self._before + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the timeout is over."""
+        return self.waited >= self._timeout
+
+    def begin(self) -> None:
+        """Start the wait, unless it was started already."""
+        if self._since is None:
+            self._since, self._pause = time.monotonic(), FIRST_PAUSE
+
+    def pause(self) -> None:
+        """Sleep until the next probe."""
+        time.sleep(self._pause)
+        self._pause = min(self._pause * GROWTH, LONGEST_PAUSE)
+
+    def reset(self) -> None:
+        """Reset the wait for a newer generation."""
+        self._before, self._since = 0.0, None
 
 
 def _warm_health(server: AgentServer, awaits_init: bool | None) -> Health:

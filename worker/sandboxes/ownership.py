@@ -1,7 +1,6 @@
 """Checks that a container is its row's: a store restored from a backup may list a used container as warm or idle."""
 
 from shared.models import Sandbox
-from shared.states import Reason, Status
 from worker.agent_server.client import AgentServer
 from worker.agent_server.errors import WrongServer
 from worker.context import WorkerContext
@@ -12,18 +11,13 @@ from worker.sandboxes.container_spec import container_name
 UNTOUCHED = (ContainerState.CREATED, ContainerState.REMOVING)
 
 
-def is_in_doubt(sandbox: Sandbox) -> bool:
-    """Whether the container was created for the warm pool, and has not answered to the key of the row's owner yet."""
-    return sandbox.boot_key is not None and (sandbox.owner_id is None or sandbox.ready_at is None)
-
-
 def is_anothers(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, url: str | None) -> bool:
     """Whether the container or volume under a sandbox's name holds, or may hold, another sandbox's files.
 
     The agent server is asked first. If it does not answer, the engine is asked whether there are new files.
 
     Args:
-        sandbox: a row that `is_in_doubt`.
+        sandbox: a row whose container was created for the warm pool, and has not answered to its owner's key yet.
         url: the URL of its agent server; None: it has none.
     """
     if observed.state in UNTOUCHED:
@@ -33,14 +27,6 @@ def is_anothers(context: WorkerContext, sandbox: Sandbox, observed: ContainerSta
         return observed.labels.get(OWNER_LABEL) == "" and not _is_booting_warm(sandbox)
     answer = _ask(context, sandbox, url) if url is not None and observed.state == ContainerState.RUNNING else None
     return _has_new_files(context, sandbox) if answer is None else answer
-
-
-def is_in_use(sandbox: Sandbox, observed: ContainerStatus) -> bool:
-    """Whether a container runs or is paused whose row is to be deleted because it was stopped for too long."""
-    alive = {ContainerState.RUNNING, ContainerState.FROZEN}
-    if sandbox.status == Status.ERROR:
-        alive = {ContainerState.RUNNING}
-    return sandbox.wish_reason == Reason.IDLE_DELETED and observed.state in alive
 
 
 def _is_booting_warm(sandbox: Sandbox) -> bool:

@@ -71,9 +71,9 @@ def plan(desired: Desired, state: ContainerState, *, fresh: bool, health: Health
         return Action.CREATE if fresh else Action.FAIL
     if state == ContainerState.DEAD:
         return Action.REMOVE_CONTAINER if fresh else Action.FAIL
-    if desired.is_paused:
-        return _plan_paused(desired, state, fresh=fresh, health=health)
-    return _plan_running(state, fresh=fresh, health=health)
+    if desired == Desired.RUNNING:
+        return _plan_running(state, fresh=fresh, health=health)
+    return _plan_paused(desired, state, fresh=fresh, health=health)
 
 
 def _plan_deleted(state: ContainerState, *, leftovers: bool) -> Action:

@@ -22,8 +22,8 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, EngineUnavailable, ImageMissing
 from worker.lease_runner import Retry, run_leased
 from worker.sandboxes.actions import Overtaken, SandboxActions
+from worker.sandboxes.agent_server_lifecycle import ReadinessTimer
 from worker.sandboxes.planner import FINAL_ACTIONS, Action, plan
-from worker.sandboxes.readiness_timer import ReadinessTimer
 from worker.sandboxes.rescheduling import reschedule
 from worker.sandboxes.status_writer import DEFECT, StatusWriter
 

@@ -20,7 +20,7 @@ from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused, EngineUnavailable
 from worker.sandboxes.container_spec import AGENT_SERVER, container_name, exposed_urls
-from worker.sandboxes.ownership import is_anothers, is_in_doubt, is_in_use
+from worker.sandboxes.ownership import is_anothers
 from worker.sandboxes.planner import Action
 
 log = structlog.get_logger()
@@ -96,7 +96,7 @@ class StatusWriter:
         Returns:
             Whether the container is another row's. This row is desired to be deleted then.
         """
-        if not is_in_use(self._sandbox, observed) and not self._is_anothers(observed):
+        if not self._is_in_use(observed) and not self._is_anothers(observed):
             return False
         log.error("sandbox_already_used", sandbox=self._sandbox.id, owner=self._sandbox.owner_id)
         with self._context.database.transaction() as session:
@@ -114,7 +114,7 @@ class StatusWriter:
 
     def urls(self, observed: ContainerStatus) -> list[dict[str, str | int]]:
         """The URLs of the observed container's published ports."""
-        return exposed_urls(self.spec(), observed, self._context.settings.host_in_urls)
+        return exposed_urls(self.spec(), observed, self._context.settings.advertised_host)
 
     def spec(self) -> SandboxSpec:
         """The sandbox's spec, read for the first call of this run and cached."""
@@ -130,9 +130,18 @@ class StatusWriter:
     def _wish_reason(self) -> Reason | None:
         return Reason(self._sandbox.wish_reason) if self._sandbox.wish_reason else None
 
+    def _is_in_use(self, observed: ContainerStatus) -> bool:
+        """Whether a container runs or is paused whose row is to be deleted because it was stopped for too long."""
+        row, alive = self._sandbox, [ContainerState.RUNNING]
+        if row.status != Status.ERROR:
+            alive.append(ContainerState.FROZEN)
+        return row.wish_reason == Reason.IDLE_DELETED and observed.state in alive
+
     def _is_anothers(self, observed: ContainerStatus) -> bool:
+        """Ask whose container it is, if it was created for the warm pool, and the row's owner was never served."""
         row = self._sandbox
-        return is_in_doubt(row) and is_anothers(self._context, row, observed, self.agent_url(observed))
+        is_in_doubt = row.boot_key is not None and (row.owner_id is None or row.ready_at is None)
+        return is_in_doubt and is_anothers(self._context, row, observed, self.agent_url(observed))
 
     def _write_exit(self, observed: ContainerStatus, *, has_executed: bool) -> None:
         """Write ERROR for a container that has exited or vanished without an action of this service."""

@@ -1,7 +1,22 @@
-"""The URLs of git providers' repositories, and the user names of their tokens."""
+"""git's remotes: the URLs of the providers' repositories, and the logins there.
 
+A credential helper in the sandbox asks the service for the owner's tokens, and stores none of them. It stores the
+sandbox's session key, in a file that only the sandbox's user can read. The key gives access to the sandbox itself, and,
+while it runs, to its owner's secrets (decision 2).
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
+
+import structlog
+
+from shared.users.secrets import ProviderCredential
+from worker.agent_server.errors import AgentServerRefused
+from worker.workspace.shell_scripts import LOGIN, LOGINS, Shell, with_variables
+
+log = structlog.get_logger()
 
 DEFAULT_HOSTS = {
     "azure_devops": "dev.azure.com",
@@ -79,6 +94,21 @@ class Repository:
         return provider_root(self.provider, self.host)
 
 
+@dataclass(frozen=True)
+class Logins:
+    """The logins of git with the owner's stored tokens.
+
+    Args:
+        address: the service's URL of the owner's secrets.
+        session_key: the sandbox's key, which that URL requires.
+        providers: for each provider its name, the root URL of its repositories, and the user name beside a token.
+    """
+
+    address: str
+    session_key: str = field(repr=False)
+    providers: Sequence[tuple[str, str, str]] = ()
+
+
 def provider_root(provider: str, host: str | None) -> str:
     """The root URL of a provider's repositories.
 
@@ -93,6 +123,40 @@ def provider_root(provider: str, host: str | None) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
         raise UnusableRemote(f"the host stored for the provider {provider} is not a web address")
     return root
+
+
+def list_providers(tokens: Mapping[str, ProviderCredential]) -> list[tuple[str, str, str]]:
+    """The providers with a token and a host."""
+    found: list[tuple[str, str, str]] = []
+    for provider, stored in tokens.items():
+        try:
+            root = provider_root(provider, stored.host)
+        except UnusableRemote:
+            continue
+        if stored.token:
+            found.append((provider, root, TOKEN_USERS.get(provider, "token")))
+    return found
+
+
+def install_logins(shell: Shell, logins: Logins) -> None:
+    """Install a credential helper for these logins in the sandbox. Best effort: a start does not fail without it.
+
+    Raises:
+        AgentServerError: the agent server does not answer, or refuses the command.
+    """
+    if not logins.providers:
+        return
+    pairs = [(f"credential.{root}.helper", f"{provider} {user}") for provider, root, user in logins.providers]
+    arguments = shlex.join(word for pair in pairs for word in pair)
+    result = shell.run_command(with_variables(LOGINS, helper=LOGIN, address=logins.address) + f"install {arguments}\n")
+    folder = result.stdout.strip()
+    if result.exit_code != 0 or not folder.startswith("/"):
+        log.warning("git_logins_not_installed", exit_code=result.exit_code)
+        return
+    try:
+        shell.upload(f"{folder}/key", f"X-Session-API-Key: {logins.session_key}\n".encode())
+    except AgentServerRefused as error:
+        log.warning("git_logins_not_installed", status=error.status)
 
 
 def _path(provider: str, parts: list[str]) -> str:

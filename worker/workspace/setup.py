@@ -16,7 +16,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 from urllib.parse import quote
 
 from shared.errors import WorkspaceError
@@ -36,6 +36,7 @@ from worker.workspace.shell_scripts import (
     REMOTE,
     SETUP,
     SWITCH,
+    Shell,
     with_variables,
 )
 
@@ -78,16 +79,6 @@ class GitHooksFailed(WorkspaceSetupFailed):
     """The project's .openhands/pre-commit.sh could not be installed as a git hook."""
 
     reason = "git_hooks_failed"
-
-
-class Shell(Protocol):
-    """The methods of an agent server that this module needs."""
-
-    def run_command(self, command: str, cwd: str | None = None, timeout: float = 30.0) -> CommandResult:
-        """Run a shell command and wait for it."""
-
-    def upload(self, path: str, content: bytes) -> None:
-        """Write a file."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,19 @@
 """
 
 import shlex
+from typing import Protocol
+
+from worker.agent_server.responses import CommandResult
+
+
+class Shell(Protocol):
+    """The methods of an agent server that run these scripts."""
+
+    def run_command(self, command: str, cwd: str | None = None, timeout: float = 30.0) -> CommandResult:
+        """Run a shell command and wait for it."""
+
+    def upload(self, path: str, content: bytes) -> None:
+        """Write a file."""
 
 
 def with_variables(script: str, **variables: str) -> str:

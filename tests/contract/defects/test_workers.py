@@ -9,7 +9,7 @@ from docker import APIClient
 
 from shared.models import Sandbox, SandboxSpec
 from tests.services.directories import REPOSITORY
-from worker.conversations.agent_secrets import ResolvedSecret, gather_secrets, on_the_wire
+from worker.conversations.agent_request import ResolvedSecret, gather_secrets, on_the_wire
 from worker.engine.docker_client import host_config
 from worker.sandboxes.container_spec import container_request, deferred_init_config
 

@@ -6,8 +6,16 @@ from typing import Any
 import pytest
 
 from shared.users.secret_names import RESERVED_NAMES
-from worker.conversations.agent_request import AgentInputs, LlmNotConfigured, build_request, plan_path, secret_values
-from worker.conversations.agent_secrets import ResolvedSecret, UnusableSecret, check_secrets
+from worker.conversations.agent_request import (
+    AgentInputs,
+    LlmNotConfigured,
+    ResolvedSecret,
+    UnusableSecret,
+    build_request,
+    check_secrets,
+    plan_path,
+    secret_values,
+)
 
 CONVERSATION = "01234567-89ab-cdef-0123-456789abcdef"
 MESSAGE = {"role": "user", "content": [{"type": "text", "text": "fix the bug"}]}

@@ -18,7 +18,7 @@ from tests.worker.engine.scripted_engine import (
 from worker.engine import docker_engine as engine_module
 from worker.engine.docker_engine import DockerEngine
 from worker.engine.protocol import ContainerRequest, EngineFailing, EngineRefused, EngineUnavailable, ImageMissing
-from worker.leasing import watched_work
+from worker.leasing import lease_renewer
 from worker.settings import WorkerSettings
 
 PULL, EVENTS = "/images/create", "/events"
@@ -178,7 +178,7 @@ def test_abandoned_create_creates_no_container(
     scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sandbox can be deleted when the volume's creation completes."""
-    monkeypatch.setattr(watched_work, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(lease_renewer, "WATCH_SECONDS", 0.01)
     ended = threading.Event()
 
     def create() -> None:
@@ -193,7 +193,7 @@ def test_abandoned_create_creates_no_container(
     scripted.go_on.clear()
     scripted.answers |= {"/volumes/create": VOLUME, "/containers/create": whole(b'{"Id":"1"}', 201)}
     with pytest.raises(Stop):
-        watched_work.run_watched(create, stop)
+        lease_renewer.run_watched(create, stop)
     scripted.go_on.set()
     assert ended.wait(SOON_SECONDS)
     assert scripted.asked["/volumes/create"] == 1

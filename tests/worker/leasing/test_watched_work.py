@@ -6,13 +6,13 @@ import time
 import pytest
 
 from tests.waiting import eventually
-from worker.leasing import watched_work
-from worker.leasing.watched_work import Abandoned, require_awaited, run_watched
+from worker.leasing import lease_renewer
+from worker.leasing.lease_renewer import Abandoned, require_awaited, run_watched
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_work, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(lease_renewer, "WATCH_SECONDS", 0.01)
 
 
 class Stop(Exception):
@@ -71,6 +71,6 @@ def test_first_check_is_delayed() -> None:
     def watch() -> None:
         watched.append(time.monotonic() - began)
 
-    run_watched(lambda: (eventually(lambda: len(watched) > 1), None)[1], watch, patience=0.3)
+    run_watched(lambda: (eventually(lambda: len(watched) > 1), None)[1], watch, first_seconds=0.3)
     assert watched[0] >= 0.3
     assert watched[1] - watched[0] < 0.3

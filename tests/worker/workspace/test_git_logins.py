@@ -20,7 +20,7 @@ from tests.factories import Person, session_key_of
 from tests.services.asgi import serving
 from tests.services.git_http import GitServer, running_git_server
 from tests.worker.workspace.setup.shells import TOKEN, LocalShell, app_on, files_that_contain, project_of
-from worker.workspace.git_credentials import Logins, install_logins, list_providers
+from worker.workspace.git_remotes import Logins, install_logins, list_providers
 from worker.workspace.setup import prepare_repository
 
 Tokens = dict[str, ProviderCredential]
