@@ -26,7 +26,7 @@ class PromptExecutor(Executor):
         return Future()
 
 
-class PatientExecutor(Executor):
+class ManualExecutor(Executor):
     """An executor that queues work until a test runs it."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ MAX_LINES = 300
 STILL_LONGER: set[str] = set()
 STILL_WITHOUT: set[str] = set()
 # Functions that raise AssertionError, besides those whose names begin so.
-ASSERTING = {"eventually", "raises", "told_again", "go", "run_state_machine_as_test"}
+ASSERTING = {"eventually", "raises", "go", "run_state_machine_as_test"}
 ASSERTING_PREFIXES = ("assert_", "await_")
 
 

@@ -91,7 +91,7 @@ def main() -> None:
     context.engine.close()  # ends the event stream, and with it the task that follows it
     for task in periodic_tasks:
         task.stop()
-    context.looks.shutdown(cancel_futures=True)
+    context.status_checks.shutdown(cancel_futures=True)
     context.probes.shutdown(wait=False, cancel_futures=True)
     monitor.close()
     context.http.close()  # else a pending request delays the exit
@@ -127,7 +127,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         publisher=Publisher(celery),
         renewer=LeaseRenewer(database, owner, settings.lease_seconds),
         http=open_client(),
-        looks=open_threads(),
+        status_checks=open_threads(),
         probes=ThreadPoolExecutor(settings.concurrency, "probe"),
         installation=installation,
         lane=AgentLane(settings.concurrency),
@@ -138,7 +138,7 @@ def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> lis
     """Create the periodic tasks that this worker runs beside its jobs."""
     settings = context.settings
     return [
-        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: beat_or_exit(context)),
+        PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context)),
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
         *_make_clock_dependent(context, monitor),
     ]
@@ -162,7 +162,7 @@ def await_right_clock(context: WorkerContext) -> None:
     """Read the database's clock, and wait until this machine's clock agrees with it.
 
     Raises:
-        Conflict: raised by `beat`.
+        Conflict: raised by `send_heartbeat`.
     """
     follow_database(context.database)
     keep_following(context.database)
@@ -171,7 +171,7 @@ def await_right_clock(context: WorkerContext) -> None:
         time.sleep(context.settings.heartbeat_seconds)
 
 
-def beat_or_exit(context: WorkerContext) -> None:
+def send_heartbeat_or_exit(context: WorkerContext) -> None:
     """Send a heartbeat, and end the process if the engine was replaced: this worker's rows describe the old one."""
     try:
         send_heartbeat(context)

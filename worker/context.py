@@ -32,7 +32,7 @@ class WorkerContext:
     renewer: LeaseRenewer
     http: httpx.Client
     # Runs status checks (worker.loops.recheck).
-    looks: Executor
+    status_checks: Executor
     # Probes agent servers while their containers resume (worker.sandboxes.agent_server_lifecycle).
     probes: Executor
     # Label of this installation's containers. Containers of other installations on the engine are left alone.

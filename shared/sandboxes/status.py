@@ -34,7 +34,7 @@ def set_status(
     state: ObservedState,
     *,
     observed_generation: int | None = None,
-    lets_go: bool = False,
+    releases_lease: bool = False,
 ) -> bool:
     """Write an observed state under the caller's lease: the only function that writes `status` (law 6).
 
@@ -42,14 +42,14 @@ def set_status(
         sandbox: the row as claimed, detached from its session. Its `fence` is checked, and its columns are updated.
         state: the observed state.
         observed_generation: the generation that is reconciled with it; None while its actions are not complete.
-        lets_go: release the lease too, if the generation is still the one in `sandbox`. `due_at` of `sandbox` is
+        releases_lease: release the lease too, if the generation is still the one in `sandbox`. `due_at` of `sandbox` is
             updated then: it says whether the row must be reconciled further.
 
     Returns:
         Whether the status changed, or the kind of pause.
 
     Raises:
-        LeaseLost: another worker owns the row, or there is a newer generation with `lets_go`; nothing was written.
+        LeaseLost: another worker owns the row, or has set a newer generation (`releases_lease`); nothing was written.
         IllegalMove: `MOVES` does not have this move; nothing was written.
     """
     before = Status(sandbox.status)
@@ -59,16 +59,16 @@ def set_status(
     columns = _columns(sandbox, state, observed_generation)
     if moved:
         columns["settled_at"] = now()
-    if lets_go:
+    if releases_lease:
         columns |= leases.RELEASED
-    still = {"generation": sandbox.generation} if lets_go else None
+    still = {"generation": sandbox.generation} if releases_lease else None
     names = deadlines.Written._fields
     written = leases.write(session, Sandbox, sandbox.id, sandbox.fence, still=still, returning=names, **columns)
     for name, value in columns.items():
         setattr(sandbox, name, value)
     row = deadlines.Written(*written)
     deadlines.recompute(session, row)
-    sandbox.due_at = row.due_at if lets_go else sandbox.due_at
+    sandbox.due_at = row.due_at if releases_lease else sandbox.due_at
     change_recorder.record_change(session, row)
     if moved:
         send(session, INSERT_TRANSITION, _transition(sandbox.id, before, state))

@@ -12,26 +12,26 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 Seconds = float
 
 
-def told_event(kind: str = "MessageEvent", after: Seconds = 0, **fields: Any) -> dict[str, Any]:
+def event_report(kind: str = "MessageEvent", after: Seconds = 0, **fields: Any) -> dict[str, Any]:
     # Agent servers send times without a zone.
     at = (FIRST + timedelta(seconds=after)).replace(tzinfo=None).isoformat()
     return {"id": new_id(), "kind": kind, "timestamp": at, "source": "agent", **fields}
 
 
-def told_update(key: str, value: Any, after: Seconds = 0) -> dict[str, Any]:
-    return told_event("ConversationStateUpdateEvent", after, key=key, value=value)
+def update_report(key: str, value: Any, after: Seconds = 0) -> dict[str, Any]:
+    return event_report("ConversationStateUpdateEvent", after, key=key, value=value)
 
 
-def told_usage(cost: float, prompt: int, reasoning: int = 0, **fields: Any) -> dict[str, Any]:
+def usage_report(cost: float, prompt: int, reasoning: int = 0, **fields: Any) -> dict[str, Any]:
     tokens = {"prompt_tokens": prompt, "completion_tokens": 1, "reasoning_tokens": reasoning, "context_window": 9}
     return {"model_name": "m", "accumulated_cost": cost, "accumulated_token_usage": tokens, **fields}
 
 
-def told_stats(**usages: Any) -> dict[str, Any]:
+def stats_report(**usages: Any) -> dict[str, Any]:
     return {"usage_to_metrics": usages}
 
 
-def told_conversation(conversation_id: str, after: Seconds = 0, **fields: Any) -> dict[str, Any]:
+def conversation_report(conversation_id: str, after: Seconds = 0, **fields: Any) -> dict[str, Any]:
     dashed = "-".join(conversation_id[start:end] for start, end in itertools.pairwise((0, 8, 12, 16, 20, 32)))
     at = (FIRST + timedelta(seconds=after)).isoformat().replace("+00:00", "Z")
     return {
@@ -43,6 +43,6 @@ def told_conversation(conversation_id: str, after: Seconds = 0, **fields: Any) -
         "title": None,
         "execution_status": "idle",
         "tags": {},
-        "stats": told_stats(),
+        "stats": stats_report(),
         **fields,
     }

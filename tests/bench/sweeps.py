@@ -20,7 +20,7 @@ from shared.states import Stage, Status
 from shared.users import settings_store
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import running_store
-from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import (
     NODE_ID,
     VAULT,
@@ -142,8 +142,8 @@ def _make_parts(database: Database) -> WorkerContext:
         publisher=RecordingPublisher(),
         renewer=LeaseRenewer(database, "bench", 15),
         http=httpx.Client(),
-        looks=PatientExecutor(),
-        probes=PatientExecutor(),
+        status_checks=ManualExecutor(),
+        probes=ManualExecutor(),
         installation="bench",
         lane=AgentLane(32),
     )

@@ -41,12 +41,12 @@ def order(request: pytest.FixtureRequest) -> Order:
 
 @pytest.fixture
 def reported(
-    recorded: Recording, order: Order, tell: Report, database: Database, user: Person, sandbox: Sandbox
+    recorded: Recording, order: Order, post: Report, database: Database, user: Person, sandbox: Sandbox
 ) -> str:
     """The id of a conversation after all its webhooks."""
     make_conversation(database, user, sandbox, id=recorded.conversation_id)
     for delivery in order(recorded.deliveries):
-        assert tell(delivery["path"], delivery["body"]) == 200
+        assert post(delivery["path"], delivery["body"]) == 200
     return recorded.conversation_id
 
 

@@ -125,7 +125,7 @@ def story_of(recorded: RecordedService, seconds: float = 30) -> tuple[Story, io.
 def test_demo_shows_stages_command_output_answer_sandbox_and_row(recorded: RecordedService) -> None:
     story, written = story_of(recorded)
     assert story.play("http://172.17.0.1:1/v1", "model-key") == CONVERSATION
-    told = written.getvalue()
+    output = written.getvalue()
     parts = [
         "WAITING_FOR_SANDBOX",
         "READY",
@@ -139,10 +139,10 @@ def test_demo_shows_stages_command_output_answer_sandbox_and_row(recorded: Recor
         str(SCRIPT.title),
         "finished",
     ]
-    places = [told.find(part) for part in parts]
+    places = [output.find(part) for part in parts]
     assert -1 not in places
     assert places == sorted(places)
-    assert "model-key" not in told
+    assert "model-key" not in output
 
 
 def test_events_are_not_shown_twice(recorded: RecordedService) -> None:

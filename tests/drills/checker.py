@@ -76,11 +76,11 @@ def _has_excuse(row: Sandbox, evidence: Evidence) -> bool:
 
 def _made_twice(evidence: Evidence) -> Iterator[str]:
     """A sandbox that no client knows must be that of a request that was not answered."""
-    told = {entry.subject for entry in evidence.history}
+    known = {entry.subject for entry in evidence.history}
     for_starts = {task.sandbox_id for task in evidence.start_tasks}
     for_conversations = for_starts | {talk.sandbox_id for talk in evidence.conversations}
     asked_for = (row for row in evidence.sandboxes if not _is_pooled(row))
-    unknown = [row.id for row in asked_for if row.id not in told | for_conversations]
+    unknown = [row.id for row in asked_for if row.id not in known | for_conversations]
     calls = {entry.call for entry in evidence.history if entry.verb == Verb.START}
     answered = {entry.call for entry in evidence.history if entry.outcome in (Outcome.OK, Outcome.FAILED)}
     if len(unknown) > len(calls - answered):
@@ -104,8 +104,8 @@ def _lost_starts(evidence: Evidence) -> Iterator[str]:
     tasks = {task.id: task for task in evidence.start_tasks}
     forgotten = {entry.subject for entry in evidence.history if entry.verb == Verb.FORGET}
     for entry in evidence.history:
-        told = entry.verb == Verb.CONVERSE and entry.outcome == Outcome.OK
-        if told and entry.subject not in tasks and entry.subject not in forgotten:
+        accepted = entry.verb == Verb.CONVERSE and entry.outcome == Outcome.OK
+        if accepted and entry.subject not in tasks and entry.subject not in forgotten:
             yield f"start task {entry.subject} was acknowledged and has no row"
         task = tasks.get(entry.subject or "")
         if entry.verb == Verb.CANCEL and entry.outcome == Outcome.OK and task and task.stage != Stage.ERROR:

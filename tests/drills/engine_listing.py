@@ -84,20 +84,20 @@ def list_containers(engine: CommandLine, *filters: str) -> list[Container]:
     Raises:
         AssertionError: the engine does not answer.
     """
-    told = engine.docker("ps", "--no-trunc", *filters, "--format", f"{{{{.Names}}}}\t{{{{.State}}}}\t{_LABEL_FIELDS}")
-    rows = [line.split("\t") for line in told.splitlines()]
+    output = engine.docker("ps", "--no-trunc", *filters, "--format", f"{{{{.Names}}}}\t{{{{.State}}}}\t{_LABEL_FIELDS}")
+    rows = [line.split("\t") for line in output.splitlines()]
     return [Container(name, state, _labels(values)) for name, state, *values in rows]
 
 
 def _list_volumes(engine: CommandLine) -> list[Volume]:
-    told = engine.docker("volume", "ls", "--format", f"{{{{.Name}}}}\t{_LABEL_FIELDS}")
-    rows = [line.split("\t") for line in told.splitlines()]
+    output = engine.docker("volume", "ls", "--format", f"{{{{.Name}}}}\t{_LABEL_FIELDS}")
+    rows = [line.split("\t") for line in output.splitlines()]
     return [Volume(name, _labels(values)) for name, *values in rows]
 
 
 def _inspect_states(engine: CommandLine, names: Iterable[str]) -> dict[str, str]:
-    told = engine.docker("inspect", "--type", "container", "--format", _INSPECTED, *names)
-    return {name.removeprefix("/"): state for name, state in (line.split("\t") for line in told.splitlines())}
+    output = engine.docker("inspect", "--type", "container", "--format", _INSPECTED, *names)
+    return {name.removeprefix("/"): state for name, state in (line.split("\t") for line in output.splitlines())}
 
 
 def _labels(values: Iterable[str]) -> dict[str, str]:

@@ -50,11 +50,11 @@ def path(*statuses: Status, sandbox_id: str = "s") -> list[SandboxTransition]:
     return [SandboxTransition(sandbox_id=sandbox_id, from_status=one, to_status=two) for one, two in pairs]
 
 
-def told(call: int, outcome: Outcome, verb: Verb, subject: str | None = "s") -> Entry:
+def entry(call: int, outcome: Outcome, verb: Verb, subject: str | None = "s") -> Entry:
     return Entry(call, outcome, verb, subject)
 
 
-STARTED = (told(1, Outcome.INVOKED, Verb.START, None), told(1, Outcome.OK, Verb.START))
+STARTED = (entry(1, Outcome.INVOKED, Verb.START, None), entry(1, Outcome.OK, Verb.START))
 FINE = Evidence(
     history=STARTED,
     sandboxes=[sandbox()],
@@ -88,19 +88,19 @@ FAILED = replace(
     containers=[],
     volumes=[],
 )
-UNANSWERED_PAUSE = (*STARTED, told(2, Outcome.INVOKED, Verb.PAUSE))
-ANSWERED_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.OK, Verb.PAUSE))
-ANSWERED_STOP = (*STARTED, told(2, Outcome.INVOKED, Verb.STOP), told(2, Outcome.OK, Verb.STOP))
-REFUSED_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.FAILED, Verb.PAUSE))
-RESUME = (told(3, Outcome.INVOKED, Verb.RESUME), told(3, Outcome.OK, Verb.RESUME))
+UNANSWERED_PAUSE = (*STARTED, entry(2, Outcome.INVOKED, Verb.PAUSE))
+ANSWERED_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.OK, Verb.PAUSE))
+ANSWERED_STOP = (*STARTED, entry(2, Outcome.INVOKED, Verb.STOP), entry(2, Outcome.OK, Verb.STOP))
+REFUSED_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.FAILED, Verb.PAUSE))
+RESUME = (entry(3, Outcome.INVOKED, Verb.RESUME), entry(3, Outcome.OK, Verb.RESUME))
 # Two at the same time; one after the other; one that was never answered, and one after it.
-SIMULTANEOUS = (*UNANSWERED_PAUSE, *RESUME, told(2, Outcome.OK, Verb.PAUSE))
+SIMULTANEOUS = (*UNANSWERED_PAUSE, *RESUME, entry(2, Outcome.OK, Verb.PAUSE))
 OVERTAKEN_PAUSE = (*ANSWERED_PAUSE, *RESUME)
-FORGOTTEN_PAUSE = (*UNANSWERED_PAUSE, told(2, Outcome.LOST, Verb.PAUSE), *RESUME)
-DELETED = (*STARTED, told(2, Outcome.INVOKED, Verb.DELETE), told(2, Outcome.OK, Verb.DELETE))
-CONVERSE = (told(1, Outcome.INVOKED, Verb.CONVERSE, None), told(1, Outcome.OK, Verb.CONVERSE, "t"))
+FORGOTTEN_PAUSE = (*UNANSWERED_PAUSE, entry(2, Outcome.LOST, Verb.PAUSE), *RESUME)
+DELETED = (*STARTED, entry(2, Outcome.INVOKED, Verb.DELETE), entry(2, Outcome.OK, Verb.DELETE))
+CONVERSE = (entry(1, Outcome.INVOKED, Verb.CONVERSE, None), entry(1, Outcome.OK, Verb.CONVERSE, "t"))
 
-FORGET = (told(2, Outcome.INVOKED, Verb.FORGET, "t"), told(2, Outcome.OK, Verb.FORGET, "t"))
+FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb.FORGET, "t"))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(FINE, sandboxes=[], containers=[], volumes=[]), "has no row"),
         (replace(FINE, history=ANSWERED_PAUSE), "the row has RUNNING"),
         (replace(PAUSED, history=REFUSED_PAUSE), "the row has PAUSED"),
-        (replace(FINE, history=(*DELETED, told(3, Outcome.INVOKED, Verb.RESUME))), "the row has RUNNING"),
+        (replace(FINE, history=(*DELETED, entry(3, Outcome.INVOKED, Verb.RESUME))), "the row has RUNNING"),
         (replace(FINE, history=DELETED), "the row has RUNNING"),
         (replace(FAILED, excused=lambda _: False), "is ERROR"),
         (

@@ -87,8 +87,8 @@ class FakeEngine:
             found = self.containers.get(name)
             if found is None:
                 labels = dict(self.volumes.get(name, {}))
-                return ContainerStatus(ContainerState.ABSENT, leftovers=name in self.volumes, labels=labels)
-            running = found.state in (ContainerState.RUNNING, ContainerState.FROZEN)
+                return ContainerStatus(ContainerState.ABSENT, has_volume=name in self.volumes, labels=labels)
+            running = found.state in (ContainerState.RUNNING, ContainerState.PAUSED)
             return ContainerStatus(
                 found.state,
                 exit_code=found.exit_code,
@@ -153,15 +153,15 @@ class FakeEngine:
 
     def pause(self, name: str) -> None:
         self._enter("pause", name)
-        self._change(name, [ContainerState.RUNNING], ContainerState.FROZEN, "pause")
+        self._change(name, [ContainerState.RUNNING], ContainerState.PAUSED, "pause")
 
     def unpause(self, name: str) -> None:
         self._enter("unpause", name)
-        self._change(name, [ContainerState.FROZEN], ContainerState.RUNNING, "unpause")
+        self._change(name, [ContainerState.PAUSED], ContainerState.RUNNING, "unpause")
 
     def stop(self, name: str, seconds: int) -> None:
         self._enter("stop", name)
-        self._change(name, [ContainerState.RUNNING, ContainerState.FROZEN], ContainerState.EXITED, "die")
+        self._change(name, [ContainerState.RUNNING, ContainerState.PAUSED], ContainerState.EXITED, "die")
 
     def remove_container(self, name: str) -> None:
         self._enter("remove_container", name)
@@ -274,7 +274,7 @@ class FakeEngine:
         found = self.containers.pop(name, None)
         if found is None:
             return
-        if found.state in (ContainerState.RUNNING, ContainerState.FROZEN):
+        if found.state in (ContainerState.RUNNING, ContainerState.PAUSED):
             self._publish(found, "die")
         self._publish(found, "destroy")
 

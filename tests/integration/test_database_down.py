@@ -16,7 +16,7 @@ from sqlmodel import col, select
 
 from deploy.demo.scripted_model import Finish, Gate, RunCommand, Script, ScriptedModel, Wait
 from shared.models import Event
-from tests.api.agent_reports import told_event
+from tests.api.agent_reports import event_report
 from tests.fixtures.model import MODEL_KEY
 from tests.integration.test_main_job import REQUEST
 from tests.services import http
@@ -111,7 +111,7 @@ def test_requests_without_a_database_return_503_and_lose_nothing(
     assert alice.post(f"/api/v1/sandboxes/{paused}/pause").status_code == 200
     assert alice.delete(f"/api/v1/sandboxes/{deleted}").status_code == 200
 
-    own_event = told_event(source="user")
+    own_event = event_report(source="user")
     with trouble.lasts():
         installed.wake("worker")
         with ThreadPoolExecutor(8) as pool:

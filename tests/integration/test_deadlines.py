@@ -7,7 +7,7 @@ import pytest
 
 from shared.clock import now
 from shared.ids import new_id
-from tests.api.agent_reports import told_conversation
+from tests.api.agent_reports import conversation_report
 from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.services.engine import TINY_IMAGE
@@ -96,7 +96,7 @@ def test_activity_postpones_the_deadline(alice: Client) -> None:
     found = alice.sandbox(sandbox_id)
     assert found is not None
     first = datetime.fromisoformat(found["next_deadline"]["at"])
-    report = told_conversation(new_id())
+    report = conversation_report(new_id())
     key = {"X-Session-API-Key": found["session_api_key"]}
 
     def prolonged() -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.agent_reports import told_event
+from tests.api.agent_reports import event_report
 from tests.integration.test_main_job import REQUEST
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -135,7 +135,7 @@ def start_conversation(alice: Client) -> dict[str, Any]:
 
 def report_event(alice: Client, task: dict[str, Any]) -> str:
     """Send an event as the agent server does, and return its id after the acknowledgement."""
-    event = told_event()
+    event = event_report()
     key = {"X-Session-API-Key": (alice.sandbox(task["sandbox_id"]) or {})["session_api_key"]}
     path = f"/api/v1/webhooks/events/{task['app_conversation_id']}"
     assert alice.post(path, json=[event], headers=key).status_code == 200

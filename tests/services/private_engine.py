@@ -44,8 +44,8 @@ class PrivateEngine:
         if self._daemon is not None:
             return
         # A containerd that died with its daemon may be a zombie, and the next daemon would wait for it.
-        for leftover in ("docker.pid", "docker.sock", "exec/containerd/containerd.pid"):
-            (self._directory / leftover).unlink(missing_ok=True)
+        for stale in ("docker.pid", "docker.sock", "exec/containerd/containerd.pid"):
+            (self._directory / stale).unlink(missing_ok=True)
         kill_half_made_shims(self._directory)
         with _alone():
             self._daemon = processes.start(self._command(), self._directory / "log")

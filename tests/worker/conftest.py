@@ -8,7 +8,7 @@ import pytest
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.settings import Settings
-from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -44,8 +44,8 @@ def context(
             publisher=publisher,
             renewer=LeaseRenewer(database, "worker-1", 15),
             http=http,
-            looks=PatientExecutor(),
-            probes=PatientExecutor(),
+            status_checks=ManualExecutor(),
+            probes=ManualExecutor(),
             installation=INSTALLATION,
             lane=AgentLane(32),
         )

@@ -18,7 +18,7 @@ from shared.sandboxes import desired_state
 from shared.settings import Settings
 from shared.sql.prepared import Rows
 from shared.states import Desired, Stage
-from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.drills.checker import Evidence
 from tests.drills.requests import Entry, Outcome, Verb
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, Person, make_node, make_person, make_spec, make_start_task
@@ -132,7 +132,9 @@ class Life:
         return self.task_id is None or scenes.row(self.context, StartTask, self.task_id).due_at is not None
 
     def _worker(self, name: str) -> Callable[[], None]:
-        own = replace(self.context, renewer=LeaseRenewer(self.context.database, name, 15), looks=PatientExecutor())
+        own = replace(
+            self.context, renewer=LeaseRenewer(self.context.database, name, 15), status_checks=ManualExecutor()
+        )
         jobs: list[Callable[[WorkerContext, str], Any]] = self.scheduler.dice.choices(
             [reconcile, refresh_status], [4, 1], k=4
         )
@@ -168,8 +170,8 @@ class Life:
             row.lease_until = row.lease_until and now()
 
     def _resync(self) -> None:
-        checks = PatientExecutor()
-        resync(replace(self.context, looks=checks))
+        checks = ManualExecutor()
+        resync(replace(self.context, status_checks=checks))
         while checks.waiting:
             checks.run()
 
@@ -189,8 +191,8 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         publisher=RecordingPublisher(),
         renewer=LeaseRenewer(scheduled, "worker-0", 15),
         http=engine.agent_servers(),
-        looks=PatientExecutor(),
-        probes=PatientExecutor(),
+        status_checks=ManualExecutor(),
+        probes=ManualExecutor(),
         installation=INSTALLATION,
         lane=AgentLane(32),
     )

@@ -21,24 +21,24 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 
 def _new_pause_is_not_executed(desired: Desired, state: ContainerState, **observed: Any) -> Action:
     action = plan(desired, state, **observed)
-    return Action.SETTLE_RUNNING if action == Action.FREEZE else action
+    return Action.WRITE_RUNNING if action == Action.PAUSE else action
 
 
 def _paused_counts_as_stopped(desired: Desired, state: ContainerState, **observed: Any) -> Action:
     action = plan(desired, state, **observed)
-    return Action.SETTLE_PAUSED if action == Action.STOP and state == ContainerState.FROZEN else action
+    return Action.WRITE_PAUSED if action == Action.STOP and state == ContainerState.PAUSED else action
 
 
 def _volume_is_not_checked(desired: Desired, state: ContainerState, **observed: Any) -> Action:
-    return plan(desired, state, **{**observed, "leftovers": False})
+    return plan(desired, state, **{**observed, "has_volume": False})
 
 
 def _every_desired_state_is_new(desired: Desired, state: ContainerState, **observed: Any) -> Action:
-    return plan(desired, state, **{**observed, "fresh": True})
+    return plan(desired, state, **{**observed, "unapplied": True})
 
 
 def _no_desired_state_is_new(desired: Desired, state: ContainerState, **observed: Any) -> Action:
-    return plan(desired, state, **{**observed, "fresh": False})
+    return plan(desired, state, **{**observed, "unapplied": False})
 
 
 def _created_is_not_started(desired: Desired, state: ContainerState, **observed: Any) -> Action:

@@ -17,7 +17,7 @@ from shared.sandboxes import desired_state, specs
 from shared.sql.prepared import Rows
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import secrets, settings_store
-from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -114,10 +114,10 @@ def delete(context: WorkerContext, sandbox_id: str) -> None:
 def deliver(context: WorkerContext) -> None:
     """Run the status checks, the published jobs and all that follow from them."""
     assert isinstance(context.publisher, RecordingPublisher)
-    assert isinstance(context.looks, PatientExecutor)
-    while context.looks.waiting or context.publisher.jobs:
-        if context.looks.waiting:
-            context.looks.run()
+    assert isinstance(context.status_checks, ManualExecutor)
+    while context.status_checks.waiting or context.publisher.jobs:
+        if context.status_checks.waiting:
+            context.status_checks.run()
             continue
         job = context.publisher.jobs.pop(0)
         WORK[type(job)](context, job.subject)

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 # Seconds between two polls for the title. A model call beside the agent's own generates it: it may come late, or never.
 TITLE_SECONDS = 2.0
 # The timeout of all requests of a run to an agent server: the conversation's deletion waits for the run.
-TURN_SECONDS = 60.0
+RUN_SECONDS = 60.0
 # The max wait for a title since the conversation's last change: a change starts the wait again.
 MAX_TITLE_WAIT = timedelta(seconds=60)
 MAX_TITLE_LENGTH = 500
@@ -52,7 +52,7 @@ def _refresh_leased(context: WorkerContext, conversation: Conversation) -> None:
     job = RefreshConversation(conversation.id, context.settings.node)
     with (
         taking_place(context, AgentWork(job, conversation.sandbox_id, conversation.owner_id)),
-        timeout(TURN_SECONDS),
+        timeout(RUN_SECONDS),
         cancellable(partial(_require_current, context, conversation)),
         suppress(_Deleted),  # the deletion has enqueued the next run
     ):

@@ -80,7 +80,7 @@ class ConversationStart:
             return
         try:
             self._check_cancelled(self._task)
-            with cancellable_transport.cancellable(self._require_wanted):
+            with cancellable_transport.cancellable(self._require_current):
                 self._run_when_ready()
         except Cancelled:
             self._fail(Reason.CANCELLED, "cancelled by its owner")
@@ -100,7 +100,7 @@ class ConversationStart:
         if task.cancelled_at is not None:
             raise Cancelled(f"start task {task.id} is cancelled")
 
-    def _require_wanted(self) -> None:
+    def _require_current(self) -> None:
         """Check during a request whether its answer is still needed, and whether the sandbox can answer.
 
         Raises:

@@ -77,7 +77,7 @@ class DockerEngine:
             except NotFound:
                 volume = _find_volume(api, name)
                 labels = (volume or {}).get("Labels") or {}
-                return ContainerStatus(ContainerState.ABSENT, leftovers=volume is not None, labels=labels)
+                return ContainerStatus(ContainerState.ABSENT, has_volume=volume is not None, labels=labels)
         return read_observed(found)
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
@@ -152,7 +152,7 @@ class DockerEngine:
                 api.unpause(name)
         except EngineFailing:
             # "Not paused" is a 500, too. Only its text or an inspection distinguishes it from a failure.
-            if self.observe(name).state == ContainerState.FROZEN:
+            if self.observe(name).state == ContainerState.PAUSED:
                 raise
 
     @failpoints.around("engine.stop")

@@ -11,7 +11,7 @@ STATES = {
     "created": ContainerState.CREATED,
     "running": ContainerState.RUNNING,
     "restarting": ContainerState.RUNNING,
-    "paused": ContainerState.FROZEN,
+    "paused": ContainerState.PAUSED,
     "exited": ContainerState.EXITED,
     "removing": ContainerState.REMOVING,
     "dead": ContainerState.DEAD,

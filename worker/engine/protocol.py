@@ -22,7 +22,7 @@ class ContainerState(StrEnum):
     ABSENT = "absent"
     CREATED = "created"
     RUNNING = "running"
-    FROZEN = "paused"
+    PAUSED = "paused"
     EXITED = "exited"
     REMOVING = "removing"
     DEAD = "dead"
@@ -34,7 +34,7 @@ class ContainerStatus:
 
     state: ContainerState
     # Whether the volume exists. Only read if there is no container.
-    leftovers: bool = False
+    has_volume: bool = False
     exit_code: int = 0
     oom_killed: bool = False
     # Port inside the container → published port.

@@ -31,7 +31,7 @@ def open_threads() -> ThreadPoolExecutor:
 def recheck(context: WorkerContext, sandbox_id: str) -> None:
     """Start a status check of a sandbox in a thread, and mark its row due: the sweep retries a failed check."""
     _mark_due(context, sandbox_id)
-    context.looks.submit(_check, context, sandbox_id)
+    context.status_checks.submit(_check, context, sandbox_id)
 
 
 def report_unresponsive(context: WorkerContext, sandbox_id: str, seconds: float) -> None:
@@ -58,7 +58,7 @@ def _mark_due(context: WorkerContext, sandbox_id: str) -> None:
 
 
 def _check(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0) -> None:
-    failpoints.begin("looks")
+    failpoints.begin("status_checks")
     try:
         with timeout(CHECK_SECONDS):
             done = refresh_status(context, sandbox_id, silent_seconds)

@@ -24,7 +24,7 @@ MAX_NAME_LENGTH = 255
 STOPPED = {ContainerState.EXITED, ContainerState.CREATED}
 EXPECTED = {
     Status.RUNNING: {ContainerState.RUNNING},
-    Status.ERROR: {*STOPPED, ContainerState.FROZEN, ContainerState.ABSENT, ContainerState.DEAD},
+    Status.ERROR: {*STOPPED, ContainerState.PAUSED, ContainerState.ABSENT, ContainerState.DEAD},
 }
 
 
@@ -57,7 +57,7 @@ def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool)
     state = item.state if item else ContainerState.ABSENT
     if row.status == Status.PAUSED:
         # A container paused with memory kept may have only its files left, for example after a reboot.
-        return state not in ({ContainerState.FROZEN} if row.pause_kind == PauseKind.FROZEN else STOPPED)
+        return state not in ({ContainerState.PAUSED} if row.pause_kind == PauseKind.FROZEN else STOPPED)
     never_was = row.status == Status.ERROR and row.ready_at is None
     return state not in EXPECTED.get(Status(row.status), set()) or (never_was and (item is not None or has_volume))
 

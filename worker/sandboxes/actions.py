@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 MAX_CREATE_SECONDS = 40
 # Actions that bring the container to the desired state, from any former one.
-APPLYING = (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
+APPLYING = (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
 # Actions that would make a sandbox's files the row's owner's, or remove them.
 NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REMOVE)
 
@@ -104,7 +104,7 @@ class SandboxActions:
         self._perform(action, observed)
         if action in APPLYING:
             self._unapplied = False
-            self._keys_confirmed = action == Action.UNFREEZE and self._sandbox.ready_at is not None
+            self._keys_confirmed = action == Action.UNPAUSE and self._sandbox.ready_at is not None
         self._has_executed = True
 
     def _perform(self, action: Action, observed: ContainerStatus) -> None:
@@ -119,11 +119,11 @@ class SandboxActions:
                 engine.start(self._name)
             case Action.INITIALIZE:
                 self._initialize(observed)
-            case Action.FREEZE:
+            case Action.PAUSE:
                 self._pause(observed)
             case Action.STOP:
                 self._stop(observed)
-            case Action.UNFREEZE:
+            case Action.UNPAUSE:
                 self._unpause(observed)
             case Action.REMOVE_CONTAINER:
                 engine.remove_container(self._name)
@@ -177,7 +177,7 @@ class SandboxActions:
 
     def _stop_if_used(self, observed: ContainerStatus) -> None:
         """Let the agent server send its buffered events before its container is removed: best effort."""
-        if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.FROZEN):
+        if self._sandbox.ready_at is not None and observed.state in (ContainerState.RUNNING, ContainerState.PAUSED):
             self._stop(observed)
 
     def _pause(self, observed: ContainerStatus) -> None:

@@ -11,7 +11,7 @@ from worker.sandboxes.container_spec import container_name
 UNTOUCHED = (ContainerState.CREATED, ContainerState.REMOVING)
 
 
-def is_anothers(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, url: str | None) -> bool:
+def belongs_to_another(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, url: str | None) -> bool:
     """Whether the container or volume under a sandbox's name holds, or may hold, another sandbox's files.
 
     The agent server is asked first. If it does not answer, the engine is asked whether there are new files.

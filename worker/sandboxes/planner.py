@@ -11,10 +11,10 @@ class Action(StrEnum):
 
     CREATE = auto()
     START = auto()
-    FREEZE = auto()
+    PAUSE = auto()
     # Stop the processes, paused or not, and keep the files.
     STOP = auto()
-    UNFREEZE = auto()
+    UNPAUSE = auto()
     # Remove a container that can't be started any more, and keep its volume.
     REMOVE_CONTAINER = auto()
     # Remove container and volume.
@@ -25,9 +25,9 @@ class Action(StrEnum):
     AWAIT_HEALTH = auto()
     # Send the init request to a server that was booted for the warm pool.
     INITIALIZE = auto()
-    SETTLE_RUNNING = auto()
-    SETTLE_PAUSED = auto()
-    SETTLE_DELETED = auto()
+    WRITE_RUNNING = auto()
+    WRITE_PAUSED = auto()
+    WRITE_DELETED = auto()
     # The container vanished or exited by itself: only a new request of the owner continues.
     FAIL = auto()
 
@@ -42,63 +42,63 @@ class Health(StrEnum):
     READY = auto()
 
 
-FINAL_ACTIONS = frozenset({Action.SETTLE_RUNNING, Action.SETTLE_PAUSED, Action.SETTLE_DELETED, Action.FAIL})
+FINAL_ACTIONS = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED, Action.WRITE_DELETED, Action.FAIL})
 
 # The next action for a running container, by its agent server's health.
 HEALTH_ACTIONS = {
     Health.SILENT: Action.AWAIT_HEALTH,
     Health.AWAITING_INIT: Action.INITIALIZE,
-    Health.READY: Action.SETTLE_RUNNING,
+    Health.READY: Action.WRITE_RUNNING,
 }
 
 
-def plan(desired: Desired, state: ContainerState, *, fresh: bool, health: Health, leftovers: bool) -> Action:
+def plan(desired: Desired, state: ContainerState, *, unapplied: bool, health: Health, has_volume: bool) -> Action:
     """The next action.
 
     Args:
         desired: the desired state.
         state: the container's state, as observed now.
-        fresh: the desired state is new, and no start, stop, pause or unpause was executed for it yet. Later drift is
-            reported and not corrected: an operator who stopped a container had a reason.
+        unapplied: the desired state is new, and no start, stop, pause or unpause was executed for it yet. Later drift
+            is reported and not corrected: an operator who stopped a container had a reason.
         health: the agent server's; it counts only while the container runs.
-        leftovers: the container is absent, and its volume exists.
+        has_volume: the container is absent, and its volume exists.
     """
     if state == ContainerState.REMOVING:
         return Action.AWAIT_REMOVAL
     if desired == Desired.DELETED:
-        return _plan_deleted(state, leftovers=leftovers)
+        return _plan_deleted(state, has_volume=has_volume)
     if state == ContainerState.ABSENT:
-        return Action.CREATE if fresh else Action.FAIL
+        return Action.CREATE if unapplied else Action.FAIL
     if state == ContainerState.DEAD:
-        return Action.REMOVE_CONTAINER if fresh else Action.FAIL
+        return Action.REMOVE_CONTAINER if unapplied else Action.FAIL
     if desired == Desired.RUNNING:
-        return _plan_running(state, fresh=fresh, health=health)
-    return _plan_paused(desired, state, fresh=fresh, health=health)
+        return _plan_running(state, unapplied=unapplied, health=health)
+    return _plan_paused(desired, state, unapplied=unapplied, health=health)
 
 
-def _plan_deleted(state: ContainerState, *, leftovers: bool) -> Action:
-    gone = state == ContainerState.ABSENT and not leftovers
-    return Action.SETTLE_DELETED if gone else Action.REMOVE
+def _plan_deleted(state: ContainerState, *, has_volume: bool) -> Action:
+    gone = state == ContainerState.ABSENT and not has_volume
+    return Action.WRITE_DELETED if gone else Action.REMOVE
 
 
-def _plan_paused(desired: Desired, state: ContainerState, *, fresh: bool, health: Health) -> Action:
-    alive = state in (ContainerState.RUNNING, ContainerState.FROZEN)
-    if fresh and alive and desired == Desired.STOPPED:
+def _plan_paused(desired: Desired, state: ContainerState, *, unapplied: bool, health: Health) -> Action:
+    alive = state in (ContainerState.RUNNING, ContainerState.PAUSED)
+    if unapplied and alive and desired == Desired.STOPPED:
         return Action.STOP
     if state != ContainerState.RUNNING:
-        return Action.SETTLE_PAUSED
-    if fresh:
-        return Action.FREEZE
+        return Action.WRITE_PAUSED
+    if unapplied:
+        return Action.PAUSE
     return HEALTH_ACTIONS[health]
 
 
-def _plan_running(state: ContainerState, *, fresh: bool, health: Health) -> Action:
+def _plan_running(state: ContainerState, *, unapplied: bool, health: Health) -> Action:
     match state:
         case ContainerState.CREATED:
             return Action.START
         case ContainerState.RUNNING:
             return HEALTH_ACTIONS[health]
-        case ContainerState.FROZEN:
-            return Action.UNFREEZE if fresh else Action.SETTLE_PAUSED
+        case ContainerState.PAUSED:
+            return Action.UNPAUSE if unapplied else Action.WRITE_PAUSED
         case _:
-            return Action.START if fresh else Action.FAIL
+            return Action.START if unapplied else Action.FAIL

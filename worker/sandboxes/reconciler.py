@@ -43,11 +43,11 @@ ACTION_REASONS = {
 }
 OBSERVED = col(Sandbox.generation) == col(Sandbox.observed_generation)
 # The desired state is reached, and no action follows.
-REACHED = frozenset({Action.SETTLE_RUNNING, Action.SETTLE_PAUSED})
+REACHED = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED})
 # Actions that another node's engine may execute where this one refuses.
 RESCHEDULABLE = frozenset({Action.CREATE, Action.START})
 # Actions that pause, stop or remove a sandbox: without them it would go on to cost what its owner has ended.
-ENDING = frozenset({Action.FREEZE, Action.STOP, Action.REMOVE})
+ENDING = frozenset({Action.PAUSE, Action.STOP, Action.REMOVE})
 
 
 def reconcile(context: WorkerContext, sandbox_id: str) -> None:
@@ -205,10 +205,10 @@ class SandboxReconciler:
 
     def _plan(self, observed: ContainerStatus) -> Action:
         if self._sandbox.desired == Desired.DELETED and self._sandbox.wish_reason == Reason.ALREADY_USED:
-            return Action.SETTLE_DELETED  # container and volume are left to the quarantine
+            return Action.WRITE_DELETED  # container and volume are left to the quarantine
         health, desired = self._actions.probe(observed), Desired(self._sandbox.desired)
         unapplied = self._actions.unapplied
-        return plan(desired, observed.state, fresh=unapplied, health=health, leftovers=observed.leftovers)
+        return plan(desired, observed.state, unapplied=unapplied, health=health, has_volume=observed.has_volume)
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:
         """Execute one action; False if the run is over: the sandbox is in ERROR, or on another node."""

@@ -52,4 +52,4 @@ def _is_removed(context: WorkerContext, name: str) -> bool:
     except (EngineRefused, EngineUnavailable):
         return False
     found = context.engine.observe(name)
-    return found.state == ContainerState.ABSENT and not found.leftovers
+    return found.state == ContainerState.ABSENT and not found.has_volume

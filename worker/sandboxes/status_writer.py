@@ -20,7 +20,7 @@ from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused, EngineUnavailable
 from worker.sandboxes.container_spec import AGENT_SERVER, container_name, exposed_urls
-from worker.sandboxes.ownership import is_anothers
+from worker.sandboxes.ownership import belongs_to_another
 from worker.sandboxes.planner import Action
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ class StatusWriter:
     def enter(self, status: Status) -> None:
         """Write a status between the former and the desired state."""
         if self._sandbox.status != status:
-            why = self._wish_reason() if status == Status.DELETING else None
+            why = self._desired_reason() if status == Status.DELETING else None
             self._write(ObservedState(status, why), reached=False)
 
     def write_final(self, action: Action, observed: ContainerStatus, *, has_executed: bool) -> None:
@@ -54,17 +54,17 @@ class StatusWriter:
             has_executed: whether this run has executed an action for the desired state.
         """
         match action:
-            case Action.SETTLE_RUNNING:
+            case Action.WRITE_RUNNING:
                 outside = None if self._sandbox.desired == Desired.RUNNING else Reason.RESUMED_OUTSIDE
                 state = ObservedState(Status.RUNNING, outside, exposed_urls=self.urls(observed))
                 self._write(state, releases_lease=True)
-            case Action.SETTLE_PAUSED:
-                kind = PauseKind.FROZEN if observed.state == ContainerState.FROZEN else PauseKind.STOPPED
+            case Action.WRITE_PAUSED:
+                kind = PauseKind.FROZEN if observed.state == ContainerState.PAUSED else PauseKind.STOPPED
                 state = ObservedState(Status.PAUSED, self._why_paused(kind), pause_kind=kind)
                 self._write(state, releases_lease=True)
-            case Action.SETTLE_DELETED:
+            case Action.WRITE_DELETED:
                 self.enter(Status.DELETING)
-                self._write(ObservedState(Status.DELETED, self._wish_reason()))
+                self._write(ObservedState(Status.DELETED, self._desired_reason()))
             case _:
                 self._write_exit(observed, has_executed=has_executed)
 
@@ -96,7 +96,7 @@ class StatusWriter:
         Returns:
             Whether the container is another row's. This row is desired to be deleted then.
         """
-        if not self._is_in_use(observed) and not self._is_anothers(observed):
+        if not self._is_in_use(observed) and not self._belongs_to_another(observed):
             return False
         log.error("sandbox_already_used", sandbox=self._sandbox.id, owner=self._sandbox.owner_id)
         with self._context.database.transaction() as session:
@@ -125,23 +125,23 @@ class StatusWriter:
     def _why_paused(self, kind: PauseKind) -> Reason | None:
         desired = Desired(self._sandbox.desired)
         is_desired = desired == Desired.PAUSED or (desired == Desired.STOPPED and kind == PauseKind.STOPPED)
-        return self._wish_reason() if is_desired else Reason.PAUSED_OUTSIDE
+        return self._desired_reason() if is_desired else Reason.PAUSED_OUTSIDE
 
-    def _wish_reason(self) -> Reason | None:
+    def _desired_reason(self) -> Reason | None:
         return Reason(self._sandbox.wish_reason) if self._sandbox.wish_reason else None
 
     def _is_in_use(self, observed: ContainerStatus) -> bool:
         """Whether a container runs or is paused whose row is to be deleted because it was stopped for too long."""
         row, alive = self._sandbox, [ContainerState.RUNNING]
         if row.status != Status.ERROR:
-            alive.append(ContainerState.FROZEN)
+            alive.append(ContainerState.PAUSED)
         return row.wish_reason == Reason.IDLE_DELETED and observed.state in alive
 
-    def _is_anothers(self, observed: ContainerStatus) -> bool:
+    def _belongs_to_another(self, observed: ContainerStatus) -> bool:
         """Ask whose container it is, if it was created for the warm pool, and the row's owner was never served."""
         row = self._sandbox
         is_in_doubt = row.boot_key is not None and (row.owner_id is None or row.ready_at is None)
-        return is_in_doubt and is_anothers(self._context, row, observed, self.agent_url(observed))
+        return is_in_doubt and belongs_to_another(self._context, row, observed, self.agent_url(observed))
 
     def _write_exit(self, observed: ContainerStatus, *, has_executed: bool) -> None:
         """Write ERROR for a container that has exited or vanished without an action of this service."""
@@ -201,7 +201,7 @@ class StatusWriter:
         first = state.status == Status.RUNNING and self._sandbox.ready_at is None
         with self._context.database.transaction() as session:
             moved = sandbox_status.set_status(
-                session, self._sandbox, state, observed_generation=generation, lets_go=releases_lease
+                session, self._sandbox, state, observed_generation=generation, releases_lease=releases_lease
             )
             if first:
                 changes = spec_backoff.record_result(session, self._sandbox)

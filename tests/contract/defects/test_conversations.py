@@ -13,7 +13,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox, StartTask
 from shared.users import settings_store
-from tests.api.agent_reports import FIRST, told_conversation, told_event, told_stats, told_update, told_usage
+from tests.api.agent_reports import FIRST, conversation_report, event_report, stats_report, update_report, usage_report
 from tests.doubles import RecordingPublisher
 from tests.factories import (
     VAULT,
@@ -133,54 +133,54 @@ def test_defect_21_malformed_or_unknown_input_has_its_exact_4xx(
 
 
 def test_defect_13_sandbox_reports_on_its_own_conversations_only(
-    tell: Report, conversation: Conversation, database: Database, user: Person
+    post: Report, conversation: Conversation, database: Database, user: Person
 ) -> None:
     key = session_key_of(make_sandbox(database, user))  # of the same owner
-    assert tell(f"/events/{conversation.id}", [told_event()], key) == 404
-    assert tell("/conversations", told_conversation(conversation.id, title="taken over"), key) == 404
+    assert post(f"/events/{conversation.id}", [event_report()], key) == 404
+    assert post("/conversations", conversation_report(conversation.id, title="taken over"), key) == 404
     assert as_stored(database, conversation).title == conversation.title
 
 
 def test_defect_14_report_keeps_fields_that_it_does_not_have(
-    tell: Report, database: Database, user: Person, sandbox: Sandbox
+    post: Report, database: Database, user: Person, sandbox: Sandbox
 ) -> None:
     conversation = make_conversation(database, user, sandbox, public=True, created_at=FIRST, updated_at=FIRST)
     for status in ("running", "paused", "running"):
-        assert tell("/conversations", told_conversation(conversation.id, execution_status=status)) == 200
+        assert post("/conversations", conversation_report(conversation.id, execution_status=status)) == 200
     row = as_stored(database, conversation)
     assert (row.created_at, row.public) == (FIRST, True)
 
 
 def test_defect_15_events_that_were_not_stored_return_503(
-    tell: Report, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+    post: Report, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OperationalError("INSERT", {}, Exception("the disk is full"))
 
     monkeypatch.setattr("shared.conversations.events.store", fail)
-    assert tell(f"/events/{conversation.id}", [told_event()]) == 503  # so that the agent server retries
+    assert post(f"/events/{conversation.id}", [event_report()]) == 503  # so that the agent server retries
 
 
 def test_defect_16_all_tokens_are_counted(
-    client: TestClient, tell: Report, user: Person, conversation: Conversation
+    client: TestClient, post: Report, user: Person, conversation: Conversation
 ) -> None:
-    stats = told_stats(agent=told_usage(0.5, 10, reasoning=3))
-    assert tell("/conversations", told_conversation(conversation.id, stats=stats)) == 200
+    stats = stats_report(agent=usage_report(0.5, 10, reasoning=3))
+    assert post("/conversations", conversation_report(conversation.id, stats=stats)) == 200
     [shown] = client.get(CONVERSATIONS, params={"ids": conversation.id}, headers=user.headers).json()
     usage = shown["metrics"]["accumulated_token_usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["reasoning_tokens"]) == (10, 1, 3)
 
 
 def test_defect_43_both_webhooks_count_the_same_cost(
-    client: TestClient, tell: Report, user: Person, conversation: Conversation
+    client: TestClient, post: Report, user: Person, conversation: Conversation
 ) -> None:
-    stats = told_stats(agent=told_usage(0.5, 10), condenser=told_usage(0.25, 5))
+    stats = stats_report(agent=usage_report(0.5, 10), condenser=usage_report(0.25, 5))
     reports: list[tuple[str, Any]] = [
-        ("/conversations", told_conversation(conversation.id, 1, stats=stats)),
-        (f"/events/{conversation.id}", [told_update("stats", stats, 2)]),
+        ("/conversations", conversation_report(conversation.id, 1, stats=stats)),
+        (f"/events/{conversation.id}", [update_report("stats", stats, 2)]),
     ]
     for path, report in reports:
-        assert tell(path, report) == 200
+        assert post(path, report) == 200
         [shown] = client.get(CONVERSATIONS, params={"ids": conversation.id}, headers=user.headers).json()
         assert shown["metrics"]["accumulated_cost"] == 0.75
 

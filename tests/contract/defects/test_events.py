@@ -8,15 +8,15 @@ from fastapi.testclient import TestClient
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation
-from tests.api.agent_reports import told_conversation
+from tests.api.agent_reports import conversation_report
 from tests.factories import Person, make_event
 
 
 def test_defect_44_title_comes_with_the_report(
-    client: TestClient, user: Person, conversation: Conversation, tell: Callable[..., int]
+    client: TestClient, user: Person, conversation: Conversation, post: Callable[..., int]
 ) -> None:
     # Nothing listens at the sandbox's address: a request there for the title would fail.
-    assert tell("/conversations", told_conversation(conversation.id, after=1, title="A haiku about queues")) == 200
+    assert post("/conversations", conversation_report(conversation.id, after=1, title="A haiku about queues")) == 200
     found = client.get(f"/api/v1/app-conversations/{conversation.id}", headers=user.headers).json()
     assert found["title"] == "A haiku about queues"
 

@@ -16,7 +16,7 @@ HANGS_AFTER_TIMES, HANGS_AFTER_SECONDS = 4, 600
 
 
 def main() -> None:
-    """Run, tell, and fail if the promise was not kept."""
+    """Run, report, and fail if the promise was not kept."""
     arguments = _parse()
     faulthandler.dump_traceback_later(HANGS_AFTER_TIMES * arguments.seconds + HANGS_AFTER_SECONDS, exit=True)
     began, logs = time.monotonic(), LOGS / f"{arguments.database}-{arguments.seed}"
@@ -28,7 +28,7 @@ def main() -> None:
         operations=arguments.operations,
         logs=logs,
         short_timeouts=not arguments.default_settings,
-        tell=lambda line: print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True),
+        report=lambda line: print(f"[{time.monotonic() - began:6.0f} s] {line}", flush=True),
     )
     if arguments.report:
         write_report(arguments.report, result)

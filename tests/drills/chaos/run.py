@@ -29,7 +29,7 @@ LEAST_FAULTS = 20
 ALL_KINDS_SECONDS = 300.0
 # How many times longer than asked for a run takes at most, where the machine is slow.
 MAX_TIMES = 3
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass
@@ -67,7 +67,14 @@ class Result:
 
 
 def run(
-    database: str, *, seed: int, seconds: float, operations: int, logs: Path, tell: Tell, short_timeouts: bool = True
+    database: str,
+    *,
+    seed: int,
+    seconds: float,
+    operations: int,
+    logs: Path,
+    report: Report,
+    short_timeouts: bool = True,
 ) -> Result:
     """Break things for so long, and until so many writes were acknowledged.
 
@@ -77,7 +84,7 @@ def run(
         seconds: of faults under load; the quiet between rounds is not counted.
         operations: the fewest acknowledged writes.
         logs: where the processes' logs are put if the promise is not kept.
-        tell: is told how it goes, line by line.
+        report: is called with each line of progress.
         short_timeouts: with shorter leases and pauses than the service's defaults, and shorter faults.
     """
     result = Result(database, seed, short_timeouts)
@@ -90,7 +97,7 @@ def run(
         try:
             while not _is_enough(result, nemesis, seconds, operations):
                 _play(site, workload, nemesis, result, min(ROUND_SECONDS * stretch, seconds))
-                tell(_describe(result))
+                report(_describe(result))
             _end(site, workload)
         except Broken as broken:
             result.violations += broken.violations

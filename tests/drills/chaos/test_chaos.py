@@ -25,10 +25,10 @@ def test_promise_is_kept(database: str, tmp_path: Path, record_property: Callabl
     bounds = ["--seconds", str(SECONDS), "--operations", str(OPERATIONS), "--seed", str(SEED), "--database", database]
     command = ["env", f"--chdir={REPOSITORY}", sys.executable, "-m", "tests.drills.chaos", *bounds]
     exit_code = processes.start(command, log).wait()
-    told = log.read_text()
-    record_property("told", told)
-    assert exit_code == 0, told
-    kept = re.search(r"^kept: (\d+) acknowledged writes, (\d+) faults", told, re.MULTILINE)
-    assert kept is not None, told
+    output = log.read_text()
+    record_property("output", output)
+    assert exit_code == 0, output
+    kept = re.search(r"^kept: (\d+) acknowledged writes, (\d+) faults", output, re.MULTILINE)
+    assert kept is not None, output
     assert int(kept[1]) >= OPERATIONS
     assert int(kept[2]) >= FAULTS

@@ -46,7 +46,7 @@ def read(database: Database, after: int = 0, owner_id: str = OWNER) -> list[tupl
     return None if found is None else [(entry.number, entry.row_id) for entry in found]
 
 
-def told(database: Database, owner: Person) -> list[tuple[str, str | None]]:
+def changes_of(database: Database, owner: Person) -> list[tuple[str, str | None]]:
     """The owner's entries so far."""
     with database.reading() as session:
         found: Sequence[ChangeEntry] | None = change_feed.read(session, owner.id, 0)
@@ -67,8 +67,8 @@ class TestWriters:
         work(database, row.id, ObservedState(Status.DELETING))
         work(database, row.id, ObservedState(Status.DELETED))
         states = ["STARTING", "RUNNING", "RUNNING", "PAUSED", "DELETING", "DELETING", "DELETED"]
-        assert told(database, user) == [("sandbox", state) for state in states]
-        assert told(database, other_user) == []
+        assert changes_of(database, user) == [("sandbox", state) for state in states]
+        assert changes_of(database, other_user) == []
 
     def test_start_of_a_conversation(self, database: Database, user: Person) -> None:
         sandbox = make_sandbox(database, user)
@@ -77,7 +77,7 @@ class TestWriters:
         with database.transaction() as session:
             start_tasks.advance(session, task, Stage.READY)
             conversation_queries.publish(session, task.conversation_id)
-        assert told(database, user) == [("start_task", "READY"), ("conversation", None)]
+        assert changes_of(database, user) == [("start_task", "READY"), ("conversation", None)]
 
     def test_webhooks_of_unlisted_conversations_are_not_in_the_feed(self, database: Database, user: Person) -> None:
         sandbox = make_sandbox(database, user)
@@ -85,19 +85,19 @@ class TestWriters:
         hidden = make_conversation(database, user, sandbox, listed=False)
         for conversation in (hidden, shown, shown):
             with database.transaction() as session:
-                told_by = webhook_reports.ConversationReport(
+                report = webhook_reports.ConversationReport(
                     conversation.id, Report(at=now(), execution_status="running")
                 )
-                report_store.record_conversation(session, sandbox, told_by)
+                report_store.record_conversation(session, sandbox, report)
         # The second webhook contains nothing new.
-        assert told(database, user) == [("conversation", "running")]
+        assert changes_of(database, user) == [("conversation", "running")]
 
     def test_row_that_changes_twice_in_a_transaction_has_one_entry(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user)
         with database.transaction() as session:
             for desired in (Desired.PAUSED, Desired.DELETED):
                 desired_state.set_desired(session, session.get_one(Sandbox, row.id), desired, due_at=now())
-        assert told(database, user) == [("sandbox", "DELETING")]
+        assert changes_of(database, user) == [("sandbox", "DELETING")]
 
     def test_change_that_is_rolled_back_is_not_in_the_feed(self, database: Database, user: Person) -> None:
         row = make_sandbox(database, user)
@@ -110,7 +110,7 @@ class TestWriters:
             fail(session)
         with pytest.raises(ZeroDivisionError), database.transaction() as session:
             fail(session)
-        assert told(database, user) == []
+        assert changes_of(database, user) == []
 
 
 def set_desired(database: Database, sandbox_id: str, desired: Desired) -> None:

@@ -7,7 +7,7 @@ import pytest
 from shared.conversations.webhook_reports import MAX_EVENT_BYTES, read_event
 from shared.json_documents import count_bytes
 from shared.users.mcp_config import MASK
-from tests.api.agent_reports import told_event, told_update
+from tests.api.agent_reports import event_report, update_report
 
 SERVERS: dict[str, Any] = {
     "docs": {"url": "https://user:secret@mcp.example/?api_key=secret&page=2", "headers": {"X": MASK}},
@@ -20,7 +20,7 @@ SERVERS: dict[str, Any] = {
     [("full_state", {"agent": {"mcp_config": SERVERS}, "title": "A title"}), ("agent", {"mcp_config": SERVERS})],
 )
 def test_event_with_mcp_servers_is_stored_without_the_credentials_in_their_urls(key: str, value: Any) -> None:
-    received = told_update(key, value)
+    received = update_report(key, value)
     stored = read_event(received).body
     agent = stored["value"]["agent"] if key == "full_state" else stored["value"]
     masked = f"https://{MASK}@mcp.example/?api_key={MASK}&page=2"
@@ -31,7 +31,7 @@ def test_event_with_mcp_servers_is_stored_without_the_credentials_in_their_urls(
 
 def test_event_that_is_too_large_keeps_its_shape_with_shortened_texts() -> None:
     parts = [{"type": "text", "text": "a" * 900_000}, {"type": "image", "image_urls": ["data:," + "b" * 3_000_000]}]
-    received = told_event(llm_message={"role": "user", "content": [*parts, {"type": "text", "text": "short"}]})
+    received = event_report(llm_message={"role": "user", "content": [*parts, {"type": "text", "text": "short"}]})
     stored = read_event(received).body
     assert count_bytes(stored) <= MAX_EVENT_BYTES
     assert {**stored, "llm_message": None} == {**received, "llm_message": None}
@@ -43,20 +43,20 @@ def test_event_that_is_too_large_keeps_its_shape_with_shortened_texts() -> None:
 
 
 def test_event_that_is_not_too_large_is_stored_unchanged() -> None:
-    received = told_event(text="a" * (MAX_EVENT_BYTES - 1000))
+    received = event_report(text="a" * (MAX_EVENT_BYTES - 1000))
     assert read_event(received).body == received
 
 
 @pytest.mark.parametrize("bulk", [[0] * 600_000, {f"{number:0100}": 1 for number in range(20_000)}, ["ü" * 90] * 5000])
 def test_event_that_is_too_large_without_long_texts_is_stored_with_its_essential_fields(bulk: Any) -> None:
-    received = told_event(bulk=bulk)
+    received = event_report(bulk=bulk)
     report = read_event(received)
     assert report.body == {name: received[name] for name in ("id", "kind", "timestamp")}
     assert report.id == received["id"]
 
 
 def test_report_of_a_large_event_is_read() -> None:
-    received = told_update("full_state", {"title": "A title", "bulk": [0] * 600_000})
+    received = update_report("full_state", {"title": "A title", "bulk": [0] * 600_000})
     report = read_event(received).report
     assert report is not None
     assert report.title == "A title"
@@ -64,5 +64,5 @@ def test_report_of_a_large_event_is_read() -> None:
 
 @pytest.mark.parametrize("value", [None, [], {"agent": {"mcp_config": None}}, {"agent": {"mcp_config": {"a": 1}}}])
 def test_event_with_a_state_of_another_shape_is_stored_unchanged(value: Any) -> None:
-    received = told_update("full_state", value)
+    received = update_report("full_state", value)
     assert read_event(received).body == received

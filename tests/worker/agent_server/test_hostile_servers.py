@@ -38,7 +38,7 @@ from worker.sandboxes.reconciler import reconcile
 
 TALK = "1" * 32
 REACHED = {
-    Desired.PAUSED: (Status.PAUSED, ContainerState.FROZEN),
+    Desired.PAUSED: (Status.PAUSED, ContainerState.PAUSED),
     Desired.STOPPED: (Status.PAUSED, ContainerState.EXITED),
     Desired.DELETED: (Status.DELETED, None),
 }
@@ -167,7 +167,7 @@ def test_status_check_ends_soon(
         take_over(asking, user, sandbox_id, server)
         recheck(asking, sandbox_id)
         began = time.monotonic()
-        asking.looks.run()  # type: ignore[attr-defined]
+        asking.status_checks.run()  # type: ignore[attr-defined]
         assert time.monotonic() - began < 20
     assert row(asking, Sandbox, sandbox_id).lease_until is None
 

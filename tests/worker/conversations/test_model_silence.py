@@ -8,7 +8,7 @@ import pytest
 
 from shared.clock import after, now
 from shared.models import Conversation, Sandbox
-from tests.api.agent_reports import told_event
+from tests.api.agent_reports import event_report
 from tests.factories import Person, make_conversation, make_event
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
@@ -18,14 +18,14 @@ from worker.conversations.model_silence import SILENT_SECONDS
 from worker.conversations.refresh import refresh_conversation
 
 Events = list[dict[str, Any]]
-CALL = told_event("ActionEvent", tool_call_id="call_1")
-ASKED = [told_event("MessageEvent")]
+CALL = event_report("ActionEvent", tool_call_id="call_1")
+ASKED = [event_report("MessageEvent")]
 AT_WORK = [*ASKED, CALL]
-AT_ONE_OF_TWO = [*ASKED, CALL, told_event("ActionEvent", tool_call_id="call_2")]
-DONE = [*AT_WORK, told_event("ObservationEvent", action_id=CALL["id"])]
-HALF_DONE = [*AT_ONE_OF_TWO, told_event("ObservationEvent", action_id=CALL["id"])]
-FAILED = [*AT_WORK, told_event("AgentErrorEvent", tool_call_id="call_1")]
-STATE = [told_event("ConversationStateUpdateEvent", key="stats", value={})]
+AT_ONE_OF_TWO = [*ASKED, CALL, event_report("ActionEvent", tool_call_id="call_2")]
+DONE = [*AT_WORK, event_report("ObservationEvent", action_id=CALL["id"])]
+HALF_DONE = [*AT_ONE_OF_TWO, event_report("ObservationEvent", action_id=CALL["id"])]
+FAILED = [*AT_WORK, event_report("AgentErrorEvent", tool_call_id="call_1")]
+STATE = [event_report("ConversationStateUpdateEvent", key="stats", value={})]
 
 
 @pytest.fixture

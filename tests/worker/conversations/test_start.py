@@ -284,7 +284,7 @@ class TestWaiting:
 
         def unpause_without_effect(name: str) -> None:
             unpause(name)
-            engine.containers[name].state = ContainerState.FROZEN
+            engine.containers[name].state = ContainerState.PAUSED
 
         monkeypatch.setattr(engine, "unpause", unpause_without_effect)
         reconcile(context, sandbox_id)

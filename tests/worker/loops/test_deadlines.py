@@ -64,7 +64,7 @@ def test_unused_sandbox_is_paused_stopped_and_deleted(context: WorkerContext, us
         sandbox_id = running(context, user)
         name = container_name(sandbox_id)
         deadlines_ = (
-            (PAUSE, PauseSandbox, ContainerState.FROZEN),
+            (PAUSE, PauseSandbox, ContainerState.PAUSED),
             (STOP, StopSandbox, ContainerState.EXITED),
             (DELETE, DeleteSandbox, None),
         )

@@ -13,13 +13,13 @@ from shared.states import NodeStatus
 from tests.factories import NODE_ID, Person, make_node
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import change, row, running
-from worker.__main__ import beat_or_exit
+from worker.__main__ import send_heartbeat_or_exit
 from worker.context import WorkerContext
 from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
 
 
-def node_after_beat(context: WorkerContext) -> Node:
+def node_after_heartbeat(context: WorkerContext) -> Node:
     send_heartbeat(context)
     return row(context, Node, NODE_ID)
 
@@ -27,17 +27,17 @@ def node_after_beat(context: WorkerContext) -> Node:
 def test_first_heartbeat_creates_the_node(context: WorkerContext) -> None:
     with context.database.transaction() as session:
         session.delete(session.get_one(Node, NODE_ID))
-    found = node_after_beat(context)
+    found = node_after_heartbeat(context)
     assert (found.status, found.capacity, found.detail) == (NodeStatus.READY, context.settings.node_capacity, None)
 
 
 def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext, engine: FakeEngine) -> None:
     engine.down = True
-    found = node_after_beat(context)
+    found = node_after_heartbeat(context)
     assert found.status == NodeStatus.LOST
     assert "the engine does not answer" in (found.detail or "")
     engine.down = False
-    found = node_after_beat(context)
+    found = node_after_heartbeat(context)
     assert (found.status, found.detail) == (NodeStatus.READY, None)
 
 
@@ -45,14 +45,14 @@ def test_node_without_its_engine_is_lost_until_it_is_back(context: WorkerContext
 def test_cordoned_node_stays_so(context: WorkerContext, engine: FakeEngine, down: bool) -> None:
     change(context, Node, NODE_ID, status=NodeStatus.CORDONED)
     engine.down = down
-    assert node_after_beat(context).status == NodeStatus.CORDONED
+    assert node_after_heartbeat(context).status == NodeStatus.CORDONED
 
 
 def test_heartbeat_of_a_silent_node_makes_it_ready(context: WorkerContext) -> None:
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=5), capacity=1)
     with context.database.transaction() as session:
         assert placement.place(session, IMAGE) is None
-    assert node_after_beat(context).capacity == context.settings.node_capacity
+    assert node_after_heartbeat(context).capacity == context.settings.node_capacity
     with context.database.transaction() as session:
         assert placement.place(session, IMAGE) == NODE_ID
 
@@ -83,7 +83,7 @@ class TestEngineOfAnotherNode:
     def test_worker_of_a_replaced_engine_exits(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []
         monkeypatch.setattr("os.kill", lambda _pid, number: sent.append(number))
-        beat_or_exit(context)
+        send_heartbeat_or_exit(context)
         assert sent == [signal.SIGTERM]
 
 
@@ -93,4 +93,7 @@ def test_replaced_engine_is_accepted_if_the_node_was_silent(context: WorkerConte
     with pytest.raises(Conflict):
         send_heartbeat(context)
     change(context, Node, NODE_ID, heartbeat_at=now() - timedelta(minutes=1))
-    assert (node_after_beat(context).engine_id, node_after_beat(context).status) == ("another", NodeStatus.READY)
+    assert (node_after_heartbeat(context).engine_id, node_after_heartbeat(context).status) == (
+        "another",
+        NodeStatus.READY,
+    )

@@ -47,7 +47,7 @@ def test_unknown_container_is_paused_and_kept_for_an_hour(
 ) -> None:
     name = put(engine, stray(user))
     resync(context)
-    assert engine.containers[name].state == ContainerState.FROZEN
+    assert engine.containers[name].state == ContainerState.PAUSED
     first_seen = kept(context)[name].first_seen_at
     pass_time(context, HOUR - timedelta(minutes=1))
     resync(another(context))  # a worker that was started since reads the same rows
@@ -68,7 +68,7 @@ def test_unknown_container_that_is_started_later_is_paused_too(
     assert engine.containers[name].state == ContainerState.CREATED
     engine.containers[name].state = ContainerState.RUNNING
     resync(context)
-    assert engine.containers[name].state == ContainerState.FROZEN
+    assert engine.containers[name].state == ContainerState.PAUSED
 
 
 def test_volume_that_no_row_explains_is_kept_too(context: WorkerContext, user: Person, engine: FakeEngine) -> None:
@@ -159,7 +159,7 @@ def test_container_that_can_not_be_paused_or_removed_delays_no_other(
     first, second = put_strays(engine, user, 2)
     engine.before = {"pause": refuse, "remove": refuse}
     resync(context)
-    assert engine.containers[second].state == ContainerState.FROZEN
+    assert engine.containers[second].state == ContainerState.PAUSED
     pass_time(context, HOUR)
     resync(context)
     assert list(engine.containers) == [first]

@@ -10,7 +10,7 @@ from shared.clock import after
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.states import Desired, Reason, Status
-from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import assert_at_rest, change, deliver, punctuated, row, running, set_desired, start
@@ -24,7 +24,7 @@ OUTSIDE = {
     ContainerState.EXITED: (Status.ERROR, Reason.EXIT_CODE),
     ContainerState.DEAD: (Status.ERROR, Reason.EXIT_CODE),
     ContainerState.ABSENT: (Status.ERROR, Reason.CONTAINER_MISSING),
-    ContainerState.FROZEN: (Status.PAUSED, Reason.PAUSED_OUTSIDE),
+    ContainerState.PAUSED: (Status.PAUSED, Reason.PAUSED_OUTSIDE),
     ContainerState.RUNNING: (Status.RUNNING, None),
 }
 JOB = [CheckSandbox]
@@ -41,10 +41,10 @@ def put(engine: FakeEngine, sandbox_id: str, state: ContainerState) -> None:
 def checked(context: WorkerContext, sandbox_id: str) -> list[type]:
     """Run a status check. Returns the kinds of the jobs that it enqueued."""
     assert isinstance(context.publisher, RecordingPublisher)
-    assert isinstance(context.looks, PatientExecutor)
+    assert isinstance(context.status_checks, ManualExecutor)
     context.publisher.jobs.clear()
     recheck(context, sandbox_id)
-    context.looks.run()
+    context.status_checks.run()
     assert all(job.subject == sandbox_id and job.node_id == NODE_ID for job in context.publisher.jobs)
     return [type(job) for job in context.publisher.jobs]
 

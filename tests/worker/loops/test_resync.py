@@ -11,7 +11,7 @@ from shared.clock import after, now
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.states import Desired, PauseKind, Status
-from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.rows import all_rows
@@ -25,7 +25,7 @@ from worker.sandboxes.container_spec import container_name
 
 Check = Callable[[WorkerContext, str], None]
 
-FROZEN, EXITED, CREATED = ContainerState.FROZEN, ContainerState.EXITED, ContainerState.CREATED
+FROZEN, EXITED, CREATED = ContainerState.PAUSED, ContainerState.EXITED, ContainerState.CREATED
 # The states of containers that match a row which is not due, by status and whether the sandbox was ever ready.
 MATCHING: dict[tuple[Status, bool], set[ContainerState]] = {
     (Status.RUNNING, True): {ContainerState.RUNNING},
@@ -48,12 +48,12 @@ def quiet_row(context: WorkerContext, user: Person, status: Status, *, ready: bo
 def checked(context: WorkerContext) -> set[str]:
     """Run a resync. Returns the ids of the sandboxes that it checks."""
     assert isinstance(context.publisher, RecordingPublisher)
-    assert isinstance(context.looks, PatientExecutor)
+    assert isinstance(context.status_checks, ManualExecutor)
     context.publisher.jobs.clear()
-    context.looks.waiting.clear()
+    context.status_checks.waiting.clear()
     resync(context)
     assert all(isinstance(job, CheckSandbox) and job.node_id == NODE_ID for job in context.publisher.jobs)
-    return {job.subject for job in context.publisher.jobs} | {args[1] for _, args in context.looks.waiting}
+    return {job.subject for job in context.publisher.jobs} | {args[1] for _, args in context.status_checks.waiting}
 
 
 def cases() -> Iterator[tuple[Status, bool, ContainerState]]:

@@ -10,22 +10,22 @@ from worker.sandboxes.planner import FINAL_ACTIONS, Action, Health
 MAX_ACTIONS = 12
 WAITING = (Action.AWAIT_HEALTH, Action.AWAIT_REMOVAL)
 REACHED = {
-    Desired.RUNNING: Action.SETTLE_RUNNING,
-    Desired.PAUSED: Action.SETTLE_PAUSED,
-    Desired.STOPPED: Action.SETTLE_PAUSED,
-    Desired.DELETED: Action.SETTLE_DELETED,
+    Desired.RUNNING: Action.WRITE_RUNNING,
+    Desired.PAUSED: Action.WRITE_PAUSED,
+    Desired.STOPPED: Action.WRITE_PAUSED,
+    Desired.DELETED: Action.WRITE_DELETED,
 }
 TRUE = {
-    Action.SETTLE_RUNNING: {State.RUNNING},
-    Action.SETTLE_PAUSED: {State.FROZEN, State.EXITED, State.CREATED},
-    Action.SETTLE_DELETED: {State.ABSENT},
+    Action.WRITE_RUNNING: {State.RUNNING},
+    Action.WRITE_PAUSED: {State.PAUSED, State.EXITED, State.CREATED},
+    Action.WRITE_DELETED: {State.ABSENT},
     Action.FAIL: {State.ABSENT, State.EXITED, State.DEAD},
 }
 # Drift: the states to which an operator, the kernel or the engine can move a container.
 OUTSIDE = {
     State.CREATED: [State.RUNNING, State.ABSENT],
-    State.RUNNING: [State.FROZEN, State.EXITED, State.REMOVING, State.ABSENT],
-    State.FROZEN: [State.RUNNING, State.EXITED, State.ABSENT],
+    State.RUNNING: [State.PAUSED, State.EXITED, State.REMOVING, State.ABSENT],
+    State.PAUSED: [State.RUNNING, State.EXITED, State.ABSENT],
     State.EXITED: [State.RUNNING, State.DEAD, State.ABSENT],
     State.DEAD: [State.ABSENT],
     State.REMOVING: [State.ABSENT, State.DEAD],
@@ -58,46 +58,44 @@ class Walk:
 
     def _run(self, *, disturbed: bool) -> None:
         """A worker's run: the loop of `worker.sandboxes.reconciler` without its store."""
-        fresh = self._observed != self._generation
+        unapplied = self._observed != self._generation
         count = 0
         while count <= MAX_ACTIONS:
             if disturbed and self._dice.random() < 0.2:
                 before = self._generation
                 if self._dice.choice((self._set_desired, self._drift, self._pass))() is False:
                     return  # dead
-                fresh = fresh or self._generation != before
+                unapplied = unapplied or self._generation != before
             health = self._probe()
             gone = self._state == State.ABSENT
-            leftovers = gone and self._volume
-            action = self._plan(self._desired, self._state, fresh=fresh, health=health, leftovers=leftovers)
-            self._check(action, fresh=fresh, health=health)
+            has_volume = gone and self._volume
+            action = self._plan(self._desired, self._state, unapplied=unapplied, health=health, has_volume=has_volume)
+            self._check(action, unapplied=unapplied, health=health)
             if action in FINAL_ACTIONS:
                 self._observed = self._generation
                 return
             self._execute(action)
             count += action not in WAITING or (action == Action.AWAIT_HEALTH and self._state != State.RUNNING)
-            fresh = fresh and action not in (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
+            unapplied = unapplied and action not in (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
         raise AssertionError(f"no end: {self._desired}, {self._state}")
 
-    def _check(self, action: Action, *, fresh: bool, health: Health) -> None:
+    def _check(self, action: Action, *, unapplied: bool, health: Health) -> None:
         self.actions += 1
-        case = (
-            f"{action} for {self._desired} ({'new' if fresh else 'observed'}) of {self._state}, volume: {self._volume}"
-        )
+        case = f"{action} for {self._desired} ({unapplied=}) of {self._state}, volume: {self._volume}"
         if action in TRUE:
             assert self._state in TRUE[action], f"untrue: {case}"
-        if action == Action.SETTLE_RUNNING:
+        if action == Action.WRITE_RUNNING:
             assert health == Health.READY, f"not healthy: {case}"
         if self._desired == Desired.DELETED:
-            assert action in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.SETTLE_DELETED), f"no delete: {case}"
-            assert action != Action.SETTLE_DELETED or not self._volume, f"left behind: {case}"
+            assert action in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.WRITE_DELETED), f"no delete: {case}"
+            assert action != Action.WRITE_DELETED or not self._volume, f"left behind: {case}"
             return
-        assert action not in (Action.REMOVE, Action.SETTLE_DELETED), f"files lost: {case}"
-        if action in FINAL_ACTIONS and (fresh or (self._observed != self._generation and not self._drifted)):
+        assert action not in (Action.REMOVE, Action.WRITE_DELETED), f"files lost: {case}"
+        if action in FINAL_ACTIONS and (unapplied or (self._observed != self._generation and not self._drifted)):
             assert action == REACHED[self._desired], f"not the desired state: {case}"
-            keeps_memory = self._desired == Desired.STOPPED and self._state == State.FROZEN
+            keeps_memory = self._desired == Desired.STOPPED and self._state == State.PAUSED
             assert not keeps_memory, f"not stopped: {case}"
-        if not fresh and action not in FINAL_ACTIONS and action not in WAITING:
+        if not unapplied and action not in FINAL_ACTIONS and action not in WAITING:
             initialized = action == Action.INITIALIZE and health == Health.AWAITING_INIT
             assert initialized or (action, self._state) == (Action.START, State.CREATED), f"drift corrected: {case}"
 
@@ -105,10 +103,10 @@ class Walk:
         match action:
             case Action.CREATE:
                 self._state, self._volume = State.CREATED, True
-            case Action.START | Action.UNFREEZE:
+            case Action.START | Action.UNPAUSE:
                 self._state = State.RUNNING
-            case Action.FREEZE:
-                self._state = State.FROZEN
+            case Action.PAUSE:
+                self._state = State.PAUSED
             case Action.STOP:
                 self._state = State.EXITED
             case Action.REMOVE_CONTAINER | Action.AWAIT_REMOVAL:

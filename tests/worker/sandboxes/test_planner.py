@@ -15,44 +15,44 @@ PRODUCT = list(product(Desired, State, BOOLEANS, Health, BOOLEANS))
 EFFECTS = {
     Action.CREATE: State.CREATED,
     Action.START: State.RUNNING,
-    Action.FREEZE: State.FROZEN,
+    Action.PAUSE: State.PAUSED,
     Action.STOP: State.EXITED,
-    Action.UNFREEZE: State.RUNNING,
+    Action.UNPAUSE: State.RUNNING,
     Action.REMOVE_CONTAINER: State.ABSENT,
     Action.REMOVE: State.ABSENT,
     Action.AWAIT_REMOVAL: State.ABSENT,
 }
 
 
-@pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
+@pytest.mark.parametrize(("desired", "state", "unapplied", "health", "has_volume"), PRODUCT)
 def test_plan_has_an_action_for_every_state(
-    desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
+    desired: Desired, state: State, unapplied: bool, health: Health, has_volume: bool
 ) -> None:
-    assert plan(desired, state, fresh=fresh, health=health, leftovers=leftovers) in Action
+    assert plan(desired, state, unapplied=unapplied, health=health, has_volume=has_volume) in Action
 
 
-@pytest.mark.parametrize(("desired", "state", "fresh"), list(product(Desired, State, BOOLEANS)))
-def test_every_plan_ends(desired: Desired, state: State, fresh: bool) -> None:
+@pytest.mark.parametrize(("desired", "state", "unapplied"), list(product(Desired, State, BOOLEANS)))
+def test_every_plan_ends(desired: Desired, state: State, unapplied: bool) -> None:
     """If every action succeeds, every plan ends, and a new desired state is reached."""
-    was_fresh, leftovers = fresh, state != State.ABSENT
+    was_fresh, has_volume = unapplied, state != State.ABSENT
     for _ in range(8):
         action = plan(
             desired,
             state,
-            fresh=fresh,
+            unapplied=unapplied,
             health=Health.READY if state == State.RUNNING else Health.SILENT,
-            leftovers=leftovers,
+            has_volume=has_volume,
         )
         if action in FINAL_ACTIONS:
             break
         state = EFFECTS[action]
-        leftovers = leftovers and action != Action.REMOVE
-        fresh = fresh and action not in (Action.START, Action.STOP, Action.FREEZE, Action.UNFREEZE)
+        has_volume = has_volume and action != Action.REMOVE
+        unapplied = unapplied and action not in (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
     reached = {
-        Desired.RUNNING: Action.SETTLE_RUNNING,
-        Desired.PAUSED: Action.SETTLE_PAUSED,
-        Desired.STOPPED: Action.SETTLE_PAUSED,
-        Desired.DELETED: Action.SETTLE_DELETED,
+        Desired.RUNNING: Action.WRITE_RUNNING,
+        Desired.PAUSED: Action.WRITE_PAUSED,
+        Desired.STOPPED: Action.WRITE_PAUSED,
+        Desired.DELETED: Action.WRITE_DELETED,
     }
     assert action in FINAL_ACTIONS
     if was_fresh:
@@ -60,55 +60,55 @@ def test_every_plan_ends(desired: Desired, state: State, fresh: bool) -> None:
         assert desired != Desired.STOPPED or state in (State.CREATED, State.EXITED)
 
 
-@pytest.mark.parametrize(("desired", "state", "fresh", "health", "leftovers"), PRODUCT)
+@pytest.mark.parametrize(("desired", "state", "unapplied", "health", "has_volume"), PRODUCT)
 def test_plan_ends_only_with_the_observed_state(
-    desired: Desired, state: State, fresh: bool, health: Health, leftovers: bool
+    desired: Desired, state: State, unapplied: bool, health: Health, has_volume: bool
 ) -> None:
-    action = plan(desired, state, fresh=fresh, health=health, leftovers=leftovers)
-    if action == Action.SETTLE_RUNNING:
+    action = plan(desired, state, unapplied=unapplied, health=health, has_volume=has_volume)
+    if action == Action.WRITE_RUNNING:
         assert state == State.RUNNING
         assert health == Health.READY
-    if action == Action.SETTLE_PAUSED:
-        assert state in (State.FROZEN, State.CREATED, State.EXITED)
-    if action == Action.SETTLE_DELETED:
-        assert (state, leftovers) == (State.ABSENT, False)
+    if action == Action.WRITE_PAUSED:
+        assert state in (State.PAUSED, State.CREATED, State.EXITED)
+    if action == Action.WRITE_DELETED:
+        assert (state, has_volume) == (State.ABSENT, False)
         assert desired == Desired.DELETED
 
 
-@pytest.mark.parametrize(("desired", "state", "health", "leftovers"), list(product(Desired, State, Health, BOOLEANS)))
-def test_drift_is_reported_and_not_corrected(desired: Desired, state: State, health: Health, leftovers: bool) -> None:
-    action = plan(desired, state, fresh=False, health=health, leftovers=leftovers)
+@pytest.mark.parametrize(("desired", "state", "health", "has_volume"), list(product(Desired, State, Health, BOOLEANS)))
+def test_drift_is_reported_and_not_corrected(desired: Desired, state: State, health: Health, has_volume: bool) -> None:
+    action = plan(desired, state, unapplied=False, health=health, has_volume=has_volume)
     if desired == Desired.DELETED:
-        assert action in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.SETTLE_DELETED)
+        assert action in (Action.REMOVE, Action.AWAIT_REMOVAL, Action.WRITE_DELETED)
     else:
         # START continues after a worker that died between create and start.
         assert action not in (
             Action.CREATE,
             Action.STOP,
-            Action.FREEZE,
-            Action.UNFREEZE,
+            Action.PAUSE,
+            Action.UNPAUSE,
             Action.REMOVE_CONTAINER,
             Action.REMOVE,
         )
         assert action != Action.START or state == State.CREATED
 
 
-@pytest.mark.parametrize(("state", "fresh", "health"), list(product(State, BOOLEANS, Health)))
-def test_files_are_removed_by_a_delete_only(state: State, fresh: bool, health: Health) -> None:
+@pytest.mark.parametrize(("state", "unapplied", "health"), list(product(State, BOOLEANS, Health)))
+def test_files_are_removed_by_a_delete_only(state: State, unapplied: bool, health: Health) -> None:
     for desired in set(Desired) - {Desired.DELETED}:
-        assert plan(desired, state, fresh=fresh, health=health, leftovers=True) != Action.REMOVE
+        assert plan(desired, state, unapplied=unapplied, health=health, has_volume=True) != Action.REMOVE
 
 
-@pytest.mark.parametrize(("fresh", "health", "leftovers"), list(product(BOOLEANS, Health, BOOLEANS)))
-def test_delete_ends_when_container_and_volume_are_gone(fresh: bool, health: Health, leftovers: bool) -> None:
+@pytest.mark.parametrize(("unapplied", "health", "has_volume"), list(product(BOOLEANS, Health, BOOLEANS)))
+def test_delete_ends_when_container_and_volume_are_gone(unapplied: bool, health: Health, has_volume: bool) -> None:
     for state in set(State) - {State.ABSENT, State.REMOVING}:
-        assert plan(Desired.DELETED, state, fresh=fresh, health=health, leftovers=leftovers) == Action.REMOVE
-    absent = plan(Desired.DELETED, State.ABSENT, fresh=fresh, health=health, leftovers=leftovers)
-    assert absent == (Action.REMOVE if leftovers else Action.SETTLE_DELETED)
+        assert plan(Desired.DELETED, state, unapplied=unapplied, health=health, has_volume=has_volume) == Action.REMOVE
+    absent = plan(Desired.DELETED, State.ABSENT, unapplied=unapplied, health=health, has_volume=has_volume)
+    assert absent == (Action.REMOVE if has_volume else Action.WRITE_DELETED)
 
 
-@pytest.mark.parametrize(("desired", "state", "fresh"), list(product(Desired, State, BOOLEANS)))
-def test_server_is_initialized_only_if_it_waits_for_it(desired: Desired, state: State, fresh: bool) -> None:
-    actions = {health: plan(desired, state, fresh=fresh, health=health, leftovers=True) for health in Health}
+@pytest.mark.parametrize(("desired", "state", "unapplied"), list(product(Desired, State, BOOLEANS)))
+def test_server_is_initialized_only_if_it_waits_for_it(desired: Desired, state: State, unapplied: bool) -> None:
+    actions = {health: plan(desired, state, unapplied=unapplied, health=health, has_volume=True) for health in Health}
     assert Action.INITIALIZE not in (actions[Health.SILENT], actions[Health.READY])
-    assert (actions[Health.AWAITING_INIT] == Action.INITIALIZE) == (actions[Health.READY] == Action.SETTLE_RUNNING)
+    assert (actions[Health.AWAITING_INIT] == Action.INITIALIZE) == (actions[Health.READY] == Action.WRITE_RUNNING)

@@ -19,7 +19,7 @@ from shared.errors import NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.settings import Settings
 from shared.states import Desired
-from tests.doubles import PatientExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.drills.checker import Evidence, check
 from tests.drills.requests import DESIRED_STATES, Entry, Outcome, Verb
 from tests.effort import bounds
@@ -152,8 +152,8 @@ def make_context(path: Path, engine: FakeEngine) -> WorkerContext:
         publisher=RecordingPublisher(),
         renewer=LeaseRenewer(database, "worker-1", 15),
         http=engine.agent_servers(),
-        looks=PatientExecutor(),
-        probes=PatientExecutor(),
+        status_checks=ManualExecutor(),
+        probes=ManualExecutor(),
         installation=INSTALLATION,
         lane=AgentLane(32),
     )

@@ -39,7 +39,7 @@ from worker.loops.warm_pool import reconcile_pools
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
-FROZEN, EXITED = ContainerState.FROZEN, ContainerState.EXITED
+FROZEN, EXITED = ContainerState.PAUSED, ContainerState.EXITED
 CONVERSATION = "c" * 32
 
 

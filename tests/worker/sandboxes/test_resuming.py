@@ -71,7 +71,7 @@ def test_resume_needs_one_probe_and_one_observation(
     engine.calls.clear()
     reconcile(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
-    assert server.states == [ContainerState.FROZEN]
+    assert server.states == [ContainerState.PAUSED]
     assert engine.calls == [("observe", server.name), ("unpause", server.name)]
 
 
@@ -91,7 +91,7 @@ def test_resume_survives_one_answer_of_another_server(
     engine.impostors[server.name] = 1
     reconcile(asking, sandbox_id)
     assert row(asking, Sandbox, sandbox_id).status == Status.RUNNING
-    assert server.states == [ContainerState.FROZEN, ContainerState.RUNNING]
+    assert server.states == [ContainerState.PAUSED, ContainerState.RUNNING]
 
 
 def test_engine_that_refuses(asking: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:

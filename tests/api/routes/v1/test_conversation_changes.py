@@ -17,7 +17,7 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Status
-from tests.api.agent_reports import FIRST, JSON, told_conversation
+from tests.api.agent_reports import FIRST, JSON, conversation_report
 from tests.factories import Person, make_conversation, make_event, make_sandbox, session_key_of
 from tests.rows import as_stored
 
@@ -55,7 +55,7 @@ class TestChange:
         self, client: TestClient, user: Person, sandbox: Sandbox, conversation: Conversation, database: Database
     ) -> None:
         patch(client, user, conversation, {"title": "Mine"})
-        report = json.dumps(told_conversation(conversation.id, title="The agent's", execution_status="idle"))
+        report = json.dumps(conversation_report(conversation.id, title="The agent's", execution_status="idle"))
         headers = {"X-Session-API-Key": session_key_of(sandbox)} | JSON
         assert client.post("/api/v1/webhooks/conversations", content=report, headers=headers).status_code == 200
         assert as_stored(database, conversation).title == "Mine"
@@ -119,7 +119,7 @@ class TestChange:
 def _archive(client: TestClient, person: Person, conversation: Conversation) -> zipfile.ZipFile:
     answer = client.get(f"{PATH}/{conversation.id}/download", headers=person.headers)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/zip")
-    dashed = told_conversation(conversation.id)["id"]
+    dashed = conversation_report(conversation.id)["id"]
     assert answer.headers["Content-Disposition"] == f'attachment; filename="conversation_{dashed}.zip"'
     return zipfile.ZipFile(io.BytesIO(answer.content))
 

@@ -13,13 +13,13 @@ from shared.ids import new_id
 from shared.models import ChangeEntry, Conversation, Event, Sandbox, StartTask
 from shared.queue.jobs import CancelStart, DeleteConversation, DeleteSandbox
 from shared.states import Desired, Reason, Stage, Status
-from tests.api.agent_reports import told_conversation, told_event, told_update
+from tests.api.agent_reports import conversation_report, event_report, update_report
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_event, make_sandbox, make_start_task
 from tests.rows import as_stored
 
 PATH = "/api/v1/app-conversations"
-Tell = Callable[..., int]
+Post = Callable[..., int]
 
 
 def delete(client: TestClient, person: Person, conversation_id: str) -> int:
@@ -243,24 +243,24 @@ class TestReports:
         conversation: Conversation,
         neighbour: Conversation,
         database: Database,
-        tell: Tell,
+        post: Post,
     ) -> None:
         assert delete(client, user, conversation.id) == 200
         before = as_stored(database, conversation)
-        assert tell("/conversations", told_conversation(conversation.id, title="again", tags={"a": "b"})) == 200
-        events = [told_event(), told_update("execution_status", "running")]
-        assert tell(f"/events/{conversation.id}", events) == 200
+        assert post("/conversations", conversation_report(conversation.id, title="again", tags={"a": "b"})) == 200
+        events = [event_report(), update_report("execution_status", "running")]
+        assert post(f"/events/{conversation.id}", events) == 200
         assert as_stored(database, conversation) == before
         with database.reading() as session:
             assert session.exec(select(Event)).all() == []
         assert [item["id"] for item in listed(client, user)["items"]] == [neighbour.id]
 
     def test_reports_of_the_last_events_may_race_with_the_deletion(
-        self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, tell: Tell
+        self, client: TestClient, user: Person, conversation: Conversation, neighbour: Conversation, post: Post
     ) -> None:
-        assert tell(f"/events/{conversation.id}", [told_event()]) == 200
+        assert post(f"/events/{conversation.id}", [event_report()]) == 200
         assert delete(client, user, conversation.id) == 200
-        assert tell("/conversations", told_conversation(conversation.id, execution_status="deleting")) == 200
+        assert post("/conversations", conversation_report(conversation.id, execution_status="deleting")) == 200
         assert listed(client, user, "/count") == 1
 
 

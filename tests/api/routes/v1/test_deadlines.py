@@ -18,9 +18,9 @@ from shared.sandboxes.deadline_policy import FIELDS, MAX_SECONDS
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, Status
 from shared.users import settings_store
-from tests.api.agent_reports import told_conversation, told_event
+from tests.api.agent_reports import conversation_report, event_report
 from tests.api.answers import get_json
-from tests.api.routes.v1.test_webhooks import Tell
+from tests.api.routes.v1.test_webhooks import Post
 from tests.factories import VAULT, Person, make_conversation, make_sandbox, make_spec
 from tests.rows import as_stored
 
@@ -163,29 +163,29 @@ class TestPatch:
 
 class TestUse:
     def test_reports_of_its_agent_server(
-        self, client: TestClient, tell: Tell, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, post: Post, user: Person, conversation: Conversation, database: Database
     ) -> None:
         reports = (
-            (f"/events/{conversation.id}", [told_event()]),
-            ("/conversations", told_conversation(conversation.id)),
+            (f"/events/{conversation.id}", [event_report()]),
+            ("/conversations", conversation_report(conversation.id)),
         )
         with time_machine.travel(after(60), tick=False) as clock:
             for path, body in reports:
                 clock.shift(11)
-                assert tell(path, body) == 200
+                assert post(path, body) == 200
                 used = self.last_use(client, user, conversation)
                 assert used == now()
                 clock.shift(9)
-                assert tell(path, body) == 200
+                assert post(path, body) == 200
                 assert self.last_use(client, user, conversation) == used  # not worth a write yet
 
     def test_refused_report_is_no_activity(
-        self, client: TestClient, tell: Tell, user: Person, conversation: Conversation, database: Database
+        self, client: TestClient, post: Post, user: Person, conversation: Conversation, database: Database
     ) -> None:
         before = self.last_use(client, user, conversation)
         others = make_conversation(database, user, make_sandbox(database, user))
         with time_machine.travel(after(60), tick=False):
-            assert tell(f"/events/{others.id}", [told_event()]) == 404
+            assert post(f"/events/{others.id}", [event_report()]) == 404
         assert self.last_use(client, user, conversation) == before
 
     @pytest.mark.parametrize("status", [Status.RUNNING, Status.PAUSED])

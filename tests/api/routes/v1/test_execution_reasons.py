@@ -12,22 +12,22 @@ from shared.db.database import Database
 from shared.leasing.leases import MAX_SECONDS
 from shared.models import Conversation, Sandbox
 from shared.states import Status
-from tests.api.agent_reports import told_event, told_update
+from tests.api.agent_reports import event_report, update_report
 from tests.factories import Person, make_conversation, make_sandbox
 from tests.rows import as_stored
 
-Tell = Callable[..., int]
+Post = Callable[..., int]
 PATH = "/api/v1/app-conversations"
 NOTHING = (None, None)
 WHY = ("LLMAuthenticationError", "the key is not taken")
 
 
 def failure(after: float) -> dict[str, Any]:
-    return told_event("ConversationErrorEvent", after, code=WHY[0], detail=WHY[1])
+    return event_report("ConversationErrorEvent", after, code=WHY[0], detail=WHY[1])
 
 
 def status(value: str, after: float) -> dict[str, Any]:
-    return told_update("execution_status", value, after)
+    return update_report("execution_status", value, after)
 
 
 @pytest.fixture
@@ -44,43 +44,43 @@ def reason(client: TestClient, user: Person, conversation: Conversation) -> Call
 
 
 def test_a_conversation_in_error_says_why_until_it_goes_on(
-    tell: Tell, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+    post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
 ) -> None:
-    assert tell(f"/events/{conversation.id}", [status("running", 1)]) == 200
+    assert post(f"/events/{conversation.id}", [status("running", 1)]) == 200
     assert reason() == NOTHING
-    assert tell(f"/events/{conversation.id}", [status("error", 2), failure(2.01)]) == 200
+    assert post(f"/events/{conversation.id}", [status("error", 2), failure(2.01)]) == 200
     assert reason() == WHY
-    assert tell(f"/events/{conversation.id}", [status("running", 3)]) == 200
+    assert post(f"/events/{conversation.id}", [status("running", 3)]) == 200
     assert reason() == NOTHING
 
 
 def test_reports_of_an_error_may_come_in_any_order(
-    tell: Tell, user: Person, sandbox: Sandbox, database: Database
+    post: Post, user: Person, sandbox: Sandbox, database: Database
 ) -> None:
     reports = [status("running", 1), status("error", 2), failure(2.01)]
     for order in itertools.permutations(range(3)):
         each = make_conversation(database, user, sandbox)
         for number in order:
-            assert tell(f"/events/{each.id}", [reports[number] | {"id": f"{each.id}{number}"}]) == 200
+            assert post(f"/events/{each.id}", [reports[number] | {"id": f"{each.id}{number}"}]) == 200
         found = as_stored(database, each)
         assert (found.execution_status, found.execution_reason, found.execution_detail) == ("error", *WHY), order
 
 
 def test_an_error_of_a_run_before_says_nothing(
-    tell: Tell, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+    post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
 ) -> None:
-    assert tell(f"/events/{conversation.id}", [status("running", 5), failure(2)]) == 200
-    assert tell(f"/events/{conversation.id}", [status("error", 6)]) == 200
+    assert post(f"/events/{conversation.id}", [status("running", 5), failure(2)]) == 200
+    assert post(f"/events/{conversation.id}", [status("error", 6)]) == 200
     assert reason() == NOTHING
 
 
 def test_strange_reasons_are_made_storable(
-    tell: Tell, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
+    post: Post, conversation: Conversation, reason: Callable[[], tuple[Any, Any]]
 ) -> None:
     strange: list[dict[str, Any]] = [{}, {"code": 7, "detail": ["x"]}, {"code": "c" * 100, "detail": "a\0" * 3000}]
     for number, fields in enumerate(strange):
-        reports = [status("error", number), told_event("ConversationErrorEvent", number + 0.5, **fields)]
-        assert tell(f"/events/{conversation.id}", reports) == 200
+        reports = [status("error", number), event_report("ConversationErrorEvent", number + 0.5, **fields)]
+        assert post(f"/events/{conversation.id}", reports) == 200
         assert all(reason())
     assert [len(text) for text in reason()] == [64, 2000]
 
@@ -97,33 +97,33 @@ def test_a_sandbox_that_does_not_run_hides_the_reason_with_the_status(
 
 class TestSilence:
     def test_running_agent_is_due_for_a_check(
-        self, tell: Tell, database: Database, user: Person, sandbox: Sandbox
+        self, post: Post, database: Database, user: Person, sandbox: Sandbox
     ) -> None:
         for value, expected in (("running", True), ("finished", False)):
             each = make_conversation(database, user, sandbox, title_settled=True)
-            assert tell(f"/events/{each.id}", [status(value, 1)]) == 200
+            assert post(f"/events/{each.id}", [status(value, 1)]) == 200
             due_at = as_stored(database, each).due_at
             assert (due_at is not None) is expected
             assert due_at is None or due_at <= after(MAX_SECONDS)
 
-    def test_earlier_check_stays_due(self, tell: Tell, database: Database, user: Person, sandbox: Sandbox) -> None:
+    def test_earlier_check_stays_due(self, post: Post, database: Database, user: Person, sandbox: Sandbox) -> None:
         soon = after(2)
         each = make_conversation(database, user, sandbox, title_settled=True, due_at=soon)
-        assert tell(f"/events/{each.id}", [status("running", 1)]) == 200
+        assert post(f"/events/{each.id}", [status("running", 1)]) == 200
         assert as_stored(database, each).due_at == soon
 
     @pytest.mark.parametrize(
         ("reports", "stays"),
         [
-            (told_event("ActionEvent", 9), False),
+            (event_report("ActionEvent", 9), False),
             (status("finished", 9), False),
-            (told_update("stats", {}, 9), True),
+            (update_report("stats", {}, 9), True),
         ],
         ids=["action", "finished", "stats"],
     )
     def test_it_is_said_until_something_happens(
         self,
-        tell: Tell,
+        post: Post,
         client: TestClient,
         user: Person,
         database: Database,
@@ -136,5 +136,5 @@ class TestSilence:
         )
         shown = client.get(f"{PATH}/{each.id}", headers=user.headers).json()
         assert (shown["execution_status"], shown["execution_reason"]) == ("running", "model_silent")
-        assert tell(f"/events/{each.id}", [reports]) == 200
+        assert post(f"/events/{each.id}", [reports]) == 200
         assert (as_stored(database, each).execution_reason == "model_silent") is stays

@@ -11,7 +11,7 @@ from api import json_text
 from api.request import webhook_body
 from shared.db.database import Database
 from shared.models import Conversation, Event, Sandbox
-from tests.api.agent_reports import JSON, told_conversation, told_event
+from tests.api.agent_reports import JSON, conversation_report, event_report
 from tests.factories import session_key_of
 
 MEGABYTE = 1024 * 1024
@@ -44,7 +44,7 @@ def stored(database: Database, conversation: Conversation) -> list[Any]:
 def test_event_of_31_mb_is_stored_with_its_texts_cut_and_is_never_parsed_whole(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, database: Database, parsed: list[int]
 ) -> None:
-    large, small = told_event(id="large", text="x" * (31 * MEGABYTE), source="agent"), told_event(id="small")
+    large, small = event_report(id="large", text="x" * (31 * MEGABYTE), source="agent"), event_report(id="small")
     answer = send(client, sandbox, f"events/{conversation.id}", json.dumps([large, small]).encode())
     assert answer.status_code == 200
     first, second = stored(database, conversation)
@@ -58,7 +58,7 @@ def test_event_of_31_mb_is_stored_with_its_texts_cut_and_is_never_parsed_whole(
 def test_event_of_very_many_values_is_stored_without_them(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, database: Database
 ) -> None:
-    many = told_event(numbers=[1] * (json_text.MAX_VALUES + 1))
+    many = event_report(numbers=[1] * (json_text.MAX_VALUES + 1))
     assert send(client, sandbox, f"events/{conversation.id}", json.dumps([many]).encode()).status_code == 200
     del many["numbers"]
     assert stored(database, conversation) == [many]
@@ -67,7 +67,7 @@ def test_event_of_very_many_values_is_stored_without_them(
 def test_conversation_of_many_megabytes_is_heard(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, parsed: list[int]
 ) -> None:
-    report = told_conversation(conversation.id, title="A title", system_prompt="x" * (8 * MEGABYTE))
+    report = conversation_report(conversation.id, title="A title", system_prompt="x" * (8 * MEGABYTE))
     assert send(client, sandbox, "conversations", json.dumps(report).encode()).status_code == 200
     assert max(parsed) <= webhook_body.MAX_DOCUMENT_BYTES
 
@@ -76,7 +76,7 @@ def test_conversation_of_many_megabytes_is_heard(
 def test_number_of_very_many_digits_is_a_422_that_says_so(
     client: TestClient, sandbox: Sandbox, conversation: Conversation, number: bytes, parsed: list[int]
 ) -> None:
-    content = json.dumps([told_event(number="N")]).encode().replace(b'"N"', number)
+    content = json.dumps([event_report(number="N")]).encode().replace(b'"N"', number)
     answer = send(client, sandbox, f"events/{conversation.id}", content)
     assert (answer.status_code, parsed) == (422, [])
     assert "more than 400 digits" in answer.json()["detail"][0]["msg"]

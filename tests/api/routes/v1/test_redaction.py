@@ -13,12 +13,12 @@ from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Stage
 from shared.users import secrets, settings_store
-from tests.api.agent_reports import told_event
+from tests.api.agent_reports import event_report
 from tests.api.routes.v1.settings.stored import raw_store
 from tests.factories import VAULT, Person, make_start_task
 from tests.rows import all_rows
 
-Tell = Callable[..., int]
+Post = Callable[..., int]
 
 SETTINGS: dict[str, Any] = {
     "llm_api_key": "plain-llm-key",
@@ -42,10 +42,12 @@ QUOTED = [
 ]
 ERROR = f"AuthenticationError: incorrect API key: {' '.join(QUOTED)}"
 EVENTS = [
-    lambda: told_event("ConversationErrorEvent", code="LLMAuthenticationError", detail=ERROR),
-    lambda: told_event("AgentErrorEvent", error=ERROR, tool_call_id="call_1"),
-    lambda: told_event("ServerErrorEvent", code="x", detail={"nested": [ERROR]}),
-    lambda: told_event("ObservationEvent", observation={"kind": "MCP", "is_error": True, "content": [{"text": ERROR}]}),
+    lambda: event_report("ConversationErrorEvent", code="LLMAuthenticationError", detail=ERROR),
+    lambda: event_report("AgentErrorEvent", error=ERROR, tool_call_id="call_1"),
+    lambda: event_report("ServerErrorEvent", code="x", detail={"nested": [ERROR]}),
+    lambda: event_report(
+        "ObservationEvent", observation={"kind": "MCP", "is_error": True, "content": [{"text": ERROR}]}
+    ),
 ]
 
 
@@ -64,12 +66,12 @@ def test_error_that_quotes_a_key_is_stored_without_it(
     client: TestClient,
     user: Person,
     conversation: Conversation,
-    tell: Tell,
+    post: Post,
     database: Database,
     event: Callable[[], dict[str, Any]],
 ) -> None:
     sent = event()
-    assert tell(f"/events/{conversation.id}", [sent]) == 200
+    assert post(f"/events/{conversation.id}", [sent]) == 200
     found = client.get(f"/api/v1/conversation/{conversation.id}/events/search", headers=user.headers)
     archive = client.get(f"/api/v1/app-conversations/{conversation.id}/download", headers=user.headers)
     with zipfile.ZipFile(io.BytesIO(archive.content)) as packed:
@@ -86,7 +88,7 @@ def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
     user: Person,
     sandbox: Sandbox,
     conversation: Conversation,
-    tell: Tell,
+    post: Post,
     database: Database,
     stage: Stage,
 ) -> None:
@@ -97,7 +99,7 @@ def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
     if stage == Stage.READY:
         with database.transaction() as session:
             start_tasks.advance(session, task, stage)
-    assert tell(f"/events/{conversation.id}", [told_event("AgentErrorEvent", error="no: plain-requested")]) == 200
+    assert post(f"/events/{conversation.id}", [event_report("AgentErrorEvent", error="no: plain-requested")]) == 200
     found = client.get(f"/api/v1/conversation/{conversation.id}/events/search", headers=user.headers)
     assert found.json()["items"][0]["error"] == "no: ******"
     assert "plain-requested" not in raw_store(database)
@@ -106,12 +108,12 @@ def test_error_that_quotes_a_secret_of_its_start_request_is_stored_without_it(
 
 
 def test_ids_are_left_as_they_are(
-    client: TestClient, user: Person, conversation: Conversation, tell: Tell, database: Database
+    client: TestClient, user: Person, conversation: Conversation, post: Post, database: Database
 ) -> None:
-    sent = told_event("AgentErrorEvent", error="it ends", tool_call_id="call_1234", action_id="1234")
+    sent = event_report("AgentErrorEvent", error="it ends", tool_call_id="call_1234", action_id="1234")
     with database.transaction() as session:
         values = {"A": {"secret": "1234"}, "B": {"secret": sent["id"][:8]}, "C": {"secret": "2026"}}
         secrets.put_custom_secrets(session, VAULT, user.id, values)
-    assert tell(f"/events/{conversation.id}", [sent]) == 200
+    assert post(f"/events/{conversation.id}", [sent]) == 200
     found = client.get(f"/api/v1/conversation/{conversation.id}/events/search", headers=user.headers)
     assert found.json()["items"] == [sent]

@@ -13,101 +13,101 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.queue.jobs import RefreshConversation
-from tests.api.agent_reports import FIRST, told_conversation, told_event, told_stats, told_update, told_usage
+from tests.api.agent_reports import FIRST, conversation_report, event_report, stats_report, update_report, usage_report
 from tests.doubles import RecordingPublisher
 from tests.factories import Person, make_conversation
 from tests.rows import as_stored
 
 JSON = {"Content-Type": "application/json"}
-Tell = Callable[..., int]
+Post = Callable[..., int]
 
 
 class TestStatus:
     def test_the_latest_wins_in_any_order(
-        self, tell: Tell, conversation: Conversation, sandbox: Sandbox, user: Person, database: Database
+        self, post: Post, conversation: Conversation, sandbox: Sandbox, user: Person, database: Database
     ) -> None:
         reports: list[tuple[str, Any]] = [
-            ("/events/{}", [told_update("full_state", {"execution_status": "idle"}, 1)]),
-            ("/events/{}", [told_update("execution_status", "running", 2)]),
+            ("/events/{}", [update_report("full_state", {"execution_status": "idle"}, 1)]),
+            ("/events/{}", [update_report("execution_status", "running", 2)]),
             ("/conversations", {"after": 3, "execution_status": "paused"}),
-            ("/events/{}", [told_update("execution_status", "finished", 4)]),
+            ("/events/{}", [update_report("execution_status", "finished", 4)]),
         ]
         for order in itertools.permutations(reports):
             each = make_conversation(database, user, sandbox, updated_at=FIRST)
             for path, body in order:
                 sent = (
-                    told_conversation(each.id, **body)
+                    conversation_report(each.id, **body)
                     if isinstance(body, dict)
                     else [dict(e, id=new_id()) for e in body]
                 )
-                assert tell(path.format(each.id), sent) == 200
+                assert post(path.format(each.id), sent) == 200
             row = as_stored(database, each)
             assert row.execution_status == "finished"
             assert row.execution_status_at == FIRST + timedelta(seconds=4)
             assert row.updated_at > FIRST
 
     def test_a_report_from_the_future_does_not_outlast_the_next(
-        self, tell: Tell, conversation: Conversation, database: Database
+        self, post: Post, conversation: Conversation, database: Database
     ) -> None:
         far = "9999-12-31T23:59:59"
-        running = told_conversation(conversation.id, execution_status="running")
-        assert tell("/conversations", running | {"updated_at": f"{far}Z"}) == 200
+        running = conversation_report(conversation.id, execution_status="running")
+        assert post("/conversations", running | {"updated_at": f"{far}Z"}) == 200
         assert as_stored(database, conversation).execution_status == "running"
-        finished = told_conversation(conversation.id, execution_status="finished")
-        assert tell("/conversations", finished | {"updated_at": now().isoformat()}) == 200
+        finished = conversation_report(conversation.id, execution_status="finished")
+        assert post("/conversations", finished | {"updated_at": now().isoformat()}) == 200
         assert as_stored(database, conversation).execution_status == "finished"
 
-        event = told_update("execution_status", "running") | {"timestamp": far}
-        assert tell(f"/events/{conversation.id}", [event]) == 200
+        event = update_report("execution_status", "running") | {"timestamp": far}
+        assert post(f"/events/{conversation.id}", [event]) == 200
         assert as_stored(database, conversation).execution_status == "running"
-        event = told_update("execution_status", "error") | {"timestamp": now().replace(tzinfo=None).isoformat()}
-        assert tell(f"/events/{conversation.id}", [event]) == 200
+        event = update_report("execution_status", "error") | {"timestamp": now().replace(tzinfo=None).isoformat()}
+        assert post(f"/events/{conversation.id}", [event]) == 200
         assert as_stored(database, conversation).execution_status == "error"
 
     def test_value_that_is_no_status_changes_none(
-        self, tell: Tell, conversation: Conversation, database: Database
+        self, post: Post, conversation: Conversation, database: Database
     ) -> None:
-        assert tell(f"/events/{conversation.id}", [told_update("execution_status", "running", 1)]) == 200
+        assert post(f"/events/{conversation.id}", [update_report("execution_status", "running", 1)]) == 200
         for status in ("deleting", "dancing", 7, None, ["idle"]):
-            assert tell(f"/events/{conversation.id}", [told_update("execution_status", status, 2)]) == 200
-            assert tell("/conversations", told_conversation(conversation.id, 3, execution_status=status)) == 200
+            assert post(f"/events/{conversation.id}", [update_report("execution_status", status, 2)]) == 200
+            assert post("/conversations", conversation_report(conversation.id, 3, execution_status=status)) == 200
         assert as_stored(database, conversation).execution_status == "running"
 
     @pytest.mark.parametrize("time", ["9999-12-31T23:59:59", "0001-01-01T00:00:00", "2999-01-01T00:00:00+14:00"])
     def test_time_out_of_reason_holds_up_nothing(
-        self, tell: Tell, client: TestClient, conversation: Conversation, user: Person, database: Database, time: str
+        self, post: Post, client: TestClient, conversation: Conversation, user: Person, database: Database, time: str
     ) -> None:
-        odd = told_update("execution_status", "running") | {"timestamp": time}
-        assert tell(f"/events/{conversation.id}", [odd]) == 200
-        assert tell("/conversations", told_conversation(conversation.id) | {"updated_at": time}) == 200
+        odd = update_report("execution_status", "running") | {"timestamp": time}
+        assert post(f"/events/{conversation.id}", [odd]) == 200
+        assert post("/conversations", conversation_report(conversation.id) | {"updated_at": time}) == 200
         at = as_stored(database, conversation).execution_status_at
         assert at is not None
         assert at.year >= 2000
         assert at <= now() + timedelta(seconds=20)
-        later = told_update("execution_status", "finished") | {"timestamp": now().isoformat()}
-        assert tell(f"/events/{conversation.id}", [later]) == 200
+        later = update_report("execution_status", "finished") | {"timestamp": now().isoformat()}
+        assert post(f"/events/{conversation.id}", [later]) == 200
         assert as_stored(database, conversation).execution_status == "finished"
         path = f"/api/v1/conversation/{conversation.id}/events/search"
         listed = client.get(path, headers=user.headers).json()["items"]
         assert {item["id"] for item in listed} == {odd["id"], later["id"]}
 
     def test_status_from_the_future_is_replaced(
-        self, tell: Tell, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         stuck = make_conversation(
             database, user, sandbox, execution_status="running", execution_status_at=now() + timedelta(days=365)
         )
-        assert tell(f"/events/{stuck.id}", [told_update("execution_status", "finished", 1)]) == 200
+        assert post(f"/events/{stuck.id}", [update_report("execution_status", "finished", 1)]) == 200
         assert as_stored(database, stuck).execution_status == "finished"
 
 
 class TestConversationReports:
-    def test_report_s_known_fields_are_stored(self, tell: Tell, conversation: Conversation, database: Database) -> None:
-        stats = told_stats(agent=told_usage(0.5, 10, 3), condenser=told_usage(0.25, 5))
-        info = told_conversation(
+    def test_report_s_known_fields_are_stored(self, post: Post, conversation: Conversation, database: Database) -> None:
+        stats = stats_report(agent=usage_report(0.5, 10, 3), condenser=usage_report(0.25, 5))
+        info = conversation_report(
             conversation.id, tags={"a": "b"}, stats=stats, execution_status="running", extra={"x": 1}
         )
-        assert tell("/conversations", info) == 200
+        assert post("/conversations", info) == 200
         row = as_stored(database, conversation)
         assert (row.llm_model, row.agent_kind, row.working_dir) == (
             "openai/scripted",
@@ -122,92 +122,92 @@ class TestConversationReports:
         assert row.created_at == FIRST  # not when the agent server made it, and not now
         assert (row.public, row.title_settled) == (None, False)
 
-    def test_nothing_is_needed_but_an_id(self, tell: Tell, conversation: Conversation, database: Database) -> None:
-        assert tell("/conversations", {"id": conversation.id}) == 200
+    def test_nothing_is_needed_but_an_id(self, post: Post, conversation: Conversation, database: Database) -> None:
+        assert post("/conversations", {"id": conversation.id}) == 200
         row = as_stored(database, conversation)
         assert (row.title, row.updated_at) == (conversation.title, FIRST)
 
-    def test_report_without_an_id_is_refused(self, tell: Tell) -> None:
+    def test_report_without_an_id_is_refused(self, post: Post) -> None:
         bodies: list[Any] = [[], {}, {"id": 7}, {"id": "nonsense"}, None, "text"]
         for body in bodies:
-            assert tell("/conversations", body) == 422, body
+            assert post("/conversations", body) == 422, body
 
-    def test_strange_values_are_no_news(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_strange_values_are_no_news(self, post: Post, conversation: Conversation, database: Database) -> None:
         for strange in (7, "text", [1], {"a": 1}, None, True):
             fields = ("agent", "workspace", "stats", "tags", "parent_conversation_id", "updated_at")
-            assert tell("/conversations", told_conversation(conversation.id) | dict.fromkeys(fields, strange)) == 200
+            assert post("/conversations", conversation_report(conversation.id) | dict.fromkeys(fields, strange)) == 200
         usage = {"accumulated_cost": -1, "accumulated_token_usage": {"prompt_tokens": 10**399}, "model_name": 3}
         for stats in (
-            told_stats(agent=usage),
-            told_stats(agent=None),
-            told_stats(agent={"accumulated_token_usage": []}),
+            stats_report(agent=usage),
+            stats_report(agent=None),
+            stats_report(agent={"accumulated_token_usage": []}),
         ):
-            assert tell(f"/events/{conversation.id}", [told_update("stats", stats)]) == 200
+            assert post(f"/events/{conversation.id}", [update_report("stats", stats)]) == 200
         row = as_stored(database, conversation)
         assert row.tags == {}
         assert row.parent_id is None
 
     def test_unstorable_text_is_made_storable(
-        self, tell: Tell, conversation: Conversation, client: TestClient, user: Person
+        self, post: Post, conversation: Conversation, client: TestClient, user: Person
     ) -> None:
-        info = told_conversation(conversation.id, title="a\0b\ud800" + "x" * 600, tags={"k\0": "v\ud800"})
+        info = conversation_report(conversation.id, title="a\0b\ud800" + "x" * 600, tags={"k\0": "v\ud800"})
         info["agent"]["llm"]["model"] = "m\0"
-        assert tell("/conversations", info) == 200
+        assert post("/conversations", info) == 200
         shown = client.get(f"/api/v1/app-conversations/{conversation.id}", headers=user.headers).json()
         assert shown["title"].startswith("a\N{REPLACEMENT CHARACTER}b?")
         assert len(shown["title"]) == 500
 
-    def test_tags_are_merged(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_tags_are_merged(self, post: Post, conversation: Conversation, database: Database) -> None:
         for tags in ({"a": "1", "b": "1"}, {"b": "2", "c": "2"}):
-            assert tell("/conversations", told_conversation(conversation.id, tags=tags)) == 200
+            assert post("/conversations", conversation_report(conversation.id, tags=tags)) == 200
         assert as_stored(database, conversation).tags == {"a": "1", "b": "2", "c": "2"}
 
-    def test_title_is_set_automatically_once(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_title_is_set_automatically_once(self, post: Post, conversation: Conversation, database: Database) -> None:
         for title in (None, "", "The agent's", "Another"):
-            assert tell("/conversations", told_conversation(conversation.id, title=title)) == 200
+            assert post("/conversations", conversation_report(conversation.id, title=title)) == 200
         row = as_stored(database, conversation)
         assert (row.title, row.title_settled) == ("The agent's", True)
 
-    def test_a_persons_title_stays(self, tell: Tell, user: Person, sandbox: Sandbox, database: Database) -> None:
+    def test_a_persons_title_stays(self, post: Post, user: Person, sandbox: Sandbox, database: Database) -> None:
         mine = make_conversation(database, user, sandbox, title="Mine", title_settled=True)
-        assert tell("/conversations", told_conversation(mine.id, title="The agent's")) == 200
+        assert post("/conversations", conversation_report(mine.id, title="The agent's")) == 200
         assert as_stored(database, mine).title == "Mine"
 
-    def test_an_agent_switches_its_model(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_an_agent_switches_its_model(self, post: Post, conversation: Conversation, database: Database) -> None:
         for kind, model, failed in (
             ("SwitchLLMObservation", "openai/second", False),
             ("SwitchLLMObservation", "openai/failed", True),
             ("TerminalObservation", "openai/none", False),
         ):
             observation = {"kind": kind, "active_model": model, "is_error": failed}
-            event = told_event("ObservationEvent", observation=observation)
-            assert tell(f"/events/{conversation.id}", [event]) == 200
+            event = event_report("ObservationEvent", observation=observation)
+            assert post(f"/events/{conversation.id}", [event]) == 200
         assert as_stored(database, conversation).llm_model == "openai/second"
 
 
 class TestMetrics:
-    def test_metrics_never_decrease(self, tell: Tell, conversation: Conversation, database: Database) -> None:
+    def test_metrics_never_decrease(self, post: Post, conversation: Conversation, database: Database) -> None:
         snapshots = [(0.0, 22), (0.0, 11), (0.2, 33), (0.1, 44)]
         for cost, prompt in snapshots:
-            event = told_update("stats", told_stats(agent=told_usage(cost, prompt)))
-            assert tell(f"/events/{conversation.id}", [event]) == 200
+            event = update_report("stats", stats_report(agent=usage_report(cost, prompt)))
+            assert post(f"/events/{conversation.id}", [event]) == 200
         metrics = as_stored(database, conversation).metrics
         assert metrics is not None
         assert (metrics["accumulated_cost"], metrics["accumulated_token_usage"]["prompt_tokens"]) == (0.2, 33)
 
     def test_metrics_of_both_webhooks_are_the_same(
-        self, tell: Tell, client: TestClient, user: Person, conversation: Conversation
+        self, post: Post, client: TestClient, user: Person, conversation: Conversation
     ) -> None:
-        stats = told_stats(
-            agent=told_usage(0.5, 10), condenser=told_usage(0.25, 5), **{"profile:x": told_usage(0.25, 1)}
+        stats = stats_report(
+            agent=usage_report(0.5, 10), condenser=usage_report(0.25, 5), **{"profile:x": usage_report(0.25, 1)}
         )
         seen = []
         for path, body in (
-            ("/conversations", told_conversation(conversation.id, stats=stats)),
-            (f"/events/{conversation.id}", [told_update("stats", stats)]),
-            (f"/events/{conversation.id}", [told_update("full_state", {"stats": stats})]),
+            ("/conversations", conversation_report(conversation.id, stats=stats)),
+            (f"/events/{conversation.id}", [update_report("stats", stats)]),
+            (f"/events/{conversation.id}", [update_report("full_state", {"stats": stats})]),
         ):
-            assert tell(path, body) == 200
+            assert post(path, body) == 200
             shown = client.get(f"/api/v1/app-conversations/{conversation.id}", headers=user.headers).json()
             seen.append(shown["metrics"])
         assert seen[0] == seen[1] == seen[2]
@@ -218,38 +218,41 @@ class TestMetrics:
 class TestWorkerJobs:
     def test_worker_is_asked_for_the_title(
         self,
-        tell: Tell,
+        post: Post,
         conversation: Conversation,
         sandbox: Sandbox,
         publisher: RecordingPublisher,
         database: Database,
     ) -> None:
-        assert tell(f"/events/{conversation.id}", [told_event(), told_update("stats", told_stats())]) == 200
+        assert post(f"/events/{conversation.id}", [event_report(), update_report("stats", stats_report())]) == 200
         assert publisher.jobs == []
-        assert tell(f"/events/{conversation.id}", [told_update("execution_status", "running")]) == 200
+        assert post(f"/events/{conversation.id}", [update_report("execution_status", "running")]) == 200
         assert publisher.jobs == [RefreshConversation(conversation.id, sandbox.node_id)]
         assert as_stored(database, conversation).due_at is not None
 
     def test_worker_is_not_asked_for_a_title_that_is_set(
-        self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
+        self, post: Post, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         titled = make_conversation(database, user, sandbox, title_settled=True)
-        assert tell(f"/events/{titled.id}", [told_update("execution_status", "idle")]) == 200
+        assert post(f"/events/{titled.id}", [update_report("execution_status", "idle")]) == 200
         assert publisher.jobs == []
         assert as_stored(database, titled).due_at is None
 
     def test_worker_is_asked_to_stop_at_the_budget(
-        self, tell: Tell, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
+        self, post: Post, user: Person, sandbox: Sandbox, publisher: RecordingPublisher, database: Database
     ) -> None:
         row = make_conversation(database, user, sandbox, title_settled=True, max_budget=1.0)
         path = f"/events/{row.id}"
-        assert tell(path, [told_update("execution_status", "running", 1)]) == 200
-        assert tell(path, [told_update("stats", told_stats(agent=told_usage(0.99, 1)), 2)]) == 200
+        assert post(path, [update_report("execution_status", "running", 1)]) == 200
+        assert post(path, [update_report("stats", stats_report(agent=usage_report(0.99, 1)), 2)]) == 200
         assert publisher.jobs == []
         assert (
-            tell(path, [told_update("stats", told_stats(agent=told_usage(0.99, 1), condenser=told_usage(0.01, 1)), 3)])
+            post(
+                path,
+                [update_report("stats", stats_report(agent=usage_report(0.99, 1), condenser=usage_report(0.01, 1)), 3)],
+            )
             == 200
         )
         assert publisher.jobs == [RefreshConversation(row.id, sandbox.node_id)]
-        assert tell(path, [told_update("execution_status", "paused", 4)]) == 200
+        assert post(path, [update_report("execution_status", "paused", 4)]) == 200
         assert len(publisher.jobs) == 1

@@ -15,12 +15,12 @@ from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Conversation, Event, Sandbox
 from shared.states import Desired, Stage, Status
-from tests.api.agent_reports import FIRST, told_conversation, told_event
+from tests.api.agent_reports import FIRST, conversation_report, event_report
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task, session_key_of
 from tests.rows import as_stored
 
 JSON = {"Content-Type": "application/json"}
-Tell = Callable[..., int]
+Post = Callable[..., int]
 
 
 MALFORMED: list[Any] = [
@@ -53,58 +53,58 @@ class TestSender:
             assert client.post(url, json=[], headers=headers).status_code == 401
 
     def test_sandbox_reports_on_its_own_conversations_only(
-        self, tell: Tell, conversation: Conversation, user: Person, database: Database
+        self, post: Post, conversation: Conversation, user: Person, database: Database
     ) -> None:
         key = session_key_of(make_sandbox(database, user))  # the same owner's, even
-        assert tell(f"/events/{conversation.id}", [told_event()], key) == 404
-        assert tell("/conversations", told_conversation(conversation.id, title="Mine now"), key) == 404
+        assert post(f"/events/{conversation.id}", [event_report()], key) == 404
+        assert post("/conversations", conversation_report(conversation.id, title="Mine now"), key) == 404
         assert _stored(database, conversation.id) == []
         assert as_stored(database, conversation) == conversation
 
     def test_sandbox_can_not_claim_a_conversation_that_starts_elsewhere(
-        self, tell: Tell, user: Person, database: Database
+        self, post: Post, user: Person, database: Database
     ) -> None:
         task = make_start_task(database, user, make_sandbox(database, user))
-        assert tell(f"/events/{task.conversation_id}", [told_event()]) == 404
+        assert post(f"/events/{task.conversation_id}", [event_report()]) == 404
 
     def test_report_does_not_bring_back_a_failed_start(
-        self, tell: Tell, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.ERROR)
-        assert tell(f"/events/{task.conversation_id}", [told_event()]) == 404
+        assert post(f"/events/{task.conversation_id}", [event_report()]) == 404
 
     def test_conversation_that_is_being_started_stays_hidden(
-        self, tell: Tell, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         task = make_start_task(database, user, sandbox, stage=Stage.STARTING_CONVERSATION)
-        assert tell(f"/events/{task.conversation_id}", [told_event()]) == 200
+        assert post(f"/events/{task.conversation_id}", [event_report()]) == 200
         with database.reading() as session:
             assert not session.get_one(Conversation, task.conversation_id).listed
 
     def test_a_conversation_made_in_the_sandbox_is_adopted(
-        self, tell: Tell, client: TestClient, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, client: TestClient, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
         conversation_id = new_id()
-        assert tell(f"/events/{conversation_id}", [told_event()]) == 200
-        assert tell("/conversations", told_conversation(conversation_id)) == 200
+        assert post(f"/events/{conversation_id}", [event_report()]) == 200
+        assert post("/conversations", conversation_report(conversation_id)) == 200
         [shown] = client.get("/api/v1/app-conversations/search", headers=user.headers).json()["items"]
         assert (shown["id"], shown["sandbox_id"]) == (conversation_id, sandbox.id)
         assert shown["title"] == f"Conversation {conversation_id[:5]}"
         assert len(_stored(database, conversation_id)) == 1
 
-    def test_a_sandbox_of_the_pool_has_no_conversations(self, tell: Tell, user: Person, database: Database) -> None:
+    def test_a_sandbox_of_the_pool_has_no_conversations(self, post: Post, user: Person, database: Database) -> None:
         member = make_sandbox(database, user, owner_id=None)
-        assert tell(f"/events/{new_id()}", [told_event()], session_key_of(member)) == 404
+        assert post(f"/events/{new_id()}", [event_report()], session_key_of(member)) == 404
 
     @pytest.mark.parametrize("path", ["/events/{}", "/conversations"])
     def test_key_of_a_deleted_sandbox_opens_nothing(
-        self, tell: Tell, user: Person, database: Database, path: str
+        self, post: Post, user: Person, database: Database, path: str
     ) -> None:
         gone = make_sandbox(database, user, status=Status.DELETED)
         known, key = make_conversation(database, user, gone), session_key_of(gone)
         for conversation_id in (known.id, new_id()):
-            body = [told_event()] if "events" in path else told_conversation(conversation_id, title="Later")
-            assert tell(path.format(conversation_id), body, key) == 401
+            body = [event_report()] if "events" in path else conversation_report(conversation_id, title="Later")
+            assert post(path.format(conversation_id), body, key) == 401
         assert _stored(database, known.id) == []
         assert as_stored(database, known) == known
 
@@ -117,29 +117,29 @@ class TestSender:
         ],
     )
     def test_sandbox_that_is_not_live_reports_on_what_is_known_and_on_nothing_new(
-        self, tell: Tell, user: Person, database: Database, status: Status, columns: dict[str, Any]
+        self, post: Post, user: Person, database: Database, status: Status, columns: dict[str, Any]
     ) -> None:
         leaving = make_sandbox(database, user, status=status, **columns)
         known, key = make_conversation(database, user, leaving), session_key_of(leaving)
-        assert tell(f"/events/{known.id}", [told_event()], key) == 200
-        assert tell("/conversations", told_conversation(known.id, title="The last word"), key) == 200
+        assert post(f"/events/{known.id}", [event_report()], key) == 200
+        assert post("/conversations", conversation_report(known.id, title="The last word"), key) == 200
         assert len(_stored(database, known.id)) == 1
         assert as_stored(database, known).title == "The last word"
         new = new_id()
-        assert tell(f"/events/{new}", [told_event()], key) == 404
-        assert tell("/conversations", told_conversation(new), key) == 404
+        assert post(f"/events/{new}", [event_report()], key) == 404
+        assert post("/conversations", conversation_report(new), key) == 404
         with database.reading() as session:
             assert session.get(Conversation, new) is None
 
     @pytest.mark.parametrize("status", [Status.STARTING, Status.RUNNING, Status.PAUSED])
     def test_sandbox_that_is_to_run_reports_on_something_new(
-        self, tell: Tell, user: Person, database: Database, status: Status
+        self, post: Post, user: Person, database: Database, status: Status
     ) -> None:
         resumed = make_sandbox(database, user, status=status, desired=Desired.RUNNING, generation=2)
-        assert tell(f"/events/{new_id()}", [told_event()], session_key_of(resumed)) == 200
+        assert post(f"/events/{new_id()}", [event_report()], session_key_of(resumed)) == 200
 
     def test_two_bring_the_same_news(
-        self, tell: Tell, database: Database, monkeypatch: pytest.MonkeyPatch, conversation: Conversation
+        self, post: Post, database: Database, monkeypatch: pytest.MonkeyPatch, conversation: Conversation
     ) -> None:
         find, calls = conversation_queries.find, [0]
 
@@ -148,25 +148,25 @@ class TestSender:
             return None if calls[0] == 1 else find(*args, **kwargs)
 
         monkeypatch.setattr(conversation_queries, "find", find_too_early)
-        assert tell(f"/events/{conversation.id}", [told_event()]) == 200
+        assert post(f"/events/{conversation.id}", [event_report()]) == 200
         assert len(_stored(database, conversation.id)) == 1
 
 
 class TestEvents:
-    def test_each_is_stored_once(self, tell: Tell, conversation: Conversation, database: Database) -> None:
-        events = [told_event(after=number, text="a\0b") for number in range(3)]
+    def test_each_is_stored_once(self, post: Post, conversation: Conversation, database: Database) -> None:
+        events = [event_report(after=number, text="a\0b") for number in range(3)]
         for batch in (events[:2], events, [*events, events[0]]):
-            assert tell(f"/events/{conversation.id}", batch) == 200
+            assert post(f"/events/{conversation.id}", batch) == 200
         stored = _stored(database, conversation.id)
         assert [event.body for event in stored] == events
         assert [event.timestamp for event in stored] == [FIRST + timedelta(seconds=n) for n in range(3)]
 
     def test_ids_are_unique_within_a_conversation_only(
-        self, tell: Tell, conversation: Conversation, user: Person, sandbox: Sandbox, database: Database
+        self, post: Post, conversation: Conversation, user: Person, sandbox: Sandbox, database: Database
     ) -> None:
-        twin, event = make_conversation(database, user, sandbox), told_event()
+        twin, event = make_conversation(database, user, sandbox), event_report()
         for conversation_id in (conversation.id, twin.id):
-            assert tell(f"/events/{conversation_id}", [event]) == 200
+            assert post(f"/events/{conversation_id}", [event]) == 200
             assert len(_stored(database, conversation_id)) == 1
 
     def test_a_malformed_one_is_said_to_be_so(
@@ -174,7 +174,7 @@ class TestEvents:
     ) -> None:
         headers = {"X-Session-API-Key": session_key_of(sandbox)} | JSON
         for wrong in MALFORMED:
-            content = json.dumps([told_event(), told_event() | wrong])
+            content = json.dumps([event_report(), event_report() | wrong])
             answer = client.post(f"/api/v1/webhooks/events/{conversation.id}", content=content, headers=headers)
             assert answer.status_code == 422, wrong
             [entry] = answer.json()["detail"]
@@ -182,10 +182,10 @@ class TestEvents:
             assert next(iter(wrong)) in entry["msg"]
         assert _stored(database, conversation.id) == []  # all or nothing: the batch is sent again
 
-    def test_events_in_another_shape_are_refused(self, tell: Tell, conversation: Conversation) -> None:
-        bodies: list[Any] = [{}, None, "text", [1], [None], [[]], [told_event(deep=[[[]]]), 3]]
+    def test_events_in_another_shape_are_refused(self, post: Post, conversation: Conversation) -> None:
+        bodies: list[Any] = [{}, None, "text", [1], [None], [[]], [event_report(deep=[[[]]]), 3]]
         for body in bodies:
-            assert tell(f"/events/{conversation.id}", body) == 422, body
+            assert post(f"/events/{conversation.id}", body) == 422, body
 
     def test_events_that_json_can_not_carry_are_refused(
         self, client: TestClient, sandbox: Sandbox, conversation: Conversation
@@ -200,21 +200,21 @@ class TestEvents:
 
     # More values than one statement of PostgreSQL can bind.
     def test_thousands_of_events_are_stored_in_one_request(
-        self, tell: Tell, conversation: Conversation, database: Database
+        self, post: Post, conversation: Conversation, database: Database
     ) -> None:
-        events = [told_event(after=number) for number in range(13_500)]
-        assert tell(f"/events/{conversation.id}", events) == 200
+        events = [event_report(after=number) for number in range(13_500)]
+        assert post(f"/events/{conversation.id}", events) == 200
         assert len(_stored(database, conversation.id)) == 13_500
 
     def test_a_store_that_is_down_is_no_success(
-        self, tell: Tell, conversation: Conversation, database: Database, monkeypatch: pytest.MonkeyPatch
+        self, post: Post, conversation: Conversation, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: Any, **__: Any) -> None:
             raise OperationalError("INSERT", {}, Exception("gone"))
 
-        event = told_event()
+        event = event_report()
         with monkeypatch.context() as down:
             down.setattr("shared.conversations.events.store", fail)
-            assert tell(f"/events/{conversation.id}", [event]) == 503
-        assert tell(f"/events/{conversation.id}", [event]) == 200  # repeated
+            assert post(f"/events/{conversation.id}", [event]) == 503
+        assert post(f"/events/{conversation.id}", [event]) == 200  # repeated
         assert len(_stored(database, conversation.id)) == 1

@@ -9,7 +9,7 @@ from tests.drills.faults.operations.sandbox import fragile, running
 from tests.drills.faults.runner import Runner
 from tests.services.engine import TINY_IMAGE
 
-LOOKS = frozenset({"looks"})
+STATUS_CHECKS = frozenset({"status_checks"})
 
 
 def _kill_container(runner: Runner, sandbox_id: str) -> None:
@@ -34,7 +34,7 @@ def leave_container(runner: Runner, sandbox_id: str) -> None:
 
 
 OPERATIONS: Mapping[str, Operation] = {
-    "resync-of-a-stopped-container": routine("resync", prepare=fragile, act=_kill_container, owns=LOOKS),
+    "resync-of-a-stopped-container": routine("resync", prepare=fragile, act=_kill_container, owns=STATUS_CHECKS),
     "resync-of-an-orphan": routine("resync", prepare=_deleted, act=leave_container),
-    "events": routine("events", prepare=fragile, act=_kill_container, owns=LOOKS),
+    "events": routine("events", prepare=fragile, act=_kill_container, owns=STATUS_CHECKS),
 }

@@ -1,4 +1,4 @@
-"""Nodes: their worker boots and beats; they take sandboxes or not, are lost, and have leftovers."""
+"""Nodes: their worker boots and sends heartbeats; they take sandboxes or not, are lost, and have stale containers."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -110,6 +110,6 @@ def _settled(runner: Runner, *path: Status) -> str:
 OPERATIONS: Mapping[str, Operation] = {
     "boot": Operation(owns=frozenset({"process"}), prepare=no_worker, act=_boot_worker),
     "sweep-of-what-waits-for-a-node": routine("sweep", prepare=waiting, act=_uncordon),
-    "heartbeat-with-a-leftover": routine("heartbeat", prepare=moved_away, act=leave_container),
+    "heartbeat-with-a-stale-container": routine("heartbeat", prepare=moved_away, act=leave_container),
     "lost-node": routine("nodes", prepare=lost, act=no_more, verify=_is_lost),
 }

@@ -8,7 +8,7 @@ from sqlalchemy import update
 from sqlmodel import select
 
 from shared.models import Conversation, Event, Sandbox
-from tests.api.agent_reports import told_conversation, told_event, told_stats, told_update, told_usage
+from tests.api.agent_reports import conversation_report, event_report, stats_report, update_report, usage_report
 from tests.drills.faults.operation import Operation
 from tests.drills.faults.operations.conversation import conversation_id, conversing
 from tests.drills.faults.runner import Runner
@@ -16,7 +16,7 @@ from tests.factories import session_key_of
 from tests.services import http
 from tests.waiting import eventually
 
-EVENTS = [told_event(), told_event("ActionEvent"), told_update("execution_status", "finished")]
+EVENTS = [event_report(), event_report("ActionEvent"), update_report("execution_status", "finished")]
 REPORTS = "POST /webhooks/events/{conversation_id}"
 
 
@@ -38,8 +38,8 @@ def _report(runner: Runner, sandbox_id: str) -> None:
 
 def _report_work(runner: Runner, sandbox_id: str) -> None:
     """The agent works on, and spends more."""
-    cost = told_stats(agent=told_usage(cost=3, prompt=1))
-    _send(runner, sandbox_id, [told_update("execution_status", "running"), told_update("stats", cost)])
+    cost = stats_report(agent=usage_report(cost=3, prompt=1))
+    _send(runner, sandbox_id, [update_report("execution_status", "running"), update_report("stats", cost)])
 
 
 def _send(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None:
@@ -47,7 +47,7 @@ def _send(runner: Runner, sandbox_id: str, events: list[dict[str, Any]]) -> None
     conversation = conversation_id(runner)
     with runner.service.database.reading() as session:
         headers = {"X-Session-API-Key": session_key_of(session.get_one(Sandbox, sandbox_id))}
-    for path, body in (("conversations", told_conversation(conversation)), (f"events/{conversation}", events)):
+    for path, body in (("conversations", conversation_report(conversation)), (f"events/{conversation}", events)):
         try:
             http.post(f"{runner.service.url}/api/v1/webhooks/{path}", headers=headers, json=body, timeout=30)
         except httpx.TransportError:

@@ -15,7 +15,7 @@ from worker.engine.protocol import ContainerRequest, ContainerState, Engine, Eng
 from worker.sandboxes.container_spec import CONFIG_PATH
 
 MISSING_IMAGE = "agent-workspace/no-such-image:1"
-CREATED, RUNNING, FROZEN = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.FROZEN
+CREATED, RUNNING, FROZEN = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.PAUSED
 EXITED, ABSENT = ContainerState.EXITED, ContainerState.ABSENT
 
 
@@ -34,7 +34,7 @@ def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None
     assert running.state == ContainerState.RUNNING
     assert set(running.ports) == {8000}
     engine.pause(name)
-    assert state(engine, name) == ContainerState.FROZEN
+    assert state(engine, name) == ContainerState.PAUSED
     engine.unpause(name)
     assert state(engine, name) == ContainerState.RUNNING
     engine.stop(name, 1)
@@ -43,7 +43,7 @@ def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None
     assert state(engine, name) == ContainerState.RUNNING
     engine.remove(name)
     gone = engine.observe(name)
-    assert (gone.state, gone.leftovers) == (ContainerState.ABSENT, False)
+    assert (gone.state, gone.has_volume) == (ContainerState.ABSENT, False)
 
 
 def test_repeated_calls_change_nothing(engine: Engine, request_: ContainerRequest, installation: str) -> None:
@@ -184,7 +184,7 @@ def test_volume_outlives_a_removed_container(engine: Engine, request_: Container
     name = started(engine, request_)
     engine.remove_container(name)
     left = engine.observe(name)
-    assert (left.state, left.leftovers) == (ContainerState.ABSENT, True)
+    assert (left.state, left.has_volume) == (ContainerState.ABSENT, True)
     assert engine.list_volumes(installation) == [name]
 
 
@@ -193,7 +193,7 @@ def test_image_that_is_missing(engine: Engine, request_: ContainerRequest, insta
     with pytest.raises(ImageMissing):
         engine.create(missing)
     # The volume exists already: a caller that gives up removes it.
-    assert engine.observe(missing.name).leftovers
+    assert engine.observe(missing.name).has_volume
     engine.remove(missing.name)
     assert engine.list_volumes(installation) == []
     with pytest.raises(ImageMissing):

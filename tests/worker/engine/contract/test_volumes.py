@@ -26,7 +26,7 @@ def test_volume_that_is_left_alone_keeps_its_labels(engine: Engine, request_: Co
     engine.create(request_)
     engine.remove_container(request_.name)
     left = engine.observe(request_.name)
-    assert (left.state, left.leftovers, left.labels) == (ContainerState.ABSENT, True, request_.labels)
+    assert (left.state, left.has_volume, left.labels) == (ContainerState.ABSENT, True, request_.labels)
 
 
 def test_unlabelled_volume_is_listed_apart(engine: Engine, unlabelled: str, installation: str) -> None:

@@ -123,7 +123,7 @@ def test_newer_desired_state_replaces_one_that_waits(context: WorkerContext, use
     assert history(context, sandbox_id) == ["STARTING", "RUNNING"]
 
 
-@pytest.mark.parametrize("state", [ContainerState.FROZEN, ContainerState.RUNNING])
+@pytest.mark.parametrize("state", [ContainerState.PAUSED, ContainerState.RUNNING])
 def test_drift_is_not_taken_for_a_failure(
     context: WorkerContext, user: Person, engine: FakeEngine, state: ContainerState
 ) -> None:

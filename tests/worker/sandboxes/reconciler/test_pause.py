@@ -108,7 +108,7 @@ class TestStop:
         sandbox_id = self.stopped(context, user)
         for state, status, reason in (
             (ContainerState.RUNNING, Status.RUNNING, "resumed_outside"),
-            (ContainerState.FROZEN, Status.PAUSED, "paused_outside"),
+            (ContainerState.PAUSED, Status.PAUSED, "paused_outside"),
         ):
             engine.containers[container_name(sandbox_id)].state = state
             mark_due(context, sandbox_id)
