@@ -48,13 +48,7 @@ log = structlog.get_logger()
 
 def start_conversation(context: WorkerContext, task_id: str) -> None:
     """Execute the stages of a start task that can be executed now."""
-    run_leased(
-        context,
-        StartTask,
-        task_id,
-        lambda context, task: ConversationStart(context, task).run(),
-        lambda context, task: ConversationStart(context, task).give_up(),
-    )
+    run_leased(context, StartTask, task_id, lambda *claimed: ConversationStart(*claimed).run(), _give_up)
 
 
 class ConversationStart:
@@ -289,3 +283,7 @@ class ConversationStart:
             conversation_deletion.tombstone(conversation, now())
         else:
             conversation_queries.purge(session, conversation.id)
+
+
+def _give_up(context: WorkerContext, task: StartTask) -> None:
+    ConversationStart(context, task).give_up()

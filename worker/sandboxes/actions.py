@@ -9,6 +9,7 @@ from shared.conversations import queries as conversation_queries
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
+from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Status
 from worker.agent_server.errors import AgentServerUnreachable, WrongServer
 from worker.context import WorkerContext
@@ -43,9 +44,9 @@ class SandboxActions:
         self._server = SandboxServer(context, sandbox)
         self._name = container_name(sandbox.id)
         # No applying action was executed for the current generation: the container may show a former desired state.
-        self._unapplied = sandbox.generation != sandbox.observed_generation
+        self.unapplied = sandbox.generation != sandbox.observed_generation
         # At least one action was executed for the current generation in this run.
-        self._has_executed = False
+        self.has_executed = False
         # This run has sent the init request; before that, a claimed warm sandbox is taken to await it.
         self._init_requested = False
         # In this run the agent server took its keys or was unpaused with them, and has not booted since.
@@ -53,19 +54,20 @@ class SandboxActions:
         # The observed container status, valid until the next action; None: ask the engine.
         self._cached_status: ContainerStatus | None = None
 
-    @property
-    def unapplied(self) -> bool:
-        """Whether no applying action was executed for the current generation."""
-        return self._unapplied
-
-    @property
-    def has_executed(self) -> bool:
-        """Whether any action was executed for the current generation in this run."""
-        return self._has_executed
-
     def reset(self) -> None:
         """Reset the flags for a newer generation."""
-        self._unapplied, self._has_executed = True, False
+        self.unapplied, self.has_executed = True, False
+
+    def find_newer(self) -> CurrentDesiredState | None:
+        """Read the desired state. None: this run's generation is the newest.
+
+        Raises:
+            LeaseLost: another worker owns the sandbox.
+        """
+        current = sandbox_queries.find_desired(self._context.database, self._sandbox.id, self._sandbox.fence)
+        if current is None:
+            raise LeaseLost(f"sandbox {self._sandbox.id}")
+        return None if current.generation == self._sandbox.generation else current
 
     def observe(self) -> ContainerStatus:
         """The observed status of the sandbox's container and volume."""
@@ -78,7 +80,7 @@ class SandboxActions:
         Raises:
             WrongServer: another server answers at the URL, or a server that can't be this sandbox's.
         """
-        if not self._server.is_relevant(unapplied=self._unapplied):
+        if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
         url = self._url(observed) if observed.state == ContainerState.RUNNING else None
         if url is None:
@@ -103,9 +105,9 @@ class SandboxActions:
         log.info("action", sandbox=self._sandbox.id, action=action.value, generation=self._sandbox.generation)
         self._perform(action, observed)
         if action in APPLYING:
-            self._unapplied = False
+            self.unapplied = False
             self._keys_confirmed = action == Action.UNPAUSE and self._sandbox.ready_at is not None
-        self._has_executed = True
+        self.has_executed = True
 
     def _perform(self, action: Action, observed: ContainerStatus) -> None:
         engine = self._context.engine
@@ -169,10 +171,7 @@ class SandboxActions:
             LeaseLost: another worker owns the sandbox.
         """
         self._context.renewer.mark_progress(Sandbox, self._sandbox)
-        newer = sandbox_queries.find_desired(self._context.database, self._sandbox.id, self._sandbox.fence)
-        if newer is None:
-            raise LeaseLost(f"sandbox {self._sandbox.id}")
-        if newer.generation != self._sandbox.generation:
+        if self.find_newer() is not None:
             raise Overtaken
 
     def _stop_if_used(self, observed: ContainerStatus) -> None:

@@ -4,7 +4,6 @@ Where it can't be reached, the loop ends with the status ERROR and a reason.
 """
 
 import time
-from functools import partial
 
 import structlog
 from sqlmodel import col
@@ -14,7 +13,6 @@ from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import desired_state
-from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Desired, Reason, Status
 from worker.agent_server.errors import AgentServerError, WrongServer
@@ -52,7 +50,7 @@ ENDING = frozenset({Action.PAUSE, Action.STOP, Action.REMOVE})
 
 def reconcile(context: WorkerContext, sandbox_id: str) -> None:
     """Bring a sandbox to its desired state, or write the reason why it can't be reached."""
-    run_leased(context, Sandbox, sandbox_id, _reconcile, _give_up)
+    run_leased(context, Sandbox, sandbox_id, lambda *claimed: SandboxReconciler(*claimed).run(), _give_up)
 
 
 def refresh_status(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0) -> bool:
@@ -64,7 +62,10 @@ def refresh_status(context: WorkerContext, sandbox_id: str, silent_seconds: floa
     Returns:
         Whether nothing is left to do; if not, `reconcile` must run.
     """
-    work = partial(_refresh_status, silent_seconds=silent_seconds)
+
+    def work(context: WorkerContext, sandbox: Sandbox) -> None:
+        SandboxReconciler(context, sandbox, status_only=True, silent_seconds=silent_seconds).run()
+
     return run_leased(context, Sandbox, sandbox_id, work, _give_up, only=OBSERVED)
 
 
@@ -173,14 +174,11 @@ class SandboxReconciler:
 
     def _is_overtaken(self) -> bool:
         """Read the desired state before acting: a delete overtakes a start, and a lost lease ends everything."""
-        newer = sandbox_queries.find_desired(self._context.database, self._sandbox.id, self._sandbox.fence)
-        if newer is None:
-            raise LeaseLost(f"sandbox {self._sandbox.id}")
+        newer = self._actions.find_newer()
         self._executed_since_fence_check = False
-        if newer.generation == self._sandbox.generation:
-            return False
-        self._adopt(newer)
-        return True
+        if newer is not None:
+            self._adopt(newer)
+        return newer is not None
 
     def _bump_generation(self) -> None:
         """Have the desired state reconciled by a new generation: this run's last action may be later than the lease.
@@ -206,9 +204,13 @@ class SandboxReconciler:
     def _plan(self, observed: ContainerStatus) -> Action:
         if self._sandbox.desired == Desired.DELETED and self._sandbox.wish_reason == Reason.ALREADY_USED:
             return Action.WRITE_DELETED  # container and volume are left to the quarantine
-        health, desired = self._actions.probe(observed), Desired(self._sandbox.desired)
-        unapplied = self._actions.unapplied
-        return plan(desired, observed.state, unapplied=unapplied, health=health, has_volume=observed.has_volume)
+        return plan(
+            Desired(self._sandbox.desired),
+            observed.state,
+            unapplied=self._actions.unapplied,
+            health=self._actions.probe(observed),
+            has_volume=observed.has_volume,
+        )
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:
         """Execute one action; False if the run is over: the sandbox is in ERROR, or on another node."""
@@ -259,14 +261,6 @@ class SandboxReconciler:
             raise Retry(f"{action}: {detail}")
         self._status_writer.fail(ACTION_REASONS.get(action, Reason.ENGINE_ERROR), detail, observed)
         return False
-
-
-def _reconcile(context: WorkerContext, sandbox: Sandbox) -> None:
-    SandboxReconciler(context, sandbox).run()
-
-
-def _refresh_status(context: WorkerContext, sandbox: Sandbox, *, silent_seconds: float) -> None:
-    SandboxReconciler(context, sandbox, status_only=True, silent_seconds=silent_seconds).run()
 
 
 def _give_up(context: WorkerContext, sandbox: Sandbox) -> None:

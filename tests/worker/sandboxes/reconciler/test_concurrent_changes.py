@@ -161,7 +161,7 @@ class TestConcurrentChanges:
             engine.impostors[container_name(sandbox_id)] = 100  # so that the worker ends without another read
             return found
 
-        monkeypatch.setattr("worker.sandboxes.reconciler.sandbox_queries.find_desired", find_and_be_overtaken)
+        monkeypatch.setattr("worker.sandboxes.actions.sandbox_queries.find_desired", find_and_be_overtaken)
         reconcile(context, sandbox_id)
         found = row(context, sandbox_id)
         assert found.observed_generation == found.generation == 4
