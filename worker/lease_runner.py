@@ -11,13 +11,13 @@ from sqlalchemy import ColumnElement, and_, true
 from sqlmodel import col
 
 from shared import clock
+from shared.agent_server.errors import AgentServerUnreachable, WrongServer
 from shared.clock import after
 from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.leasing.leases import Row
 from shared.models import Sandbox
-from worker.agent_server.errors import AgentServerUnreachable, WrongServer
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineUnavailable
 from worker.leasing.agent_lane import AgentWork

@@ -9,7 +9,6 @@ from fastapi.responses import JSONResponse
 from starlette.routing import Match
 
 from api.errors.upstream import (
-    BadGateway,
     Busy,
     GatewayTimeout,
     TemporarilyUnavailable,
@@ -18,6 +17,7 @@ from api.errors.upstream import (
     UpstreamRejected,
     WakeTimeout,
 )
+from shared.agent_server.errors import AgentServerError
 from shared.db.database import UNAVAILABLE
 from shared.errors import (
     Conflict,
@@ -50,7 +50,7 @@ STATUS: dict[type[WorkspaceError], int] = {
     Gone: 410,
     TooLarge: 413,
     QuotaExceeded: 429,
-    BadGateway: 502,
+    AgentServerError: 502,
     Unreached: 502,
     TemporarilyUnavailable: 503,
     Unavailable: 503,

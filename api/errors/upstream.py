@@ -1,9 +1,9 @@
 """Errors between a request and its sandbox, or its git provider; `api.errors.handlers` maps each to a status.
 
+The errors of agent servers themselves are in `shared.agent_server.errors`.
+
 WorkspaceError
-├── BadGateway              the agent server is unreachable, or closes the connection
-│   └── BrokenOff               it closes the connection during its response
-├── UpstreamRefused         the agent server rejects a client's request
+├── UpstreamRejected        the agent server rejects a client's request
 ├── GatewayTimeout          the agent server responds, but what it waits for does not
 ├── WakeTimeout             the sandbox was not running in time
 ├── TemporarilyUnavailable  too many requests wait, the sandbox was paused meanwhile, or this process is shutting down
@@ -16,14 +16,6 @@ WorkspaceError
 """
 
 from shared.errors import NotFound, Unavailable, WorkspaceError
-
-
-class BadGateway(WorkspaceError):
-    """The sandbox's agent server is unreachable, closes the connection or sends an invalid response."""
-
-
-class IncompleteResponse(BadGateway):
-    """The agent server's response began, but is incomplete."""
 
 
 class UpstreamRejected(WorkspaceError):

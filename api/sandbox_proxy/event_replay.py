@@ -10,6 +10,7 @@ their ids, and ignores duplicates.
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -18,20 +19,24 @@ from urllib.parse import parse_qsl
 from starlette.concurrency import run_in_threadpool
 from websockets.asyncio.client import ClientConnection
 
-from api.agent_server.client import Answer
+from api.agent_server.answers import read
 from api.sandbox_proxy.request import ProxyRequest
+from shared.agent_server import paths
+from shared.agent_server.limits import MAX_EVENT_PAGES, MAX_ITEMS
+from shared.agent_server.reader import Answer
+from shared.agent_server.shapes import EventPage
 from shared.errors import WorkspaceError
 
 # The state comes within milliseconds, or when the action is over.
 STATE_TIMEOUT_SECONDS = 1.0
 # The timeout of one page of events. The agent server's own frames wait for the page.
 PAGE_SECONDS = 5.0
-EVENTS_A_PAGE = 100
-# The client gets later events when the action is over.
-MAX_PAGES = 20
+# The timeout of all pages, with the time that the client takes for their events. It gets later events when the action
+# is over.
+REPLAY_SECONDS = 30.0
 PATH = re.compile(r"/sockets/events/([0-9a-fA-F-]{32,36})")
 
-Ask = Callable[[str, dict[str, Any]], Awaitable[Answer]]
+Ask = Callable[[str, dict[str, Any], float], Awaitable[Answer]]
 
 
 class Resend(NamedTuple):
@@ -60,7 +65,7 @@ async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIte
     Args:
         server: the connection to the agent server.
         resend: the requested events.
-        ask: reads a path of the agent server, with parameters.
+        ask: reads a path of the agent server, with parameters and a timeout.
 
     Raises:
         ConnectionClosed: the agent server closed the connection.
@@ -78,15 +83,17 @@ async def frames(server: ClientConnection, resend: Resend, ask: Ask) -> AsyncIte
 
 
 async def _read(resend: Resend, ask: Ask) -> AsyncIterator[str]:
-    path = f"/api/conversations/{resend.conversation_id}/events/search"
-    params: dict[str, Any] = {"limit": EVENTS_A_PAGE, "sort_order": "TIMESTAMP"}
+    path = paths.event_search(resend.conversation_id)
+    params: dict[str, Any] = {"limit": MAX_ITEMS, "sort_order": "TIMESTAMP"}
     params |= {"timestamp__gte": resend.since} if resend.since else {}
+    ends_at = time.monotonic() + REPLAY_SECONDS
     # If reading fails, the agent server sends the events when the action is over.
-    with suppress(WorkspaceError, TimeoutError, KeyError, TypeError):
-        for _ in range(MAX_PAGES):
-            page = await (await asyncio.wait_for(ask(path, params), PAGE_SECONDS)).read_json()
-            for event in page["items"]:
+    with suppress(WorkspaceError):
+        for _ in range(MAX_EVENT_PAGES):
+            seconds = min(PAGE_SECONDS, ends_at - time.monotonic())
+            page, _document = await read(await ask(path, params, seconds), EventPage)
+            for event in page.items:
                 yield await run_in_threadpool(json.dumps, event)
-            if not page["next_page_id"]:
+            if page.next_page_id is None:
                 return
-            params["page_id"] = page["next_page_id"]
+            params["page_id"] = page.next_page_id

@@ -1,7 +1,6 @@
 """The HTTP proxy: it streams requests to agent servers and their responses, and stores nothing."""
 
 import asyncio
-import ssl
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Coroutine
 from contextlib import nullcontext, suppress
@@ -11,13 +10,15 @@ import httpx
 import structlog
 from starlette.types import Receive, Send
 
-from api.errors.upstream import BadGateway
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck
 from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.request import ProxyRequest
 from api.sandbox_proxy.wake import Waker
+from shared.agent_server.errors import AgentServerUnreachable
+from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS
+from shared.agent_server.reader import trust_nothing
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
 from shared.sandboxes.availability import agent_server
@@ -27,9 +28,6 @@ log = structlog.get_logger()
 # httpcore imports sniffio four times a request. If it is not installed, Python searches all its path each time.
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
-CONNECT_SECONDS = 5.0
-# The agent server closes a connection that was idle for 5 s. The pool closes it before, so that no request meets that.
-KEEPALIVE_SECONDS = 4.0
 MAX_IDLE_CONNECTIONS = 1000
 # A higher status can't be sent (RFC 9110, section 15).
 MAX_STATUS = 599
@@ -46,8 +44,7 @@ class HttpProxy:
         # Only the transport: an httpx client would send one sandbox's cookies to the next.
         self._transport = httpx.AsyncHTTPTransport(
             trust_env=False,
-            # Agent servers speak no TLS. This context trusts no authority, and reads no certificates.
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            verify=trust_nothing(),
             limits=httpx.Limits(max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=KEEPALIVE_SECONDS),
         )
 
@@ -67,7 +64,7 @@ class HttpProxy:
             response, origin = await self._ask(proxied, sandbox, body)
             try:
                 if response.status_code > MAX_STATUS:
-                    raise BadGateway(f"sandbox {sandbox.id}: its agent server responds with an invalid status")
+                    raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server sends an invalid status")
                 await _pass_on(proxied, response, origin, send)
             except httpx.TransportError as error:
                 # The response has begun: the proxy can only end it early.
@@ -84,27 +81,27 @@ class HttpProxy:
         """Return the response, as soon as it begins, and the agent server's origin.
 
         Raises:
-            BadGateway: there is no response.
+            AgentServerUnreachable: there is no response.
         """
         try:
             return await self._send(proxied, sandbox, body)
         except httpx.TransportError as error:
             unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             if not (unsent or proxied.is_repeatable):
-                raise BadGateway(f"sandbox {sandbox.id}: its agent server closed the connection") from None
+                raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server closed the connection") from None
         # The sandbox may just have been paused, or have a new address: read it and retry.
         sandbox = await self._ensure_running(proxied, await self._access.check(proxied))
         try:
             return await self._send(proxied, sandbox, body)
         except httpx.TransportError:
-            raise BadGateway(f"sandbox {sandbox.id}: its agent server does not respond") from None
+            raise AgentServerUnreachable(f"sandbox {sandbox.id}: its agent server does not respond") from None
 
     async def _send(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
         origin = agent_server(sandbox.exposed_urls)
         if origin is None:
-            raise BadGateway(f"sandbox {sandbox.id} has no agent server")
+            raise AgentServerUnreachable(f"sandbox {sandbox.id} has no agent server")
         url = httpx.URL(origin)
         key = proxied.session_key or self._vault.decrypt(sandbox.session_key)
         request = httpx.Request(

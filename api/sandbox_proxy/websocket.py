@@ -16,19 +16,19 @@ from starlette.types import Receive, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from api.agent_server.client import Answer
-from api.errors.upstream import BadGateway
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck
 from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.event_replay import frames, read_resend
-from api.sandbox_proxy.http import CONNECT_SECONDS
 from api.sandbox_proxy.request import SESSION_KEY, ProxyRequest
 from api.sandbox_proxy.throttle import Throttle
 from api.sandbox_proxy.user_limits import UserLimit
 from api.sandbox_proxy.wake import Waker
 from api.server.connections import MAX_AUTH_BYTES
+from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
+from shared.agent_server.limits import CONNECT_SECONDS
+from shared.agent_server.reader import Answer
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
@@ -48,7 +48,11 @@ MAX_REASON_BYTES = 120
 
 # The agent server's own codes for a wrong key and for an unknown object (wire contract 3.5), and registered codes.
 WRONG_KEY, NOT_FOUND, BAD_GATEWAY, TRY_LATER = 4001, 4004, 1014, 1013
-CODES: dict[type[WorkspaceError], int] = {Unauthenticated: WRONG_KEY, NotFound: NOT_FOUND, BadGateway: BAD_GATEWAY}
+CODES: dict[type[WorkspaceError], int] = {
+    Unauthenticated: WRONG_KEY,
+    NotFound: NOT_FOUND,
+    AgentServerError: BAD_GATEWAY,
+}
 # Codes that the library reports if no code was received, and what to send to the other side: they can't be sent.
 UNSENDABLE = {1005: 1000, 1006: 1001, 1015: 1001}
 
@@ -137,8 +141,9 @@ class WebSocketProxy:
         if resend is None or origin is None:
             return server
 
-        async def ask(path: str, params: dict[str, Any]) -> Answer:
-            return await self._agent_servers.ask_at(origin, self._key(proxied, sandbox), "GET", path, params=params)
+        async def ask(path: str, params: dict[str, Any], seconds: float) -> Answer:
+            key = self._key(proxied, sandbox)
+            return await self._agent_servers.ask_at(origin, key, "GET", path, params=params, seconds=seconds)
 
         return frames(server, resend, ask)
 
@@ -149,7 +154,7 @@ class WebSocketProxy:
     async def _connected(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> AsyncIterator[ClientConnection]:
         origin = agent_server(sandbox.exposed_urls)
         if origin is None:
-            raise BadGateway(f"sandbox {sandbox.id} has no agent server")
+            raise AgentServerUnreachable(f"sandbox {sandbox.id} has no agent server")
         key = self._key(proxied, sandbox)
         try:
             server = await NoRedirectConnect(
@@ -168,7 +173,9 @@ class WebSocketProxy:
             )
             await server.send(json.dumps({"type": "auth", SESSION_KEY: key}))
         except (OSError, TimeoutError, WebSocketException):
-            raise BadGateway(f"sandbox {sandbox.id}: its agent server does not accept this websocket") from None
+            raise AgentServerUnreachable(
+                f"sandbox {sandbox.id}: its agent server does not accept this websocket"
+            ) from None
         try:
             yield server
         finally:

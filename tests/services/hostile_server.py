@@ -107,12 +107,21 @@ def inflating(_ended: threading.Event) -> Iterator[bytes]:
     yield from [gzip.compress(PART * 100)] * (HUGE_BYTES // len(PART) // 100)
 
 
+def crumbling(ended: threading.Event) -> Iterator[bytes]:
+    """Send 70 MB in chunks of one byte."""
+    yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for _ in range(HUGE_BYTES // len(PART)):
+        if not ended.is_set():
+            yield b"1\r\n \r\n" * (len(PART) // 6)
+
+
 MODES: dict[str, Mode] = {
     "never answers": never_answering,
     "drips": dripping,
     "drips its headers": dripping_head,
     "floods": flooding,
     "inflates": inflating,
+    "crumbles": crumbling,
     "empty object": answering({}),
     "list instead of an object": answering([]),
     "null": answering(None),

@@ -9,13 +9,13 @@ import time_machine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from shared.agent_server.errors import AgentServerUnreachable
 from shared.clock import after, now
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.models import StartTask
 from tests.factories import Person, make_start_task
 from tests.worker.scenes import another, assert_at_rest, change, row
-from worker.agent_server.errors import AgentServerUnreachable
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineUnavailable
 from worker.lease_runner import MAX_BACKOFF_SECONDS, UNAVAILABLE_SECONDS, Retry, backoff, run_leased

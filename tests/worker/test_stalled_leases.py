@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shared.agent_server.errors import AgentServerUnreachable
 from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Sandbox
@@ -22,7 +23,6 @@ from tests.services.hostile_server import answering, dripping, hostile
 from tests.worker.scenes import another, change, row, set_desired
 from worker.agent_server import cancellable_transport
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import AgentServerUnreachable
 from worker.agent_server.exchange import open_client
 from worker.context import WorkerContext
 from worker.conversations import refresh

@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from ssl import PROTOCOL_TLS_CLIENT, SSLContext
+from ssl import SSLContext
 from typing import Any
 
 import httpcore
 import httpx
+
+from shared.agent_server.limits import CONNECT_SECONDS
+from shared.agent_server.reader import trust_nothing
 
 # Pause between two cancellation checks.
 LOOK_SECONDS = 1.0
@@ -21,8 +24,6 @@ Check = Callable[[], None]
 
 # Timeout of a request without one: a socket's timeout has a max.
 UNLIMITED_SECONDS = 86_400.0
-# Agent servers are on the same private network.
-CONNECT_SECONDS = 5.0
 # Bytes sent between two checks of the timeout.
 WRITE_BYTES = 64 * 1024
 
@@ -91,8 +92,7 @@ class CancellableTransport(httpx.HTTPTransport):
     """
 
     def __init__(self, keepalive_seconds: float) -> None:
-        # Agent servers speak no TLS: this context trusts no certificate, and reads no certificate files.
-        super().__init__(verify=SSLContext(PROTOCOL_TLS_CLIENT), trust_env=False)
+        super().__init__(verify=trust_nothing(), trust_env=False)
         self._pool = httpcore.ConnectionPool(
             max_connections=None,
             max_keepalive_connections=None,

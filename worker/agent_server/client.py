@@ -1,8 +1,4 @@
-"""HTTP client for a sandbox's agent server, with the routes that a worker calls. Bodies are never logged.
-
-Responses may be hostile: `worker.agent_server.exchange` reads them, and `worker.agent_server.responses` defines the
-accepted shapes.
-"""
+"""HTTP client for a sandbox's agent server, with the routes that a worker calls. Bodies are never logged."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -10,14 +6,16 @@ from typing import Any
 
 import httpx
 
-from worker.agent_server.connection import AgentServerConnection
-from worker.agent_server.errors import AgentServerRefused, WrongServer
-from worker.agent_server.exchange import (
-    exchange,
-    exchange_status,
-    read_shape,
+from shared.agent_server import paths
+from shared.agent_server.errors import AgentServerRefused, WrongServer
+from shared.agent_server.limits import (
+    MAX_ERROR_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGES,
+    MAX_RUNNING_PAGES,
+    RUNNING_PER_PAGE,
 )
-from worker.agent_server.responses import (
+from shared.agent_server.shapes import (
     CommandOutcome,
     CommandResult,
     ConversationShape,
@@ -26,7 +24,10 @@ from worker.agent_server.responses import (
     Message,
     MessagePage,
     RunningPage,
+    read_shape,
 )
+from worker.agent_server.connection import AgentServerConnection
+from worker.agent_server.exchange import exchange, exchange_status
 
 # Timeouts in seconds.
 PROBE_SECONDS = 3.0
@@ -36,19 +37,12 @@ UPLOAD_SECONDS = 60.0
 CREATE_SECONDS = 120.0
 # Added to a command's own timeout: the server needs 2 s to terminate a command.
 COMMAND_GRACE_SECONDS = 15.0
-# Conversations per page: few, because each may be large.
-RUNNING_PER_PAGE = 10
-MAX_RUNNING_PAGES = 10
-# A message may contain images: a page has one message, and its max size is above that of a message to the API.
-MAX_MESSAGES = 1000
-MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-MAX_DETAIL_LENGTH = 2000
 
 
 class AgentServer(AgentServerConnection):
     """Client for one sandbox's agent server.
 
-    All methods raise `worker.agent_server.errors`. Ids may have dashes or not.
+    All methods raise `shared.agent_server.errors`. Ids may have dashes or not.
     """
 
     def is_ready(self) -> bool:
@@ -81,7 +75,8 @@ class AgentServer(AgentServerConnection):
     def is_dormant(self) -> bool | None:
         """Whether the server awaits deferred init (wire contract 3.4); None: no response, or init is in progress."""
         try:
-            answer = exchange(self._client, "GET", self._api + "/init", headers={}, seconds=PROBE_SECONDS)
+            url = self._base_url + paths.INIT
+            answer = exchange(self._client, "GET", url, headers={}, seconds=PROBE_SECONDS, max_bytes=MAX_ERROR_BYTES)
             if answer.status == 404:  # deferred init is off, or the server is too old to support it
                 return False
             state = read_shape(answer.content, InitState)[0].state if answer.is_success else "initializing"
@@ -100,7 +95,7 @@ class AgentServer(AgentServerConnection):
         The path does not exist, so that the server searches all its routes. The response is ignored.
         """
         with suppress(httpx.HTTPError):
-            exchange_status(self._client, "GET", self._api + "/nowhere", headers={}, seconds=PROBE_SECONDS)
+            exchange_status(self._client, "GET", self._base_url + paths.NOWHERE, headers={}, seconds=PROBE_SECONDS)
 
     def initialize(self, init_key: str, config: dict[str, Any]) -> bool:
         """Initialize a server that awaits deferred init. A server ignores this while another init is in progress.
@@ -117,7 +112,7 @@ class AgentServer(AgentServerConnection):
         """
         try:
             headers = {"X-Init-API-Key": init_key}
-            self._call("take its keys", "POST", "/init", json=config, extra=headers, seconds=INITIALIZE_SECONDS)
+            self._call("take its keys", "POST", paths.INIT, json=config, extra=headers, seconds=INITIALIZE_SECONDS)
         except AgentServerRefused as error:
             if error.status not in (400, 404):
                 raise
@@ -131,14 +126,14 @@ class AgentServer(AgentServerConnection):
         Cancelling the request does not terminate the command.
         """
         body = {"command": command, "cwd": cwd, "timeout": max(1, round(timeout))}
-        path, seconds = "/bash/execute_bash_command", timeout + COMMAND_GRACE_SECONDS
-        outcome, _ = self._read(CommandOutcome, "run a command", "POST", path, json=body, seconds=seconds)
+        seconds = timeout + COMMAND_GRACE_SECONDS
+        outcome, _ = self._read(CommandOutcome, "run a command", "POST", paths.COMMAND, json=body, seconds=seconds)
         return outcome.result
 
     def upload(self, path: str, content: bytes) -> None:
         """Write a file and its folders in the sandbox. Every user with access to the folder can read the file."""
         files = {"file": ("file", content)}
-        self._call("take a file", "POST", "/file/upload", params={"path": path}, files=files, seconds=UPLOAD_SECONDS)
+        self._call("take a file", "POST", paths.UPLOAD, params={"path": path}, files=files, seconds=UPLOAD_SECONDS)
 
     def keep_profile(self, name: str, llm: Mapping[str, Any]) -> None:
         """Save an LLM's configuration under a name that conversations may use, and replace an earlier one.
@@ -146,7 +141,7 @@ class AgentServer(AgentServerConnection):
         The server encrypts the configuration's secrets.
         """
         body = {"llm": llm, "include_secrets": True}
-        self._call("keep a profile", "POST", f"/profiles/{name}", json=body)
+        self._call("keep a profile", "POST", paths.profile(name), json=body)
 
     def create_conversation(self, body: dict[str, Any]) -> dict[str, Any]:
         """Create the conversation of `agent_request.build_request`, or return an existing one with its id.
@@ -154,7 +149,7 @@ class AgentServer(AgentServerConnection):
         For an existing one, the rest of the body is ignored, including the initial message.
         """
         aim = "start the conversation"
-        made, _ = self._read(Document, aim, "POST", "/conversations", json=body, seconds=CREATE_SECONDS)
+        made, _ = self._read(Document, aim, "POST", paths.CONVERSATIONS, json=body, seconds=CREATE_SECONDS)
         return made.root
 
     def get_conversation(self, conversation_id: str) -> dict[str, Any] | None:
@@ -162,17 +157,17 @@ class AgentServer(AgentServerConnection):
 
         Only `title` and `last_user_message_id` are checked: each is a text, None or missing.
         """
-        path = f"/conversations/{conversation_id}"
+        path = paths.conversation(conversation_id)
         known = self._read_if_known(ConversationShape, "show the conversation", "GET", path)
         return None if known is None else known[1]
 
     def send_message(self, conversation_id: str, message: dict[str, Any]) -> None:
         """Send a message {role, content, run} to the conversation."""
-        self._call("take a message", "POST", f"/conversations/{conversation_id}/events", json=message)
+        self._call("take a message", "POST", paths.events(conversation_id), json=message)
 
     def list_messages(self, conversation_id: str) -> Iterator[Message]:
         """Yield up to a thousand messages of users, newest first. Each is requested when the caller needs it."""
-        path = f"/conversations/{conversation_id}/events/search"
+        path = paths.event_search(conversation_id)
         params = {"kind": "MessageEvent", "source": "user", "sort_order": "TIMESTAMP_DESC", "limit": 1}
         pages = self._pages(MessagePage, "list messages", path, params, MAX_MESSAGES, max_bytes=MAX_MESSAGE_BYTES)
         for page in pages:
@@ -181,7 +176,7 @@ class AgentServer(AgentServerConnection):
     def run(self, conversation_id: str) -> bool:
         """Continue the agent's run. False: the agent is running already."""
         try:
-            self._call("run the conversation", "POST", f"/conversations/{conversation_id}/run")
+            self._call("run the conversation", "POST", paths.conversation(conversation_id, "/run"))
         except AgentServerRefused as error:
             if error.status != 409:
                 raise
@@ -190,29 +185,29 @@ class AgentServer(AgentServerConnection):
 
     def rename_conversation(self, conversation_id: str, title: str) -> bool:
         """Set the title. False: no such conversation."""
-        aim, path = "rename the conversation", f"/conversations/{conversation_id}"
+        aim, path = "rename the conversation", paths.conversation(conversation_id)
         return self._read_if_known(Document, aim, "PATCH", path, json={"title": title}) is not None
 
     def interrupt(self, conversation_id: str) -> bool:
         """Interrupt the running agent; the next message continues it. False: no such conversation."""
-        path = f"/conversations/{conversation_id}/interrupt"
+        path = paths.conversation(conversation_id, "/interrupt")
         return self._read_if_known(Document, "interrupt the conversation", "POST", path) is not None
 
     def delete_conversation(self, conversation_id: str) -> bool:
         """Delete the conversation, not its files. False: no such conversation."""
-        path = f"/conversations/{conversation_id}"
+        path = paths.conversation(conversation_id)
         return self._read_if_known(Document, "delete the conversation", "DELETE", path) is not None
 
     def find_running(self) -> list[str]:
         """Return the dashed ids of up to a hundred conversations with a running agent."""
-        path, params = "/conversations/search", {"status": "running", "limit": RUNNING_PER_PAGE}
+        path, params = paths.SEARCH, {"status": "running", "limit": RUNNING_PER_PAGE}
         pages = self._pages(RunningPage, "list conversations", path, params, MAX_RUNNING_PAGES)
         return [conversation.id for page in pages for conversation in page.items]
 
     def _probe(self, headers: dict[str, str]) -> int | None:
         """Return the status of a harmless request; None: no response, or a temporary error (5xx, 429)."""
         try:
-            url = self._api + "/conversations/count"
+            url = self._base_url + paths.COUNT
             status = exchange_status(self._client, "GET", url, headers=headers, seconds=PROBE_SECONDS)
         except httpx.HTTPError:
             return None

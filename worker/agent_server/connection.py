@@ -1,19 +1,21 @@
 """HTTP requests to one agent server, with errors translated and response shapes checked. Bodies are never logged."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import httpx
 
+from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
+from shared.agent_server.limits import MAX_BYTES
+from shared.agent_server.shapes import AnyPage, Shape, read_shape
 from shared.observability import failpoints
 from shared.redaction import Redact, redacting
-from worker.agent_server.error_text import error_text
-from worker.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
-from worker.agent_server.exchange import CONTROL_SECONDS, MAX_BYTES, Answer, Shape, exchange, read_shape
-from worker.agent_server.responses import AnyPage
+from worker.agent_server.exchange import CONTROL_SECONDS, exchange
 
-MAX_DETAIL_LENGTH = 2000
+# One document is parsed at a time: the limits bound the memory for one hostile document.
+_parsing = threading.Lock()
 
 
 class AgentServerConnection:
@@ -29,7 +31,7 @@ class AgentServerConnection:
     def __init__(
         self, base_url: str, session_key: str, client: httpx.Client, redact: Redact = lambda text: text
     ) -> None:
-        self._api = base_url.rstrip("/") + "/api"
+        self._base_url = base_url.rstrip("/")
         self._headers = {"X-Session-API-Key": session_key}
         self._client = client
         self._redact = redact
@@ -48,9 +50,10 @@ class AgentServerConnection:
 
     def _read(self, shape: type[Shape], aim: str, method: str, path: str, **options: Any) -> tuple[Shape, Any]:
         """Return the parsed response and the whole document."""
-        answer = self._call(aim, method, path, **options)
+        content = self._call(aim, method, path, **options)
         try:
-            return read_shape(answer.content, shape)
+            with _parsing:
+                return read_shape(content, shape)
         except ValueError:
             raise WrongServer(f"the server that was asked to {aim} is not an agent server") from None
 
@@ -74,21 +77,14 @@ class AgentServerConnection:
         max_bytes: int = MAX_BYTES,
         extra: Mapping[str, str] | None = None,
         **content: Any,
-    ) -> Answer:
+    ) -> bytes:
         headers = {**self._headers, **(extra or {})}
-        url = self._api + path
+        url = self._base_url + path
         with _http_errors(aim), _point(method, aim):
             answer = exchange(
                 self._client, method, url, headers=headers, seconds=seconds, max_bytes=max_bytes, **content
             )
-        if answer.is_success:
-            return answer
-        if answer.status == 401:
-            raise WrongServer("the agent server rejects the sandbox's key")
-        detail = self._hide_key(self._redact(error_text(answer.content)))[:MAX_DETAIL_LENGTH]
-        if answer.status >= 500 or answer.status == 429:
-            raise AgentServerUnreachable(f"the agent server could not {aim}: {answer.status} {detail}")
-        raise AgentServerRefused(aim, answer.status, detail)
+        return answer.need(aim, lambda text: self._hide_key(self._redact(text)))
 
 
 def _point(method: str, aim: str) -> AbstractContextManager[None]:

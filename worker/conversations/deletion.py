@@ -2,13 +2,13 @@
 
 import structlog
 
+from shared.agent_server.errors import AgentServerRefused
 from shared.clock import after
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import queries as conversation_queries
 from shared.conversations import start_tasks
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
-from worker.agent_server.errors import AgentServerRefused
 from worker.context import WorkerContext
 from worker.lease_runner import Retry
 

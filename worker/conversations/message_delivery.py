@@ -10,10 +10,10 @@ from typing import Any
 
 import structlog
 
+from shared.agent_server.errors import AgentServerRefused
 from shared.conversations import pending_messages
 from shared.models import Conversation, PendingMessage
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import AgentServerRefused
 from worker.context import WorkerContext
 
 log = structlog.get_logger()

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from shared.agent_server.errors import AgentServerRefused
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.conversations import pending_messages
@@ -20,7 +21,6 @@ from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Status
 from worker.agent_server.cancellable_transport import cancellable, timeout
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import AgentServerRefused
 from worker.context import WorkerContext
 from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.message_delivery import deliver

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 from sqlmodel import Session
 
+from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import pending_messages, shared_clones, start_tasks
@@ -25,7 +26,6 @@ from shared.sandboxes import deadlines
 from shared.states import Reason, Stage, Status
 from worker.agent_server import cancellable_transport
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.context import WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
 from worker.conversations.refresh import refresh_conversation

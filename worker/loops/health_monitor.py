@@ -7,9 +7,9 @@ from itertools import cycle
 
 import structlog
 
+from shared.agent_server.errors import WrongServer
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
-from worker.agent_server.errors import WrongServer
 from worker.context import WorkerContext
 from worker.loops.recheck import recheck, report_unresponsive
 

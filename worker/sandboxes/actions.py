@@ -5,13 +5,13 @@ from functools import partial
 
 import structlog
 
+from shared.agent_server.errors import AgentServerUnreachable, WrongServer
 from shared.conversations import queries as conversation_queries
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Status
-from worker.agent_server.errors import AgentServerUnreachable, WrongServer
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
 from worker.leasing.lease_renewer import run_watched

@@ -6,13 +6,13 @@ from concurrent.futures import Future
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from shared.agent_server.errors import AgentServerError, WrongServer
 from shared.conversations import queries as conversation_queries
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.states import Desired
 from worker.agent_server.cancellable_transport import timeout
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import AgentServerError, WrongServer
 from worker.context import WorkerContext
 from worker.sandboxes.container_spec import deferred_init_config, init_config, server_config
 from worker.sandboxes.planner import Health

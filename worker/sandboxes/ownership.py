@@ -1,8 +1,8 @@
 """Checks that a container is its row's: a store restored from a backup may list a used container as warm or idle."""
 
+from shared.agent_server.errors import WrongServer
 from shared.models import Sandbox
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import WrongServer
 from worker.context import WorkerContext
 from worker.engine.docker_engine import OWNER_LABEL
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused

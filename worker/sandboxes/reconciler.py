@@ -8,6 +8,7 @@ import time
 import structlog
 from sqlmodel import col
 
+from shared.agent_server.errors import AgentServerError, WrongServer
 from shared.clock import after
 from shared.errors import LeaseLost
 from shared.models import Sandbox
@@ -15,7 +16,6 @@ from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import desired_state
 from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Desired, Reason, Status
-from worker.agent_server.errors import AgentServerError, WrongServer
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, EngineUnavailable, ImageMissing
 from worker.lease_runner import Retry, run_leased

@@ -12,8 +12,8 @@ from urllib.parse import quote, urlsplit
 
 import structlog
 
+from shared.agent_server.errors import AgentServerRefused
 from shared.users.secrets import ProviderCredential
-from worker.agent_server.errors import AgentServerRefused
 from worker.workspace.shell_scripts import LOGIN, LOGINS, Shell, with_variables
 
 log = structlog.get_logger()

@@ -8,7 +8,6 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
-from api.errors.upstream import BadGateway
 from api.request.authentication import Caller, CurrentCaller
 from api.request.context import Context, ContextDep
 from api.request.jobs import JobQueue, JobQueueDep
@@ -111,7 +110,5 @@ def _exposed(context: Context, caller: Caller, conversation_id: str) -> list[Exp
     return sandboxes.get_sandbox(context, caller, sandbox.id).exposed_urls or []
 
 
-def _in_letters(found: Any) -> list[dict[str, Any]]:
-    if not isinstance(found, list):
-        raise BadGateway("the agent server's answer is no list of changes")
-    return [one | {"status": CHANGES.get(str(one.get("status")), "M")} for one in found if isinstance(one, dict)]
+def _in_letters(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one | {"status": CHANGES.get(str(one.get("status")), "M")} for one in found]

@@ -6,6 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 
+from api.agent_server.answers import read
 from api.errors.openapi import error_responses
 from api.errors.upstream import GatewayTimeout
 from api.request.authentication import CurrentCaller, UserRoute
@@ -21,6 +22,8 @@ from api.schemas.v1.conversation_agent import (
 )
 from api.schemas.v1.sandboxes import wire_status
 from api.schemas.v1.wire_types import Success
+from shared.agent_server import paths
+from shared.agent_server.shapes import Hooks, Skills
 from shared.conversations import queries as conversation_queries
 from shared.errors import Invalid
 from shared.models import Conversation
@@ -39,8 +42,8 @@ async def get_skills(context: ContextDep, caller: CurrentCaller, conversation_id
         return SkillList(skills=[])
     wanted = {"load_public": False, "load_user": False, "load_org": False, "load_project": True}
     body = wanted | {"project_dir": conversation.working_dir}
-    answer = await context.agent_servers.ask(sandbox, "POST", "/api/skills", json=body)
-    found = await run_in_threadpool(list_skills, await answer.read_json())
+    answer = await context.agent_servers.ask(sandbox, "POST", paths.SKILLS, json=body)
+    found = await run_in_threadpool(list_skills, (await read(answer, Skills))[0])
     disabled = await run_in_threadpool(_read_disabled, context, caller.id)
     return SkillList(skills=[skill for skill in found.skills if skill.name not in disabled])
 
@@ -52,8 +55,8 @@ async def get_hooks(context: ContextDep, caller: CurrentCaller, conversation_id:
     if wire_status(sandbox) == Status.PAUSED:
         return HookList(hooks=[])
     body = {"project_dir": conversation.working_dir}
-    answer = await context.agent_servers.ask(sandbox, "POST", "/api/hooks", json=body)
-    return await run_in_threadpool(list_hooks, await answer.read_json())
+    answer = await context.agent_servers.ask(sandbox, "POST", paths.HOOKS, json=body)
+    return await run_in_threadpool(list_hooks, (await read(answer, Hooks))[0])
 
 
 @router.post("/switch_profile", responses=error_responses(409, 502))
@@ -63,7 +66,7 @@ async def switch_profile(
     """Switch the agent to a saved LLM profile; the settings stay unchanged."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     llm = await run_in_threadpool(_read_profile, context, caller.id, request.profile_name)
-    path = f"/api/conversations/{UUID(conversation.id)}/switch_llm"
+    path = paths.conversation(UUID(conversation.id), "/switch_llm")
     (await context.agent_servers.ask(sandbox, "POST", path, json={"llm": llm})).need()
     await run_in_threadpool(_record, context, conversation, llm.get("model"))
     return Success()
@@ -75,12 +78,12 @@ async def switch_acp_model(
 ) -> Success:
     """Switch an ACP agent to another of its models. The built-in agent takes a profile instead."""
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
-    path = f"/api/conversations/{UUID(conversation.id)}/switch_acp_model"
+    path = paths.conversation(UUID(conversation.id), "/switch_acp_model")
     answer = await context.agent_servers.ask(sandbox, "POST", path, json={"model": request.model})
     if answer.status == 400:
-        raise Invalid(await answer.read_detail() or "the agent is no ACP agent, or can't change its model")
+        raise Invalid(answer.detail or "the agent is no ACP agent, or can't change its model")
     if answer.status == 504:
-        raise GatewayTimeout(await answer.read_detail() or "the agent does not answer")
+        raise GatewayTimeout(answer.detail or "the agent does not answer")
     answer.need()
     await run_in_threadpool(_record, context, conversation, request.model)
     return Success()

@@ -9,12 +9,15 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from api.agent_server.answers import check_refusal, read
 from api.errors.openapi import error_responses
-from api.errors.upstream import BadGateway, IncompleteResponse
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.schemas.v1.messages import MessageSent, UserMessage
 from api.schemas.v1.sandboxes import wire_status
+from shared.agent_server import paths
+from shared.agent_server.errors import IncompleteResponse
+from shared.agent_server.shapes import CommandOutcome, CommandResult, GitChanges, GitDiff
 from shared.conversations import queries as conversation_queries
 from shared.errors import Gone, Invalid, NotFound, Unavailable
 from shared.ids import parse_id
@@ -34,6 +37,12 @@ DOTLESS = ("gitlab", "azure_devops")
 UNLISTED = (".git", "node_modules", ".venv", "__pycache__", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 MAX_FILES = 2000
 COMMAND_SECONDS = 20
+# Of a command that only explains an error.
+CHECK_SECONDS = 5.0
+GIT: dict[str, tuple[str, type[GitChanges | GitDiff]]] = {
+    "changes": (paths.CHANGES, GitChanges),
+    "diff": (paths.DIFF, GitDiff),
+}
 
 FilePath = Annotated[
     str, Query(min_length=1, max_length=4096, description="An absolute path, or one below the project's folder")
@@ -52,9 +61,9 @@ async def send_message(
         raise Gone(f"the sandbox of conversation {conversation.id} is deleted")
     if status == Status.ERROR:
         raise Unavailable(f"the sandbox is in ERROR: POST /api/v1/sandboxes/{sandbox.id}/resume tries again")
-    path = f"/api/conversations/{UUID(conversation.id)}/events"
+    path = paths.events(UUID(conversation.id))
     answer = await context.agent_servers.ask(sandbox, "POST", path, json=message.model_dump(mode="json"))
-    await answer.check_refusal()
+    check_refusal(answer)
     answer.need()
     return MessageSent(success=True, sandbox_status=status)
 
@@ -95,9 +104,9 @@ async def list_files(
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     folder = absolute_path(conversation, path or ".")
     found = await _run(context, sandbox, _list_command(folder))
-    if found.get("exit_code") != 0:
+    if found.exit_code != 0:
         raise NotFound("folder", folder, by="path")
-    lines = str(found.get("stdout") or "").split("\n", MAX_FILES)[:MAX_FILES]
+    lines = found.stdout.split("\n", MAX_FILES)[:MAX_FILES]
     return sorted(line.removeprefix("./").removesuffix("\r") for line in lines if line)
 
 
@@ -108,21 +117,20 @@ async def read_file(context: Context, caller: Caller, conversation_id: str, file
         Conflict: the sandbox does not run.
         Invalid: the file is no text, or the sandbox's user may not read it.
         NotFound: the caller has no such conversation, or the file does not exist.
-        Refused: the agent server refuses the path.
-        TooLarge: the file is too large.
-        Unanswered: the agent server does not answer.
+        UpstreamRejected: the agent server refuses the path.
+        AgentServerError: the agent server does not answer. ResponseTooLarge: the file is too large.
     """
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     path = absolute_path(conversation, file_path or plan_path(conversation))
     try:
-        answer = await context.agent_servers.ask(sandbox, "GET", "/api/file/download", params={"path": path})
+        answer = await context.agent_servers.ask(sandbox, "GET", paths.DOWNLOAD, params={"path": path})
     except IncompleteResponse:
         # The agent server checks that the file exists, but begins its response before it opens the file.
         await _check_readable(context, sandbox, path)
         raise
     if answer.status == 404:
         raise NotFound("file", path, by="path")
-    await answer.check_refusal()
+    check_refusal(answer)
     try:
         return answer.need().decode()
     except UnicodeDecodeError:
@@ -137,15 +145,15 @@ async def ask_git(
     Raises:
         Conflict: the sandbox does not run.
         NotFound: the caller has no such conversation.
-        Refused: the agent server refuses the path or the reference.
-        TooLarge: the response is too large.
-        Unanswered: the agent server does not answer, or not with JSON that this service can send.
+        UpstreamRejected: the agent server refuses the path or the reference.
+        AgentServerError: the agent server does not answer, or not with JSON of the right shape.
     """
     conversation, sandbox = await run_in_threadpool(load_shown, context, caller, conversation_id)
     params = {"path": absolute_path(conversation, path)} | ({"ref": ref} if ref else {})
-    answer = await context.agent_servers.ask(sandbox, "GET", f"/api/git/{what}", params=params)
-    await answer.check_refusal()
-    return await answer.read_shown()
+    git_path, shape = GIT[what]
+    answer = await context.agent_servers.ask(sandbox, "GET", git_path, params=params)
+    check_refusal(answer)
+    return (await read(answer, shape))[1]
 
 
 async def pass_on(document: Any) -> Response:
@@ -182,20 +190,17 @@ def _list_command(folder: str) -> str:
 
 
 async def _check_readable(context: Context, sandbox: Sandbox, path: str) -> None:
-    outcome = await _run(context, sandbox, f"test -r {shlex.quote(path)}")
-    if outcome.get("exit_code") == 1:
+    outcome = await _run(context, sandbox, f"test -r {shlex.quote(path)}", seconds=CHECK_SECONDS)
+    if outcome.exit_code == 1:
         raise Invalid("the sandbox's user may not read that file")
 
 
-async def _run(context: Context, sandbox: Sandbox, command: str) -> dict[str, Any]:
-    """Run a command in the sandbox and return its outcome.
+async def _run(context: Context, sandbox: Sandbox, command: str, *, seconds: float | None = None) -> CommandResult:
+    """Run a command in the sandbox and return its result.
 
     Raises:
-        Unanswered: the agent server does not answer, or without an outcome.
+        AgentServerError: the agent server does not answer, or without an outcome.
     """
     body = {"command": command, "timeout": COMMAND_SECONDS}
-    answer = await context.agent_servers.ask(sandbox, "POST", "/api/bash/execute_bash_command", json=body)
-    outcome = await answer.read_shown()
-    if not isinstance(outcome, dict):
-        raise BadGateway("the agent server's answer is no command's outcome")
-    return outcome
+    answer = await context.agent_servers.ask(sandbox, "POST", paths.COMMAND, json=body, seconds=seconds)
+    return (await read(answer, CommandOutcome))[0].result

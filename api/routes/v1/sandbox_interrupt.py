@@ -1,16 +1,19 @@
 """Interrupt the agents of a sandbox: the web UI's "stop" means them, not the sandbox (decision 32)."""
 
 import asyncio
-from typing import Any
 from uuid import UUID
 
 import structlog
 from starlette.concurrency import run_in_threadpool
 
-from api.agent_server.client import Answer
+from api.agent_server.answers import read
 from api.request.authentication import Caller
 from api.request.context import Context
 from api.schemas.v1.sandboxes import wire_status
+from shared.agent_server import paths
+from shared.agent_server.limits import MAX_ITEMS
+from shared.agent_server.reader import Answer
+from shared.agent_server.shapes import RunningPage
 from shared.errors import WorkspaceError
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
@@ -20,8 +23,7 @@ log = structlog.get_logger()
 
 # If the agent server takes longer, the sandbox is paused with all that runs in it.
 SECONDS = 5.0
-MAX_RUNNING = 100
-RUNNING = {"status": "running", "limit": MAX_RUNNING}
+RUNNING = {"status": "running", "limit": MAX_ITEMS}
 
 
 async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> bool:
@@ -39,30 +41,21 @@ async def interrupt_runs(context: Context, caller: Caller, sandbox_id: str) -> b
     try:
         async with asyncio.timeout(SECONDS):
             return await _interrupt(context, sandbox)
-    except (WorkspaceError, TimeoutError, LookupError, TypeError, ValueError) as error:
+    except (WorkspaceError, TimeoutError) as error:
         log.info("not_interrupted", sandbox=sandbox.id, error=type(error).__name__)
         return False
 
 
 async def _interrupt(context: Context, sandbox: Sandbox) -> bool:
-    found = await context.agent_servers.ask(sandbox, "GET", "/api/conversations/search", params=RUNNING)
-    running = _read_ids(await found.read_json())
+    found = await context.agent_servers.ask(sandbox, "GET", paths.SEARCH, params=RUNNING)
+    running, _ = await read(found, RunningPage)
     requests = [
-        context.agent_servers.ask(sandbox, "POST", f"/api/conversations/{conversation_id}/interrupt")
-        for conversation_id in running
+        context.agent_servers.ask(sandbox, "POST", paths.conversation(UUID(one.id), "/interrupt"))
+        for one in running.items
     ]
     # A run that has ended meanwhile answers 4xx, which is no failure.
     answers = await asyncio.gather(*requests, return_exceptions=True)
-    return any(isinstance(answer, Answer) and answer.status < 300 for answer in answers)
-
-
-def _read_ids(page: Any) -> list[UUID]:
-    """The ids of a page of conversations, up to `MAX_RUNNING`.
-
-    Raises:
-        LookupError, TypeError, ValueError: `page` is not a page of conversations.
-    """
-    return [UUID(str(item["id"])) for item in page["items"][:MAX_RUNNING]]
+    return any(isinstance(answer, Answer) and answer.is_success for answer in answers)
 
 
 def _load(context: Context, caller: Caller, sandbox_id: str) -> Sandbox:

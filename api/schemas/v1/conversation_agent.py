@@ -1,11 +1,10 @@
 """A project's skills and hooks, and changes of its agent, on the wire (wire contract 1.1)."""
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.errors.upstream import BadGateway
 from api.schemas.v1.llm_profiles import NAME
+from shared.agent_server.errors import WrongServer
+from shared.agent_server.shapes import Hooks, Skills
 
 
 class ProjectSkill(BaseModel):
@@ -66,27 +65,28 @@ class SwitchAcpModelRequest(BaseModel):
     model: str = Field(min_length=1, max_length=500)
 
 
-def list_skills(document: Any) -> SkillList:
+def list_skills(found: Skills) -> SkillList:
     """Read the skills in an agent server's response.
 
     Raises:
-        BadGateway: the document is not a list of skills.
+        WrongServer: one of them is not a skill.
     """
     try:
-        return SkillList.model_validate({"skills": document["skills"]})
-    except (ValueError, KeyError, TypeError):
-        raise BadGateway("the agent server's response is not a list of skills") from None
+        return SkillList.model_validate({"skills": found.skills})
+    except ValueError:
+        raise WrongServer("the agent server's response is not a list of skills") from None
 
 
-def list_hooks(document: Any) -> HookList:
+def list_hooks(found: Hooks) -> HookList:
     """Read the hooks in an agent server's response.
 
     Raises:
-        BadGateway: the document is not a list of hooks.
+        WrongServer: one of them is not a hook.
     """
+    events = (found.hook_config or {}).items()
     try:
-        events = document["hook_config"] or {}
-        found = [{"event_type": name, "matchers": matchers} for name, matchers in events.items() if matchers]
-        return HookList.model_validate({"hooks": found})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadGateway("the agent server's response is not a list of hooks") from None
+        return HookList.model_validate(
+            {"hooks": [{"event_type": name, "matchers": matchers} for name, matchers in events if matchers]}
+        )
+    except ValueError:
+        raise WrongServer("the agent server's response is not a list of hooks") from None

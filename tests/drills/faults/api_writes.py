@@ -4,7 +4,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from shared.agent_server import paths
+
 ASKING = {"ask": 1, "ask_at": 2}  # where their method is among the arguments; the path follows it
+# Stands for a part of a path that is not in the source.
+UNKNOWN = "?"
 
 
 def write_kinds(source: str) -> set[str]:
@@ -31,12 +35,15 @@ def _words(function: ast.AST) -> Iterator[str]:
 
 
 def _last_word(path: ast.expr, function: ast.AST) -> str:
-    """What follows the last slash of a path, which may be a variable of the function."""
+    """What follows the last slash of one of `paths`, which may be a variable of the function."""
     if isinstance(path, ast.Name):
         path = _assigned(path.id, function)
-    last = path.values[-1] if isinstance(path, ast.JoinedStr) else path
-    assert isinstance(last, ast.Constant), f"the last word of {ast.unparse(path)} is not known before it is asked for"
-    return str(last.value).rpartition("/")[2]
+    name, arguments = (path.func, path.args) if isinstance(path, ast.Call) else (path, [])
+    known = getattr(paths, name.attr) if isinstance(name, ast.Attribute) else UNKNOWN
+    values = [str(part.value) if isinstance(part, ast.Constant) else UNKNOWN for part in arguments]
+    text = str(known(*values) if callable(known) else known)
+    assert not text.endswith(UNKNOWN), f"the last word of {ast.unparse(path)} is not known before it is asked for"
+    return text.rpartition("/")[2]
 
 
 def _assigned(name: str, function: ast.AST) -> ast.expr:

@@ -34,6 +34,7 @@ SPEAKERS: Mapping[str, str] = {
     "api/sandbox_proxy/event_replay.py": "only the name of a type; it reads",
     "api/git/http_client.py": "git hosts are only read",
     "api/git/guarded_transport.py": "connections of `api.git.http_client`",
+    "shared/agent_server/reader.py": "only the name of a type; it reads",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
     "worker/agent_server/connection.py": "requests of `worker.agent_server.client`",
     "worker/agent_server/exchange.py": "requests of `worker.agent_server.client`",
@@ -135,14 +136,15 @@ def test_everything_that_can_speak_is_known() -> None:
 
 SOURCE = """
 async def say(here, sandbox):
-    path = f"/api/conversations/{sandbox}/events"
+    path = paths.events(sandbox)
+    await here.agent_servers.ask(sandbox, "POST", paths.conversation(sandbox, "/run"))
     await here.agent_servers.ask(sandbox, "POST", path, json={})
-    await here.agent_servers.ask(sandbox, "GET", f"/api/conversations/{sandbox}/search")
-    await here.agent_servers.ask_at("http://agent", "key", "POST", "/api/hooks")
+    await here.agent_servers.ask(sandbox, "GET", paths.SEARCH)
+    await here.agent_servers.ask_at("http://agent", "key", "POST", paths.HOOKS)
 """
 
 
 def test_calls_that_write_are_found_in_the_source() -> None:
-    assert write_kinds(SOURCE) == {"agent_server.events", "agent_server.hooks"}
+    assert write_kinds(SOURCE) == {"agent_server.events", "agent_server.hooks", "agent_server.run"}
     with pytest.raises(AssertionError, match="is not known"):
-        write_kinds(SOURCE.replace("/events", "/{events}"))
+        write_kinds(SOURCE.replace('"/run"', "run"))

@@ -5,9 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from shared.redaction import redacting
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from worker.agent_server.exchange import open_client
 
 KEY = "session-key-1"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
+from shared.agent_server.errors import AgentServerRefused, WrongServer
 from shared.conversations.webhook_reports import read_conversation
 from shared.ids import new_id
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import AgentServerRefused, WrongServer
 from worker.agent_server.exchange import open_client
 from worker.conversations.agent_request import TITLE_PROFILE
 

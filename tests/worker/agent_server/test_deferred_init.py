@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
+from shared.agent_server.errors import WrongServer
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fixtures.agent_servers import TINY
 from tests.services.agent_servers import BOOT_SECONDS, HELLO, KEY, REAL_IMAGE, Place, body_for, booted
@@ -13,7 +14,6 @@ from tests.services.engine import TINY_IMAGE
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
-from worker.agent_server.errors import WrongServer
 from worker.agent_server.exchange import open_client
 from worker.sandboxes.container_spec import deferred_init_config, init_config
 

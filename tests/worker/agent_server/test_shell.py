@@ -2,8 +2,8 @@
 
 import pytest
 
+from shared.agent_server.errors import AgentServerRefused
 from tests.services.agent_servers import Place
-from worker.agent_server.errors import AgentServerRefused
 
 TEXTS = ["no newline", 'a "quoted" \\ one\n', "two\nlines\n\n", "tab\t and é\n", "$HOME `x`"]
 

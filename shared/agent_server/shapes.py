@@ -1,4 +1,4 @@
-"""Shapes of agent servers' responses. Only the fields that a worker uses are checked; others are ignored.
+"""Shapes of agent servers' responses. Only the fields that API or worker use are checked; others are ignored.
 
 Lists and texts have a max length, and ids are checked: a hostile response can't fill the memory or name other paths.
 """
@@ -6,11 +6,10 @@ Lists and texts have a max length, and ids are checked: a hostile response can't
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, Field, RootModel, ValidationError
 
-from shared.json_documents import storable
-
-MAX_ITEMS = 100
+from shared.agent_server.limits import MAX_HOOKS, MAX_ITEMS, MAX_SKILLS, MAX_VALUES
+from shared.json_documents import read_document, storable
 
 Uuid = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}$")]
 # Id of an event or a page.
@@ -45,8 +44,8 @@ class CommandOutcome(BaseModel):
     """Outcome of a shell command. A stream without text may be null."""
 
     exit_code: int
-    stdout: str | None
-    stderr: str | None
+    stdout: str | None = None
+    stderr: str | None = None
 
     @property
     def result(self) -> CommandResult:
@@ -98,4 +97,50 @@ class MessagePage(Page):
     items: Annotated[list[Message], Field(max_length=MAX_ITEMS)]
 
 
+class EventPage(Page):
+    """A page of events."""
+
+    items: Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)]
+
+
+class GitChanges(RootModel[list[dict[str, Any]]]):
+    """Changed files; their number is limited by that of values."""
+
+
+class GitDiff(BaseModel):
+    """A file before and after its changes."""
+
+    original: str | None
+    modified: str | None
+
+
+class Skills(BaseModel):
+    """A project's skills."""
+
+    skills: Annotated[list[dict[str, Any]], Field(max_length=MAX_SKILLS)]
+
+
+class Hooks(BaseModel):
+    """A project's hooks by their event."""
+
+    hook_config: Annotated[dict[str, list[Any] | None], Field(max_length=MAX_HOOKS)] | None
+
+
+Shape = TypeVar("Shape", bound=BaseModel)
 AnyPage = TypeVar("AnyPage", bound=Page)
+
+
+def read_shape(content: bytes, shape: type[Shape], max_values: int = MAX_VALUES) -> tuple[Shape, Any]:
+    """Parse and check the content of a response.
+
+    Returns:
+        The parsed `shape`, and the whole document.
+
+    Raises:
+        ValueError: the content is not JSON of that shape; the text does not quote the content.
+    """
+    document = read_document(content, max_values)
+    try:
+        return shape.model_validate(document, strict=True), document
+    except ValidationError:
+        raise ValueError("the document has another shape") from None

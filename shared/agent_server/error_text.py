@@ -5,8 +5,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shared.json_documents import storable
-from worker.agent_server.exchange import read_shape
+from shared.agent_server.shapes import read_shape
+from shared.json_documents import clean_text, storable
+
+MAX_DETAIL = 500
 
 
 class ErrorBody(BaseModel):
@@ -18,12 +20,22 @@ class ErrorBody(BaseModel):
 
 def error_text(content: bytes) -> str:
     """Return the error text of a response's content on one line; empty if it has none."""
-    try:
-        body, _ = read_shape(content, ErrorBody)
-    except ValueError:
-        return ""
+    body = _read(content)
     texts = [_problems(body.detail), _words(body.exception)]
     return "; ".join(text for text in texts if text)
+
+
+def detail_text(content: bytes) -> str:
+    """Return only the detail, if it is a text, on one line."""
+    detail = _read(content).detail
+    return clean_text(" ".join(detail.split()), MAX_DETAIL) or "" if isinstance(detail, str) else ""
+
+
+def _read(content: bytes) -> ErrorBody:
+    try:
+        return read_shape(content, ErrorBody)[0]
+    except ValueError:
+        return ErrorBody()
 
 
 def _problems(detail: object) -> str:

@@ -1,9 +1,11 @@
-"""Errors between a worker and an agent server.
+"""Errors of requests to an agent server, for the API and the worker.
 
 AgentServerError
 ├── AgentServerUnreachable   no response, or a temporary error (5xx, 429): retry
+│   └── IncompleteResponse       the response began, and its connection was closed
 ├── AgentServerRefused       the server rejects the request, and will reject it again
 └── WrongServer              not this sandbox's agent server, or one that admits every caller
+    └── ResponseTooLarge         the response is larger than the reader's limit
 
 Their texts are safe to show: the server's own text passes through `redacting`, after the request's values that it
 quotes are removed.
@@ -11,7 +13,7 @@ quotes are removed.
 
 from typing import ClassVar
 
-from shared.errors import WorkspaceError
+from shared.errors import TooLarge, WorkspaceError
 
 
 class AgentServerError(WorkspaceError):
@@ -24,6 +26,10 @@ class AgentServerUnreachable(AgentServerError):
     """No response, or a temporary error. The server may have executed the request."""
 
     reason = "agent_server_unreachable"
+
+
+class IncompleteResponse(AgentServerUnreachable):
+    """The server's response began, but is incomplete."""
 
 
 class AgentServerRefused(AgentServerError):
@@ -40,3 +46,7 @@ class WrongServer(AgentServerError):
     """The server at the address is not this sandbox's agent server with this sandbox's key."""
 
     reason = "wrong_agent_server"
+
+
+class ResponseTooLarge(WrongServer, TooLarge):
+    """The response is larger, or costs more to read, than the limits of `shared.agent_server.limits`."""

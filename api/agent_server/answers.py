@@ -1,0 +1,50 @@
+"""Answers of agent servers as the API uses them: documents of a shape, and refusals that are passed on to clients."""
+
+from typing import Any
+
+from api.errors.upstream import UpstreamRejected
+from api.json_text import TooCostly, check_size, in_thread_if_large
+from shared.agent_server.errors import ResponseTooLarge, WrongServer
+from shared.agent_server.reader import Answer
+from shared.agent_server.shapes import Shape, read_shape
+from shared.json_documents import check_texts
+
+# Each comma in a file's text counts as a value, too; `check_size` counts exactly.
+MAX_VALUES = 1_000_000
+# Errors of a client's request. A 401 or a 403 is not one: the key is this service's.
+CLIENT_ERRORS = (400, 404, 409, 413, 422, 429)
+
+
+def check_refusal(answer: Answer) -> None:
+    """Pass on an error of a request that contains a client's values.
+
+    Raises:
+        UpstreamRejected: the status is one of `CLIENT_ERRORS`. A 422 becomes a 400: its entries describe the request of
+            this service, not the client's.
+    """
+    if answer.status in CLIENT_ERRORS:
+        status = 400 if answer.status == 422 else answer.status
+        raise UpstreamRejected(status, answer.detail or f"the agent server answered {answer.status}")
+
+
+async def read(answer: Answer, shape: type[Shape]) -> tuple[Shape, Any]:
+    """Return the parsed shape of a success, and the whole document, which a JSON response can contain.
+
+    Raises:
+        AgentServerError: the response is not a success.
+        WrongServer: it is not JSON of this shape. ResponseTooLarge: it has too many values.
+    """
+    content = answer.need()
+    try:
+        return await in_thread_if_large(content, _read, content, shape)
+    except TooCostly as error:
+        raise ResponseTooLarge(f"the agent server's response costs too much to read: {error}") from None
+    except ValueError:
+        raise WrongServer("the agent server's response is not JSON of the right shape") from None
+
+
+def _read(content: bytes, shape: type[Shape]) -> tuple[Shape, Any]:
+    check_size(content)
+    parsed, document = read_shape(content, shape, MAX_VALUES)
+    check_texts(document)
+    return parsed, document

@@ -1,0 +1,31 @@
+"""Limits on requests to agent servers and on their responses."""
+
+CONNECT_SECONDS = 5.0
+# An agent server closes a connection that was idle for 5 s. A request must not be sent at that moment.
+KEEPALIVE_SECONDS = 4.0
+
+# An error response with more content has no text.
+MAX_ERROR_BYTES = 64 * 1024
+# A conversation's document has 7 KB, a command's output that a worker reads has 4 KB.
+MAX_BYTES = 1024 * 1024
+# A file, a diff, a list of changes, or a page of events.
+MAX_DOWNLOAD_BYTES = 8 * 1024 * 1024
+# A message may contain images. More than a message to the API may have.
+MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+# Each chunk costs the reader some time. Those of an honest server have more bytes on average, except the first ones.
+FREE_CHUNKS = 1024
+MIN_CHUNK_BYTES = 512
+# Values in a document: one of three bytes may take 200 in memory.
+MAX_VALUES = 200_000
+
+# Items of a page, and of any other list that is not limited below.
+MAX_ITEMS = 100
+MAX_SKILLS = 1000
+MAX_HOOKS = 1000
+# Conversations per page: few, because each may be large.
+RUNNING_PER_PAGE = 10
+MAX_RUNNING_PAGES = 10
+# A page has one message.
+MAX_MESSAGES = 1000
+# Pages of events that the API reads for a websocket.
+MAX_EVENT_PAGES = 20

@@ -1,0 +1,118 @@
+"""Operations of the API that ask a hostile agent server end in time, with the right status and in bounded memory."""
+
+import time
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.agent_server import client as agent_server_client
+from api.routes.v1 import sandbox_interrupt
+from shared.db.database import Database
+from shared.models import Conversation, Sandbox
+from shared.states import Desired
+from tests.factories import Person, make_conversation, make_sandbox
+from tests.services.hostile_server import MODES, HostileServer, hostile
+
+MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
+V0, V1 = "/api/conversations", "/api/v1/app-conversations"
+Operation = tuple[str, str, Any]
+READ: dict[str, Operation] = {
+    "changes": ("GET", f"{V1}/{{id}}/git/changes?path=/a", None),
+    "diff": ("GET", f"{V1}/{{id}}/git/diff?path=/a", None),
+    "files": ("GET", f"{V1}/{{id}}/files", None),
+    "skills": ("GET", f"{V1}/{{id}}/skills", None),
+    "hooks": ("GET", f"{V1}/{{id}}/hooks", None),
+    "V0 changes": ("GET", f"{V0}/{{id}}/git/changes", None),
+    "V0 diff": ("GET", f"{V0}/{{id}}/git/diff?path=a", None),
+}
+# The content of their responses is not JSON, or not read.
+UNREAD: dict[str, Operation] = {
+    "file": ("GET", f"{V1}/{{id}}/file?file_path=/a", None),
+    "V0 file": ("GET", f"{V0}/{{id}}/select-file?file=a", None),
+    "message": ("POST", f"{V1}/{{id}}/send-message", MESSAGE),
+    "V0 message": ("POST", f"{V0}/{{id}}/message", {"message": "go on"}),
+    "profile": ("POST", f"{V1}/{{id}}/switch_profile", {"profile_name": "fast"}),
+    "ACP model": ("POST", f"{V1}/{{id}}/switch_acp_model", {"model": "m"}),
+}
+OPERATIONS = READ | UNREAD
+SILENT = ("never answers", "drips", "drips its headers")
+STATUS = {"floods": 413, "crumbles": 413}
+# Refusals of a client's request are passed on, except where the request has no values of the client.
+FAILED = ("inflates", "other key", "error", "moved", *SILENT)
+PASSED_ON = ("changes", "diff", "V0 changes", "V0 diff", "file", "V0 file", "message", "V0 message")
+# What is a list of changes, for all that the API can tell.
+VALID = {("changes", "list instead of an object"), ("V0 changes", "list instead of an object")}
+MAX_SECONDS = 20
+MAX_GROWTH = 64 * 1024 * 1024
+
+
+def expected(operation: str, mode: str) -> int:
+    if mode in STATUS or mode in FAILED:
+        return STATUS.get(mode, 502)
+    if mode == "odd refusal":
+        return 400 if operation in PASSED_ON else 502
+    if mode == "nested" and operation in READ:
+        return 413
+    return 200 if operation in UNREAD or (operation, mode) in VALID else 502
+
+
+@pytest.fixture
+def conversation(client: TestClient, database: Database, user: Person) -> Iterator[tuple[Conversation, HostileServer]]:
+    """A conversation in a sandbox with a hostile agent server, and its owner's profile `fast`."""
+    saved = client.post("/api/v1/settings/profiles/fast", json={"llm": {"model": "m"}}, headers=user.headers)
+    assert saved.status_code == 201
+    with hostile(MODES["never answers"]) as server:
+        urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
+        yield make_conversation(database, user, make_sandbox(database, user, exposed_urls=urls)), server
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_operation_ends_in_time_with_the_right_status(
+    client: TestClient,
+    user: Person,
+    conversation: tuple[Conversation, HostileServer],
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    found, server = conversation
+    monkeypatch.setattr(agent_server_client, "SECONDS", 0.3 if mode in SILENT else 2 * MAX_SECONDS)
+    server.mode = MODES[mode]
+    wrong = {}
+    for operation, (method, path, body) in OPERATIONS.items():
+        began = time.monotonic()
+        tracemalloc.start()
+        try:
+            answer = client.request(method, path.format(id=found.id), json=body, headers=user.headers)
+            if tracemalloc.get_traced_memory()[1] > MAX_GROWTH:
+                wrong[operation] = "memory"
+        finally:
+            tracemalloc.stop()
+        if answer.status_code != expected(operation, mode) or time.monotonic() - began > MAX_SECONDS:
+            wrong[operation] = f"{answer.status_code} after {time.monotonic() - began:.1f} s: {answer.text[:200]}"
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_stop_ends_in_time(
+    client: TestClient,
+    database: Database,
+    user: Person,
+    conversation: tuple[Conversation, HostileServer],
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    found, server = conversation
+    monkeypatch.setattr(sandbox_interrupt, "SECONDS", 0.3 if mode in SILENT else MAX_SECONDS)
+    server.mode = MODES[mode]
+    client.headers["Origin"] = "http://testserver"
+    client.post("/login", data={"api_key": user.key}, follow_redirects=False)
+    began = time.monotonic()
+    assert client.post(f"/api/v1/sandboxes/{found.sandbox_id}/pause").status_code == 200
+    assert time.monotonic() - began < MAX_SECONDS
+    with database.reading() as session:
+        desired = session.get_one(Sandbox, found.sandbox_id).desired
+    # The first of the endless pages has a conversation, which can be interrupted.
+    assert desired == (Desired.RUNNING if mode == "endless pages" else Desired.PAUSED)

@@ -1,0 +1,78 @@
+"""Replay of events from a hostile agent server: it ends in time, with a limited number of frames."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from websockets.asyncio.client import ClientConnection
+
+from api.sandbox_proxy import event_replay
+from api.sandbox_proxy.event_replay import Resend, frames
+from shared.agent_server.errors import AgentServerUnreachable
+from shared.agent_server.limits import MAX_EVENT_PAGES, MAX_ITEMS
+from shared.agent_server.reader import Answer
+
+MAX_FRAMES = MAX_EVENT_PAGES * MAX_ITEMS
+
+
+class SilentServer:
+    """A websocket that sends no frame, and is closed after the replay."""
+
+    async def recv(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        frames: list[str] = []
+        for frame in frames:
+            yield frame
+
+
+def replay(page: Any, delay: float = 0.0) -> list[str | bytes]:
+    """Replay with an agent server that sends this page after a delay, again and again."""
+    return asyncio.run(_replay(page, delay))
+
+
+async def _replay(page: Any, delay: float) -> list[str | bytes]:
+    async def ask(_path: str, _params: dict[str, Any], seconds: float = 60.0) -> Answer:
+        if seconds < delay:
+            raise AgentServerUnreachable
+        await asyncio.sleep(delay)
+        return Answer(200, json.dumps(page).encode())
+
+    server = cast("ClientConnection", SilentServer())
+    return [frame async for frame in frames(server, Resend("0" * 32, None), ask)]
+
+
+@pytest.fixture(autouse=True)
+def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_replay, "STATE_TIMEOUT_SECONDS", 0.01)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {},
+        [],
+        None,
+        {"items": "x" * 1000, "next_page_id": None},
+        {"items": {"a": {}}, "next_page_id": None},
+        {"items": ["a"], "next_page_id": None},
+        {"items": [{}] * (MAX_ITEMS + 1), "next_page_id": None},
+        {"items": [{}], "next_page_id": {"a": "b"}},
+        {"items": [{}], "next_page_id": "a" * 65},
+    ],
+)
+def test_page_of_another_shape_sends_no_frame(page: Any) -> None:
+    assert replay(page) == []
+
+
+def test_endless_pages_have_a_max() -> None:
+    assert len(replay({"items": [{}] * MAX_ITEMS, "next_page_id": "again"})) == MAX_FRAMES
+
+
+def test_slow_pages_have_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_replay, "REPLAY_SECONDS", 0.2)
+    assert len(replay({"items": [{}], "next_page_id": "again"}, 0.05)) < MAX_EVENT_PAGES // 2
