@@ -9,10 +9,11 @@ from typing import Any
 
 import httpx
 
+from api.agent_server.transport import AgentServerTransport
 from api.schemas.v1.sandboxes import agent_server_url, wire_status
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
-from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS, MAX_DOWNLOAD_BYTES
-from shared.agent_server.reader import Answer, ResponseReader, client_options, trust_nothing
+from shared.agent_server.limits import CONNECT_SECONDS, MAX_DOWNLOAD_BYTES
+from shared.agent_server.reader import Answer, ResponseReader, client_options
 from shared.crypto import Vault
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
@@ -30,9 +31,8 @@ class AgentServers:
         """Send each agent server its own key, which `vault` decrypts."""
         self._vault = vault
         self._client = httpx.AsyncClient(
-            verify=trust_nothing(),
+            transport=AgentServerTransport(),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
             **client_options(),
         )
 

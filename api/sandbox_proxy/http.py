@@ -10,6 +10,7 @@ import httpx
 import structlog
 from starlette.types import Receive, Send
 
+from api.agent_server.transport import AgentServerTransport
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck
@@ -17,8 +18,7 @@ from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.request import ProxyRequest
 from api.sandbox_proxy.wake import Waker
 from shared.agent_server.errors import AgentServerUnreachable
-from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS
-from shared.agent_server.reader import trust_nothing
+from shared.agent_server.limits import CONNECT_SECONDS
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
 from shared.sandboxes.availability import agent_server
@@ -28,7 +28,6 @@ log = structlog.get_logger()
 # httpcore imports sniffio four times a request. If it is not installed, Python searches all its path each time.
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
-MAX_IDLE_CONNECTIONS = 1000
 # A higher status can't be sent (RFC 9110, section 15).
 MAX_STATUS = 599
 # A response has no timeout: the caller decides how long to wait for a command.
@@ -42,11 +41,7 @@ class HttpProxy:
         self._vault = context.vault
         self._access, self._waker, self._activity = access, waker, activity
         # Only the transport: an httpx client would send one sandbox's cookies to the next.
-        self._transport = httpx.AsyncHTTPTransport(
-            trust_env=False,
-            verify=trust_nothing(),
-            limits=httpx.Limits(max_keepalive_connections=MAX_IDLE_CONNECTIONS, keepalive_expiry=KEEPALIVE_SECONDS),
-        )
+        self._transport = AgentServerTransport()
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
         """Serve one request, or cancel it when its caller leaves."""

@@ -4,6 +4,8 @@ CONNECT_SECONDS = 5.0
 # An agent server closes a connection that was idle for 5 s. A request must not be sent at that moment.
 KEEPALIVE_SECONDS = 4.0
 
+# With all interim responses before it.
+MAX_HEADER_BYTES = 32 * 1024
 # An error response with more content has no text.
 MAX_ERROR_BYTES = 64 * 1024
 # A conversation's document has 7 KB, a command's output that a worker reads has 4 KB.

@@ -115,6 +115,12 @@ def crumbling(ended: threading.Event) -> Iterator[bytes]:
             yield b"1\r\n \r\n" * (len(PART) // 6)
 
 
+def promising(ended: threading.Event) -> Iterator[bytes]:
+    """Send interim responses without end."""
+    while not ended.is_set():
+        yield b"HTTP/1.1 100 Continue\r\n\r\n" * 2000
+
+
 MODES: dict[str, Mode] = {
     "never answers": never_answering,
     "drips": dripping,
@@ -122,6 +128,8 @@ MODES: dict[str, Mode] = {
     "floods": flooding,
     "inflates": inflating,
     "crumbles": crumbling,
+    "promises": promising,
+    "large header": answering({}, X_Header="x" * 90_000),
     "empty object": answering({}),
     "list instead of an object": answering([]),
     "null": answering(None),

@@ -15,6 +15,7 @@ from typing import Any
 import httpcore
 import httpx
 
+from shared.agent_server.header_limit import count_read, limited_header, max_read
 from shared.agent_server.limits import CONNECT_SECONDS
 from shared.agent_server.reader import trust_nothing
 
@@ -100,6 +101,11 @@ class CancellableTransport(httpx.HTTPTransport):
             network_backend=_CancellableBackend(),
         )
 
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; return its response as soon as the header is complete."""
+        with limited_header():
+            return super().handle_request(request)
+
 
 class _CancellableBackend(httpcore.SyncBackend):
     def connect_tcp(
@@ -125,7 +131,7 @@ class _CancellableStream(httpcore.NetworkStream):
             _check_if_due()
             left = _left(ends_at, httpcore.ReadTimeout)
             with suppress(httpcore.ReadTimeout):
-                return self._inner.read(max_bytes, min(left, LOOK_SECONDS))
+                return count_read(self._inner.read(max_read(max_bytes), min(left, LOOK_SECONDS)))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         ends_at = _ends(timeout)

@@ -41,7 +41,7 @@ OPERATIONS = READ | UNREAD
 SILENT = ("never answers", "drips", "drips its headers")
 STATUS = {"floods": 413, "crumbles": 413}
 # Refusals of a client's request are passed on, except where the request has no values of the client.
-FAILED = ("inflates", "other key", "error", "moved", *SILENT)
+FAILED = ("inflates", "promises", "large header", "other key", "error", "moved", *SILENT)
 PASSED_ON = ("changes", "diff", "V0 changes", "V0 diff", "file", "V0 file", "message", "V0 message")
 # What is a list of changes, for all that the API can tell.
 VALID = {("changes", "list instead of an object"), ("V0 changes", "list instead of an object")}

@@ -15,6 +15,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from tests.api.sandbox_proxy.doubles import key_of
 from tests.factories import Person, make_sandbox
+from tests.services import hostile_server
 
 # Headers of a response that affect the whole origin in a browser, or make it send requests elsewhere.
 ORIGIN_HEADERS = {
@@ -146,6 +147,13 @@ def test_server_s_headers_for_the_whole_origin_are_dropped(api: httpx.Client, da
     assert {name: answer.headers[name] for name in ORIGIN_HEADERS if name in answer.headers} == {
         name: own[name.lower()] for name in ORIGIN_HEADERS if name.lower() in own
     }
+
+
+def test_interim_responses_without_end_are_a_502(api: httpx.Client, database: Database, user: Person) -> None:
+    with hostile_server.hostile(hostile_server.promising) as server:
+        urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
+        sandbox = make_sandbox(database, user, exposed_urls=urls)
+        assert api.get(f"/sandbox/{sandbox.id}/x", headers=key_of(sandbox), timeout=20).status_code == 502
 
 
 INVALID_RESPONSES = [

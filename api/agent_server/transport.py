@@ -1,0 +1,52 @@
+"""The API's connections to agent servers, for its own requests and for those that it proxies."""
+
+from typing import Any
+
+import httpcore
+import httpx
+
+from shared.agent_server.header_limit import count_read, limited_header, max_read
+from shared.agent_server.limits import KEEPALIVE_SECONDS
+from shared.agent_server.reader import trust_nothing
+
+MAX_IDLE_CONNECTIONS = 1000
+
+
+class AgentServerTransport(httpx.AsyncHTTPTransport):
+    """httpx's transport with a limit of the responses' headers."""
+
+    def __init__(self) -> None:
+        super().__init__(verify=trust_nothing(), trust_env=False)
+        self._pool = httpcore.AsyncConnectionPool(
+            max_connections=None,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=KEEPALIVE_SECONDS,
+            network_backend=_Backend(),
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; return its response as soon as the header is complete."""
+        with limited_header():
+            return await super().handle_async_request(request)
+
+
+class _Backend(httpcore.AnyIOBackend):
+    async def connect_tcp(self, *where: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return _Stream(await super().connect_tcp(*where, **options))
+
+
+class _Stream(httpcore.AsyncNetworkStream):
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, *timeout: Any, **options: Any) -> bytes:
+        return count_read(await self._inner.read(max_read(max_bytes), *timeout, **options))
+
+    async def write(self, *buffer: Any, **options: Any) -> None:
+        await self._inner.write(*buffer, **options)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
