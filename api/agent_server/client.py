@@ -6,6 +6,7 @@ Clients' own traffic goes through `api.sandbox_proxy`.
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -22,6 +23,8 @@ from shared.states import Status
 
 # For a request and its whole response: a hostile server may send one byte at a time.
 SECONDS = 30.0
+# Requests to one agent server at a time: each may take the memory of a response. More of them wait.
+MAX_CONCURRENT = 8
 
 
 class AgentServers:
@@ -30,6 +33,7 @@ class AgentServers:
     def __init__(self, vault: Vault) -> None:
         """Send each agent server its own key, which `vault` decrypts."""
         self._vault = vault
+        self._slots = WeakValueDictionary[str, asyncio.Semaphore]()
         self._client = httpx.AsyncClient(
             transport=AgentServerTransport(),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
@@ -72,8 +76,9 @@ class AgentServers:
             AgentServerUnreachable: no response in time. IncompleteResponse: its connection was closed.
             WrongServer: the response is encoded. ResponseTooLarge: it is larger than the reader's limits.
         """
+        slots = self._slots.setdefault(origin, asyncio.Semaphore(MAX_CONCURRENT))
         try:
-            async with asyncio.timeout(SECONDS if seconds is None else seconds):
+            async with asyncio.timeout(SECONDS if seconds is None else seconds), slots:
                 with _points(method, path):
                     return await self._exchange(method, origin + path, key, content)
         except (httpx.HTTPError, TimeoutError):

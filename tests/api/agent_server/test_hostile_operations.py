@@ -1,19 +1,22 @@
 """Operations of the API that ask a hostile agent server end in time, with the right status and in bounded memory."""
 
+import asyncio
 import time
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from api.agent_server import client as agent_server_client
+from api.agent_server.client import MAX_CONCURRENT, AgentServers
 from api.routes.v1 import sandbox_interrupt
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
-from tests.factories import Person, make_conversation, make_sandbox
+from tests.factories import VAULT, Person, make_conversation, make_sandbox
 from tests.services.hostile_server import MODES, HostileServer, hostile
 
 MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
@@ -116,3 +119,24 @@ def test_stop_ends_in_time(
         desired = session.get_one(Sandbox, found.sandbox_id).desired
     # The first of the endless pages has a conversation, which can be interrupted.
     assert desired == (Desired.RUNNING if mode == "endless pages" else Desired.PAUSED)
+
+
+def test_one_server_gets_a_limited_number_of_requests_at_a_time() -> None:
+    pending = [0]
+    counts: list[int] = []
+
+    async def answer(_request: httpx.Request) -> httpx.Response:
+        pending[0] += 1
+        counts.append(pending[0])
+        await asyncio.sleep(0.01)
+        pending[0] -= 1
+        return httpx.Response(200)
+
+    async def ask_often() -> None:
+        servers = AgentServers(VAULT)
+        servers._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+        await asyncio.gather(*(servers.ask_at("http://agent", "key", "GET", "/") for _ in range(3 * MAX_CONCURRENT)))
+        await servers.close()
+
+    asyncio.run(ask_often())
+    assert (len(counts), max(counts)) == (3 * MAX_CONCURRENT, MAX_CONCURRENT)
