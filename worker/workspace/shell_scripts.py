@@ -6,7 +6,7 @@
 import shlex
 from typing import Protocol
 
-from worker.agent_server.responses import CommandResult
+from shared.agent_server.shapes import CommandResult
 
 
 class Shell(Protocol):
