@@ -4,6 +4,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.middleware.request_body import BODY_HEADERS
 from api.paths import SANDBOX_PATH_PREFIX
 
 # Agent servers respond to HEAD themselves.
@@ -35,4 +36,6 @@ class HeadAsGet:
                 await send({"type": "http.response.body", "body": b""})
                 started.set()
 
-        await self._app({**scope, "method": "GET"}, disconnect, send_start)
+        # A body has no meaning here (RFC 9110, 9.3.2): routes must not wait for it.
+        headers = [header for header in scope["headers"] if header[0] not in BODY_HEADERS]
+        await self._app({**scope, "method": "GET", "headers": headers}, disconnect, send_start)
