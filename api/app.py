@@ -8,12 +8,12 @@ from functools import partial
 import structlog
 from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Mount, Route
 
 from api import paths
 from api.errors.handlers import install_error_handlers
-from api.lists.middleware import ListCacheMiddleware
-from api.lists.route import ListRoute
+from api.lists.middleware import ResponseCacheMiddleware
+from api.lists.response_cache import ResponseCache
 from api.middleware.cache_control import NoStore
 from api.middleware.cors import Cors
 from api.middleware.head import HeadAsGet
@@ -72,6 +72,7 @@ THREADS = 120
 RESERVED_FOR_READING = 2
 V1 = "/api/v1"
 LISTS = (conversations.lists, sandboxes.lists)
+LIST_PATHS = {f"{V1}{route.path}" for router in LISTS for route in router.routes if isinstance(route, Route)}
 
 
 def create_app(context: Context) -> FastAPI:
@@ -83,6 +84,7 @@ def create_app(context: Context) -> FastAPI:
         title="Agent Workspace", version="1", docs_url=None, redoc_url=None, routes=routes, lifespan=_lifespan
     )
     app.state.context = context
+    app.state.response_cache = ResponseCache(context.settings.list_cache_mb * 1024 * 1024)
     app.state.sandbox_path = sandbox_path
     _add_canvas(app, context.settings)
     app.router.redirect_slashes = False
@@ -92,17 +94,12 @@ def create_app(context: Context) -> FastAPI:
     # The first middleware is the innermost.
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimitMiddleware, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
-    app.add_middleware(ListCacheMiddleware, lists=_list_routes())
+    app.add_middleware(ResponseCacheMiddleware, paths=LIST_PATHS, cache=app.state.response_cache)
     app.add_middleware(NoStore)
     if limits.cors_origin_list:
         # The outermost: a preflight request has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))
     return app
-
-
-def _list_routes() -> dict[str, ListRoute]:
-    routes = [route for router in LISTS for route in router.routes]
-    return {f"{V1}{route.path}": route for route in routes if isinstance(route, ListRoute)}
 
 
 def _add_canvas(app: FastAPI, settings: Settings) -> None:

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
         5.0, gt=0, le=15, description="Max time until a worker must start a published job, seconds"
     )
     list_cache_mb: int = renamed(
-        "LISTS_MEMORY_MB", "LIST_CACHE_MB", 32, ge=0, description="List cache per API process, MB; 0: none"
+        "LISTS_MEMORY_MB", "LIST_CACHE_MB", 32, ge=0, description="Response cache of lists per API process, MB; 0: none"
     )
     quota_running: int = Field(0, ge=0, description="Max running sandboxes of a user; 0: no limit")
     quota_sandboxes: int = Field(0, ge=0, description="Max sandboxes of a user; 0: no limit")

@@ -1,106 +1,82 @@
-"""List routes. Clients request lists more often than anything else, so these routes do the least work.
+"""Routes of lists. Clients request lists more often than anything else, and mostly unchanged ones.
 
-One query authenticates the caller and reads the version of their lists. If a response of that version is cached, it is
-served before anything else runs (decision 25). Otherwise the route's endpoint parses the query into a `ListResponse`,
-which does not depend on the caller and is cached too.
+A response is cached with the version of its user's lists, which the query that authenticates the user reads. While the
+version is unchanged, `ResponseCacheMiddleware` serves the response before anything else runs (decisions 25, 50).
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import SQLAlchemyError
 
-from api.errors.openapi import DocumentedRoute
-from api.request.authentication import Caller, Handler, authenticate, to_caller
-from api.request.context import Context, get_context
-from shared.errors import WorkspaceError
-from shared.observability import failpoints
-from shared.users.api_keys import AuthenticatedKey
+from api.errors.openapi import Responses
+from api.lists.response_cache import CachedResponse, ResponseCache
+from api.request.authentication import Handler, UserRoute, to_caller
 
-# A path and a query string.
-Url = tuple[str, bytes]
-# Parsed queries cached for each route.
-MAX_PARSED_QUERIES = 1024
-# Any client can send long queries: longer ones are not cached.
+# Any client can send long queries: their responses are not cached.
 MAX_QUERY_BYTES = 1000
-# Rendering a list is mostly CPU time. More threads than this contend, and each list costs twice as much.
+# Building a list is mostly CPU time: more threads contend, and each list costs twice as much. Slow lists must not take
+# all of the store's connections for single reads either: authentication uses them.
 _THREADS = ThreadPoolExecutor(4, "lists")
+# An entity tag, strong or weak: `If-None-Match` compares its quoted part only (RFC 9110, 13.1.2).
+ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
+TEXT = {"schema": {"type": "string"}}
+IF_NONE_MATCH = {"name": "If-None-Match", "in": "header", "description": "`ETag`s of earlier responses"} | TEXT
+RESPONSES: Responses = {
+    200: {"headers": {"ETag": {"description": "strong: other bytes have another one"} | TEXT}},
+    304: {"description": "the list is one that `If-None-Match` names"},
+}
+
+Result = TypeVar("Result")
 
 
-class ListResponse(Response):
-    """A parsed query; `answer` renders its list for a caller."""
+class ListRoute(UserRoute):
+    """A route whose JSON depends only on its URL, on its caller, and on what `ListVersion` covers."""
 
-    def __init__(self, answer: Callable[[Context, Caller], Response]) -> None:
-        super().__init__()
-        self.answer = answer
-
-
-class ListRoute(DocumentedRoute):
-    """A route for users whose endpoint makes a `ListResponse` from the query alone, without waiting for anything.
-
-    Its responses are JSON that depends only on the query and on what `ListVersion` covers.
-    """
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Take the options of `UserRoute`."""
+        options["responses"] = RESPONSES | (options.get("responses") or {})
+        super().__init__(path, endpoint, **options | {"openapi_extra": {"parameters": [IF_NONE_MATCH]}})
 
     def get_route_handler(self) -> Handler:
-        """Parse the query, then authenticate the caller, then render the list."""
-        parse, parsed = super().get_route_handler(), dict[Url, ListResponse]()
+        """Authenticate the caller, build the list, and cache it."""
+        build = super().get_route_handler()
 
-        async def handle(request: Request) -> Response:
-            failpoints.begin(f"{request.method} {request.scope['route'].path}")
-            url = (request.scope["path"], request.scope["query_string"])
-            if (listing := parsed.get(url)) is None:
-                listing = await _parse(parse, request)
-                _cache_parsed(parsed, url, listing)
-            return await _respond(request, listing)
+        async def build_and_cache(request: Request) -> Response:
+            body = bytes((await build(request)).body)
+            user = request.state.user
+            response = CachedResponse(user.list_version, body, _entity_tag(user.id, body))
+            if len(request.scope["query_string"]) <= MAX_QUERY_BYTES:
+                cache: ResponseCache = request.app.state.response_cache
+                cache.store(cache_key(request), response)
+            return respond(request, response)
 
-        return handle
-
-
-async def response_from_cache(request: Request, route: ListRoute) -> Response | None:
-    """Return the cached response; None if there is no current one, or if the request is not valid."""
-    failpoints.begin(f"{request.method} {route.path}")
-    try:
-        user = request.state.user = await authenticate(request)
-    except (WorkspaceError, SQLAlchemyError):
-        return None  # the route meets the same error and reports it
-    key, version = _cache_key(request, to_caller(request, user)), user.lists_version
-    body = None if version is None else get_context(request).list_cache.find(key, version)
-    return None if body is None else Response(body, media_type="application/json")
+        return build_and_cache
 
 
-async def _parse(parse: Handler, request: Request) -> Any:
-    try:
-        return await parse(request)
-    except (RequestValidationError, WorkspaceError):
-        await _authenticated(request)  # only authenticated callers learn what is wrong
-        raise
+async def in_list_thread(build: Callable[..., Result], *arguments: Any) -> Result:
+    """Build a list in one of the threads for lists."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, build, *arguments)
 
 
-def _cache_parsed(parsed: dict[Url, ListResponse], url: Url, listing: ListResponse) -> None:
-    if len(url[1]) <= MAX_QUERY_BYTES:
-        if len(parsed) >= MAX_PARSED_QUERIES:
-            parsed.clear()
-        parsed[url] = listing
-
-
-async def _respond(request: Request, listing: ListResponse) -> Response:
-    context, user = get_context(request), await _authenticated(request)
-    caller, version = to_caller(request, user), user.lists_version
-    response = await asyncio.get_running_loop().run_in_executor(_THREADS, listing.answer, context, caller)
-    if version is not None and len(request.scope["query_string"]) <= MAX_QUERY_BYTES:
-        context.list_cache.store(_cache_key(request, caller), version, bytes(response.body))
-    return response
-
-
-async def _authenticated(request: Request) -> AuthenticatedKey:
-    user: AuthenticatedKey | None = getattr(request.state, "user", None)
-    return user or await authenticate(request)
-
-
-def _cache_key(request: Request, caller: Caller) -> Hashable:
-    """Return all that a response depends on besides the version."""
+def cache_key(request: Request) -> Hashable:
+    """Return all that an authenticated request's response depends on, besides the version."""
+    caller = to_caller(request, request.state.user)
     return (caller.id, caller.origin, request.scope["path"], request.scope["query_string"])
+
+
+def respond(request: Request, response: CachedResponse) -> Response:
+    """Return the list, or a 304 if the caller has it."""
+    headers = {"ETag": response.etag}
+    known = ", ".join(request.headers.getlist("If-None-Match"))
+    if known.strip() == "*" or response.etag in ENTITY_TAG.findall(known):
+        return Response(status_code=304, headers=headers)
+    return Response(response.body, headers=headers, media_type="application/json")
+
+
+def _entity_tag(user_id: str, body: bytes) -> str:
+    return f'"{blake2b(body, digest_size=16, key=user_id.encode()).hexdigest()}"'

@@ -8,7 +8,9 @@ METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
 # How long a browser may cache a preflight response, seconds.
 MAX_AGE = "600"
 # Response headers that pages may read, besides the safelisted ones of the Fetch standard.
-EXPOSED = "Content-Disposition, Deprecation, Link, Operation-Settled, Preference-Applied, Retry-After, Wish-Settled"
+EXPOSED = (
+    "Content-Disposition, Deprecation, ETag, Link, Operation-Settled, Preference-Applied, Retry-After, Wish-Settled"
+)
 
 
 class Cors:

@@ -131,7 +131,9 @@ def to_caller(request: Request, user: AuthenticatedKey) -> Caller:
 
 
 async def _find_caller(request: Request) -> Caller:
-    return to_caller(request, await authenticate(request))
+    # The response cache has authenticated a request for a list.
+    request.state.user = getattr(request.state, "user", None) or await authenticate(request)
+    return to_caller(request, request.state.user)
 
 
 def _read_key(request: Request) -> str | None:

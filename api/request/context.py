@@ -14,7 +14,6 @@ from api.realtime.completion_waiter import CompletionWaiter
 from api.request.job_publisher import JobPublisher
 from api.request.key_lookup import BatchedKeyLookup, KeyUseRecorder
 from api.request.readiness import Readiness
-from api.request.response_cache import ResponseCache
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.queue.broker import Publisher
@@ -54,11 +53,6 @@ class Context:
     def key_uses(self) -> KeyUseRecorder:
         """Records the last use of API keys."""
         return KeyUseRecorder(self.database)
-
-    @cached_property
-    def list_cache(self) -> ResponseCache:
-        """Caches responses of list routes."""
-        return ResponseCache(self.settings.list_cache_mb * 1024 * 1024)
 
     @cached_property
     def readiness(self) -> Readiness:

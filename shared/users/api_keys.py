@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, literal, or_, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, literal, or_, update
 from sqlalchemy import select as sql_select
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
@@ -29,8 +29,8 @@ USE = USED.values(last_used_at=bind("now")).returning(col(ApiKey.id))
 class AuthenticatedKey(NamedTuple):
     """An authenticated user and the key of the request.
 
-    `use_is_stale`: the recorded last use is due for an update. `lists_version` differs after each change of the user's
-    lists; None if it is unknown.
+    `use_is_stale`: the recorded last use is due for an update. `list_version` differs after each change of the user's
+    lists.
     """
 
     id: str
@@ -38,7 +38,7 @@ class AuthenticatedKey(NamedTuple):
     key_id: str
     key_prefix: str
     use_is_stale: int
-    lists_version: str | None
+    list_version: str
 
 
 def create_key(session: Session, vault: Vault, user: User, name: str, expires_at: datetime | None = None) -> str:
@@ -170,7 +170,8 @@ def select_holders(digest: Any) -> Select[Any]:
     The query runs for every request. No model instances are created, and no result about a key is cached.
     """
     own, common = aliased(ListVersion), aliased(ListVersion)
-    version = col(own.version) + col(common.version)
+    # A user whose lists have never changed has no row.
+    version = func.coalesce(col(own.version), "") + func.coalesce(col(common.version), "")
     last_use = col(ApiKey.last_used_at)
     stale = case((last_use >= bindparam("stale_before"), 0), else_=1)
     shown: list[Any] = [digest, User.id, User.name, ApiKey.id, ApiKey.prefix, stale, version]

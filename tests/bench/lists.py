@@ -1,7 +1,7 @@
 """Lists, beside a bare FastAPI route that returns the same bytes.
 
 A store of its own with so many conversations (`tests.bench.seeding`), one API process as `make run` starts it, and
-one without a list cache: "uncached" is the cost of a list of which a row has changed. Each list is
+one without a response cache: "uncached" is the cost of a list of which a row has changed. Each list is
 asked for by users with about a hundred conversations, a different one each time, and by one who has very many. A run
 asks one client's requests one after the other, then lets 16 clients ask at once; the bare route does the same right
 after.
@@ -70,7 +70,7 @@ class Run(NamedTuple):
 
 
 class Servers(NamedTuple):
-    """The API, one without a list cache, and the bare route."""
+    """The API, one without a response cache, and the bare route."""
 
     api: Server
     uncached: Server

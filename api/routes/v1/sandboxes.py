@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import validation_entry
 from api.errors.openapi import error_responses
-from api.lists.route import ListResponse, ListRoute
+from api.lists.route import ListRoute, in_list_thread
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
@@ -48,9 +48,11 @@ TOO_OLD = "the sandbox is older than that: delete it, if that is what you want"
 
 
 @lists.get("/search", response_model=PageOf[SandboxInfo])
-async def search_sandboxes(page_id: PageId = None, limit: Limit = 100, status: OfStatus = None) -> ListResponse:
+async def search_sandboxes(
+    context: ContextDep, caller: CurrentCaller, page_id: PageId = None, limit: Limit = 100, status: OfStatus = None
+) -> Response:
     """A page of the caller's sandboxes, newest first; the filter is an Agent Workspace extension."""
-    return ListResponse(lambda context, caller: _search(context, caller, page_id, limit, status))
+    return await in_list_thread(_search, context, caller, page_id, limit, status)
 
 
 @router.get("")

@@ -33,7 +33,7 @@ def test_error_response_is_not_cacheable(client: TestClient, method: str, path: 
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_response_from_the_list_cache_is_not_cacheable(client: TestClient, user: Person) -> None:
+def test_response_from_the_response_cache_is_not_cacheable(client: TestClient, user: Person) -> None:
     for _ in range(2):
         answer = client.get("/api/v1/sandboxes/search", headers=user.headers)
         assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")

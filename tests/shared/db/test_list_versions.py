@@ -56,7 +56,7 @@ def version(database: Database) -> Callable[[Person], str | None]:
     def version(person: Person) -> str | None:
         [holder] = api_keys.authenticate(database, VAULT, [person.key])
         assert holder is not None
-        return holder.lists_version
+        return holder.list_version
 
     return version
 
