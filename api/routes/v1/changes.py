@@ -3,30 +3,31 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 import structlog
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
+from fastapi.sse import EventSourceResponse, format_sse_event
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.errors.openapi import Responses
 from api.realtime.change_streams import ChangeBatch
 from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
+from shared.models import ChangeEntry
 
 log = structlog.get_logger()
 
 router = APIRouter(prefix="/changes", tags=["changes"], route_class=UserRoute)
 
 MAX_ID = 2**63 - 1
-# Neither caches nor proxies may buffer events.
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+# Proxies must not buffer events.
+HEADERS = {"X-Accel-Buffering": "no"}
 EXAMPLE = (
-    'event: reset\nid: 41\ndata: {}\n\nevent: change\nid: 42\ndata: {"kind":"sandbox","id":"…","status":"RUNNING"}\n\n'
+    'event: reset\ndata: {}\nid: 41\n\nevent: change\ndata: {"kind":"sandbox","id":"…","status":"RUNNING"}\nid: 42\n\n'
 )
-SHAPE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}}
-}
+SHAPE: Responses = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}}}
 
 
 @router.get("", response_class=StreamingResponse, responses=SHAPE)
@@ -40,7 +41,7 @@ async def follow_changes(
         int | None,
         Query(ge=0, le=MAX_ID, description="As the header, for clients that can't set it; the header takes precedence"),
     ] = None,
-) -> StreamingResponse:
+) -> EventSourceResponse:
     """Stream the changes of the caller's sandboxes, start tasks and conversations (Agent Workspace extension).
 
     Without an id, the first event is `reset`: read your lists now, and apply the changes that follow. `reset` is also
@@ -51,28 +52,27 @@ async def follow_changes(
     """
     after = last_event_id if resumed_at is None else resumed_at
     context.streams.check_share(caller.id)
-    batch = context.streams.follow(caller.id, after)
-    return StreamingResponse(_write(batch), media_type="text/event-stream", headers=HEADERS)
+    return EventSourceResponse(_write(context.streams.follow(caller.id, after)), headers=HEADERS)
 
 
-async def _write(stream: AsyncGenerator[ChangeBatch | None]) -> AsyncIterator[str]:
+async def _write(stream: AsyncGenerator[ChangeBatch | None]) -> AsyncIterator[bytes]:
     try:
         async with aclosing(stream):
             async for batch in stream:
-                yield ": nothing new\n\n" if batch is None else _show(batch)
+                yield _show(batch)
     except SQLAlchemyError as error:
         # The response has begun, so it can only end. The client reconnects.
         log.warning("stream_broken", error=type(error).__name__)
 
 
-def _show(batch: ChangeBatch) -> str:
+def _show(batch: ChangeBatch | None) -> bytes:
+    if batch is None:
+        return format_sse_event(comment="nothing new")
     if batch.entries is None:
-        return _event("reset", batch.number, {})
-    changes = (
-        (entry.number, {"kind": entry.kind, "id": entry.row_id, "status": entry.status}) for entry in batch.entries
-    )
-    return "".join(_event("change", number, change) for number, change in changes)
+        return format_sse_event(event="reset", data_str="{}", id=str(batch.number))
+    return b"".join(map(_show_change, batch.entries))
 
 
-def _event(name: str, number: int, data: dict[str, Any]) -> str:
-    return f"event: {name}\nid: {number}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
+def _show_change(entry: ChangeEntry) -> bytes:
+    change = {"kind": entry.kind, "id": entry.row_id, "status": entry.status}
+    return format_sse_event(event="change", data_str=json.dumps(change, separators=(",", ":")), id=str(entry.number))

@@ -210,7 +210,8 @@ class TestOverHttp:
         append(database, user, "one")
         answer = client.get(CHANGES, headers=user.headers)
         assert answer.headers["Content-Type"].startswith("text/event-stream")
-        assert answer.text.startswith("event: reset\nid: 1\ndata: {}\n\n: nothing new\n\n")
+        assert [answer.headers[name] for name in ("Cache-Control", "X-Accel-Buffering")] == ["no-store", "no"]
+        assert answer.text.startswith("event: reset\ndata: {}\nid: 1\n\n: nothing new\n\n")
 
     @pytest.mark.parametrize(
         ("header", "query"),
@@ -222,7 +223,7 @@ class TestOverHttp:
         append(database, user, "one", "two", "three")
         answer = client.get(CHANGES, headers=user.headers | header, params=query)
         expected = "".join(
-            f'event: change\nid: {number}\ndata: {{"kind":"sandbox","id":"{row_id}","status":"RUNNING"}}\n\n'
+            f'event: change\ndata: {{"kind":"sandbox","id":"{row_id}","status":"RUNNING"}}\nid: {number}\n\n'
             for number, row_id in ((2, "two"), (3, "three"))
         )
         assert answer.text.startswith(expected + ": nothing new")
