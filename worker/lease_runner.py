@@ -3,12 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement, and_, true
-from sqlmodel import col
 
 from shared import clock
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
@@ -17,7 +14,6 @@ from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.leasing.leases import Row
-from shared.models import Sandbox
 from worker.context import WorkerContext
 from worker.engine.protocol import EngineUnavailable
 from worker.leasing.agent_lane import AgentWork
@@ -49,7 +45,8 @@ def run_leased(
     row_id: str,
     work: Callable[[WorkerContext, Row], None],
     give_up: Callable[[WorkerContext, Row], None],
-    only: ColumnElement[bool] | None = None,
+    *,
+    only_observed: bool = False,
 ) -> bool:
     """Run `work` on a row until the row is no longer due, has to wait, or is leased by another worker.
 
@@ -58,13 +55,13 @@ def run_leased(
     the work must not be given up.
 
     Args:
-        only: condition on the row; the row is not claimed unless it holds. Reuse the object, as for `leases.claim`.
+        only_observed: leave a sandbox alone whose desired state is not observed.
 
     Returns:
         Whether the work ran and the row is no longer due.
     """
     done = False
-    while (row := _claim(context, table, row_id, only)) is not None:
+    while (row := _claim(context, table, row_id, only_observed=only_observed)) is not None:
         try:
             with context.renewer.holding(table, row):
                 retry = _work(context, row, work, give_up)
@@ -102,18 +99,12 @@ def backoff(attempt: int) -> float:
     return float(min(0.5 * 2 ** min(attempt, 16), MAX_BACKOFF_SECONDS))
 
 
-def _claim(context: WorkerContext, table: type[Row], row_id: str, only: ColumnElement[bool] | None) -> Row | None:
+def _claim(context: WorkerContext, table: type[Row], row_id: str, *, only_observed: bool) -> Row | None:
     if clock.is_wrong():
         return None  # the row stays due for a worker whose clock is right
-    renewer, where = context.renewer, _on_this_node(context.settings.node, table, only)
-    return leases.claim_and_commit(context.database, table, row_id, renewer.owner, renewer.seconds, where=where)
-
-
-@lru_cache
-def _on_this_node(node: str, table: type[Any], only: ColumnElement[bool] | None) -> ColumnElement[bool]:
-    """Reject a sandbox that was moved to another node after its job message was sent."""
-    on_node = col(Sandbox.node_id) == node if table is Sandbox else true()
-    return and_(on_node, true() if only is None else only)
+    renewer, node_id = context.renewer, context.settings.node
+    claimant = (row_id, renewer.owner, renewer.seconds)
+    return leases.claim_and_commit(context.database, table, *claimant, node_id=node_id, only_observed=only_observed)
 
 
 def _work(

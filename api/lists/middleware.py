@@ -3,13 +3,13 @@
 from collections.abc import Collection
 
 from fastapi import Request, Response
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.lists.response_cache import ResponseCache
 from api.lists.route import cache_key, respond
 from api.middleware.request_body import has_body
 from api.request.authentication import authenticate
+from shared.db.database import StoreError
 from shared.errors import WorkspaceError
 from shared.observability import failpoints
 
@@ -31,7 +31,7 @@ class ResponseCacheMiddleware:
         failpoints.begin(f"{request.method} {request.scope['path']}")
         try:
             request.state.user = await authenticate(request)
-        except (WorkspaceError, SQLAlchemyError):
+        except (WorkspaceError, StoreError):
             return None  # the route meets the same error and reports it
         response = self._cache.find(cache_key(request), request.state.user.list_version)
         return response and respond(request, response)

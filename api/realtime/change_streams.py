@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import structlog
 from anyio import CapacityLimiter, to_thread
-from sqlalchemy.exc import SQLAlchemyError
 
 from api.errors.upstream import TemporarilyUnavailable
 from api.realtime.completion_waiter import PollIntervals
 from shared.changes import change_feed
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.models import ChangeEntry
 
 log = structlog.get_logger()
@@ -106,7 +105,7 @@ class Streams:
                 continue
             try:
                 known = await to_thread.run_sync(self._read_last, list(self._subscribers), limiter=self._threads)
-            except SQLAlchemyError as error:
+            except StoreError as error:
                 log.warning("poll_failed", followed=len(self._subscribers), error=type(error).__name__)
                 continue
             for owner_id, number in known.items():

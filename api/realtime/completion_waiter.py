@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import structlog
 from anyio import CapacityLimiter, to_thread
-from sqlalchemy.exc import SQLAlchemyError
 
 from shared.conversations import start_tasks
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.models import Sandbox, StartTask
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import ObservedGeneration
@@ -143,7 +142,7 @@ class CompletionWaiter:
             return
         try:
             found = await to_thread.run_sync(self._find_completed, rows, limiter=self._thread)
-        except SQLAlchemyError as error:
+        except StoreError as error:
             log.warning("awaited_rows_not_read", waiting=len(rows), error=type(error).__name__)
             return  # the next poll reads them
         for row, is_superseded in found.items():

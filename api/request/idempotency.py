@@ -13,13 +13,13 @@ from fastapi import Depends, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from sqlmodel import Session
 
 from api.errors.handlers import validation_entry
 from api.json_text import in_thread_if_large
 from api.request.authentication import Caller, CurrentCaller
 from api.request.context import Context, ContextDep
 from shared.clock import now
+from shared.db.database import Session
 from shared.models import IdempotencyKey
 from shared.users import idempotency
 

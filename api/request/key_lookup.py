@@ -90,7 +90,7 @@ class KeyUseRecorder:
         """Record that the key is used now.
 
         Raises:
-            SQLAlchemyError: the write failed. Only the request that writes gets the error.
+            StoreError: the write failed. Only the request that writes gets the error.
         """
         if key_id in self._writing:
             return

@@ -2,13 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from anyio import CapacityLimiter, to_thread
-from sqlalchemy import text
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from shared.db.database import Database
+from shared.db.database import Database, StoreTimeout
 
 # Monitors check with timeouts of 5 s or more.
 MAX_SECONDS = 3.0
@@ -19,7 +16,7 @@ class Readiness:
 
     def __init__(self, database: Database) -> None:
         """Check this store; no query is sent yet."""
-        self._ping = partial(_ping, database)
+        self._ping = database.ping
         self._check: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
@@ -34,17 +31,12 @@ class Readiness:
             self._check.add_done_callback(_consume_error)
         done, _ = await asyncio.wait({self._check}, timeout=MAX_SECONDS)
         if not done:
-            raise PoolTimeout("the store has not responded in time")
+            raise StoreTimeout("the store has not responded in time")
         await self._check
 
 
 async def _in_thread(ping: Callable[[], None]) -> None:
     await to_thread.run_sync(ping, limiter=CapacityLimiter(1))
-
-
-def _ping(database: Database) -> None:
-    with database.reading() as session:
-        session.connection().execute(text("SELECT 1"))
 
 
 def _consume_error(check: asyncio.Task[None]) -> None:

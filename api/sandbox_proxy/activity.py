@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.sandboxes import deadlines
 from shared.sandboxes.access import SandboxAccess
 
@@ -55,7 +54,7 @@ class ActivityRecorder:
     async def _record(self, sandbox_id: str) -> None:
         try:
             await run_in_threadpool(self._commit, sandbox_id)
-        except SQLAlchemyError as error:
+        except StoreError as error:
             log.warning("activity_not_recorded", sandbox=sandbox_id, error=type(error).__name__)
 
     def _commit(self, sandbox_id: str) -> None:

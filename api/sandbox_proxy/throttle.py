@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from sqlalchemy.exc import SQLAlchemyError
-
+from shared.db.database import StoreError
 from shared.errors import WorkspaceError
 
 SECONDS = 1.0
@@ -40,5 +39,5 @@ class Throttle:
     async def _act_late(self) -> None:
         await asyncio.sleep(self._next_at - asyncio.get_running_loop().time())
         self._next_at = asyncio.get_running_loop().time() + SECONDS
-        with suppress(WorkspaceError, SQLAlchemyError):  # the act for the next frame raises it
+        with suppress(WorkspaceError, StoreError):  # the act for the next frame raises it
             await self._act()

@@ -11,7 +11,6 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -29,6 +28,7 @@ from api.server.connections import MAX_AUTH_BYTES
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
 from shared.agent_server.limits import CONNECT_SECONDS
 from shared.agent_server.reader import Answer
+from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
@@ -108,7 +108,7 @@ class WebSocketProxy:
                 return await self._serve(proxied, sandbox, receive, send)
         except WorkspaceError as error:
             return next((CODES[kind] for kind in CODES if isinstance(error, kind)), TRY_LATER), str(error)
-        except SQLAlchemyError as error:
+        except StoreError as error:
             log.warning("store_unavailable", path=proxied.path, error=type(error).__name__)
             return TRY_LATER, "the store does not respond; retry"
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import ORMExecuteState
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
@@ -19,6 +19,13 @@ from shared.observability import failpoints, metrics
 from shared.sql.prepared import Rows, prepare
 from shared.sql.write_slots import PLACES, WriteSlots
 
+# The API and the workers import the following names from here, and nothing from SQLAlchemy: SQL is written in `shared`.
+__all__ = ["UNAVAILABLE", "Announce", "Database", "Session", "StoreConflict", "StoreError", "StoreTimeout"]
+
+StoreError = SQLAlchemyError
+StoreTimeout = PoolTimeout
+# Another transaction has inserted the row first.
+StoreConflict = IntegrityError
 # The database is unavailable, or no connection became free before the timeout.
 UNAVAILABLE = (OperationalError, PoolTimeout)
 
@@ -130,6 +137,11 @@ class Database:
             with self.engine.connect() as connection:
                 rows = connection.exec_driver_sql(prepared.text, parameters).all()
         return prepared.read(rows)
+
+    def ping(self) -> None:
+        """Send a query that reads nothing."""
+        with self.reading() as session:
+            session.connection().execute(text("SELECT 1"))
 
     def close(self) -> None:
         """Close every connection; those in use are closed when they are returned."""

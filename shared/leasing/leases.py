@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, CursorResult, and_, case, func, or_, true, update
+from sqlalchemy import ColumnElement, and_, case, func, or_, true, update
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -21,7 +21,9 @@ from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
 from shared.sql import locks
+from shared.sql.guarded_update import count_written, guarded_update, unchanged, write_unchanged
 from shared.sql.prepared import Rows, all_columns, bind, bind_values, make_row, send
+from shared.states import Desired
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 
@@ -31,6 +33,11 @@ MAX_SECONDS = 15.0
 RELEASED: dict[str, Any] = {"lease_owner": None, "lease_until": None}
 # `MAX_SECONDS`, and some seconds for clocks that differ a little.
 FARTHEST = timedelta(seconds=20)
+ON_NODE = col(Sandbox.node_id) == bind("node_id")
+IS_OBSERVED = col(Sandbox.generation) == col(Sandbox.observed_generation)
+# An engine finishes the request of a dead client, and a stop takes long enough to overlap with a later start. Only a
+# sandbox that was ready before is ever stopped: such a sandbox waits until the lease expires.
+HAS_NO_LATE_STOP = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
 
 
 class Freed(NamedTuple):
@@ -54,25 +61,16 @@ class Backlog(NamedTuple):
     oldest_due_at: datetime | None
 
 
-def claim(
-    session: Session,
-    table: type[Row],
-    row_id: str,
-    owner: str,
-    seconds: float,
-    *,
-    where: ColumnElement[bool] | None = None,
-) -> Row | None:
+def claim(session: Session, table: type[Row], row_id: str, owner: str, seconds: float) -> Row | None:
     """Lease a due row.
 
     Args:
         seconds: the length of the lease.
-        where: a condition on the row. Pass the same object each time: it is the key of the prepared statement.
 
     Returns:
         The row with its new fence, detached from any session; None if it is not due or another worker has its lease.
     """
-    return _first_row(table, send(session, _claiming(table, where), _claimant(row_id, owner, seconds)))
+    return _first_row(table, send(session, _claiming(table), _claimant(row_id, owner, seconds)))
 
 
 def claim_and_commit(
@@ -82,10 +80,20 @@ def claim_and_commit(
     owner: str,
     seconds: float,
     *,
-    where: ColumnElement[bool] | None = None,
+    node_id: str,
+    only_observed: bool = False,
 ) -> Row | None:
-    """Lease a due row as `claim` does, and commit: one message to PostgreSQL."""
-    return _first_row(table, database.execute_and_commit(_claiming(table, where), _claimant(row_id, owner, seconds)))
+    """Lease a due row as `claim` does, and commit: one message to PostgreSQL.
+
+    Args:
+        node_id: the worker's node. A sandbox that has moved to another one is left alone.
+        only_observed: leave a sandbox alone whose desired state is not observed.
+    """
+    claimant = _claimant(row_id, owner, seconds)
+    if table is not Sandbox:
+        return _first_row(table, database.execute_and_commit(_claiming(table), claimant))
+    statement = _claiming(table, ON_NODE, *([IS_OBSERVED] if only_observed else ()))
+    return _first_row(table, database.execute_and_commit(statement, claimant | bind_values(node_id=node_id)))
 
 
 def write(
@@ -95,7 +103,7 @@ def write(
     fence: int,
     *,
     still: Mapping[str, Any] | None = None,
-    returning: tuple[str, ...] = (),
+    returning: tuple[str, ...] = ("id",),
     **values: Any,
 ) -> Sequence[Any]:
     """Write columns of a leased row: one conditional UPDATE that checks the fence (law 3).
@@ -110,11 +118,11 @@ def write(
     Raises:
         LeaseLost: the fence has changed, or a column in `still` has; nothing was written.
     """
-    expected = {f"still_{name}": value for name, value in (still or {}).items()}
-    statement = _writing(table, tuple(values), tuple(still or ()), returning)
-    for row in send(session, statement, bind_values(row_id=row_id, fence=fence, **values, **expected)):
-        return row
-    raise _lost(table, row_id, fence)
+    expected = {"id": row_id, "fence": fence, **(still or {})}
+    written = write_unchanged(session, table, expected, values, returning)
+    if written is None:
+        raise _lost(table, row_id, fence)
+    return written
 
 
 def lock_leased(session: Session, table: type[Row], row_id: str, fence: int) -> None:
@@ -141,36 +149,30 @@ def release(session: Session, table: type[Row], row_id: str, fence: int, retry_a
     raise _lost(table, row_id, fence)
 
 
-def expire_leases_of(
-    session: Session, table: type[Row], owner: str, at: datetime, *, where: ColumnElement[bool] | None = None
-) -> Freed:
+def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetime) -> Freed:
     """Expire the leases of a dead owner, and mark its rows due.
 
-    A row that another transaction has locked is left to the next call.
-
-    Args:
-        where: a condition on the rows.
+    A row that another transaction has locked is left to the next call. A sandbox that the dead owner may just have
+    stopped is left alone.
     """
     values = {"lease_owner": None, "lease_until": None, "fence": col(table.fence) + 1, "due_at": at}
-    held = and_(
-        col(table.lease_until).is_not(None), col(table.lease_owner) == owner, true() if where is None else where
-    )
+    may_expire = HAS_NO_LATE_STOP if table is Sandbox else true()
+    held = and_(col(table.lease_until).is_not(None), col(table.lease_owner) == owner, may_expire)
     ids = session.execute(locks.in_order(table, held, skip_locked=True)).scalars().all()
     number = _update(session, table, col(table.id).in_(ids), values) if ids else 0
     left = session.execute(select(table.id).where(held).limit(1)).first()
     return Freed(number, is_complete=left is None)
 
 
-def mark_due(
-    session: Session, table: type[Row], row_id: str, at: datetime, *, where: ColumnElement[bool] | None = None
-) -> None:
-    """Mark the row due at `at`. An earlier `due_at` stays.
+def mark_due(session: Session, table: type[Row], row_id: str, at: datetime, **still: Any) -> None:
+    """Mark the row due at `at`, if other columns still have the values in `still`. An earlier `due_at` stays."""
+    due, guard = col(table.due_at), unchanged(table, id=row_id, **still)
+    _update(session, table, guard, {"due_at": case((due < at, due), else_=at)})
 
-    Args:
-        where: a condition on the row.
-    """
-    due, condition = col(table.due_at), and_(col(table.id) == row_id, true() if where is None else where)
-    _update(session, table, condition, {"due_at": case((due < at, due), else_=at)})
+
+def find_due_on_node(session: Session, node_id: str) -> list[str]:
+    """Return the ids of a node's due sandboxes, as `find_due` does."""
+    return find_due(session, Sandbox, ON_NODE, node_id=node_id)
 
 
 def find_due(
@@ -181,7 +183,7 @@ def find_due(
     Two queries each read a partial index: SQLite would read the whole table for both in one query.
 
     Args:
-        where: a condition on the rows. Pass the same object each time, as for `claim`.
+        where: a condition on the rows. Pass the same object each time: it is the key of the prepared statement.
         values: the bind parameters of `where`.
     """
     parameters = bind_values(**values) | bind_values(**_times())
@@ -216,9 +218,7 @@ def is_held(lease_until: datetime | None) -> bool:
 
 
 def _update(session: Session, table: type[Row], where: ColumnElement[bool], values: dict[str, Any]) -> int:
-    statement = update(table).where(where).values(**values).execution_options(synchronize_session=False)
-    result: CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]
-    return result.rowcount
+    return count_written(session, update(table).where(where).values(**values))
 
 
 def _claimant(row_id: str, owner: str, seconds: float) -> dict[str, Any]:
@@ -261,17 +261,17 @@ def _is_abandoned(table: type[Row]) -> ColumnElement[bool]:
 
 
 def _is_leased(table: type[Row]) -> ColumnElement[bool]:
-    return and_(col(table.id) == bind("row_id"), col(table.fence) == bind("fence"))
+    return unchanged(table, id=bind("row_id"), fence=bind("fence"))
 
 
 @lru_cache(maxsize=64)
-def _claiming(table: type[Row], where: ColumnElement[bool] | None) -> Any:
+def _claiming(table: type[Row], *conditions: ColumnElement[bool]) -> Any:
     is_due = or_(col(table.due_at).is_not(None), col(table.lease_until).is_not(None))
     free = or_(col(table.lease_until).is_(None), _is_past(col(table.lease_until)))
+    claimable = and_(col(table.id) == bind("row_id"), is_due, free, *conditions)
     values = {name: bind(name) for name in ("lease_owner", "lease_until")}
-    claimable = and_(col(table.id) == bind("row_id"), is_due, free, true() if where is None else where)
-    taken = update(table).where(claimable).values(**values, fence=col(table.fence) + 1, due_at=None)
-    return taken.returning(*all_columns(table))
+    claimed = {**values, "fence": col(table.fence) + 1, "due_at": None}
+    return guarded_update(table, claimable, claimed, [column.key for column in all_columns(table)])
 
 
 @lru_cache(maxsize=64)
@@ -286,15 +286,8 @@ def _locking(table: type[Row]) -> Any:
     return locks.in_order(table, _is_leased(table))
 
 
-@lru_cache(maxsize=256)
-def _writing(table: type[Row], names: tuple[str, ...], still: tuple[str, ...], returning: tuple[str, ...]) -> Any:
-    unchanged = (getattr(table, name).is_not_distinct_from(bind(f"still_{name}")) for name in still)
-    written = update(table).where(_is_leased(table), *unchanged).values({name: bind(name) for name in names})
-    return written.returning(*(getattr(table, name) for name in returning or ("id",)))
-
-
 @lru_cache
 def _releasing(table: type[Row]) -> Any:
     due = col(table.due_at)
     next_due = case((due.is_(None), bind("retry_at", UtcDateTime())), else_=due)
-    return update(table).where(_is_leased(table)).values(**RELEASED, due_at=next_due).returning(due)
+    return guarded_update(table, _is_leased(table), {**RELEASED, "due_at": next_due}, ("due_at",))

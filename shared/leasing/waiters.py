@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, literal, select, union_all, update
+from sqlalchemy import ColumnElement, literal, or_, select, union_all, update
 from sqlmodel import Session, col
 
 from shared.leasing import leases
@@ -30,6 +30,7 @@ class Waiters(NamedTuple):
 
 
 NO_WAITERS = Waiters()
+ON_NODE_OR_NONE = or_(leases.ON_NODE, col(Sandbox.node_id).is_(None))
 
 
 def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
@@ -49,15 +50,15 @@ def enqueue_waiters(session: Session, sandbox_id: str, at: datetime) -> Waiters:
     return Waiters(starts, conversations)
 
 
-def find_due(session: Session, where: ColumnElement[bool], **values: Any) -> Waiters:
-    """Return the due waiters of the sandboxes that a condition matches, read without locks.
+def find_due(session: Session, node_id: str, *, without_node: bool = False) -> Waiters:
+    """Return the due waiters of a node's sandboxes, read without locks.
 
     Args:
-        where: a condition on the sandboxes. Pass the same object each time, as for `leases.claim`.
-        values: the bind parameters of `where`.
+        without_node: also the waiters of sandboxes without a node, which any worker serves.
     """
+    where = ON_NODE_OR_NONE if without_node else leases.ON_NODE
     tables: tuple[Any, ...] = (StartTask, Conversation)
-    return Waiters(*(leases.find_due(session, table, _waits_for(table, where), **values) for table in tables))
+    return Waiters(*(leases.find_due(session, table, _waits_for(table, where), node_id=node_id) for table in tables))
 
 
 def dequeue_due(session: Session, due: Waiters, *, again_at: datetime) -> Waiters:

@@ -15,7 +15,7 @@ from shared.models import Sandbox, SandboxTransition
 from shared.nodes import placement
 from shared.sandboxes.status import is_observed
 from shared.sql.prepared import all_columns, bind, bind_list_values, bind_values, make_row, rounded
-from shared.states import Desired, Status
+from shared.states import Desired, Reason, Status
 
 
 class ResyncRow(NamedTuple):
@@ -116,6 +116,13 @@ def on_node(session: Session, node_id: str) -> list[ResyncRow]:
     columns = [getattr(Sandbox, name) for name in ResyncRow._fields]
     found = session.execute(select(*columns).where(Sandbox.node_id == node_id, placement.is_there()))
     return [ResyncRow(*row) for row in found]
+
+
+def accountable(session: Session, ids: Collection[str]) -> dict[str, str]:
+    """Return statuses by sandbox id, except of sandboxes whose names other containers use (decision 47)."""
+    owns_name = col(Sandbox.reason).is_distinct_from(Reason.ALREADY_USED)
+    known = select(Sandbox.id, Sandbox.status).where(col(Sandbox.id).in_(ids), owns_name)
+    return dict(session.exec(known).all()) if ids else {}
 
 
 def list_running(session: Session, node_id: str, digit: str) -> list[Sandbox]:

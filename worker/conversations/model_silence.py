@@ -3,13 +3,13 @@
 from datetime import datetime
 
 import structlog
-from sqlmodel import Session
 
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.conversations import events
 from shared.conversations import queries as conversation_queries
 from shared.conversations.webhook_reports import MODEL_SILENT, explain, waits_since
+from shared.db.database import Session
 from shared.leasing.leases import MAX_SECONDS
 from shared.models import Conversation
 from worker.context import WorkerContext

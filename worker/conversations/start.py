@@ -10,14 +10,13 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlmodel import Session
 
 from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from shared.clock import now
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import pending_messages, shared_clones, start_tasks
 from shared.conversations import queries as conversation_queries
-from shared.db.database import UNAVAILABLE
+from shared.db.database import UNAVAILABLE, Session
 from shared.errors import Cancelled, LeaseLost
 from shared.leasing.leases import FARTHEST
 from shared.models import Conversation, Sandbox, StartTask

@@ -4,9 +4,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlmodel import Session
-
 from shared.conversations import queries as conversation_queries
+from shared.db.database import Session
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.redaction import Redact, redacting
 from shared.states import Desired, Reason, Status

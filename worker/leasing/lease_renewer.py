@@ -9,9 +9,8 @@ from time import monotonic
 from typing import Any
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
-from shared.db.database import Database
+from shared.db.database import Database, StoreError
 from shared.leasing import renewals
 
 log = structlog.get_logger()
@@ -76,7 +75,7 @@ class LeaseRenewer:
         try:
             with self._database.transaction() as session:
                 lapsed = renewals.renew(session, table, fences, self.seconds)
-        except SQLAlchemyError as error:
+        except StoreError as error:
             log.warning("leases_not_renewed", table=table.__tablename__, error=type(error).__name__)
             return
         for row_id in lapsed.locked:

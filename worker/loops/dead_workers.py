@@ -11,23 +11,17 @@ from pathlib import Path
 from typing import IO, Any
 
 import structlog
-from sqlalchemy import or_
-from sqlmodel import col
 
 from shared.clock import now
 from shared.ids import new_id
 from shared.leasing import leases
 from shared.leasing.leases import Freed
 from shared.models import Conversation, Sandbox, StartTask
-from shared.states import Desired
 from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
 SUFFIX = ".worker"
-# An engine finishes the request of a dead client, and a stop takes long enough to overlap with a later start. Only a
-# sandbox that was ready before is ever stopped: such a sandbox waits until the lease expires.
-SAFE = or_(col(Sandbox.ready_at).is_(None), col(Sandbox.desired) != Desired.RUNNING)
 
 
 def lock_liveness_file(directory: Path, owner: str) -> IO[str]:
@@ -75,4 +69,4 @@ def _free(context: WorkerContext, owner: str) -> bool:
 
 def _free_rows(context: WorkerContext, table: type[Any], owner: str) -> Freed:
     with context.database.transaction() as session:
-        return leases.expire_leases_of(session, table, owner, now(), where=SAFE if table is Sandbox else None)
+        return leases.expire_leases_of(session, table, owner, now())

@@ -5,21 +5,17 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import structlog
-from sqlmodel import col
 
 from shared.clock import after
 from shared.leasing import waiters
-from shared.models import Node, Sandbox
+from shared.models import Node
 from shared.nodes import registry as node_registry
 from shared.queue.jobs import Job, ResumeSandbox
 from shared.sandboxes import failover
 from shared.sandboxes.failover import Claimant, Lost
-from shared.sql.prepared import bind
 from worker.context import WorkerContext
 
 log = structlog.get_logger()
-
-ON_LOST_NODE = col(Sandbox.node_id) == bind("node_id")
 
 
 class NodeFailureDetector:
@@ -86,7 +82,7 @@ def _fail_over(context: WorkerContext, lost: Lost, sandbox_id: str) -> list[Job]
 def _take_due(context: WorkerContext, lost: Lost) -> list[Job]:
     """Take over the node's due start tasks and conversations, which no worker of that node runs now."""
     with context.database.reading() as session:
-        due = waiters.find_due(session, ON_LOST_NODE, node_id=lost.node_id)
+        due = waiters.find_due(session, lost.node_id)
     if not any(due):
         return []
     with context.database.transaction() as session:

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from shared import clock
+from shared.db.database import StoreError
 from shared.observability import failpoints
 from worker.engine.protocol import EngineError
 
@@ -49,6 +49,6 @@ class PeriodicTask:
                 self._function()
             except Exception as error:
                 # An unavailable engine or database gets one line, a bug in this service a stack trace.
-                trace = not isinstance(error, EngineError | SQLAlchemyError)
+                trace = not isinstance(error, EngineError | StoreError)
                 log.warning("task_failed", task=self._thread.name, error=type(error).__name__, exc_info=trace)
             self._stopped.wait(self._pause)

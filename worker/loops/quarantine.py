@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import structlog
-from sqlalchemy.exc import IntegrityError
 
+from shared.db.database import StoreConflict
 from shared.models import UnknownContainer
 from shared.sandboxes import quarantine
 from worker.context import WorkerContext
@@ -50,7 +50,7 @@ def _keep(context: WorkerContext, names: Collection[str]) -> Sequence[UnknownCon
         with context.database.transaction() as session:
             quarantine.keep(session, context.settings.node, names)
             return quarantine.find(session, context.settings.node)
-    except IntegrityError:
+    except StoreConflict:
         return ()  # another worker of the node wrote the rows first: the next resync reads them
 
 

@@ -3,10 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
-from sqlmodel import col
 
 from shared.clock import after
+from shared.db.database import StoreError
 from shared.leasing import leases
 from shared.models import Sandbox
 from shared.observability import failpoints
@@ -48,11 +47,11 @@ def check(context: WorkerContext, sandbox_id: str) -> None:
 
 def _mark_due(context: WorkerContext, sandbox_id: str) -> None:
     """Mark the row due, unless the sandbox has moved to another node: this node's containers don't concern it then."""
-    on_this_node, by = col(Sandbox.node_id) == context.settings.node, after(context.shared.republish_seconds)
+    due_at = after(context.shared.republish_seconds)
     try:
         with context.database.transaction() as session:
-            leases.mark_due(session, Sandbox, sandbox_id, by, where=on_this_node)
-    except SQLAlchemyError as error:
+            leases.mark_due(session, Sandbox, sandbox_id, due_at, node_id=context.settings.node)
+    except StoreError as error:
         # A locked row must not end the checks of other rows. The next resync marks it due.
         log.warning("check_not_marked_due", sandbox=sandbox_id, error=type(error).__name__)
 
@@ -64,5 +63,5 @@ def _check(context: WorkerContext, sandbox_id: str, silent_seconds: float = 0.0)
             done = refresh_status(context, sandbox_id, silent_seconds)
         if not done:
             context.publisher.publish(CheckSandbox(sandbox_id, context.settings.node))
-    except SQLAlchemyError as error:
+    except StoreError as error:
         log.warning("check_failed", sandbox=sandbox_id, error=type(error).__name__)

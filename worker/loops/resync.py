@@ -3,13 +3,11 @@
 from collections.abc import Collection, Mapping
 
 import structlog
-from sqlmodel import col, select
 
 from shared.leasing import leases
-from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.queries import ResyncRow
-from shared.states import Desired, PauseKind, Reason, Status
+from shared.states import Desired, PauseKind, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary
 from worker.loops.quarantine import quarantine_unknown
@@ -77,17 +75,10 @@ def _handle_unowned(context: WorkerContext, found: Mapping[str, ContainerSummary
 
 def _reap(context: WorkerContext, names: Collection[str]) -> set[str]:
     """Remove the containers with names of deleted sandboxes. Returns the names that the store knows."""
-    statuses = _read_statuses(context, {name.removeprefix(NAME_PREFIX) for name in names})
+    with context.database.reading() as session:
+        statuses = sandbox_queries.accountable(session, {name.removeprefix(NAME_PREFIX) for name in names})
     for sandbox_id, status in statuses.items():
         if status == Status.DELETED:
             log.warning("reaping", sandbox=sandbox_id)
             context.engine.remove(container_name(sandbox_id))
     return set(map(container_name, statuses))
-
-
-def _read_statuses(context: WorkerContext, ids: Collection[str]) -> dict[str, str]:
-    """Read statuses by sandbox id, except of sandboxes whose names other containers use (decision 47)."""
-    theirs = col(Sandbox.reason).is_distinct_from(Reason.ALREADY_USED)
-    with context.database.reading() as session:
-        known = select(Sandbox.id, Sandbox.status).where(col(Sandbox.id).in_(ids), theirs)
-        return dict(session.exec(known).all()) if ids else {}

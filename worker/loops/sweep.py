@@ -1,23 +1,15 @@
 """The sweep: enqueues the jobs of all due rows, also those whose messages were lost (law 1)."""
 
-from sqlalchemy import or_
-from sqlmodel import col
-
 from shared.changes import change_feed
 from shared.clock import after
 from shared.leasing import leases, waiters
 from shared.models import Sandbox
 from shared.nodes import pending_placement
 from shared.queue.jobs import CheckSandbox, Job, StartSandbox
-from shared.sql.prepared import bind
 from shared.users import idempotency
 from worker.context import WorkerContext
 from worker.loops.deadlines import meet_deadlines
 from worker.loops.warm_pool import reconcile_pools
-
-ON_THIS_NODE = col(Sandbox.node_id) == bind("node_id")
-# Any worker serves the conversations of a sandbox without a node.
-ON_THIS_NODE_OR_NONE = or_(ON_THIS_NODE, col(Sandbox.node_id).is_(None))
 
 
 def sweep(context: WorkerContext) -> None:
@@ -44,8 +36,8 @@ def _place(context: WorkerContext) -> list[Job]:
 def _take_due(context: WorkerContext) -> list[Job]:
     node_id = context.settings.node
     with context.database.reading() as session:
-        due = leases.find_due(session, Sandbox, ON_THIS_NODE, node_id=node_id)
-        waiting = waiters.find_due(session, ON_THIS_NODE_OR_NONE, node_id=node_id)
+        due = leases.find_due_on_node(session, node_id)
+        waiting = waiters.find_due(session, node_id, without_node=True)
     if not (due or any(waiting)):
         return []
     again_at = after(context.shared.republish_seconds)

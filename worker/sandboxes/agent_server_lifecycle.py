@@ -4,10 +4,10 @@ import time
 from concurrent.futures import Future
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from shared.agent_server.errors import AgentServerError, WrongServer
 from shared.conversations import queries as conversation_queries
+from shared.db.database import StoreError
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.states import Desired
@@ -99,7 +99,7 @@ class SandboxServer:
 
         Raises:
             LeaseLost: another worker owns the sandbox.
-            SQLAlchemyError: the store does not answer.
+            StoreError: the store does not answer.
         """
         try:
             with timeout(INTERRUPT_SECONDS):
@@ -110,7 +110,7 @@ class SandboxServer:
                     server.interrupt(conversation_id)
         except AgentServerError as error:
             log.info("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)
-        except (LeaseLost, SQLAlchemyError):
+        except (LeaseLost, StoreError):
             raise
         except Exception as error:
             log.exception("not_interrupted", sandbox=self._sandbox.id, why=type(error).__name__)

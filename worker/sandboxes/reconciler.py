@@ -6,7 +6,6 @@ Where it can't be reached, the loop ends with the status ERROR and a reason.
 import time
 
 import structlog
-from sqlmodel import col
 
 from shared.agent_server.errors import AgentServerError, WrongServer
 from shared.clock import after
@@ -39,7 +38,6 @@ ACTION_REASONS = {
     Action.START: Reason.START_FAILED,
     Action.INITIALIZE: Reason.INITIALIZE_FAILED,
 }
-OBSERVED = col(Sandbox.generation) == col(Sandbox.observed_generation)
 # The desired state is reached, and no action follows.
 REACHED = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED})
 # Actions that another node's engine may execute where this one refuses.
@@ -66,7 +64,7 @@ def refresh_status(context: WorkerContext, sandbox_id: str, silent_seconds: floa
     def work(context: WorkerContext, sandbox: Sandbox) -> None:
         SandboxReconciler(context, sandbox, status_only=True, silent_seconds=silent_seconds).run()
 
-    return run_leased(context, Sandbox, sandbox_id, work, _give_up, only=OBSERVED)
+    return run_leased(context, Sandbox, sandbox_id, work, _give_up, only_observed=True)
 
 
 class SandboxReconciler:

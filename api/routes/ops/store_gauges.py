@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
-from sqlmodel import Session
 
 from shared.clock import now
-from shared.db.database import Database
+from shared.db.database import Database, Session
 from shared.leasing import leases
 from shared.models import Sandbox
 from shared.sandboxes import specs

@@ -6,13 +6,13 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlmodel import Session
 
 from api.errors.handlers import validation_entry
 from api.request.authentication import Caller, CurrentCaller
 from api.request.context import Context, ContextDep
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
 from api.schemas.v0.settings import Message, SettingsInfo, SettingsUpdate, in_clear, show_settings
+from shared.db.database import Session
 from shared.errors import Gone
 from shared.sandboxes import specs
 from shared.users import secrets, settings_store

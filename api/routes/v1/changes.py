@@ -9,12 +9,12 @@ import structlog
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, format_sse_event
-from sqlalchemy.exc import SQLAlchemyError
 
 from api.errors.openapi import Responses
 from api.realtime.change_streams import ChangeBatch
 from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
+from shared.db.database import StoreError
 from shared.models import ChangeEntry
 
 log = structlog.get_logger()
@@ -60,7 +60,7 @@ async def _write(stream: AsyncGenerator[ChangeBatch | None]) -> AsyncIterator[by
         async with aclosing(stream):
             async for batch in stream:
                 yield _show(batch)
-    except SQLAlchemyError as error:
+    except StoreError as error:
         # The response has begun, so it can only end. The client reconnects.
         log.warning("stream_broken", error=type(error).__name__)
 

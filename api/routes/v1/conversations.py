@@ -6,7 +6,6 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
-from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
@@ -30,6 +29,7 @@ from shared.conversations import start as conversation_start
 from shared.conversations import start_tasks
 from shared.conversations.lists import ConversationFilter
 from shared.conversations.start import StartCommand
+from shared.db.database import Session
 from shared.errors import NotFound
 from shared.ids import parse_ids
 from shared.models import Conversation, Sandbox, StartTask

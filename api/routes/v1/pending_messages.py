@@ -3,7 +3,6 @@
 from typing import Any
 
 from fastapi import APIRouter
-from sqlmodel import Session
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
@@ -12,6 +11,7 @@ from api.request.idempotency import IdempotencyOption
 from api.request.jobs import JobQueueDep
 from api.schemas.v1.messages import PendingMessageInfo, PendingMessageResponse, QueuedMessage, show_pending_message
 from shared.conversations import pending_messages
+from shared.db.database import Session
 from shared.ids import parse_id
 
 router = APIRouter(

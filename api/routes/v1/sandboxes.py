@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi.exceptions import RequestValidationError
-from sqlmodel import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import validation_entry
@@ -26,6 +25,7 @@ from api.schemas.v1.deadlines import OwnDeadlines
 from api.schemas.v1.sandboxes import Resumed, SandboxInfo, TransitionInfo, show_sandbox, show_transition, write_sandbox
 from api.schemas.v1.wire_types import PageOf, Success
 from shared.clock import now
+from shared.db.database import Session
 from shared.ids import parse_ids
 from shared.models import Sandbox
 from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
