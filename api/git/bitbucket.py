@@ -2,9 +2,10 @@
 
 from typing import Any, ClassVar
 
-from api.git.provider import FOREIGN_PAGE, Found, GitProvider, Window, segments
+from api.git.provider import Found, GitProvider, Window, segments
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from shared.errors import Invalid
+from shared.sql.page_ids import FOREIGN_PAGE
 
 MAX_WORKSPACES = 100
 # The API has no order by stars or forks.

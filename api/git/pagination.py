@@ -1,12 +1,11 @@
 """Page ids of providers' lists: the kind of list, the page size, and the provider's own position in the list."""
 
-import base64
-import binascii
-import json
 from typing import Any
 
-from api.git.provider import FOREIGN_PAGE, Window
+from api.git.provider import Window
 from shared.errors import Invalid
+from shared.sql import page_ids
+from shared.sql.page_ids import FOREIGN_PAGE
 
 OTHER_SIZE = "page_id belongs to another limit: use the same limit for all pages"
 
@@ -24,11 +23,8 @@ def open_window(kind: str, page_id: str | None, limit: int) -> Window:
     """
     if page_id is None:
         return Window(limit)
-    try:
-        known, size, start = json.loads(base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4)))
-    except (ValueError, TypeError, RecursionError, binascii.Error, UnicodeError):
-        raise Invalid(FOREIGN_PAGE) from None
-    if known != kind or start is None:
+    size, start = page_ids.decode(page_id, [kind], 2)
+    if start is None:
         raise Invalid(FOREIGN_PAGE)
     if size != limit:
         raise Invalid(OTHER_SIZE)
@@ -37,7 +33,4 @@ def open_window(kind: str, page_id: str | None, limit: int) -> Window:
 
 def page_id_of(kind: str, limit: int, following: Any) -> str | None:
     """Return the id of the page that begins at `following`; None if there is none."""
-    if following is None:
-        return None
-    text = json.dumps([kind, limit, following], separators=(",", ":"))
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return None if following is None else page_ids.encode([kind], limit, following)

@@ -15,11 +15,11 @@ from api.git.http_client import GitClient, Reply
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from api.schemas.v1.suggested_tasks import SuggestedTask, TaskType
 from shared.errors import Forbidden, Invalid
+from shared.sql.page_ids import FOREIGN_PAGE
 from shared.users.secrets import ProviderCredential
 
 Item = TypeVar("Item")
 
-FOREIGN_PAGE = "page_id does not belong to this list"
 MAX_START = 100_000
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, Float, Select, Text, bindparam, func, select, tuple_
+from sqlalchemy import Boolean, ColumnElement, Float, Select, Text, bindparam, func, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -87,9 +87,9 @@ class TextList:
         line = _row_text(*self.columns).label("line")
         statement = self._filtered(select(line).select_from(self.shown_from), names)
         if paged:
-            statement = statement.where(_beyond(order))
-        directed = [column.desc() if order.descending else column.asc() for column in (order.column, order.tie)]
-        rows = statement.order_by(*directed).limit(bindparam("max_rows")).subquery()
+            last = {"last_value": order.column.type, "last_tie": order.tie.type}
+            statement = statement.where(order.beyond(*(bindparam(name, type_=kind) for name, kind in last.items())))
+        rows = statement.order_by(*order.directed).limit(bindparam("max_rows")).subquery()
         return select(lines(rows.c.line))
 
     @cache  # noqa: B019
@@ -110,12 +110,6 @@ class TextList:
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _beyond(order: Order) -> ColumnElement[bool]:
-    value = bindparam("last_value", type_=order.column.type)
-    key, last = tuple_(order.column, order.tie), tuple_(value, bindparam("last_tie", type_=order.tie.type))
-    return key < last if order.descending else key > last
 
 
 class lines(FunctionElement[str]):  # noqa: N801 - a function of SQL, as the next one

@@ -1,8 +1,5 @@
 """Keyset pagination: pages stay consistent during inserts and deletes, and cost the same at any depth."""
 
-import base64
-import binascii
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +11,8 @@ from sqlmodel import Session
 
 from shared.errors import Invalid, TooLarge
 from shared.models.columns import UtcDateTime
+from shared.sql import page_ids
+from shared.sql.page_ids import FOREIGN_PAGE
 
 # Max bytes of documents in one response, which is built in memory.
 MAX_PAGE_BYTES = 8 * 1024 * 1024
@@ -47,6 +46,17 @@ class Order:
         """The identity of the list in its page ids."""
         column = f"{self.column.class_.__tablename__}.{self.column.key}"
         return [column, self.descending, self.of] if self.of else [column, self.descending]
+
+    @property
+    def directed(self) -> list[Any]:
+        """The columns to sort by, each with its direction."""
+        return [column.desc() if self.descending else column.asc() for column in (self.column, self.tie)]
+
+    def beyond(self, value: Any, tie: Any) -> ColumnElement[bool]:
+        """Build the condition for the rows after one with these values, or with those of these bind parameters."""
+        # Compared as one: an OR would be tried on every row of the pages before.
+        key, last = tuple_(self.column, self.tie), tuple_(value, tie)
+        return key < last if self.descending else key > last
 
 
 def read_page(session: Session, statement: Any, order: Order, page_id: str | None, limit: int) -> Page[Any]:
@@ -98,16 +108,13 @@ def put_in_order(statement: Any, order: Order, page_id: str | None) -> Any:
         Invalid: the page id is not from this list.
     """
     if page_id is not None:
-        statement = statement.where(_beyond(order, *decode_page_id(page_id, order)))
-    return statement.order_by(*(c.desc() if order.descending else c.asc() for c in (order.column, order.tie)))
+        statement = statement.where(order.beyond(*decode_page_id(page_id, order)))
+    return statement.order_by(*order.directed)
 
 
 def encode_page_id(order: Order, value: Any, tie: Any) -> str:
     """The id of the page after a row with these values in the order's columns."""
-    if isinstance(value, datetime):
-        value = value.isoformat()
-    text = json.dumps([*order.name, value, tie])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    return page_ids.encode(order.name, value.isoformat() if isinstance(value, datetime) else value, tie)
 
 
 def decode_page_id(page_id: str, order: Order) -> tuple[Any, Any]:
@@ -116,20 +123,11 @@ def decode_page_id(page_id: str, order: Order) -> tuple[Any, Any]:
     Raises:
         Invalid: the page id is not from this list.
     """
+    value, tie = page_ids.decode(page_id, order.name, 2)
     try:
-        text = base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4))
-        *name, value, tie = json.loads(text)
-        if name != order.name:
-            raise ValueError("another list's page")
         return _read(order.column, value), _read(order.tie, tie)
-    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error, UnicodeError):
-        raise Invalid("page_id is not one that this list gave out") from None
-
-
-def _beyond(order: Order, value: Any, tie: Any) -> ColumnElement[bool]:
-    # Compared as one: an OR would be tried on every row of the pages before.
-    key, last = tuple_(order.column, order.tie), tuple_(value, tie)
-    return key < last if order.descending else key > last
+    except (ValueError, TypeError, OverflowError):
+        raise Invalid(FOREIGN_PAGE) from None
 
 
 def _id_after(row: Any, order: Order) -> str:
@@ -171,20 +169,8 @@ def page_of_names(kind: str, names: Sequence[str], page_id: str | None, limit: i
     Raises:
         Invalid: the page id is not from this list.
     """
-    last = "" if page_id is None else _decode(kind, page_id)
+    [last] = [""] if page_id is None else page_ids.decode(page_id, [kind], 1)
+    if not isinstance(last, str):
+        raise Invalid(FOREIGN_PAGE)
     rest = [name for name in names if name > last]
-    return rest[:limit], _encode(kind, rest[limit - 1]) if len(rest) > limit else None
-
-
-def _encode(kind: str, last: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([kind, last]).encode()).decode().rstrip("=")
-
-
-def _decode(kind: str, page_id: str) -> str:
-    try:
-        known, last = json.loads(base64.urlsafe_b64decode(page_id + "=" * (-len(page_id) % 4)))
-        if known != kind or not isinstance(last, str):
-            raise ValueError("another list's page")
-    except (ValueError, TypeError, RecursionError, binascii.Error, UnicodeError):
-        raise Invalid("page_id is not one that this list gave out") from None
-    return last
+    return rest[:limit], page_ids.encode([kind], rest[limit - 1]) if len(rest) > limit else None
