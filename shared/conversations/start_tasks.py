@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, update
+from sqlalchemy import and_, func
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
@@ -23,6 +23,7 @@ from shared.queue.jobs import CancelStart
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
+from shared.sql.guarded_update import count_written, guarded_update
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 from shared.sql.prepared import bind_list, bind_list_values, rounded
 from shared.states import Desired, Reason, Stage, stage_moves
@@ -125,8 +126,8 @@ def cancel(session: Session, task_id: str, owner_id: str, *, due_at: datetime) -
     """
     own = (col(StartTask.id) == task_id, col(StartTask.owner_id) == owner_id)
     at = func.coalesce(col(StartTask.cancelled_at), now(), type_=UtcDateTime())
-    statement = update(StartTask).where(*own, *UNFINISHED).values(cancelled_at=at, due_at=due_at)
-    session.execute(statement.execution_options(synchronize_session=False))
+    guard = and_(*own, *UNFINISHED)
+    count_written(session, guarded_update(StartTask, guard, {"cancelled_at": at, "due_at": due_at}))
     found = session.exec(_with_sandbox().where(*own).execution_options(populate_existing=True)).first()
     if found is None:
         raise NotFound("start task", task_id)
@@ -148,7 +149,7 @@ def delete_unused_sandbox(session: Session, task: StartTask, at: datetime) -> st
     session.exec(select(Sandbox.id).where(Sandbox.id == task.sandbox_id).with_for_update()).one()
     alive = (col(Sandbox.id) == task.sandbox_id, col(Sandbox.desired) != Desired.DELETED, *_is_unused_by_others(task))
     deleted = new_generation(Desired.DELETED, and_(*alive), due_at=at, at=now())
-    if session.execute(deleted).rowcount:  # type: ignore[attr-defined]
+    if count_written(session, deleted):
         change_recorder.record_change(session, deadlines.refresh(session, task.sandbox_id))
     return session.exec(select(Sandbox.node_id).where(Sandbox.id == task.sandbox_id)).one()
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, true, update
+from sqlalchemy import ColumnElement, and_, case, func, or_, true
 from sqlmodel import Session, col, select
 
 from shared.clock import now
@@ -159,7 +159,7 @@ def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetim
     may_expire = HAS_NO_LATE_STOP if table is Sandbox else true()
     held = and_(col(table.lease_until).is_not(None), col(table.lease_owner) == owner, may_expire)
     ids = session.execute(locks.in_order(table, held, skip_locked=True)).scalars().all()
-    number = _update(session, table, col(table.id).in_(ids), values) if ids else 0
+    number = count_written(session, guarded_update(table, col(table.id).in_(ids), values)) if ids else 0
     left = session.execute(select(table.id).where(held).limit(1)).first()
     return Freed(number, is_complete=left is None)
 
@@ -167,7 +167,7 @@ def expire_leases_of(session: Session, table: type[Row], owner: str, at: datetim
 def mark_due(session: Session, table: type[Row], row_id: str, at: datetime, **still: Any) -> None:
     """Mark the row due at `at`, if other columns still have the values in `still`. An earlier `due_at` stays."""
     due, guard = col(table.due_at), unchanged(table, id=row_id, **still)
-    _update(session, table, guard, {"due_at": case((due < at, due), else_=at)})
+    count_written(session, guarded_update(table, guard, {"due_at": case((due < at, due), else_=at)}))
 
 
 def find_due_on_node(session: Session, node_id: str) -> list[str]:
@@ -201,7 +201,7 @@ def dequeue_due(session: Session, table: type[Row], ids: Collection[str], *, aga
     unlocked = locks.in_order(table, and_(col(table.id).in_(ids), due), skip_locked=True)
     taken = session.execute(unlocked, bind_values(**_times())).scalars().all() if ids else ()
     if taken:
-        _update(session, table, col(table.id).in_(taken), {"due_at": again_at})
+        count_written(session, guarded_update(table, col(table.id).in_(taken), {"due_at": again_at}))
     return taken
 
 
@@ -215,10 +215,6 @@ def backlog(session: Session, table: type[Row]) -> Backlog:
 def is_held(lease_until: datetime | None) -> bool:
     """Whether a lease is live now."""
     return lease_until is not None and now() <= lease_until <= now() + FARTHEST
-
-
-def _update(session: Session, table: type[Row], where: ColumnElement[bool], values: dict[str, Any]) -> int:
-    return count_written(session, update(table).where(where).values(**values))
 
 
 def _claimant(row_id: str, owner: str, seconds: float) -> dict[str, Any]:
@@ -271,7 +267,7 @@ def _claiming(table: type[Row], *conditions: ColumnElement[bool]) -> Any:
     claimable = and_(col(table.id) == bind("row_id"), is_due, free, *conditions)
     values = {name: bind(name) for name in ("lease_owner", "lease_until")}
     claimed = {**values, "fence": col(table.fence) + 1, "due_at": None}
-    return guarded_update(table, claimable, claimed, [column.key for column in all_columns(table)])
+    return guarded_update(table, claimable, claimed, all_columns(table))
 
 
 @lru_cache(maxsize=64)
@@ -290,4 +286,4 @@ def _locking(table: type[Row]) -> Any:
 def _releasing(table: type[Row]) -> Any:
     due = col(table.due_at)
     next_due = case((due.is_(None), bind("retry_at", UtcDateTime())), else_=due)
-    return guarded_update(table, _is_leased(table), {**RELEASED, "due_at": next_due}, ("due_at",))
+    return guarded_update(table, _is_leased(table), {**RELEASED, "due_at": next_due}, (due,))

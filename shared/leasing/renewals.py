@@ -6,12 +6,13 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, or_, update
+from sqlalchemy import ColumnElement, and_, or_
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.leasing.leases import Row
 from shared.sql import locks
+from shared.sql.guarded_update import guarded_update
 from shared.sql.prepared import bind, bind_list, bind_list_values, bind_values, rounded, send
 
 
@@ -50,8 +51,7 @@ def renew(session: Session, table: type[Row], fences: Mapping[str, int], seconds
 @lru_cache
 def _renewing(table: type[Row], number: int) -> Any:
     free = locks.in_order(table, _is_held(table, number), skip_locked=True)
-    renewed = update(table).where(col(table.id).in_(free)).values(lease_until=bind("lease_until"))
-    return renewed.returning(col(table.id))
+    return guarded_update(table, col(table.id).in_(free), {"lease_until": bind("lease_until")}, (col(table.id),))
 
 
 @lru_cache

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, and_, delete, or_, update
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, or_
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
+from shared.sql.guarded_update import count_written, guarded_update
 from shared.sql.prepared import bind, bind_values, send
 
 # The failures in a row that open the breaker. Each time the backoff doubles.
@@ -46,8 +47,9 @@ def begin_half_open(session: Session, node_id: str, spec_id: str) -> None:
 
     The caller holds the node's lock. A closed breaker is left alone.
     """
-    is_opened = _is(node_id, spec_id), col(NodeSpecBackoff.rests_until).is_not(None)
-    session.execute(update(NodeSpecBackoff).where(*is_opened).values(on_trial=True, rests_until=now() + MAX_HALF_OPEN))
+    is_opened = and_(_is(node_id, spec_id), col(NodeSpecBackoff.rests_until).is_not(None))
+    values = {"on_trial": True, "rests_until": now() + MAX_HALF_OPEN}
+    count_written(session, guarded_update(NodeSpecBackoff, is_opened, values))
 
 
 def record_result(session: Session, sandbox: Sandbox) -> list[BackoffChange]:

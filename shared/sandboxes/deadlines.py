@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, Update, and_, func, or_, update
+from sqlalchemy import ColumnElement, and_, func, or_, update
 from sqlalchemy import select as sql_select
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col, select
@@ -22,6 +22,7 @@ from shared.sandboxes import deadline_policy
 from shared.sandboxes.deadline_policy import FIELDS, Durations, Situation
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
+from shared.sql.guarded_update import count_written, guarded_update, unchanged
 from shared.sql.prepared import bind, bind_values, send
 from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus
 
@@ -204,16 +205,14 @@ def apply_deadline(session: Session, deadline: DueDeadline, *, due_at: datetime)
     """
     does = deadline.does
     desired, reason = does.outcome
-    unchanged = and_(
-        col(Sandbox.id) == deadline.sandbox_id,
-        col(Sandbox.desired) != Desired.DELETED,
-        *(getattr(Sandbox, name).is_not_distinct_from(getattr(deadline, name)) for name in UNCHANGED),
-    )
-    if session.execute(locks.in_order(Sandbox, unchanged, skip_locked=True)).first() is None:
+    as_read = {name: getattr(deadline, name) for name in UNCHANGED}
+    guard = and_(unchanged(Sandbox, id=deadline.sandbox_id, **as_read), col(Sandbox.desired) != Desired.DELETED)
+    if session.execute(locks.in_order(Sandbox, guard, skip_locked=True)).first() is None:
         return False
-    where = and_(unchanged, ~_is_active()) if does == DeadlineAction.FREEZE else unchanged
-    is_applied = _execute(session, new_generation(desired, where, due_at=due_at, at=now(), reason=reason))
-    if is_applied or _record_activity(session, unchanged):
+    where = and_(guard, ~_is_active()) if does == DeadlineAction.FREEZE else guard
+    statement = new_generation(desired, where, due_at=due_at, at=now(), reason=reason)
+    is_applied = bool(count_written(session, statement))
+    if is_applied or _record_activity(session, guard):
         change_recorder.record_change(session, refresh(session, deadline.sandbox_id))
     return is_applied
 
@@ -246,12 +245,7 @@ def _situation(row: Written | Sandbox) -> Situation:
 
 
 def _record_activity(session: Session, where: ColumnElement[bool]) -> bool:
-    return _execute(session, update(Sandbox).where(where).values(last_active_at=now()))
-
-
-def _execute(session: Session, statement: Update) -> bool:
-    result = session.execute(statement.execution_options(synchronize_session=False))
-    return bool(result.rowcount)  # type: ignore[attr-defined]
+    return bool(count_written(session, guarded_update(Sandbox, where, {"last_active_at": now()})))
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------

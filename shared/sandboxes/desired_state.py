@@ -4,7 +4,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Update, and_, case, literal, or_, select, update
+from sqlalchemy import ColumnElement, Update, and_, case, literal, or_, select
 from sqlmodel import Session, col
 
 from shared.changes import recorder as change_recorder
@@ -15,6 +15,7 @@ from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Sandbox
 from shared.models.columns import UtcDateTime
+from shared.sql.guarded_update import guarded_update, write_unchanged
 from shared.sql.prepared import Rows, bind, bind_values, send
 from shared.states import DeadlineAction, Desired, Reason, Status
 
@@ -108,7 +109,8 @@ def new_generation(
         values |= {"desired": desired, "wish_reason": reason}
     if desired == Desired.RUNNING:
         values["last_active_at"] = at
-    return update(Sandbox).where(where).values(**values)
+    statement: Update = guarded_update(Sandbox, where, values)
+    return statement
 
 
 def generation_columns(*, due_at: Any, at: Any) -> dict[str, Any]:
@@ -121,7 +123,8 @@ def acknowledge(session: Session, sandbox_id: str, fence: int, generation: int) 
 
     A newer desired state, which came after the holder read this one, keeps its `due_at`.
     """
-    send(session, ACKNOWLEDGE, bind_values(sandbox_id=sandbox_id, fence=fence, generation=generation))
+    expected = {"id": sandbox_id, "fence": fence, "generation": generation}
+    write_unchanged(session, Sandbox, expected, {"due_at": None})
 
 
 def _deadline_columns(desired: Desired | None) -> dict[str, Any]:
@@ -150,16 +153,6 @@ def _require(rows: Rows, sandbox_id: str) -> DesiredStateResult:
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------
-
-ACKNOWLEDGE = (
-    update(Sandbox)
-    .where(
-        col(Sandbox.id) == bind("sandbox_id"),
-        col(Sandbox.fence) == bind("fence"),
-        col(Sandbox.generation) == bind("generation"),
-    )
-    .values(due_at=None)
-)
 
 
 @cache

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, func
+from sqlalchemy import func
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
@@ -13,6 +13,7 @@ from shared.errors import LeaseLost, NotFound
 from shared.models import Sandbox, UnknownContainer
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
+from shared.sql.guarded_update import count_written, unchanged
 from shared.states import Desired, Reason
 
 # More unknown containers than this at one engine need an operator's approval: the store was probably restored.
@@ -60,10 +61,9 @@ def disown(session: Session, sandbox: Sandbox, *, due_at: datetime) -> None:
     Raises:
         LeaseLost: another worker owns the row, or its desired state has changed.
     """
-    names = ("id", "fence", "generation")
-    unchanged = and_(*(getattr(Sandbox, name) == getattr(sandbox, name) for name in names))
-    ended = new_generation(Desired.DELETED, unchanged, due_at=due_at, at=now(), reason=Reason.ALREADY_USED)
-    if session.scalars(ended.returning(col(Sandbox.id))).one_or_none() is None:
+    as_leased = unchanged(Sandbox, id=sandbox.id, fence=sandbox.fence, generation=sandbox.generation)
+    ended = new_generation(Desired.DELETED, as_leased, due_at=due_at, at=now(), reason=Reason.ALREADY_USED)
+    if not count_written(session, ended):
         raise LeaseLost(f"sandbox {sandbox.id}: the lease with fence {sandbox.fence} is lost")
     change_recorder.record_change(session, deadlines.refresh(session, sandbox.id))
 

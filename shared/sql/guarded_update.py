@@ -4,7 +4,7 @@ The writer names what must not have changed: a fencing token, a generation, a st
 and writes. Its result is the written row, or nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,14 +20,15 @@ def unchanged(table: Any, **expected: Any) -> ColumnElement[bool]:
 
 
 def guarded_update(
-    table: Any, guard: ColumnElement[bool], values: Mapping[str, Any], returning: Sequence[str] = ("id",)
+    table: Any, guard: ColumnElement[bool], values: Mapping[str, Any], returning: Iterable[Any] = ()
 ) -> Any:
     """Build the UPDATE that writes values, which may be SQL expressions, where the guard holds.
 
     Args:
-        returning: the columns of the result.
+        returning: the columns of the result; none for `count_written`.
     """
-    return update(table).where(guard).values(**values).returning(*(getattr(table, name) for name in returning))
+    statement, columns = update(table).where(guard).values(**values), tuple(returning)
+    return statement.returning(*columns) if columns else statement
 
 
 def write_unchanged(
@@ -64,4 +65,5 @@ def _equals(column: Any, value: Any) -> ColumnElement[bool]:
 @lru_cache(maxsize=256)
 def _writing(table: Any, expected: tuple[str, ...], names: tuple[str, ...], returning: tuple[str, ...]) -> Any:
     guard = unchanged(table, **{name: bind(f"still_{name}") for name in expected})
-    return guarded_update(table, guard, {name: bind(name) for name in names}, returning)
+    columns = (getattr(table, name) for name in returning)
+    return guarded_update(table, guard, {name: bind(name) for name in names}, columns)
