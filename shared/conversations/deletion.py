@@ -15,7 +15,7 @@ from sqlmodel import Session, col, select
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Change, Kind
 from shared.clock import now
-from shared.conversations import pending_messages, start_tasks
+from shared.conversations import pending_messages, start_tasks, webhook_reports
 from shared.conversations import queries as conversation_queries
 from shared.errors import NotFound
 from shared.leasing import leases
@@ -43,10 +43,6 @@ BLANK: dict[str, Any] = {
     "metrics": None,
     "tags": {},
     "working_dir": None,
-    # Otherwise an agent that was running in the conversation would keep its sandbox from being paused.
-    "execution_status": None,
-    "execution_reason": None,
-    "execution_detail": None,
 }
 
 
@@ -89,6 +85,8 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
 
 def tombstone(conversation: Conversation, due_at: datetime) -> None:
     """Make a tombstone of a conversation that the caller has locked, and schedule the work in its sandbox."""
+    # Otherwise an agent that was running in the conversation would keep its sandbox from being paused.
+    webhook_reports.clear_status(conversation)
     conversation.listed = False
     conversation.deleted_at = conversation.updated_at = now()
     conversation.awaits_sandbox = True

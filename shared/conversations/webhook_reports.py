@@ -147,6 +147,12 @@ def merge(conversation: Conversation, report: Report) -> bool:
     return bool(changes)
 
 
+def clear_status(conversation: Conversation) -> None:
+    """Remove the execution status with its reason: a deleted conversation has none."""
+    conversation.execution_status = None
+    explain(conversation, None, None)
+
+
 def explain(conversation: Conversation, reason: str | None, detail: str | None) -> None:
     """Set the reason and the detail of the conversation's execution status; None clears them."""
     if (conversation.execution_reason, conversation.execution_detail) != (reason, detail):

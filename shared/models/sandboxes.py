@@ -70,7 +70,7 @@ class Sandbox(Leased, table=True):
     # The deadline that set the desired state; empty: a request did.
     wish_reason: str | None = Field(default=None, max_length=64)
 
-    # Written by `shared.sandboxes.status.set_status`, and by a claim from the warm pool (decision 21), alone.
+    # Written by `shared.sandboxes.status` alone.
     status: str = Field(max_length=16)
     observed_generation: int = 0
     # The generation when the sandbox was last marked as lost with its node.

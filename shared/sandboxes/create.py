@@ -9,10 +9,11 @@ from sqlmodel import Session
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.crypto import Vault, new_api_key
-from shared.models import Sandbox, SandboxSpec, SandboxTransition
+from shared.models import Sandbox, SandboxSpec
 from shared.nodes import placement
 from shared.sandboxes import deadlines, specs
-from shared.states import Desired, Status
+from shared.sandboxes import status as sandbox_status
+from shared.states import Desired
 
 
 def create(
@@ -34,21 +35,18 @@ def create(
     """
     own: dict[str, Any] = dict(own_deadlines or {})
     specs.lock_shared(session, spec)
-    sandbox = Sandbox(
+    sandbox = sandbox_status.add_sandbox(
+        session,
         owner_id=owner_id,
         spec_id=spec.id,
         spec_revision=spec.revision,
         node_id=placement.place(session, spec.id, besides=besides, for_pool=owner_id is None),
         desired=Desired.RUNNING,
-        status=Status.STARTING,
         boot_key=vault.encrypt(new_api_key()) if owner_id is None else None,
         due_at=due_at,
         **new_session_key(vault),
         **own,
     )
-    session.add(sandbox)
-    session.flush()
-    session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.STARTING))
     change_recorder.record_change(session, deadlines.refresh(session, sandbox.id))
     return sandbox
 

@@ -1,13 +1,15 @@
-"""The observed state of sandboxes: every write of `status` by a worker is made in this module (law 6)."""
+"""The observed state of sandboxes: every value of `status` and every transition is written here (law 6)."""
 
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import CTE, Insert, insert, literal
+from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
+from shared.changes.change_entry import table_of
 from shared.clock import now
 from shared.errors import IllegalMove
 from shared.leasing import leases
@@ -36,7 +38,7 @@ def set_status(
     observed_generation: int | None = None,
     releases_lease: bool = False,
 ) -> bool:
-    """Write an observed state under the caller's lease: the only function that writes `status` (law 6).
+    """Write an observed state under the caller's lease (law 6).
 
     Args:
         sandbox: the row as claimed, detached from its session. Its `fence` is checked, and its columns are updated.
@@ -75,6 +77,40 @@ def set_status(
     return moved
 
 
+def add_sandbox(session: Session, **columns: Any) -> Sandbox:
+    """Add the row of a new sandbox, STARTING, with the first entry of its history."""
+    sandbox = Sandbox(status=Status.STARTING, **columns)
+    session.add(sandbox)
+    session.flush()
+    session.add(SandboxTransition(sandbox_id=sandbox.id, to_status=Status.STARTING))
+    return sandbox
+
+
+def claimed_columns(at: Any) -> dict[str, Any]:
+    """Return the columns that make a ready warm sandbox one that is STARTING, for the statement that claims it.
+
+    No worker has its lease, so that statement takes the place of `set_status` (decision 21).
+    """
+    return {"status": Status.STARTING, "exposed_urls": None, "ready_at": None, "settled_at": at}
+
+
+def record_claim(session: Session, sandbox_id: str) -> None:
+    """Add the claim of a warm sandbox to its history."""
+    send(session, INSERT_TRANSITION, _transition(sandbox_id, Status.RUNNING, CLAIMED))
+
+
+def insert_claim(claimed: CTE) -> Insert:
+    """Build the statement that does as `record_claim` for the row of a CTE."""
+    values = {
+        TRANSITION.c.sandbox_id: claimed.c.id,
+        TRANSITION.c.from_status: literal(Status.RUNNING.value),
+        TRANSITION.c.to_status: claimed.c.status,
+        TRANSITION.c.reason: literal(Reason.CLAIMED.value),
+        TRANSITION.c.at: claimed.c.created_at,
+    }
+    return insert(TRANSITION).from_select(list(values), sql_select(*values.values()))
+
+
 def _columns(sandbox: Sandbox, state: ObservedState, observed_generation: int | None) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "status": state.status,
@@ -102,6 +138,8 @@ def _transition(sandbox_id: str, before: Status, state: ObservedState) -> dict[s
     )
 
 
+TRANSITION = table_of(SandboxTransition)
+CLAIMED = ObservedState(Status.STARTING, Reason.CLAIMED)
 INSERT_TRANSITION = insert(SandboxTransition).values(
     {name: bind(name) for name in ("sandbox_id", "from_status", "to_status", "pause_kind", "reason", "at")}
 )

@@ -4,7 +4,7 @@ Only warm sandboxes that are neither due nor leased are claimed: a worker with a
 older observed state.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,21 +12,17 @@ from sqlalchemy import (
     CTE,
     Boolean,
     ColumnElement,
-    Insert,
     Integer,
     Select,
     String,
-    Update,
     and_,
     case,
     func,
-    insert,
     literal,
     literal_column,
     null,
     or_,
     select,
-    update,
 )
 from sqlmodel import Session
 
@@ -36,22 +32,23 @@ from shared.changes.recorder import Kind
 from shared.clock import now
 from shared.crypto import Vault
 from shared.db.database import Database
-from shared.models import Node, Sandbox, SandboxSpec, SandboxTransition, UserSettings
+from shared.models import Node, Sandbox, SandboxSpec, UserSettings
 from shared.models.columns import UtcDateTime
 from shared.nodes import placement
 from shared.observability import metrics
 from shared.observability.metrics import Source
 from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import deadlines
+from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.deadline_policy import FIELDS, NEVER
 from shared.sandboxes.desired_state import generation_columns
+from shared.sql.guarded_update import guarded_update
 from shared.sql.prepared import bind, bind_values, make_row
-from shared.states import Desired, Reason, Status
+from shared.states import Desired, Status
 
-SANDBOX, NODE, SPEC, TRANSITION = map(table_of, (Sandbox, Node, SandboxSpec, SandboxTransition))
-SETTINGS = table_of(UserSettings)
-# The columns that a claim writes besides `status` and `generation_columns`, and the types of its bind parameters.
-TIMES = ("created_at", "settled_at", "last_active_at")
+SANDBOX, NODE, SPEC, SETTINGS = map(table_of, (Sandbox, Node, SandboxSpec, UserSettings))
+# The columns that a claim writes besides `claimed_columns` and `generation_columns`, and its bind parameters' types.
+TIMES = ("created_at", "last_active_at")
 BOUND = ("owner_id", "session_key", "session_key_digest", *FIELDS)
 TYPES: dict[str, Any] = {
     "now": UtcDateTime(),
@@ -81,11 +78,7 @@ def claim(
     sandbox_id = session.execute(IN_TRANSACTION, values).scalar_one_or_none()
     if sandbox_id is None:
         return None
-    session.add(
-        SandboxTransition(
-            sandbox_id=sandbox_id, from_status=Status.RUNNING, to_status=Status.STARTING, reason=Reason.CLAIMED
-        )
-    )
+    sandbox_status.record_claim(session, sandbox_id)
     sandbox = deadlines.refresh(session, sandbox_id)
     change_recorder.record_change(session, sandbox)
     return sandbox
@@ -148,7 +141,7 @@ def _parameter(name: str) -> Any:
     return bind(name, TYPES[name])
 
 
-def _claim(spec_id: Any, revision: Any) -> Update:
+def _claim(spec_id: Any, revision: Any, returning: Iterable[Any]) -> Any:
     ready = (
         select(SANDBOX.c.id)
         .join(NODE, NODE.c.id == SANDBOX.c.node_id)
@@ -164,27 +157,22 @@ def _claim(spec_id: Any, revision: Any) -> Update:
         )
     )
     first = ready.order_by(*ORDER).limit(1).with_for_update(of=SANDBOX, skip_locked=True)
-    return (
-        update(SANDBOX)
-        .where(SANDBOX.c.id == first.scalar_subquery(), is_warm())
-        .values(
-            status=Status.STARTING,
-            exposed_urls=None,
-            ready_at=None,
-            **dict.fromkeys(TIMES, _parameter("now")),
-            **{name: _parameter(name) for name in BOUND},
-            **generation_columns(due_at=_parameter("due_at"), at=_parameter("now")),
-        )
-    )
+    values = {
+        **dict.fromkeys(TIMES, _parameter("now")),
+        **{name: _parameter(name) for name in BOUND},
+        **sandbox_status.claimed_columns(_parameter("now")),
+        **generation_columns(due_at=_parameter("due_at"), at=_parameter("now")),
+    }
+    return guarded_update(SANDBOX, and_(SANDBOX.c.id == first.scalar_subquery(), is_warm()), values, returning)
 
 
 def _claim_with_entry() -> Select[Any]:
     """The claim with its transition and change entry, and the spec of the sandbox."""
     spec = _wanted_spec()
     one = select(spec.c.id).scalar_subquery(), select(spec.c.revision).scalar_subquery()
-    claimed = _claim(*one).returning(*SANDBOX.c).cte("claimed")
+    claimed = _claim(*one, SANDBOX.c).cte("claimed")
     found = select(*claimed.c, *spec.c).where(spec.c.id == claimed.c.spec_id)
-    recorded = found.add_cte(_insert_transition(claimed).cte("moved"))
+    recorded = found.add_cte(sandbox_status.insert_claim(claimed).cte("moved"))
     return with_entry(recorded, claimed, claimed.c.status, claimed.c.created_at)
 
 
@@ -219,17 +207,6 @@ def _names_with_escapes() -> ColumnElement[bool]:
     return select(literal(1)).where(SETTINGS.c.user_id == _parameter("owner_id"), escaped).correlate(None).exists()
 
 
-def _insert_transition(claimed: CTE) -> Insert:
-    values = {
-        TRANSITION.c.sandbox_id: claimed.c.id,
-        TRANSITION.c.from_status: literal(Status.RUNNING.value),
-        TRANSITION.c.to_status: claimed.c.status,
-        TRANSITION.c.reason: literal(Reason.CLAIMED.value),
-        TRANSITION.c.at: claimed.c.created_at,
-    }
-    return insert(TRANSITION).from_select(list(values), select(*values.values()))
-
-
 REVISION = select(SPEC.c.revision).where(SPEC.c.id == _parameter("spec_id")).scalar_subquery()
-IN_TRANSACTION = _claim(_parameter("spec_id"), REVISION).returning(SANDBOX.c.id)
+IN_TRANSACTION = _claim(_parameter("spec_id"), REVISION, (SANDBOX.c.id,))
 WITH_ENTRY = _claim_with_entry()
