@@ -63,7 +63,7 @@ async def start_conversation(
     # V1 answers with a written response.
     task = StartTaskInfo.model_validate_json(bytes(found.body)) if isinstance(found, Response) else found
     status, answer = show_start(task)
-    return JSONResponse(answer, status)
+    return wait.add_headers(JSONResponse(answer, status))
 
 
 @router.get("", **replaced_by(f"{PATH}/search"))

@@ -56,6 +56,17 @@ def test_conversation_works_from_its_post_on(client: TestClient, user: Person, o
     assert (listed(client, other_user), ask(client, other_user, "GET", one).json()) == ([], None)
 
 
+@pytest.mark.usefixtures("model_key", "spec", "node")
+def test_wait_for_a_start_says_how_it_ended(client: TestClient, user: Person) -> None:
+    answer = ask(client, user, "POST", "?wait=0.01", {})
+    assert (answer.json()["conversation_status"], answer.headers["Operation-Settled"]) == ("STARTING", "false")
+
+
+def test_wait_for_a_failed_start_says_how_it_ended(client: TestClient, user: Person) -> None:
+    answer = ask(client, user, "POST", "?wait=20", {})
+    assert (answer.status_code, answer.headers["Operation-Settled"]) == (400, "true")
+
+
 def test_message_to_a_starting_conversation_is_queued(client: TestClient, user: Person, task: StartTask) -> None:
     assert ask(client, user, "POST", f"/{task.conversation_id}/message", {"message": "go on"}).status_code == 200
     waiting = client.get(f"/api/v1/conversations/{task.conversation_id}/pending-messages", headers=user.headers)
