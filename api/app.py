@@ -14,10 +14,9 @@ from api import paths
 from api.errors.handlers import install_error_handlers
 from api.lists.middleware import ResponseCacheMiddleware
 from api.lists.response_cache import ResponseCache
-from api.middleware.cache_control import NoStore
 from api.middleware.cors import Cors
-from api.middleware.head import HeadAsGet
 from api.middleware.request_body import BodyLimitMiddleware
+from api.middleware.responses import ResponseRules
 from api.middleware.trailing_slash import SlashRedirect
 from api.paths import SANDBOX_PATH_PREFIX
 from api.realtime.change_streams import Streams
@@ -92,10 +91,9 @@ def create_app(context: Context) -> FastAPI:
     install_error_handlers(app)
     limits = context.settings
     # The first middleware is the innermost.
-    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimitMiddleware, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
     app.add_middleware(ResponseCacheMiddleware, paths=LIST_PATHS, cache=app.state.response_cache)
-    app.add_middleware(NoStore)
+    app.add_middleware(ResponseRules)
     if limits.cors_origin_list:
         # The outermost: a preflight request has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))
