@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import DocumentedRoute
 from api.middleware.request_body import CheckedRequest
-from api.request.bearer import read_bearer
 from api.request.context import Context, get_context
 from api.request.session_cookie import check_origin, own_origin, read_token
 from shared.errors import Unauthenticated
@@ -134,6 +133,12 @@ async def _find_caller(request: Request) -> Caller:
     # The response cache has authenticated a request for a list.
     request.state.user = getattr(request.state, "user", None) or await authenticate(request)
     return to_caller(request, request.state.user)
+
+
+def read_bearer(authorization: str | None) -> str | None:
+    """Return the key of `Authorization: Bearer <key>`, or None without one."""
+    scheme, _, key = (authorization or "").partition(" ")
+    return key.strip() or None if scheme.lower() == "bearer" else None
 
 
 def _read_key(request: Request) -> str | None:

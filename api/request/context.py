@@ -4,16 +4,17 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import BackgroundTasks, Depends, Request
 from starlette.requests import HTTPConnection
 
 from api.agent_server.client import AgentServers
 from api.git.http_client import GitClient
 from api.realtime.change_streams import Streams
 from api.realtime.completion_waiter import CompletionWaiter
-from api.request.job_publisher import JobPublisher
+from api.request.jobs import JobPublisher, JobQueue
 from api.request.key_lookup import BatchedKeyLookup, KeyUseRecorder
 from api.request.readiness import Readiness
+from shared.clock import after
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.queue.broker import Publisher
@@ -87,3 +88,10 @@ async def _depend(request: Request) -> Context:
 
 
 ContextDep = Annotated[Context, Depends(_depend)]
+
+
+async def _make_queue(context: ContextDep, tasks: BackgroundTasks) -> JobQueue:
+    return JobQueue(context.publishing, tasks, after(context.settings.republish_seconds))
+
+
+JobQueueDep = Annotated[JobQueue, Depends(_make_queue)]

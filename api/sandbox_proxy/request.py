@@ -9,7 +9,7 @@ from urllib.parse import unquote_plus
 from starlette.types import Scope
 
 from api.paths import SANDBOX_PATH_PREFIX
-from api.request.bearer import read_bearer
+from api.request.authentication import read_bearer
 
 # Other ids do not exist: they cost no query.
 SANDBOX_ID = re.compile(r"[0-9a-f]{32}")

@@ -8,7 +8,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 
 from api.errors.openapi import error_responses
-from api.request.bearer import read_bearer
+from api.request.authentication import read_bearer
 from api.request.context import Context, ContextDep
 from api.routes.ops.store_gauges import read_gauges
 from shared.errors import Unauthenticated

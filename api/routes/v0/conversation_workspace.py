@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller
-from api.request.context import Context, ContextDep
-from api.request.jobs import JobQueue, JobQueueDep
+from api.request.context import Context, ContextDep, JobQueueDep
+from api.request.jobs import JobQueue
 from api.routes.v0.conversation_starts import find_unfinished, require_started
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
 from api.routes.v1 import conversation_workspace as v1

@@ -8,9 +8,8 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller
-from api.request.context import Context, ContextDep
+from api.request.context import Context, ContextDep, JobQueueDep
 from api.request.idempotency import IdempotencyOption
-from api.request.jobs import JobQueueDep
 from api.request.query_params import Limit, PageId, RowId
 from api.request.wait import WaitOption
 from api.routes.v0.conversation_starts import (

@@ -12,9 +12,9 @@ from api.errors.openapi import error_responses
 from api.lists.route import ListRoute, in_list_thread
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
-from api.request.context import Context, ContextDep
+from api.request.context import Context, ContextDep, JobQueueDep
 from api.request.idempotency import IdempotencyOption, IdempotentRequest
-from api.request.jobs import JobQueue, JobQueueDep
+from api.request.jobs import JobQueue
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.request.wait import Accepted, WaitOption
 from api.routes.v1.conversation_export import check_number, export

@@ -14,9 +14,9 @@ from api.errors.openapi import error_responses
 from api.lists.route import ListRoute, in_list_thread
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
-from api.request.context import Context, ContextDep
+from api.request.context import Context, ContextDep, JobQueueDep
 from api.request.idempotency import IdempotencyOption, IdempotentRequest, StoredResponse
-from api.request.jobs import JobQueue, JobQueueDep
+from api.request.jobs import JobQueue
 from api.request.query_params import Ids, Limit, PageId, RowId
 from api.request.wait import Accepted, WaitOption
 from api.routes.v1.sandbox_interrupt import interrupt_runs

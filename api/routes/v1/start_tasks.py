@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from api.errors.openapi import error_responses
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
-from api.request.context import Context, ContextDep
-from api.request.jobs import JobQueue, JobQueueDep
+from api.request.context import Context, ContextDep, JobQueueDep
+from api.request.jobs import JobQueue
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.request.wait import Accepted, WaitOption
 from api.schemas.page_text import write_items, write_list

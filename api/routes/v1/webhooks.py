@@ -7,8 +7,7 @@ from fastapi import APIRouter
 
 from api.errors.openapi import error_responses
 from api.request.authentication import AgentServerRoute, CurrentSandbox
-from api.request.context import Context, ContextDep
-from api.request.jobs import JobQueueDep
+from api.request.context import Context, ContextDep, JobQueueDep
 from api.request.webhook_body import CONVERSATION, EVENTS, ReportedConversation, ReportedEvents
 from api.schemas.v1.wire_types import Success
 from shared.conversations import webhook_ingest
