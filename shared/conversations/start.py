@@ -16,10 +16,10 @@ from shared.errors import Conflict
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
 from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation, StartSandbox
-from shared.quota_limits import NO_QUOTAS, Quotas
 from shared.sandboxes import deadlines, desired_state, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import quotas as sandbox_quotas
+from shared.settings import NO_QUOTAS, Quotas
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import settings_store
 from shared.users.settings import StoredSettings

@@ -9,10 +9,10 @@ from sqlmodel import Session, col, select
 from shared.crypto import Vault
 from shared.errors import NotFound, Unauthenticated
 from shared.models import ApiKey, Sandbox, SandboxSpec
-from shared.quota_limits import Quotas
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.availability import Availability, availability_of
+from shared.settings import Quotas
 from shared.states import Desired
 from shared.users import api_keys
 

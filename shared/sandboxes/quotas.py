@@ -10,8 +10,8 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.errors import QuotaExceeded
 from shared.models import Sandbox, SandboxSpec, StartTask
-from shared.quota_limits import QuotaPolicy, Quotas
 from shared.sandboxes import desired_state, specs
+from shared.settings import QuotaPolicy, Quotas
 from shared.sql import locks
 from shared.states import FINAL_STAGES, Desired, Reason
 from shared.users import settings_store

@@ -21,8 +21,15 @@ from api.request.query_params import Ids, Limit, PageId, RowId
 from api.request.wait import Accepted, WaitOption
 from api.routes.v1.sandbox_interrupt import interrupt_runs
 from api.schemas.page_text import write_page
-from api.schemas.v1.deadlines import OwnDeadlines
-from api.schemas.v1.sandboxes import Resumed, SandboxInfo, TransitionInfo, show_sandbox, show_transition, write_sandbox
+from api.schemas.v1.sandboxes import (
+    OwnDeadlines,
+    Resumed,
+    SandboxInfo,
+    TransitionInfo,
+    show_sandbox,
+    show_transition,
+    write_sandbox,
+)
 from api.schemas.v1.wire_types import PageOf, Success
 from shared.clock import now
 from shared.db.database import Session

@@ -1,24 +1,82 @@
-"""Sandboxes and their specs on the wire."""
+"""Sandboxes, their deadlines and their specs on the wire."""
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
 from api.paths import SANDBOX_PATH_PREFIX
 from api.schemas.page_text import CACHED_ITEMS
-from api.schemas.v1.deadlines import DeadlineInfo, DurationsInfo, show_deadline, show_durations
 from api.schemas.v1.wire_types import SandboxStatus, Success, Time
 from shared.crypto import Vault
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.sandboxes.availability import AGENT_SERVER, agent_server
-from shared.sandboxes.deadline_policy import FIELDS, Durations
+from shared.sandboxes.deadline_policy import FIELDS, MAX_SECONDS, NEVER, Durations
 from shared.sandboxes.lists import read_text
 from shared.states import Desired, PauseKind, Status
 
 LOOPBACK = "127.0.0.1"
 PAUSE_KINDS = {Desired.PAUSED: PauseKind.FROZEN, Desired.STOPPED: PauseKind.STOPPED}
+
+
+def _read_own(value: Any) -> int | None:
+    if value is None:
+        return None
+    if value == "never":
+        return NEVER
+    # Not `isinstance`: true is not a number.
+    if type(value) is not int or not 1 <= value <= MAX_SECONDS:
+        raise ValueError(
+            f'must be an integer of seconds from 1 to {MAX_SECONDS}, "never", or null for the spec\'s value'
+        )
+    return value
+
+
+OwnDuration = Annotated[
+    int | None,
+    PlainValidator(_read_own),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_SECONDS},
+                {"const": "never"},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
+class OwnDeadlines(BaseModel):
+    """Deadlines of a sandbox that replace its spec's. Fields that are not sent stay unchanged."""
+
+    freeze_after_seconds: OwnDuration = None
+    stop_after_seconds: OwnDuration = None
+    delete_after_seconds: OwnDuration = None
+    max_age_seconds: OwnDuration = None
+
+    @property
+    def columns(self) -> dict[str, int | None]:
+        """The columns to change."""
+        return self.model_dump(include=self.model_fields_set.intersection(FIELDS))
+
+
+class DeadlineInfo(BaseModel):
+    """The next action on the sandbox if it stays idle; `expire` deletes it even if it is active."""
+
+    at: Time
+    does: Literal["freeze", "stop", "delete", "expire"]
+
+
+class DurationsInfo(BaseModel):
+    """Deadlines in force, in seconds; null means never."""
+
+    freeze_after_seconds: int | None = None
+    stop_after_seconds: int | None = None
+    delete_after_seconds: int | None = None
+    max_age_seconds: int | None = None
 
 
 class ExposedUrl(BaseModel):
@@ -112,7 +170,7 @@ def show_sandbox(
         session_api_key=vault.decrypt(sandbox.session_key) if running else None,
         exposed_urls=_show_urls(sandbox, origin) if running else None,
         created_at=sandbox.created_at,
-        desired_status=Status.PAUSED if desired.is_paused else desired,
+        desired_status=Status.PAUSED if desired in PAUSE_KINDS else desired,
         desired_pause_kind=PAUSE_KINDS.get(desired),
         reason=sandbox.reason,
         detail=sandbox.detail,
@@ -120,8 +178,8 @@ def show_sandbox(
         updated_at=sandbox.updated_at,
         last_active_at=sandbox.last_active_at,
         expires_at=sandbox.expires_at,
-        next_deadline=show_deadline(sandbox),
-        **show_durations(durations),
+        next_deadline=_show_deadline(sandbox),
+        **{name: getattr(durations, name) for name in FIELDS},
         paused_sandbox_ids=[row.id for row in paused],
     )
 
@@ -151,6 +209,12 @@ def agent_server_url(sandbox: Sandbox | None, origin: str | None = None) -> str 
         return None
     url = agent_server(sandbox.exposed_urls)
     return f"{origin}{SANDBOX_PATH_PREFIX}/{sandbox.id}" if origin and url else url
+
+
+def _show_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
+    if sandbox.deadline_at is None:
+        return None
+    return DeadlineInfo.model_validate({"at": sandbox.deadline_at, "does": str(sandbox.deadline_does)})
 
 
 def _show_urls(sandbox: Sandbox, origin: str | None) -> list[ExposedUrl]:

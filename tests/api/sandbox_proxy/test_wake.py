@@ -13,10 +13,10 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
 from shared.queue.jobs import PauseSandbox
-from shared.quota_limits import QuotaPolicy
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.status import ObservedState
+from shared.settings import QuotaPolicy
 from shared.states import Desired, PauseKind, Reason, Status
 from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import SPEC_ID, Person, make_sandbox, session_key_of

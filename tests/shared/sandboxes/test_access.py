@@ -9,10 +9,10 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox
-from shared.quota_limits import NO_QUOTAS, Quotas
 from shared.sandboxes import access as sandbox_access
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
+from shared.settings import NO_QUOTAS, Quotas
 from shared.states import Desired, Status
 from tests.factories import Person, make_sandbox
 from tests.interleaving import overlap

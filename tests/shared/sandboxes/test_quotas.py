@@ -15,10 +15,10 @@ from shared.conversations.start import Start, StartCommand
 from shared.db.database import Database
 from shared.errors import QuotaExceeded
 from shared.models import Sandbox, SandboxSpec, StartTask
-from shared.quota_limits import QuotaPolicy, Quotas
 from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
+from shared.settings import QuotaPolicy, Quotas
 from shared.states import Desired, Stage, Status
 from tests import effort
 from tests.factories import VAULT, Person, make_sandbox, make_start_task

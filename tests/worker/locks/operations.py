@@ -18,7 +18,6 @@ from shared.leasing import leases, renewals, waiters
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.nodes import registry as node_registry
 from shared.nodes import spec_backoff
-from shared.quota_limits import QuotaPolicy, Quotas
 from shared.sandboxes import access as sandbox_access
 from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import desired_state, drain, failover, quarantine, quotas, rescheduling, specs
@@ -26,6 +25,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.failover import Claimant, Lost
 from shared.sandboxes.status import ObservedState
+from shared.settings import QuotaPolicy, Quotas
 from shared.states import Desired, PauseKind, Reason, Status
 from shared.users import api_keys, device_authorizations, settings_store
 from shared.warm_pool import claims as pool_claims
