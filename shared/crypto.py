@@ -49,6 +49,11 @@ class Vault:
         """Every digest under which a caller's key may be stored, so that secret keys can be rotated."""
         return [_digest(pepper, key) for pepper in self._keys]
 
+    def new_session_key(self) -> tuple[str, str]:
+        """A new session key as it is stored: its token, and its digest."""
+        key = new_api_key()
+        return self.encrypt(key), self.digest(key)
+
 
 def new_secret_key() -> str:
     """A new key for a `Vault`."""

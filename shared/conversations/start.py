@@ -15,7 +15,7 @@ from shared.crypto import Vault
 from shared.errors import Conflict
 from shared.ids import new_id
 from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
-from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation, StartSandbox
+from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation
 from shared.sandboxes import deadlines, desired_state, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import quotas as sandbox_quotas
@@ -23,7 +23,7 @@ from shared.settings import NO_QUOTAS, Quotas
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import settings_store
 from shared.users.settings import StoredSettings
-from shared.warm_pool import pool as warm_pool
+from shared.warm_pool import start as sandbox_start
 
 NO_MODEL = (
     "No language model is configured: store an llm_api_key with POST /api/settings, "
@@ -131,12 +131,11 @@ def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
     task = _add_task(
         session, command, request, stage=Stage.WORKING, due_at=command.due_at, secrets=_seal(vault, command)
     )
-    paused = _make_room(session, command, place)
-    sandbox, first = _ready_sandbox(session, vault, command, place)
-    task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(first, StartSandbox)
-    pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
-    jobs = (*pauses, first, None if _is_claimed(sandbox) else StartConversation(task.id, sandbox.node_id))
-    return Start(task, sandbox, tuple(job for job in jobs if job is not None), tuple(paused))
+    sandbox, paused, jobs = _ready_sandbox(session, vault, command, place)
+    task.sandbox_id, task.made_sandbox = sandbox.id, isinstance(place, SandboxSpec)
+    if not _is_claimed(sandbox):
+        jobs = (*jobs, StartConversation(task.id, sandbox.node_id))
+    return Start(task, sandbox, jobs, tuple(paused))
 
 
 def _is_claimed(sandbox: Sandbox) -> bool:
@@ -195,24 +194,22 @@ def _add_task(session: Session, command: StartCommand, request: dict[str, Any], 
     return task
 
 
-def _make_room(session: Session, command: StartCommand, place: Sandbox | SandboxSpec) -> list[Sandbox]:
-    if isinstance(place, SandboxSpec):
-        return sandbox_quotas.admit_create(session, command.owner_id, command.quotas, spec=place, due_at=command.due_at)
-    return sandbox_quotas.admit_resume(session, place, command.quotas, due_at=command.due_at)
-
-
 def _ready_sandbox(
     session: Session, vault: Vault, command: StartCommand, place: Sandbox | SandboxSpec
-) -> tuple[Sandbox, Job | None]:
+) -> tuple[Sandbox, list[Sandbox], tuple[Job, ...]]:
+    """The sandbox, those that are paused to make room for it, and the jobs of all of them."""
+    owner_id, due_at, quotas = command.owner_id, command.due_at, command.quotas
     if isinstance(place, SandboxSpec):
-        made = warm_pool.claim_or_create(session, vault, owner_id=command.owner_id, spec=place, due_at=command.due_at)
-        made.goes_with_conversations = True
-        return made, StartSandbox(made.id, made.node_id)
+        made = sandbox_start.start(session, vault, owner_id=owner_id, spec=place, due_at=due_at, quotas=quotas)
+        made.sandbox.goes_with_conversations = True
+        return made.sandbox, made.paused, made.jobs
+    paused = sandbox_quotas.admit_resume(session, place, quotas, due_at=due_at)
     if place.desired == Desired.RUNNING and place.status != Status.PAUSED:
         deadlines.record_activity(session, place.id)
-        return place, None
-    desired_state.set_desired(session, place, Desired.RUNNING, due_at=command.due_at)
-    return place, ResumeSandbox(place.id, place.node_id)
+        return place, paused, ()
+    desired_state.set_desired(session, place, Desired.RUNNING, due_at=due_at)
+    pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
+    return place, paused, (*pauses, ResumeSandbox(place.id, place.node_id))
 
 
 def _seal(vault: Vault, command: StartCommand) -> str | None:

@@ -4,7 +4,7 @@
 same transaction, so that no deadline is missed and none outlives its cause.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
@@ -108,6 +108,18 @@ def refresh(session: Session, sandbox_id: str) -> Sandbox:
     for name, value in recompute(session, row).items():
         set_committed_value(row, name, value)
     return row
+
+
+def set_own(session: Session, sandbox: Sandbox, own_deadlines: Mapping[str, int | None]) -> None:
+    """Change deadlines of a sandbox that the caller has locked.
+
+    Deadlines that are not named stay. The change counts as activity.
+    """
+    for name, seconds in own_deadlines.items():
+        setattr(sandbox, name, seconds)
+    sandbox.last_active_at = sandbox.updated_at = now()
+    session.flush()
+    change_recorder.record_change(session, refresh(session, sandbox.id))
 
 
 def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:

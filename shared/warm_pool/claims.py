@@ -1,11 +1,10 @@
-"""Claims from the warm pool: one conditional UPDATE, so concurrent claims never get the same sandbox.
+"""The statements that claim a warm sandbox: one conditional UPDATE, so concurrent claims never get the same one.
 
 Only warm sandboxes that are neither due nor leased are claimed: a worker with a lease would overwrite the claim with an
 older observed state.
 """
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -24,23 +23,15 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlmodel import Session
 
-from shared.changes import recorder as change_recorder
 from shared.changes.change_entry import table_of, with_entry
-from shared.changes.recorder import Kind
 from shared.clock import now
 from shared.crypto import Vault
-from shared.db.database import Database
 from shared.models import Node, Sandbox, SandboxSpec, UserSettings
 from shared.models.columns import UtcDateTime
 from shared.nodes import placement
-from shared.observability import metrics
-from shared.observability.metrics import Source
-from shared.sandboxes import create as sandbox_creation
-from shared.sandboxes import deadlines
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.deadline_policy import FIELDS, NEVER
+from shared.sandboxes.deadline_policy import FIELDS
 from shared.sandboxes.desired_state import generation_columns
 from shared.sql.guarded_update import guarded_update
 from shared.sql.prepared import bind, bind_values, make_row
@@ -63,74 +54,33 @@ ORDER = (SANDBOX.c.settled_at, SANDBOX.c.id)
 NAMES_SPEC = '"default_sandbox_spec_id":"'
 
 
-def claim(
-    session: Session, vault: Vault, *, owner_id: str, spec: SandboxSpec, due_at: datetime, own: Mapping[str, int | None]
-) -> Sandbox | None:
-    """Claim a ready warm sandbox of a spec for an owner, in the caller's transaction.
+def bind_claim(vault: Vault, spec_id: str | None, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a claim.
 
     Args:
-        own: the sandbox's own deadlines, by the names of `shared.sandboxes.deadline_policy.FIELDS`.
-
-    Returns:
-        The sandbox; None if none is ready.
+        spec_id: None stands for the spec that `specs.choose_spec` would return; `WITH_ENTRY` only.
+        columns: `owner_id`, `due_at`, the sandbox's own deadlines, and `is_ageless` for `WITH_ENTRY`.
     """
-    values = _bind(vault, owner_id, due_at, own) | bind_values(spec_id=spec.id)
-    sandbox_id = session.execute(IN_TRANSACTION, values).scalar_one_or_none()
-    if sandbox_id is None:
-        return None
-    sandbox_status.record_claim(session, sandbox_id)
-    sandbox = deadlines.refresh(session, sandbox_id)
-    change_recorder.record_change(session, sandbox)
-    return sandbox
+    key, digest = vault.new_session_key()
+    return bind_values(
+        spec_id=spec_id,
+        now=now(),
+        oldest_heartbeat=placement.oldest_heartbeat(),
+        session_key=key,
+        session_key_digest=digest,
+        **{**dict.fromkeys(FIELDS), **columns},
+    )
 
 
-def claim_and_commit(
-    database: Database,
-    vault: Vault,
-    *,
-    owner_id: str,
-    spec_id: str | None,
-    due_at: datetime,
-    own: Mapping[str, int | None],
-) -> tuple[Sandbox, SandboxSpec] | None:
-    """Claim a ready warm sandbox with its history and change entry, and commit: one message to PostgreSQL, not ten.
-
-    Rare cases are left to `claim`, such as a max age, which needs a deadline. SQLite has no such statement, and needs
-    none: it runs in this process.
-
-    Args:
-        spec_id: None stands for the spec that `specs.choose_spec` would return.
-
-    Returns:
-        The sandbox and its spec; None if nothing was written.
-    """
-    if database.engine.dialect.name != "postgresql" or own.get("max_age_seconds"):
-        return None
-    is_ageless = own.get("max_age_seconds") == NEVER
-    values = _bind(vault, owner_id, due_at, own) | bind_values(spec_id=spec_id, is_ageless=is_ageless)
-    for row in database.execute_and_commit(WITH_ENTRY, values):
-        sandbox: Sandbox = make_row(Sandbox, row[: len(SANDBOX.c)])
-        spec: SandboxSpec = make_row(SandboxSpec, row[len(SANDBOX.c) :])
-        database.notify(change_recorder.Change(owner_id, Kind.SANDBOX, sandbox.id, sandbox.status))
-        metrics.count_start(spec.id, Source.POOL)
-        return sandbox, spec
-    return None
+def read_claim(row: Sequence[Any]) -> tuple[Sandbox, SandboxSpec]:
+    """Return the claimed sandbox and its spec from a row of `WITH_ENTRY`."""
+    return make_row(Sandbox, row[: len(SANDBOX.c)]), make_row(SandboxSpec, row[len(SANDBOX.c) :])
 
 
 def is_warm() -> ColumnElement[bool]:
     """Build the condition for a warm sandbox, ready or not, that is not being deleted."""
     # In the same words as the index: with a parameter the database could not use it.
     return and_(SANDBOX.c.owner_id.is_(None), SANDBOX.c.desired != literal_column("'DELETED'"))
-
-
-def _bind(vault: Vault, owner_id: str, due_at: datetime, own: Mapping[str, int | None]) -> dict[str, Any]:
-    columns = {"owner_id": owner_id, "due_at": due_at, **dict.fromkeys(FIELDS), **own}
-    columns |= {
-        "now": now(),
-        "oldest_heartbeat": placement.oldest_heartbeat(),
-        **sandbox_creation.new_session_key(vault),
-    }
-    return bind_values(**columns)
 
 
 # --- prepared statements ----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The warm pool in the store: sandboxes without an owner. A start claims one in its own transaction."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -11,15 +11,13 @@ from shared.clock import now
 from shared.crypto import Vault
 from shared.models import Node, Sandbox, SandboxSpec
 from shared.nodes import placement
-from shared.observability import metrics
-from shared.observability.metrics import Source
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import specs
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
 from shared.states import Desired, Reason, Status
 from shared.warm_pool import claims as pool_claims
 from shared.warm_pool.policy import OLD, WarmSandbox, backoff_until, plan_pool
+from shared.warm_pool.start import SandboxStart, start
 
 # A boot takes a hundred times as long as a claim: a pool is refilled when its claimed sandboxes run, or when they have
 # waited for longer than this.
@@ -31,25 +29,6 @@ class Pooled(NamedTuple):
 
     id: str
     spec_id: str
-
-
-def claim_or_create(
-    session: Session,
-    vault: Vault,
-    *,
-    owner_id: str,
-    spec: SandboxSpec,
-    due_at: datetime,
-    own_deadlines: Mapping[str, int | None] | None = None,
-) -> Sandbox:
-    """Return a new sandbox for an owner: a warm one of the spec if one is ready, else one that boots."""
-    own = dict(own_deadlines or {})
-    if spec.warm_most:
-        claimed = pool_claims.claim(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own=own)
-        metrics.record_start(session, spec.id, Source.BOOT if claimed is None else Source.POOL)
-        if claimed is not None:
-            return claimed
-    return sandbox_creation.create(session, vault, owner_id=owner_id, spec=spec, due_at=due_at, own_deadlines=own)
 
 
 def pools_to_reconcile(session: Session) -> list[str]:
@@ -73,17 +52,19 @@ def remove_useless(session: Session, spec_id: str, *, due_at: datetime) -> list[
     return retire(session, pool.plan.retired, due_at=due_at)
 
 
-def make_warm_sandbox(session: Session, vault: Vault, spec_id: str, *, boots: int, due_at: datetime) -> Sandbox | None:
-    """Create one missing warm sandbox of a spec.
+def start_warm_sandbox(
+    session: Session, vault: Vault, spec_id: str, *, boots: int, due_at: datetime
+) -> SandboxStart | None:
+    """Start one missing warm sandbox of a spec.
 
-    One transaction creates one: other transactions place sandboxes in between.
+    One transaction starts one: other transactions place sandboxes in between.
 
     Args:
         boots: the max number of warm sandboxes that boot on a node at a time, of all specs together.
         due_at: when the sweep enqueues the row, if its job is lost.
 
     Returns:
-        The sandbox; None if none is missing, no node may take one, or another worker fills the pool.
+        None if none is missing, no node may take one, or another worker fills the pool.
     """
     if not locks.try_lock_pool(session, spec_id):
         return None
@@ -94,7 +75,7 @@ def make_warm_sandbox(session: Session, vault: Vault, spec_id: str, *, boots: in
     busy = _busy(session, boots)
     if not placement.has_room(session, spec_id, besides=busy, for_pool=True):
         return None
-    return sandbox_creation.create(session, vault, owner_id=None, spec=spec, due_at=due_at, besides=busy)
+    return start(session, vault, owner_id=None, spec=spec, due_at=due_at, besides=busy)
 
 
 def retire(session: Session, ids: Collection[str], *, due_at: datetime) -> list[Sandbox]:

@@ -12,11 +12,11 @@ from shared.conversations import queries as conversation_queries
 from shared.conversations.start import StartCommand, create_start_task
 from shared.db.database import Database
 from shared.models import Conversation, Event, Sandbox, StartTask
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import desired_state, specs
 from shared.sql.prepared import Rows
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import secrets, settings_store
+from shared.warm_pool import start as sandbox_start
 from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
@@ -78,14 +78,14 @@ def start(context: WorkerContext, user: Person) -> str:
     """Create a sandbox row like the API does."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
-        return sandbox_creation.create(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).id
+        return sandbox_start.start(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).sandbox.id
 
 
 def warm(context: WorkerContext, seconds: float = 0) -> str:
     """Create a warm sandbox row that is `seconds` old."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
-        sandbox = sandbox_creation.create(session, context.vault, owner_id=None, spec=spec, due_at=now())
+        sandbox = sandbox_start.start(session, context.vault, owner_id=None, spec=spec, due_at=now()).sandbox
         sandbox.created_at = after(-seconds)
         return sandbox.id
 

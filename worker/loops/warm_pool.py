@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from shared.clock import after
 from shared.models import Sandbox
-from shared.queue.jobs import DeleteSandbox, Job, WarmSandbox
-from shared.states import Desired
+from shared.queue.jobs import DeleteSandbox, Job
 from shared.warm_pool import pool as warm_pool
 from shared.warm_pool.pool import Pooled
+from shared.warm_pool.start import SandboxStart
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerSummary
 from worker.sandboxes.container_spec import container_name
@@ -20,15 +20,15 @@ def reconcile_pools(context: WorkerContext) -> None:
     for spec_id in spec_ids:
         with context.database.transaction() as session:
             removed = warm_pool.remove_useless(session, spec_id, due_at=after(context.shared.republish_seconds))
-        context.publisher.publish(*map(_job, removed))
-        while (sandbox := _make_warm_sandbox(context, spec_id)) is not None:
-            context.publisher.publish(_job(sandbox))
+        context.publisher.publish(*map(_deletion, removed))
+        while (started := _start_warm_sandbox(context, spec_id)) is not None:
+            context.publisher.publish(*started.jobs)
 
 
-def _make_warm_sandbox(context: WorkerContext, spec_id: str) -> Sandbox | None:
+def _start_warm_sandbox(context: WorkerContext, spec_id: str) -> SandboxStart | None:
     due_at, boots = after(context.shared.republish_seconds), context.settings.warm_boot_concurrency
     with context.database.transaction() as session:
-        return warm_pool.make_warm_sandbox(session, context.vault, spec_id, boots=boots, due_at=due_at)
+        return warm_pool.start_warm_sandbox(session, context.vault, spec_id, boots=boots, due_at=due_at)
 
 
 def remove_outdated(context: WorkerContext, listed: Mapping[str, ContainerSummary]) -> None:
@@ -44,13 +44,12 @@ def remove_outdated(context: WorkerContext, listed: Mapping[str, ContainerSummar
     if outdated:
         with context.database.transaction() as session:
             removed = warm_pool.retire(session, outdated, due_at=after(context.shared.republish_seconds))
-        context.publisher.publish(*map(_job, removed))
+        context.publisher.publish(*map(_deletion, removed))
 
 
 def _container(warm: Pooled) -> str:
     return container_name(warm.id)
 
 
-def _job(sandbox: Sandbox) -> Job:
-    kind = DeleteSandbox if sandbox.desired == Desired.DELETED else WarmSandbox
-    return kind(sandbox.id, sandbox.node_id)
+def _deletion(sandbox: Sandbox) -> Job:
+    return DeleteSandbox(sandbox.id, sandbox.node_id)

@@ -35,16 +35,14 @@ from shared.clock import now
 from shared.db.database import Session
 from shared.ids import parse_ids
 from shared.models import Sandbox
-from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StartSandbox, StopSandbox
+from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, ResumeSandbox, StopSandbox
 from shared.sandboxes import access as sandbox_access
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import deadlines, quotas, specs
 from shared.sandboxes import lists as sandbox_lists
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.desired_state import DesiredStateResult, set_desired_and_commit
 from shared.states import Desired
-from shared.warm_pool import claims as pool_claims
-from shared.warm_pool import pool as warm_pool
+from shared.warm_pool.start import SandboxStart, start, start_in_one_statement
 
 router = APIRouter(prefix="/sandboxes", tags=["sandboxes"], route_class=UserRoute)
 lists = APIRouter(prefix=router.prefix, tags=router.tags, route_class=ListRoute)
@@ -115,7 +113,7 @@ def change_deadlines(context: ContextDep, caller: CurrentCaller, sandbox_id: Row
     """Change the sandbox's own deadlines (Agent Workspace extension). An empty body, too, counts as activity."""
     with context.database.transaction() as session:
         sandbox = sandbox_queries.get(session, sandbox_id, caller.id, lock=True)
-        sandbox_creation.set_deadlines(session, sandbox, own.columns)
+        deadlines.set_own(session, sandbox, own.columns)
         if sandbox.expires_at is not None and sandbox.expires_at <= now() and "max_age_seconds" in own.columns:
             raise RequestValidationError([validation_entry(("body", "max_age_seconds"), TOO_OLD)])
         [shown] = _show(session, context, caller, [sandbox])
@@ -173,39 +171,33 @@ def _start(
     spec_id: str | None,
     own: OwnDeadlines | None,
 ) -> Accepted[SandboxInfo | Response]:
-    limits, columns = context.settings.quotas, own.columns if own else {}
-    if not (limits or idempotent.has_key) and (claimed := _claim(context, caller, queue, spec_id, columns)) is not None:
-        return claimed
+    due_at, limits, columns = queue.due_at, context.settings.quotas, own.columns if own else {}
+    if not (limits or idempotent.has_key) and (
+        started := start_in_one_statement(
+            context.database, context.vault, owner_id=caller.id, spec_id=spec_id, due_at=due_at, own_deadlines=columns
+        )
+    ):
+        return _accepted(started, _show_started(context, started))
     with context.database.transaction(needs_place=True) as session:
         if (stored := idempotent.find(session)) is not None:
             return _repeated(stored, session.get(Sandbox, stored.document["id"]))
         spec = specs.choose_spec(session, caller.id, spec_id)
         quotas.lock(session, caller.id, limits)
-        paused = quotas.admit_create(session, caller.id, limits, spec=spec, due_at=queue.due_at)
-        sandbox = warm_pool.claim_or_create(
-            session, context.vault, owner_id=caller.id, spec=spec, due_at=queue.due_at, own_deadlines=columns
+        started = start(
+            session, context.vault, owner_id=caller.id, spec=spec, due_at=due_at, own_deadlines=columns, quotas=limits
         )
-        answer = show_sandbox(sandbox, deadlines.in_force(sandbox, spec), context.vault, paused)
+        answer = _show_started(context, started)
         idempotent.keep(session, answer)
-    return _started(sandbox, answer, *_pauses(paused))
+    return _accepted(started, answer)
 
 
-def _claim(
-    context: Context, caller: Caller, queue: JobQueue, spec_id: str | None, columns: dict[str, int | None]
-) -> Accepted[SandboxInfo | Response] | None:
-    """Claim a warm sandbox in one statement, for a request without quotas and `Idempotency-Key`."""
-    found = pool_claims.claim_and_commit(
-        context.database, context.vault, owner_id=caller.id, spec_id=spec_id, due_at=queue.due_at, own=columns
-    )
-    if found is None:
-        return None
-    sandbox, spec = found
-    return _started(sandbox, show_sandbox(sandbox, deadlines.in_force(sandbox, spec), context.vault, []))
+def _show_started(context: Context, started: SandboxStart) -> SandboxInfo:
+    durations = deadlines.in_force(started.sandbox, started.spec)
+    return show_sandbox(started.sandbox, durations, context.vault, started.paused)
 
 
-def _started(sandbox: Sandbox, answer: SandboxInfo, *pauses: Job) -> Accepted[SandboxInfo | Response]:
-    jobs = (*pauses, StartSandbox(sandbox.id, sandbox.node_id))
-    return Accepted(answer, _awaited(sandbox, Desired.RUNNING), jobs, answer.paused_sandbox_ids)
+def _accepted(started: SandboxStart, answer: SandboxInfo) -> Accepted[SandboxInfo | Response]:
+    return Accepted(answer, _awaited(started.sandbox, Desired.RUNNING), started.jobs, answer.paused_sandbox_ids)
 
 
 def _repeated(stored: StoredResponse, sandbox: Sandbox | None) -> Accepted[SandboxInfo | Response]:
@@ -234,7 +226,8 @@ def _resume(context: Context, caller: Caller, queue: JobQueue, sandbox_id: str) 
             session, sandbox_id, caller.id, context.settings.quotas, due_at=queue.due_at
         )
     answer = Resumed(paused_sandbox_ids=[row.id for row in paused])
-    jobs = (*_pauses(paused), ResumeSandbox(sandbox.id, sandbox.node_id))
+    pauses = (PauseSandbox(row.id, row.node_id) for row in paused)
+    jobs = (*pauses, ResumeSandbox(sandbox.id, sandbox.node_id))
     return Accepted(answer, _awaited(sandbox, Desired.RUNNING), jobs)
 
 
@@ -257,7 +250,3 @@ def _awaited(sandbox: Sandbox | DesiredStateResult, desired: Desired) -> Awaited
 def _show(session: Session, context: Context, caller: Caller, rows: list[Sandbox]) -> list[SandboxInfo]:
     durations = deadlines.in_force_for(session, rows)
     return [show_sandbox(row, durations[row.id], context.vault, origin=caller.origin) for row in rows]
-
-
-def _pauses(paused: list[Sandbox]) -> list[Job]:
-    return [PauseSandbox(row.id, row.node_id) for row in paused]

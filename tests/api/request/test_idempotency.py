@@ -15,9 +15,9 @@ from api.schemas.v1.sandboxes import show_sandbox
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import IdempotencyKey, Sandbox, SandboxSpec, StartTask
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes.deadline_policy import Durations
 from shared.users import idempotency
+from shared.warm_pool import start as sandbox_start
 from tests.doubles import RecordingPublisher
 from tests.factories import VAULT, Person, make_sandbox, make_spec
 from tests.interleaving import overlap
@@ -174,7 +174,7 @@ class TestConcurrency:
             idempotent = IdempotentRequest(context, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")
             stored = idempotent.find(session)
             if stored is None:
-                sandbox = sandbox_creation.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now())
+                sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
                 idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT))
             return None if stored is None else bytes(stored.answer.body)
 
@@ -191,7 +191,7 @@ class TestConcurrency:
         def start_and_fail() -> None:
             with database.transaction() as session:
                 assert idempotent.find(session) is None
-                sandbox = sandbox_creation.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now())
+                sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
                 idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT))
                 raise RuntimeError("power cut")
 

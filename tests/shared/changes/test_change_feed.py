@@ -19,11 +19,11 @@ from shared.crypto import Vault
 from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import desired_state
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.status import ObservedState
 from shared.states import Desired, PauseKind, Stage, Status
+from shared.warm_pool import start as sandbox_start
 from tests.factories import Person, make_conversation, make_sandbox, make_start_task
 from tests.interleaving import _in_transaction, _is_waiting, overlap
 from tests.waiting import eventually
@@ -59,7 +59,7 @@ class TestWriters:
         self, database: Database, user: Person, other_user: Person, spec: SandboxSpec, node: Node, vault: Vault
     ) -> None:
         with database.transaction() as session:
-            row = sandbox_creation.create(session, vault, owner_id=user.id, spec=spec, due_at=now())
+            row = sandbox_start.start(session, vault, owner_id=user.id, spec=spec, due_at=now()).sandbox
         work(database, row.id, ObservedState(Status.RUNNING))
         set_desired(database, row.id, Desired.PAUSED)
         work(database, row.id, ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN))

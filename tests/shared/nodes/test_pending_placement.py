@@ -15,10 +15,10 @@ from shared.errors import NotFound
 from shared.models import Sandbox, SandboxSpec
 from shared.nodes import pending_placement, placement
 from shared.nodes import registry as node_registry
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.states import Desired, NodeStatus, Status
+from shared.warm_pool import start as sandbox_start
 from tests.factories import SPEC_ID, VAULT, Person, make_node, make_sandbox
 from tests.interleaving import overlap
 
@@ -29,7 +29,7 @@ def create(database: Database, owner: Person, spec: SandboxSpec) -> Sandbox:
 
 
 def create_in(session: Session, owner: Person, spec: SandboxSpec) -> Sandbox:
-    return sandbox_creation.create(session, VAULT, owner_id=owner.id, spec=spec, due_at=now())
+    return sandbox_start.start(session, VAULT, owner_id=owner.id, spec=spec, due_at=now()).sandbox
 
 
 def place(database: Database) -> str | None:

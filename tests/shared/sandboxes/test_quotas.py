@@ -15,11 +15,11 @@ from shared.conversations.start import Start, StartCommand
 from shared.db.database import Database
 from shared.errors import QuotaExceeded
 from shared.models import Sandbox, SandboxSpec, StartTask
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
 from shared.settings import QuotaPolicy, Quotas
 from shared.states import Desired, Stage, Status
+from shared.warm_pool import start as sandbox_start
 from tests import effort
 from tests.factories import VAULT, Person, make_sandbox, make_start_task
 from tests.interleaving import overlap
@@ -38,9 +38,8 @@ Attempt = Callable[[Session], list[str]]
 def create_in(session: Session, owner: Person, spec: SandboxSpec, limits: Quotas) -> list[str]:
     """Create as the route does, and return the ids of the paused sandboxes."""
     quotas.lock(session, owner.id, limits)
-    paused = quotas.admit_create(session, owner.id, limits, spec=spec, due_at=now())
-    sandbox_creation.create(session, VAULT, owner_id=owner.id, spec=spec, due_at=now())
-    return [row.id for row in paused]
+    started = sandbox_start.start(session, VAULT, owner_id=owner.id, spec=spec, due_at=now(), quotas=limits)
+    return [row.id for row in started.paused]
 
 
 def resume_in(session: Session, owner: Person, sandbox_id: str, limits: Quotas) -> list[str]:

@@ -15,8 +15,7 @@ from shared.models import ChangeEntry, Node, Sandbox, SandboxSpec, SandboxTransi
 from shared.sandboxes import deadlines, specs
 from shared.states import Desired, NodeStatus, Status
 from shared.users import settings_store
-from shared.warm_pool import claims as pool_claims
-from shared.warm_pool import pool as warm_pool
+from shared.warm_pool import start as sandbox_start
 from tests.factories import SPEC_ID, VAULT, Person, make_person, make_spec
 from tests.interleaving import overlap
 
@@ -25,18 +24,18 @@ OWN = {"id", "owner_id", "sandbox_id", "row_id", "session_key", "session_key_dig
 
 
 def claim(database: Database, owner: Person, *, spec_id: str | None = SPEC_ID, **own: int | None) -> Sandbox | None:
-    found = pool_claims.claim_and_commit(
-        database, VAULT, owner_id=owner.id, spec_id=spec_id, due_at=after(5.0), own=own
+    found = sandbox_start.start_in_one_statement(
+        database, VAULT, owner_id=owner.id, spec_id=spec_id, due_at=after(5.0), own_deadlines=own
     )
-    return found[0] if found else None
+    return found.sandbox if found else None
 
 
 def claim_or_create(database: Database, owner: Person, **own: int | None) -> Sandbox:
     with database.transaction() as session:
         spec = specs.get_spec(session, SPEC_ID)
-        return warm_pool.claim_or_create(
+        return sandbox_start.start(
             session, VAULT, owner_id=owner.id, spec=spec, due_at=after(5.0), own_deadlines=own
-        )
+        ).sandbox
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

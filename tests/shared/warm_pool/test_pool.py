@@ -15,6 +15,7 @@ from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import specs
 from shared.states import Desired, NodeStatus, Reason, Status
 from shared.warm_pool import pool as warm_pool
+from shared.warm_pool import start as sandbox_start
 from shared.warm_pool.policy import OLD
 from tests.factories import SPEC_ID, VAULT, Person, make_node
 from tests.interleaving import overlap
@@ -24,9 +25,9 @@ LATER = 5.0
 
 def claim(session: Session, owner: Person, **own: int | None) -> Sandbox:
     spec = specs.get_spec(session, SPEC_ID)
-    return warm_pool.claim_or_create(
+    return sandbox_start.start(
         session, VAULT, owner_id=owner.id, spec=spec, due_at=after(LATER), own_deadlines=own
-    )
+    ).sandbox
 
 
 def reconcile(database: Database, boots: int = 10) -> list[tuple[str, str]]:
@@ -44,7 +45,8 @@ def make_warm_sandbox(database: Database, boots: int) -> Sandbox | None:
 
 
 def make_warm_sandbox_in(session: Session, boots: int = 10) -> Sandbox | None:
-    return warm_pool.make_warm_sandbox(session, VAULT, SPEC_ID, boots=boots, due_at=after(LATER))
+    started = warm_pool.start_warm_sandbox(session, VAULT, SPEC_ID, boots=boots, due_at=after(LATER))
+    return started.sandbox if started else None
 
 
 def listed_for(database: Database, owner: Person) -> list[str]:

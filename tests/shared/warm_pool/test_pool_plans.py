@@ -15,8 +15,8 @@ from shared.models import Sandbox, SandboxSpec
 from shared.nodes import pending_placement, placement
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired, Status
-from shared.warm_pool import claims as pool_claims
 from shared.warm_pool import pool as warm_pool
+from shared.warm_pool import start as sandbox_start
 from tests.factories import NODE_ID, VAULT, Person
 from tests.shared.db.plans import plans_of_sessions
 
@@ -34,7 +34,7 @@ QUERIES: dict[str, Callable[[Session, SandboxSpec], Any]] = {
     "waiting for a node": lambda session, _: pending_placement.find(session),
     "placement": lambda session, spec: placement.place(session, spec.id),
     "remove": lambda session, spec: warm_pool.remove_useless(session, spec.id, due_at=after(5)),
-    "fill": lambda session, spec: warm_pool.make_warm_sandbox(session, VAULT, spec.id, boots=1, due_at=after(5)),
+    "fill": lambda session, spec: warm_pool.start_warm_sandbox(session, VAULT, spec.id, boots=1, due_at=after(5)),
 }
 
 
@@ -64,8 +64,8 @@ def test_pool_queries_read_warm_sandboxes_only(history: Database, pooled: Sandbo
 
 def test_claim_reads_warm_sandboxes_only(history: Database, owner: Person, pooled: SandboxSpec) -> None:
     with plans_of_sessions(history) as plans:
-        found = pool_claims.claim_and_commit(
-            history, VAULT, owner_id=owner.id, spec_id=pooled.id, due_at=after(5), own={}
+        found = sandbox_start.start_in_one_statement(
+            history, VAULT, owner_id=owner.id, spec_id=pooled.id, due_at=after(5), own_deadlines={}
         )
     if history.engine.dialect.name == "postgresql":
         assert found is not None

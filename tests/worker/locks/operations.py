@@ -19,8 +19,7 @@ from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.nodes import registry as node_registry
 from shared.nodes import spec_backoff
 from shared.sandboxes import access as sandbox_access
-from shared.sandboxes import create as sandbox_creation
-from shared.sandboxes import desired_state, drain, failover, quarantine, quotas, rescheduling, specs
+from shared.sandboxes import deadlines, desired_state, drain, failover, quarantine, quotas, rescheduling, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
 from shared.sandboxes.failover import Claimant, Lost
@@ -28,8 +27,8 @@ from shared.sandboxes.status import ObservedState
 from shared.settings import QuotaPolicy, Quotas
 from shared.states import Desired, PauseKind, Reason, Status
 from shared.users import api_keys, device_authorizations, settings_store
-from shared.warm_pool import claims as pool_claims
 from shared.warm_pool import pool as warm_pool
+from shared.warm_pool import start as sandbox_start
 from tests.factories import VAULT
 from tests.fakes.engine import IMAGE
 from tests.worker.locks.world import CLONE, DEAD, LOST, SECOND, UNKNOWN, World
@@ -48,17 +47,18 @@ def create(session: Session, world: World) -> None:
     spec = specs.get_spec(session, IMAGE)
     quotas.lock(session, world.bob.id, LIMITS)
     quotas.admit_create(session, world.bob.id, LIMITS, spec=spec, due_at=now())
-    sandbox_creation.create(session, VAULT, owner_id=world.bob.id, spec=spec, due_at=after(9))
+    # Without an owner, because an owner's start would claim one of the warm sandboxes.
+    sandbox_start.start(session, VAULT, owner_id=None, spec=spec, due_at=after(9))
 
 
 def claim_or_create(session: Session, world: World) -> None:
-    warm_pool.claim_or_create(
-        session, VAULT, owner_id=world.bob.id, spec=specs.get_spec(session, IMAGE), due_at=after(9)
-    )
+    sandbox_start.start(session, VAULT, owner_id=world.bob.id, spec=specs.get_spec(session, IMAGE), due_at=after(9))
 
 
 def claim(world: World) -> None:
-    pool_claims.claim_and_commit(world.database, VAULT, owner_id=world.bob.id, spec_id=IMAGE, due_at=after(9), own={})
+    sandbox_start.start_in_one_statement(
+        world.database, VAULT, owner_id=world.bob.id, spec_id=IMAGE, due_at=after(9), own_deadlines={}
+    )
 
 
 def remove_warm(session: Session, world: World) -> None:
@@ -67,7 +67,7 @@ def remove_warm(session: Session, world: World) -> None:
 
 def change_own_deadlines(session: Session, world: World) -> None:
     sandbox = sandbox_queries.get(session, world.ids["one"], world.alice.id, lock=True)
-    sandbox_creation.set_deadlines(session, sandbox, {"freeze_after_seconds": 60})
+    deadlines.set_own(session, sandbox, {"freeze_after_seconds": 60})
 
 
 def resume(session: Session, world: World) -> None:

@@ -10,7 +10,6 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import Node, Sandbox, SandboxSpec, StartTask
 from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, StopSandbox
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import deadlines, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.deadline_policy import NEVER
@@ -56,7 +55,7 @@ def history(context: WorkerContext, sandbox_id: str) -> list[tuple[str, str | No
 
 def in_force(context: WorkerContext, sandbox_id: str, **own: int | None) -> None:
     with context.database.transaction() as session:
-        sandbox_creation.set_deadlines(session, session.get_one(Sandbox, sandbox_id), own)
+        deadlines.set_own(session, session.get_one(Sandbox, sandbox_id), own)
 
 
 def test_unused_sandbox_is_paused_stopped_and_deleted(context: WorkerContext, user: Person, engine: FakeEngine) -> None:

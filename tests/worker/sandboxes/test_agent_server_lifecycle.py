@@ -10,7 +10,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from shared.sandboxes import specs
 from shared.states import Status
-from shared.warm_pool import pool as warm_pool
+from shared.warm_pool import start as sandbox_start
 from tests.factories import VAULT, Person, make_person, make_sandbox
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import row, start, warm
@@ -60,4 +60,4 @@ def claim(context: WorkerContext, owner: Person) -> Sandbox:
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
         spec.warm_most = 1
-        return warm_pool.claim_or_create(session, context.vault, owner_id=owner.id, spec=spec, due_at=now())
+        return sandbox_start.start(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).sandbox

@@ -8,7 +8,7 @@ from shared.clock import now
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes import quarantine, specs
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
-from shared.warm_pool import pool as warm_pool
+from shared.warm_pool import start as sandbox_start
 from shared.warm_pool.policy import OLD
 from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -72,7 +72,7 @@ def claim(context: WorkerContext, owner: Person) -> str:
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
         spec.warm_most = 1
-        return warm_pool.claim_or_create(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).id
+        return sandbox_start.start(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).sandbox.id
 
 
 def reconcile_empty_pool(context: WorkerContext) -> None:

@@ -7,9 +7,9 @@ from sqlmodel import select
 from shared.clock import now
 from shared.ids import new_id
 from shared.models import Sandbox
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import specs
 from shared.states import Status
+from shared.warm_pool import start as sandbox_start
 from tests.drills.engine_listing import sandbox_name
 from tests.drills.faults.asking import SANDBOXES, ask, tell_of
 from tests.drills.faults.operation import Operation, Prepare, nothing, routine
@@ -124,7 +124,7 @@ def _start_without_message(runner: Runner, _subject: str) -> None:
     """A sandbox's row, whose message to the worker was lost."""
     with runner.service.database.transaction() as session:
         spec, owner_id = specs.get_spec(session, TINY_IMAGE), runner.client.person.id
-        made = sandbox_creation.create(session, runner.service.vault, owner_id=owner_id, spec=spec, due_at=now())
+        made = sandbox_start.start(session, runner.service.vault, owner_id=owner_id, spec=spec, due_at=now()).sandbox
     tell_of(runner, Verb.START, made.id)
 
 

@@ -10,11 +10,11 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import deadlines, desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.deadlines import DueDeadline
 from shared.states import Desired
+from shared.warm_pool import start as sandbox_start
 from tests.factories import (
     NODE_ID,
     SPEC_ID,
@@ -69,10 +69,10 @@ def set_desired(session: Session, sandbox: Sandbox, desired: Desired, owner: Per
 
 def create(session: Session, user: Person, **columns: Any) -> Sandbox:
     spec = session.get_one(SandboxSpec, SPEC_ID)
-    return sandbox_creation.create(session, VAULT, owner_id=user.id, spec=spec, due_at=now(), **columns)
+    return sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now(), **columns).sandbox
 
 
 def change(session: Session, sandbox: Sandbox, owner: Person, **own: int | None) -> None:
     """Set deadlines as the route does."""
     row = sandbox_queries.get(session, sandbox.id, owner.id, lock=True)
-    sandbox_creation.set_deadlines(session, row, own)
+    deadlines.set_own(session, row, own)

@@ -4,10 +4,10 @@ from sqlmodel import col, select, update
 
 from shared.clock import now
 from shared.models import Sandbox, SandboxTransition
-from shared.sandboxes import create as sandbox_creation
 from shared.sandboxes import desired_state, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import MOVES, Desired, Status
+from shared.warm_pool import start as sandbox_start
 from tests.factories import Person
 from tests.fakes.engine import IMAGE, FakeEngine
 from worker.context import WorkerContext
@@ -19,7 +19,7 @@ def start(context: WorkerContext, user: Person) -> str:
     """Request a sandbox, as the API does."""
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
-        return sandbox_creation.create(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).id
+        return sandbox_start.start(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).sandbox.id
 
 
 def set_desired(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:
