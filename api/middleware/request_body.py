@@ -100,10 +100,9 @@ class CheckedRequest(Request):
             HTTPException: the body is too large, or takes too long.
             RequestValidationError: the body contains a NUL, too many values or a number with too many digits.
         """
-        if has_body(self.scope):
-            body = await self.body()
-            if error := await in_thread_if_large(body, find_error, body):
-                raise RequestValidationError([error])
+        body = await self.body() if has_body(self.scope) else b""
+        if body and (error := await in_thread_if_large(body, find_error, body)):
+            raise RequestValidationError([error])
 
     async def json(self) -> Any:
         """Return the parsed body.

@@ -1,18 +1,45 @@
-"""The changes of a transaction: recorded by the code that writes users' rows, published after the commit."""
+"""The changes of a transaction: recorded by the code that writes users' rows, and appended to the change feed with it.
+
+The lock on the user's feed is held from the first number until the commit, so that readers see no gap.
+"""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from itertools import groupby
+from typing import Any, Protocol
 
-from sqlmodel import Session
+from sqlalchemy import String, and_, bindparam, delete, insert, text
+from sqlmodel import Session, col
 
-from shared.models import Conversation, StartTask
+from shared.clock import now
+from shared.models import ChangeEntry, Conversation, StartTask
+from shared.models.columns import UtcDateTime
+from shared.sql.prepared import send
 from shared.states import Desired, Status
 
 CHANGES = "changes"
+# Max entries per user. Older ones are removed every `REMOVED_EVERY` entries.
+MAX_STORED = 10_000
+REMOVED_EVERY = 1000
+
+# The same SQL on SQLite and PostgreSQL.
+ADVANCE = text(
+    "INSERT INTO change_log (owner_id, last) VALUES (:owner_id, :count) "
+    "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + :count RETURNING last"
+)
+# Both in one message, for the most common end of a transaction. SQLite does not support it, and does not need it.
+APPEND_ONE = text(
+    "WITH advanced AS (INSERT INTO change_log (owner_id, last) VALUES (:owner_id, 1) "
+    "ON CONFLICT (owner_id) DO UPDATE SET last = change_log.last + 1 RETURNING last) "
+    "INSERT INTO change_entry (owner_id, number, kind, row_id, status, at) "
+    "SELECT :owner_id, last, :kind, :row_id, :status, :at FROM advanced RETURNING number"
+).bindparams(
+    *(bindparam(name, type_=String()) for name in ("owner_id", "kind", "row_id", "status")),
+    bindparam("at", type_=UtcDateTime()),
+)
 
 
 class Kind(StrEnum):
@@ -71,6 +98,14 @@ def recorded_changes(session: Session) -> Collection[Change]:
     return _recorded(session).values()
 
 
+def append(session: Session, changes: Collection[Change]) -> None:
+    """Append changes. This is the last action of a transaction, since it blocks the user's other transactions."""
+    session.flush()
+    by_owner = sorted(changes, key=lambda change: change.owner_id)  # one lock order prevents deadlocks
+    for owner_id, group in groupby(by_owner, key=lambda change: change.owner_id):
+        _append(session, owner_id, list(group))
+
+
 @contextmanager
 def savepoint(session: Session) -> Iterator[None]:
     """A part of the transaction that may fail alone. Its rollback also discards what was recorded in `session.info`."""
@@ -97,3 +132,21 @@ def _describe(row: StartTask | Conversation | ShownSandbox) -> tuple[Kind, str, 
 def _recorded(session: Session) -> dict[str, Change]:
     recorded: dict[str, Change] = session.info.setdefault(CHANGES, {})
     return recorded
+
+
+def _append(session: Session, owner_id: str, changes: list[Change]) -> None:
+    if len(changes) == 1 and session.get_bind().dialect.name == "postgresql":
+        [[newest]] = send(session, APPEND_ONE, _entry_of(owner_id, changes[0]))
+    else:
+        [[newest]] = send(session, ADVANCE, {"owner_id": owner_id, "count": len(changes)})
+        numbered = enumerate(changes, newest - len(changes) + 1)
+        rows = [_entry_of(owner_id, change) | {"number": number} for number, change in numbered]
+        session.execute(insert(ChangeEntry), rows)
+    first = newest - len(changes) + 1
+    if newest // REMOVED_EVERY != (first - 1) // REMOVED_EVERY:
+        old = and_(col(ChangeEntry.owner_id) == owner_id, col(ChangeEntry.number) <= newest - MAX_STORED)
+        session.execute(delete(ChangeEntry).where(old))
+
+
+def _entry_of(owner_id: str, change: Change) -> dict[str, Any]:
+    return {"owner_id": owner_id, "kind": change.kind, "row_id": change.row_id, "status": change.status, "at": now()}

@@ -11,7 +11,6 @@ from sqlalchemy.orm import ORMExecuteState
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from sqlmodel import Session
 
-from shared.changes import change_feed
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Change
 from shared.db.postgresql import OPTIONS, SILENT, Timeouts, watch
@@ -93,7 +92,7 @@ class Database:
             with session.begin():
                 yield session
                 if changed := change_recorder.recorded_changes(session):
-                    change_feed.append(session, changed)
+                    change_recorder.append(session, changed)
                 failpoints.before("database.commit")
             failpoints.after("database.commit")
             self._notify(session, changed)

@@ -1,20 +1,21 @@
-"""Placement: choose the node for a sandbox."""
+"""Placement: choose the node for a sandbox. A node whose breaker for the spec is open is left out."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, literal_column
+from sqlalchemy import ColumnElement, and_, func, literal_column, update
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.clock import now
-from shared.models import Node, Sandbox
-from shared.nodes import spec_backoff
+from shared.models import Node, NodeSpecBackoff, Sandbox
 from shared.states import NodeStatus
 
 # A node that has been silent this long takes no new sandboxes.
 HEARTBEAT_LIMIT = timedelta(seconds=20)
+# A half-open breaker without a result for this time lets another sandbox through.
+MAX_HALF_OPEN = timedelta(minutes=2)
 
 
 def place(
@@ -34,7 +35,7 @@ def place(
     locked = session.exec(_ready(spec_id, besides).order_by(col(Node.id)).with_for_update(key_share=True)).all()
     node_id = _emptiest(session, locked, for_pool=for_pool)
     if node_id is not None:
-        spec_backoff.begin_half_open(session, node_id, spec_id)
+        _make_half_open(session, node_id, spec_id)
     return node_id
 
 
@@ -64,9 +65,24 @@ def has_room(session: Session, spec_id: str, *, besides: Collection[str] = froze
     return _emptiest(session, session.exec(_ready(spec_id, besides)).all(), for_pool=for_pool) is not None
 
 
+def is_breaker(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
+    """Build the condition for the row of a node's breaker for a spec (`shared.nodes.spec_backoff`)."""
+    return and_(col(NodeSpecBackoff.node_id) == node_id, col(NodeSpecBackoff.spec_id) == spec_id)
+
+
 def _ready(spec_id: str, besides: Collection[str]) -> SelectOfScalar[str]:
-    ready = select(Node.id).where(*takes_sandboxes(), ~spec_backoff.is_open(spec_id))
-    return ready.where(col(Node.id).not_in(besides))
+    is_open = is_breaker(col(Node.id), spec_id), col(NodeSpecBackoff.rests_until) > now()
+    breaker = select(NodeSpecBackoff.node_id).where(*is_open)
+    return select(Node.id).where(*takes_sandboxes(), ~breaker.exists(), col(Node.id).not_in(besides))
+
+
+def _make_half_open(session: Session, node_id: str, spec_id: str) -> None:
+    """Make an open breaker half-open: one sandbox tests the node, and the next ones go to other nodes meanwhile.
+
+    A closed breaker is left alone.
+    """
+    is_opened = is_breaker(node_id, spec_id), col(NodeSpecBackoff.rests_until).is_not(None)
+    session.execute(update(NodeSpecBackoff).where(*is_opened).values(on_trial=True, rests_until=now() + MAX_HALF_OPEN))
 
 
 def _emptiest(session: Session, node_ids: Sequence[str], *, for_pool: bool = False) -> str | None:

@@ -1,28 +1,27 @@
 """A circuit breaker per node and spec: a node that fails to run a spec gets no sandboxes of it for a while.
 
+`shared.nodes.placement` reads the breakers; sandboxes that become ready open and close them.
+
 A failure counts against the node only when the sandbox became ready on another node. So a broken spec opens no breaker,
 and one owner's sandboxes can't take a node from the specs of others.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import ColumnElement, CursorResult, and_, delete, or_
+from sqlalchemy import ColumnElement, CursorResult, delete, or_
 from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
-from shared.sql.guarded_update import count_written, guarded_update
+from shared.nodes.placement import is_breaker
 from shared.sql.prepared import bind, bind_values, send
 
 # The failures in a row that open the breaker. Each time the backoff doubles.
 MAX_FAILURES = 3
 FIRST_BACKOFF = timedelta(seconds=30)
 MAX_BACKOFF = timedelta(minutes=15)
-# A half-open breaker without a result for this time lets another sandbox through.
-MAX_HALF_OPEN = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
@@ -32,24 +31,6 @@ class BackoffChange:
     node_id: str
     failures: int
     rests_until: datetime | None = None
-
-
-def is_open(spec_id: str) -> ColumnElement[bool]:
-    """Build the condition for a node whose breaker for that spec is open, in a query over nodes."""
-    row = select(NodeSpecBackoff.node_id).where(
-        NodeSpecBackoff.node_id == Node.id, NodeSpecBackoff.spec_id == spec_id, col(NodeSpecBackoff.rests_until) > now()
-    )
-    return row.exists()
-
-
-def begin_half_open(session: Session, node_id: str, spec_id: str) -> None:
-    """Make an open breaker half-open: one sandbox tests the node, and the next ones go to other nodes meanwhile.
-
-    The caller holds the node's lock. A closed breaker is left alone.
-    """
-    is_opened = and_(_is(node_id, spec_id), col(NodeSpecBackoff.rests_until).is_not(None))
-    values = {"on_trial": True, "rests_until": now() + MAX_HALF_OPEN}
-    count_written(session, guarded_update(NodeSpecBackoff, is_opened, values))
 
 
 def record_result(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
@@ -79,7 +60,7 @@ def _update_breakers(session: Session, sandbox: Sandbox) -> list[BackoffChange]:
     for container in failed:
         container.refused_generation = None
         changes.append(_record_failure(session, container.node_id, sandbox.spec_id, container.refusal))
-    if _record_success(session, _is(str(sandbox.node_id), sandbox.spec_id)):
+    if _record_success(session, is_breaker(str(sandbox.node_id), sandbox.spec_id)):
         changes.append(BackoffChange(str(sandbox.node_id), failures=0))
     return changes
 
@@ -107,15 +88,11 @@ def _backoff(failures: int) -> timedelta:
     return min(FIRST_BACKOFF * float(2**doublings), MAX_BACKOFF)
 
 
-def _is(node_id: Any, spec_id: Any) -> ColumnElement[bool]:
-    return and_(col(NodeSpecBackoff.node_id) == node_id, col(NodeSpecBackoff.spec_id) == spec_id)
-
-
 # --- prepared statement ---------------------------------------------------------------------------------------------
 
 FAILED_ELSEWHERE = select(StaleContainer.node_id).where(
     StaleContainer.sandbox_id == bind("sandbox_id"), StaleContainer.refused_generation == bind("generation")
 )
-HAS_FAILURES = select(NodeSpecBackoff.node_id).where(_is(bind("node_id"), bind("spec_id")))
+HAS_FAILURES = select(NodeSpecBackoff.node_id).where(is_breaker(bind("node_id"), bind("spec_id")))
 # Whether a breaker must change. It is asked for every sandbox that becomes ready, and rarely true.
 HAS_RESULT = sql_select(or_(FAILED_ELSEWHERE.exists(), HAS_FAILURES.exists()))

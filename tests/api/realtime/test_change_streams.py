@@ -14,7 +14,7 @@ from api.realtime import change_streams
 from api.realtime.change_streams import ChangeBatch, Streams
 from api.realtime.completion_waiter import PollIntervals
 from api.request.context import Context
-from shared.changes import change_feed
+from shared.changes import change_feed, recorder
 from shared.changes.recorder import Change, Kind
 from shared.db.database import Database
 from tests.factories import Person
@@ -27,7 +27,7 @@ CHANGES = "/api/v1/changes"
 
 def append(database: Database, owner: Person, *row_ids: str) -> None:
     with database.transaction() as session:
-        change_feed.append(session, [Change(owner.id, Kind.SANDBOX, row_id, "RUNNING") for row_id in row_ids])
+        recorder.append(session, [Change(owner.id, Kind.SANDBOX, row_id, "RUNNING") for row_id in row_ids])
 
 
 def follow(streams: Streams, owner: Person, after: int | None, act: Callable[["Reader"], Awaitable[Result]]) -> Result:

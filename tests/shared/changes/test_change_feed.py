@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlmodel import Session, select
 
-from shared.changes import change_feed
+from shared.changes import change_feed, recorder
 from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Change, Kind
 from shared.clock import now
@@ -37,7 +37,7 @@ def change(row_id: str, owner_id: str = OWNER) -> Change:
 
 def append(database: Database, *row_ids: str, owner_id: str = OWNER) -> None:
     with database.transaction() as session:
-        change_feed.append(session, [change(row_id, owner_id) for row_id in row_ids])
+        recorder.append(session, [change(row_id, owner_id) for row_id in row_ids])
 
 
 def read(database: Database, after: int = 0, owner_id: str = OWNER) -> list[tuple[int, str]] | None:
@@ -144,7 +144,7 @@ class TestReaders:
         """Otherwise a concurrent reader would continue from the later one, and never read the earlier one."""
         with ThreadPoolExecutor(1) as pool:
             with database.transaction() as session:
-                change_feed.append(session, [change("first")])
+                recorder.append(session, [change("first")])
                 second = pool.submit(_in_transaction, database, append_one("second"))
                 eventually(lambda: second.done() or _is_waiting(database, second))
                 assert read(database) == []
@@ -153,7 +153,7 @@ class TestReaders:
 
     def test_number_of_a_rollback_is_reused(self, database: Database) -> None:
         def fail(session: Session) -> None:
-            change_feed.append(session, [change("failed")])
+            recorder.append(session, [change("failed")])
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError), database.transaction() as session:
@@ -165,14 +165,14 @@ class TestReaders:
         mine, theirs = change("mine"), change("theirs", OTHER)
         overlap(
             database,
-            lambda session: change_feed.append(session, [mine, theirs]),
-            lambda session: change_feed.append(session, [theirs, mine]),
+            lambda session: recorder.append(session, [mine, theirs]),
+            lambda session: recorder.append(session, [theirs, mine]),
         )
         assert read(database) == [(1, "mine"), (2, "mine")]
 
 
 def append_one(row_id: str) -> Callable[[Session], None]:
-    return lambda session: change_feed.append(session, [change(row_id)])
+    return lambda session: recorder.append(session, [change(row_id)])
 
 
 class TestRetention:
@@ -203,8 +203,8 @@ class TestRetention:
         assert (read(database, 0), read(database, 2)) == (None, [(3, "three")])
 
     def test_owner_s_entries_are_limited(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(change_feed, "MAX_STORED", 5)
-        monkeypatch.setattr(change_feed, "REMOVED_EVERY", 2)
+        monkeypatch.setattr(recorder, "MAX_STORED", 5)
+        monkeypatch.setattr(recorder, "REMOVED_EVERY", 2)
         append(database, "other", owner_id=OTHER)
         for number in range(1, 21):
             append(database, str(number))
