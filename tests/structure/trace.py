@@ -17,7 +17,26 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PARTS = tuple(f"{REPOSITORY / part}/" for part in ("api", "worker", "shared"))
-passed: dict[str, None] = {}
+
+
+@contextmanager
+def traced() -> Iterator[dict[str, None]]:
+    """The files whose functions run, in this thread and in those that start in the block. Clear it at any time."""
+    passed: dict[str, None] = {}
+
+    def record(frame: FrameType, event: str, _argument: object) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(PARTS):
+            passed.setdefault(name.removeprefix(f"{REPOSITORY}/"))
+
+    before = sys.getprofile(), threading.getprofile()
+    threading.setprofile(record)
+    sys.setprofile(record)
+    try:
+        yield passed
+    finally:
+        sys.setprofile(before[0])
+        threading.setprofile(before[1])
 
 
 @contextmanager
@@ -39,16 +58,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Watch the threads that fixtures start, and this one."""
-    threading.setprofile(_record)
-    sys.setprofile(_record)
-    return (yield)
+    with traced() as item.stash[PASSED]:
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Forget what the set-up passed, and write what the test passes."""
+    passed = item.stash[PASSED]
     passed.clear()
     yield
     if name := item.config.option.trace_files:
@@ -57,15 +76,4 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         path.write_text("".join(f"{name}\n" for name in passed))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Iterator[None]:
-    """Watch no longer."""
-    sys.setprofile(None)
-    threading.setprofile(None)
-    return (yield)
-
-
-def _record(frame: FrameType, event: str, _argument: object) -> None:
-    name = frame.f_code.co_filename
-    if event == "call" and name.startswith(PARTS):
-        passed.setdefault(name.removeprefix(f"{REPOSITORY}/"))
+PASSED = pytest.StashKey[dict[str, None]]()
