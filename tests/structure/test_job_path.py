@@ -10,7 +10,7 @@ from shared.models import Sandbox
 from shared.queue.jobs import Job, StartConversation, StartSandbox
 from shared.states import Stage, Status
 from tests.factories import NODE_ID, Person
-from tests.structure.trace import tracing
+from tests.structure.trace import traced
 from tests.worker import scenes
 from worker.context import WorkerContext
 from worker.tasks import register_tasks
@@ -42,7 +42,7 @@ def test_a_conversation_from_request_to_ready_passes_few_files(
 ) -> None:
     scenes.configure(context, user)
     import_module("api.app")  # an import in the trace takes twice the time
-    with tracing() as passed:
+    with traced() as passed:
         client: TestClient = request.getfixturevalue("client")  # its threads are traced from their start on
         passed.clear()
         accepted = client.post(
@@ -57,7 +57,7 @@ def test_a_conversation_from_request_to_ready_passes_few_files(
 def files_of(context: WorkerContext, job: Job) -> list[str]:
     app = Celery("tests", set_as_current=False)
     register_tasks(app, context)
-    with tracing() as passed:
+    with traced() as passed:
         app.tasks[job.task](job.subject)
     assert "worker/tasks.py" in passed, "the trace begins with the job"
     return list(passed)

@@ -39,19 +39,6 @@ def traced() -> Iterator[dict[str, None]]:
         threading.setprofile(before[1])
 
 
-@contextmanager
-def tracing() -> Iterator[dict[str, None]]:
-    """Collect the product's files whose functions run in the block, in this thread and in those that it starts."""
-    passed.clear()
-    threading.setprofile(_record)
-    sys.setprofile(_record)
-    try:
-        yield passed
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the file to write."""
     parser.addoption("--trace-files", type=Path, help="write the product's files that the tests pass, in order")
