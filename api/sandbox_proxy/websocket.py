@@ -15,6 +15,7 @@ from starlette.types import Receive, Send
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from api.errors.upstream import TemporarilyUnavailable
 from api.request.context import Context
 from api.sandbox_proxy import headers
 from api.sandbox_proxy.access import AccessCheck
@@ -41,6 +42,8 @@ KEY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
 # One user's max, in each API process.
 MAX_OF_USER = 200
+# The max of websockets that wait for their first frame, in each API process. They are not of any user yet.
+MAX_AWAITING_KEY = 1000
 # The max size of a message, in either direction: uvicorn's on both sides.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A close reason has at most 123 bytes.
@@ -81,6 +84,7 @@ class WebSocketProxy:
         self._vault, self._agent_servers = context.vault, context.agent_servers
         self._access, self._waker, self._activity = access, waker, activity
         self._limit = UserLimit(MAX_OF_USER, "websockets")
+        self._awaiting_key = 0
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None]) -> None:
         """Serve one websocket until one side closes it.
@@ -102,7 +106,7 @@ class WebSocketProxy:
 
     async def _serve_or_close(self, proxied: ProxyRequest, receive: Receive, send: Send) -> Close:
         try:
-            proxied = proxied if proxied.has_key else proxied.with_session_key(await _read_key(receive))
+            proxied = proxied if proxied.has_key else proxied.with_session_key(await self._await_key(receive))
             sandbox = await self._ensure_running(proxied)
             with self._limit.hold(sandbox.owner_id):
                 return await self._serve(proxied, sandbox, receive, send)
@@ -111,6 +115,15 @@ class WebSocketProxy:
         except StoreError as error:
             log.warning("store_unavailable", path=proxied.path, error=type(error).__name__)
             return TRY_LATER, "the store does not respond; retry"
+
+    async def _await_key(self, receive: Receive) -> str:
+        if self._awaiting_key >= MAX_AWAITING_KEY:
+            raise TemporarilyUnavailable("too many websockets wait for their first frame; retry")
+        self._awaiting_key += 1
+        try:
+            return await _read_key(receive)
+        finally:
+            self._awaiting_key -= 1
 
     async def _serve(self, proxied: ProxyRequest, sandbox: SandboxAccess, receive: Receive, send: Send) -> Close:
         async with self._connected(proxied, sandbox) as server:

@@ -56,6 +56,12 @@ class LimitedHttp(HttpToolsProtocol):
         self._cancel_deadline()
         super().on_headers_complete()
 
+    def _should_upgrade(self) -> bool:
+        """Treat a websocket over the limit of connections as a request: uvicorn answers it with a 503."""
+        max_connections = self.limit_concurrency
+        is_over = max_connections is not None and len(self.connections) >= max_connections
+        return super()._should_upgrade() and not is_over
+
     def _start_deadline(self) -> None:
         self._head_bytes = 0
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)

@@ -42,6 +42,26 @@ def test_websocket_over_the_limit_is_closed(
             assert second.close_code == 1013
 
 
+def test_websocket_without_a_key_over_the_limit_is_closed(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, running: Sandbox
+) -> None:
+    monkeypatch.setattr("api.sandbox_proxy.websocket.MAX_AWAITING_KEY", 1)
+    api: httpx.Client = request.getfixturevalue("api")
+    key = session_key_of(running)
+    with socket(api, running, EVENTS) as idle:
+        with socket(api, running, EVENTS) as second:
+            with pytest.raises(ConnectionClosed):
+                second.recv(timeout=20)
+            assert second.close_code == 1013
+        with socket(api, running, f"{EVENTS}&session_api_key={key}") as with_key:
+            assert with_key.recv(timeout=20)
+        idle.send(json.dumps({"type": "auth", "session_api_key": key}))
+        assert idle.recv(timeout=20)
+        with socket(api, running, EVENTS) as third:
+            third.send(json.dumps({"type": "auth", "session_api_key": key}))
+            assert third.recv(timeout=20)
+
+
 def test_stream_over_the_limit_is_refused(client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_streams, "MAX_OF_ONE", 0)
     answer = client.get("/api/v1/changes", headers=user.headers)

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from api.server import connections
@@ -85,3 +85,11 @@ def test_websocket_first_message_has_a_size_limit_and_later_ones_do_not(address:
         with pytest.raises(ConnectionClosed):
             websocket.recv(timeout=30)
         assert websocket.close_code == 1009
+
+
+def test_websocket_over_the_limit_of_connections_is_a_503() -> None:
+    with serving(application, lifespan="off", limit_concurrency=2, **LIMITED) as url:
+        address = url.replace("http", "ws", 1)
+        with connect(address, proxy=None), pytest.raises(InvalidStatus) as refused:
+            connect(address, proxy=None).close()
+    assert refused.value.response.status_code == 503
