@@ -93,6 +93,21 @@ def test_desired_state_written_during_a_lease_stays_due(database: Database, user
     assert stored.due_at is not None
 
 
+@pytest.mark.parametrize("written_later", [False, True])
+def test_acknowledgement_leaves_a_later_desired_state_due(
+    database: Database, user: Person, *, written_later: bool
+) -> None:
+    sandbox = make_sandbox(database, user)
+    with database.transaction() as session:
+        set_desired(session, sandbox, Desired.PAUSED)
+    read = as_stored(database, sandbox)
+    with database.transaction() as session:
+        if written_later:
+            set_desired(session, sandbox, Desired.RUNNING)
+        desired_state.acknowledge(session, sandbox.id, read.fence, read.generation)
+    assert (as_stored(database, sandbox).due_at is not None) is written_later
+
+
 def test_owners_list_their_own_sandboxes_until_they_delete_them(
     database: Database, user: Person, other_user: Person
 ) -> None:

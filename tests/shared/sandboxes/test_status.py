@@ -39,6 +39,10 @@ def test_every_legal_move_writes_the_row_and_its_history(database: Database, use
         ]
 
 
+def test_claim_of_a_warm_sandbox_is_a_legal_move() -> None:
+    assert Status.STARTING in MOVES[Status.RUNNING], "the statement of a claim writes this move without `set_status`"
+
+
 @pytest.mark.parametrize("before", Status)
 def test_every_illegal_move_raises_and_writes_nothing(database: Database, user: Person, before: Status) -> None:
     for after in set(Status) - MOVES[before] - {before}:

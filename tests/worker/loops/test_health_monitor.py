@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -210,3 +211,28 @@ def test_stalled_engine_delays_no_probe(context: WorkerContext, user: Person, en
     finally:
         held.set()
         monitor.close()
+
+
+def test_probes_that_wait_for_a_thread_end_with_the_monitor(
+    context: WorkerContext, user: Person, engine: FakeEngine
+) -> None:
+    held, asked = threading.Event(), Counter[str]()
+    names = [container_name(running(context, user)) for _ in range(2)]
+
+    def hold(name: str) -> None:
+        asked[name] += 1
+        held.wait(30)
+
+    engine.asked = hold
+    probes, checks = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    monitor = LivenessMonitor(context, probes=probes, checks=checks)
+    try:
+        probe(monitor)
+        eventually(lambda: asked)
+    finally:
+        monitor.close()
+        held.set()
+    probes.shutdown()
+    assert asked.total() == 1 < len(names)
+    with pytest.raises(RuntimeError, match="shutdown"):
+        checks.submit(monitor.close)
