@@ -16,7 +16,7 @@ from worker.context import WorkerContext
 from worker.tasks import register_tasks
 
 MAX_FILES_OF_SANDBOX_START = 34
-MAX_FILES_OF_CONVERSATION_START = 41
+MAX_FILES_OF_CONVERSATION_START = 42
 MAX_FILES_FROM_REQUEST_TO_READY = 78
 # `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
 MORE_ON_POSTGRESQL = 2

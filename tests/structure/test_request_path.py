@@ -15,7 +15,7 @@ from tests.factories import Person
 from tests.structure.trace import traced
 
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
-MAX_FILES = {SANDBOXES: 29, CONVERSATIONS: 35}
+MAX_FILES = {SANDBOXES: 30, CONVERSATIONS: 36}
 MAX_COMMON_FILES = 14
 
 pytestmark = [
@@ -38,10 +38,10 @@ class TracedClient:
 
 
 @pytest.fixture
-def client(context: Context, user: Person) -> Iterator[TracedClient]:
+def client(api_context: Context, user: Person) -> Iterator[TracedClient]:
     with traced() as passed:
         # Outside a `with`, so that the tasks beside the requests don't run.
-        yield TracedClient(TestClient(create_app(context)), user, passed)
+        yield TracedClient(TestClient(create_app(api_context)), user, passed)
 
 
 @pytest.mark.parametrize(("path", "body"), [(SANDBOXES, None), (CONVERSATIONS, {})])

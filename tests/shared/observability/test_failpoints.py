@@ -32,7 +32,7 @@ def test_no_code_of_the_product_sets_an_observer() -> None:
     assert [file for file in files if re.search(r"failpoints\.observer|import observer", file.read_text())] == []
 
 
-def test_observer_is_told_of_operations_and_points(told: list[tuple[str, str]]) -> None:
+def test_observer_is_names_of_operations_and_points(told: list[tuple[str, str]]) -> None:
     failpoints.begin("sandboxes.start")
     assert double(2) == 4
     with failpoints.around("engine.stop"):
