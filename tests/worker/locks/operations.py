@@ -51,6 +51,16 @@ def create(session: Session, world: World) -> None:
     sandbox_start.start(session, VAULT, owner_id=None, spec=spec, due_at=after(9))
 
 
+def create_cold(session: Session, world: World) -> None:
+    """Create as `create` does, without a quota: nothing locks the spec before."""
+    spec = specs.get_spec(session, IMAGE)
+    sandbox_creation.create(session, VAULT, owner_id=world.bob.id, spec=spec, due_at=after(9))
+
+
+def make_warm(session: Session, _world: World) -> None:
+    warm_pool.make_warm_sandbox(session, VAULT, IMAGE, boots=9, due_at=after(9))
+
+
 def claim_or_create(session: Session, world: World) -> None:
     sandbox_start.start(session, VAULT, owner_id=world.bob.id, spec=specs.get_spec(session, IMAGE), due_at=after(9))
 
@@ -203,8 +213,10 @@ def in_transaction(function: Function, **options: Any) -> Operation:
 PAUSED = ObservedState(Status.PAUSED, pause_kind=PauseKind.FROZEN)
 OPERATIONS: dict[str, Operation] = {
     "create": in_transaction(create),
+    "create without a quota": in_transaction(create_cold),
     "claim or create": in_transaction(claim_or_create),
     "claim": claim,
+    "make a warm sandbox": in_transaction(make_warm),
     "reconcile pools": lambda world: reconcile_pools(world.context),
     "remove warm sandboxes": in_transaction(remove_warm),
     "change a spec": in_transaction(lambda session, _: specs.change(session, IMAGE, {"cpus": 1.0})),

@@ -28,6 +28,7 @@ PAIRS = list(combinations_with_replacement(OPERATIONS, 2))
 # Pairs that deadlocked before, because one operation took its locks in another order. They run every time.
 INVERTED = [
     ("create", "reconcile pools"),
+    ("create without a quota", "make a warm sandbox"),
     ("create", "reschedule"),
     ("create", "set a spec's deadlines"),
     ("resume", "delete a conversation"),
