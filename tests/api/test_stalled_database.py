@@ -20,7 +20,7 @@ from tests.services.stores import PostgresStores
 
 STATEMENT_SECONDS, GRACE_SECONDS, QUEUE_SECONDS = 1.0, 0.5, 1.0
 # More than there are threads.
-REQUESTS = 150
+REQUESTS = 130
 # A request that waits for a thread waits for others' timeouts first; a loaded machine adds to it.
 LIMIT_SECONDS = 3 * (STATEMENT_SECONDS + GRACE_SECONDS + QUEUE_SECONDS) + 10
 

@@ -104,5 +104,6 @@ def open_again(page: Page, alice: Client, url: str) -> None:
 def revoke_key(page: Page, alice: Client, origin: str) -> None:
     [key] = [key for key in alice.read("/api/keys") if key["prefix"] and alice.person.key.startswith(key["prefix"])]
     assert alice.delete(f"/api/keys/{key['id']}").status_code == 200
+    page.reload(wait_until="domcontentloaded")
     page.wait_for_url(f"{origin}/login?returnTo=**", timeout=90_000)
     take_picture(page, "15-signed-out")

@@ -28,8 +28,7 @@ from tests.kinds import DATABASE_PARAMETER
 
 KEPT = Path(__file__).with_name("postgresql.json")
 BOTH = (
-    "tests/shared/store/",
-    "tests/shared/test_",
+    "tests/shared/",
     "tests/deploy/",
     "tests/worker/locks/",
     "tests/api/test_locked_rows",
