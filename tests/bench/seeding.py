@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Engine, Table, insert
+from sqlalchemy import Connection, Engine, Table, insert
 from sqlmodel import SQLModel
 
 from shared.crypto import Vault, new_api_key
@@ -21,6 +21,7 @@ from shared.models import ApiKey, Conversation, ListVersion, Sandbox, SandboxSpe
 from shared.models.columns import Json, UtcDateTime
 from shared.states import Desired, PauseKind, Status
 from tests.factories import Person
+from tests.waiting import eventually
 
 SPEC_ID = "agent-workspace/sandbox:bench"
 NEWEST = datetime(2026, 11, 1, tzinfo=UTC)
@@ -208,8 +209,18 @@ def _stored(kind: Any) -> Callable[[Any], Any]:
 
 def _analyze(engine: Engine) -> None:
     """What autovacuum does in time: statistics for the planner, and pages known to be visible to all."""
-    # A page is known to be visible once its commit is in the log, and those near it: ANALYZE commits too.
-    statements = ("CHECKPOINT", "VACUUM", "ANALYZE") if engine.dialect.name == "postgresql" else ("ANALYZE",)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
+        if engine.dialect.name == "postgresql":
+            eventually(lambda: _vacuum(connection), deadline_seconds=60)
+        connection.exec_driver_sql("ANALYZE")
+
+
+def _vacuum(connection: Connection) -> bool:
+    """Vacuum; return whether all pages are known to be visible.
+
+    A page is once its commit is in the log, and commits near it, which may be other tests' and not yet written.
+    """
+    connection.exec_driver_sql("CHECKPOINT")
+    connection.exec_driver_sql("VACUUM")
+    hidden = "SELECT count(*) FROM pg_class WHERE relname IN ('conversation', 'sandbox') AND relallvisible < relpages"
+    return bool(connection.exec_driver_sql(hidden).scalar_one() == 0)
