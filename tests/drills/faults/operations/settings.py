@@ -67,8 +67,9 @@ def _leave_answer(runner: Runner, _subject: str) -> None:
 OPERATIONS: Mapping[str, Operation] = {
     "settings": Operation(owns=frozenset({"POST /settings"}), act=store_settings, verify=_settings_stored),
     "git-tokens": Operation(owns=frozenset({"POST /add-git-providers"}), act=store_tokens, verify=_tokens_stored),
+    # The response cache authenticates before a route is known.
     "first-use-of-a-key": Operation(
-        owns=frozenset({"GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
+        owns=frozenset({f"GET {SANDBOXES}/search", "GET /sandboxes/search"}), prepare=_unused_key, act=_list_sandboxes
     ),
     "sweep-of-a-kept-answer": routine("sweep", act=_leave_answer),
 }
