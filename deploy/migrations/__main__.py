@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from alembic import command
+from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from shared.db.migrations import configuration, migrate, opened
@@ -20,8 +21,12 @@ def main(message: str) -> None:
         migrate(url)
         with opened(url) as connection:
             config = configuration(connection)
-            number = len(list(ScriptDirectory.from_config(config).walk_revisions())) + 1
-            command.revision(config, message, autogenerate=True, rev_id=f"{number:04}")
+            command.revision(config, message, autogenerate=True, rev_id=next_number(config))
+
+
+def next_number(config: Config) -> str:
+    """The number after the newest migration's. It is not their count: numbers may be missing."""
+    return f"{int(ScriptDirectory.from_config(config).get_current_head() or 0) + 1:04}"
 
 
 if __name__ == "__main__":

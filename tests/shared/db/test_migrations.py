@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
 import shared.models  # noqa: F401 - fills the metadata
+from deploy.migrations.__main__ import next_number
 from shared.db.database import Database
 from shared.db.migrations import configuration, migrate, opened, revision
 from shared.models import Node, Sandbox
@@ -141,6 +142,14 @@ def test_failed_migration_is_rolled_back(empty_url: str, monkeypatch: pytest.Mon
 def test_migrations_have_one_head(empty_url: str) -> None:
     with opened(empty_url) as connection:
         assert len(heads(connection)) == 1
+
+
+def test_next_migration_follows_the_newest(database_url: str) -> None:
+    with opened(database_url) as connection:
+        config = configuration(connection)
+        scripts = ScriptDirectory.from_config(config)
+        assert next_number(config) not in {script.revision for script in scripts.walk_revisions()}
+        assert int(next_number(config)) == int(scripts.get_current_head() or 0) + 1
 
 
 def _fail_after(calls: int) -> object:
