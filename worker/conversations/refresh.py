@@ -12,6 +12,7 @@ from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.conversations import pending_messages
 from shared.conversations import queries as conversation_queries
+from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.json_documents import clean_text
@@ -36,7 +37,6 @@ TITLE_SECONDS = 2.0
 RUN_SECONDS = 60.0
 # The max wait for a title since the conversation's last change: a change starts the wait again.
 MAX_TITLE_WAIT = timedelta(seconds=60)
-MAX_TITLE_LENGTH = 500
 
 
 def refresh_conversation(context: WorkerContext, conversation_id: str) -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from shared.clock import now
+from shared.conversations.webhook_reports import MAX_TITLE_LENGTH
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Status
 from tests.doubles import RecordingPublisher
@@ -19,7 +20,7 @@ from tests.rows import all_rows
 from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, set_desired
 from worker.context import WorkerContext
-from worker.conversations.refresh import MAX_TITLE_LENGTH, MAX_TITLE_WAIT, refresh_conversation
+from worker.conversations.refresh import MAX_TITLE_WAIT, refresh_conversation
 from worker.leasing.agent_lane import MAX_IN_SANDBOX
 from worker.sandboxes.reconciler import reconcile
 
