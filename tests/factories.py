@@ -1,8 +1,9 @@
 """Rows for tests, inserted directly into the database, with defaults that tests can override."""
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from sqlmodel import SQLModel
 
@@ -20,6 +21,7 @@ SPEC_ID = "agent-workspace/sandbox:test"
 NODE_ID = "node-a"
 
 Columns = dict[str, Any]
+VALUES: dict[type, Any] = {str: "text", int: 60, float: 0.5, bool: True, datetime: datetime(2026, 2, 2, tzinfo=UTC)}
 Row = TypeVar("Row", bound=SQLModel)
 Named = TypeVar("Named", SandboxSpec, Node)
 
@@ -86,6 +88,13 @@ def make_sandbox(
 def session_key_of(sandbox: Sandbox) -> str:
     """The session key of the sandbox's agent server."""
     return VAULT.decrypt(sandbox.session_key)
+
+
+def fill_columns(table: type[SQLModel], **columns: Any) -> Columns:
+    """A value for each column that may be empty; columns that are not of a plain type stay empty."""
+    kinds = {name: set(get_args(field.annotation)) for name, field in table.model_fields.items()}
+    found = {name: next(iter(kind - {NoneType})) for name, kind in kinds.items() if NoneType in kind}
+    return {name: VALUES.get(kind) for name, kind in found.items()} | columns
 
 
 def make_conversation(database: Database, owner: Person, sandbox: Sandbox, **columns: Any) -> Conversation:

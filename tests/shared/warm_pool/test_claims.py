@@ -16,7 +16,7 @@ from shared.sandboxes import deadlines, specs
 from shared.states import Desired, NodeStatus, Status
 from shared.users import settings_store
 from shared.warm_pool import start as sandbox_start
-from tests.factories import SPEC_ID, VAULT, Person, make_person, make_spec
+from tests.factories import SPEC_ID, VAULT, Person, fill_columns, make_person, make_spec
 from tests.interleaving import overlap
 
 # The columns that differ in each row.
@@ -89,6 +89,36 @@ def test_one_statement_writes_the_same_as_a_transaction(
             row, spec = session.get_one(Sandbox, quick.id), session.get_one(SandboxSpec, SPEC_ID)
         assert row.model_dump() == quick.model_dump()
         assert deadlines.in_force(quick, spec) == deadlines.in_force(row, spec)
+
+
+# With these a warm sandbox is not claimed; they belong to its boot; a ready one has none of these.
+UNCLAIMABLE = {"owner_id", "lease_owner", "lease_until", "due_at"}
+OF_BOOT = {"node_id", "boot_key"}
+EMPTY = {
+    "told_generation",
+    "reason",
+    "detail",
+    "pause_kind",
+    "expires_at",
+    "deadline_at",
+    "deadline_does",
+    "wish_reason",
+}
+
+
+def test_claim_clears_every_column_that_is_not_the_boots(
+    database: Database, owner: Person, add: Callable[..., str]
+) -> None:
+    """A new column is written by the claim, or named above."""
+    left = UNCLAIMABLE | OF_BOOT | EMPTY
+    filled = {name: value for name, value in fill_columns(Sandbox, exposed_urls=[{}]).items() if name not in left}
+    quick, slow = add(**filled), add(**filled)
+    claimed = claim(database, owner) or claim_or_create(database, owner)
+    others = {claimed.id, claim_or_create(database, owner).id}
+    assert others == {quick, slow}
+    with database.reading() as session:
+        rows = [session.get_one(Sandbox, sandbox_id) for sandbox_id in others]
+    assert [name for row in rows for name, value in filled.items() if getattr(row, name) == value] == []
 
 
 def test_default_spec_is_found(database: Database, owner: Person, add: Callable[..., str]) -> None:
