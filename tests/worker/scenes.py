@@ -90,6 +90,14 @@ def warm(context: WorkerContext, seconds: float = 0) -> str:
         return sandbox.id
 
 
+def claim(context: WorkerContext, owner: Person) -> str:
+    """Start a sandbox for its owner, from the warm pool if a warm one is ready."""
+    with context.database.transaction() as session:
+        spec = specs.get_spec(session, IMAGE)
+        spec.warm_most = 1
+        return sandbox_start.start(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).sandbox.id
+
+
 def running(context: WorkerContext, user: Person) -> str:
     """Create a sandbox that runs."""
     sandbox_id = start(context, user)

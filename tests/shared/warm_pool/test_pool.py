@@ -122,6 +122,8 @@ def test_warm_sandboxes_of_a_node_that_takes_none_are_removed(
     with database.transaction() as session:
         assert claim(session, owner).id != warm
     assert (warm, Desired.DELETED) in reconcile(database)
+    with database.reading() as session:
+        assert session.get_one(Sandbox, warm).wish_reason == Reason.RETIRED
 
 
 def test_two_claims_get_two_sandboxes(database: Database, owner: Person, add: Callable[..., str]) -> None:

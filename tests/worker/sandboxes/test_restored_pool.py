@@ -6,9 +6,8 @@ import pytest
 
 from shared.clock import now
 from shared.models import Sandbox, SandboxSpec
-from shared.sandboxes import quarantine, specs
+from shared.sandboxes import quarantine
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
-from shared.warm_pool import start as sandbox_start
 from shared.warm_pool.policy import OLD
 from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -19,6 +18,7 @@ from tests.worker.scenes import (
     ask,
     assert_failed,
     change,
+    claim,
     configure,
     deliver,
     row,
@@ -66,13 +66,6 @@ def make_warm_sandbox(context: WorkerContext) -> str:
     reconcile(context, warm_id)
     assert row(context, Sandbox, warm_id).status == Status.RUNNING
     return warm_id
-
-
-def claim(context: WorkerContext, owner: Person) -> str:
-    with context.database.transaction() as session:
-        spec = specs.get_spec(session, IMAGE)
-        spec.warm_most = 1
-        return sandbox_start.start(session, context.vault, owner_id=owner.id, spec=spec, due_at=now()).sandbox.id
 
 
 def reconcile_empty_pool(context: WorkerContext) -> None:

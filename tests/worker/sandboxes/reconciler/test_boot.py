@@ -1,5 +1,6 @@
 """A start, from the desired state to RUNNING, and the starts that fail."""
 
+import httpx
 import pytest
 
 from shared.db.database import Database
@@ -18,6 +19,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
     set_desired,
     start,
 )
+from tests.worker.scenes import claim, warm
 from worker.context import WorkerContext
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
@@ -131,6 +133,16 @@ class TestFailure:
         engine.impostors[container_name(sandbox_id)] = 1
         reconcile(context, sandbox_id)
         assert row(context, sandbox_id).status == Status.RUNNING
+
+    def test_warm_server_that_refuses_its_owner(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
+        warm_id = warm(context)
+        reconcile(context, warm_id)
+        engine.servers[container_name(warm_id)].refuse["initialize"] = httpx.Response(500)
+        assert claim(context, user) == warm_id
+        for _ in range(context.settings.max_attempts):
+            assert row(context, warm_id).status == Status.STARTING
+            reconcile(context, warm_id)
+        self.assert_failed(context, engine, warm_id, "initialize_failed")
 
     def test_engine_that_keeps_refusing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         engine.refuse = {"create": 100}
