@@ -10,9 +10,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from shared.sandboxes.deadline_policy import FIELDS
 from tests.contract.surface import table
 from tests.contract.surface.comparison import compare
 from tests.contract.surface.description import Document, describe
+from tests.docs.documents import list_inline_code, read_page, read_section
 
 MISSING = Path(__file__).with_name("lacking.toml")
 
@@ -34,6 +36,15 @@ def test_known_gaps_still_exist(client: TestClient) -> None:
     assert isinstance(client.app, FastAPI)
     findings = compare(describe(client.app.openapi()), table.load())
     assert known_gaps() - findings.keys() == set(), "strike these from lacking.toml"
+
+
+@pytest.mark.parametrize("name", ["SandboxInfo", "SandboxSpecInfo", "AppConversation"])
+def test_fields_beyond_v1_are_named_as_extensions(client: TestClient, name: str) -> None:
+    assert isinstance(client.app, FastAPI)
+    own, of_v1 = (described.models[name].fields for described in (describe(client.app.openapi()), table.load()))
+    named = list_inline_code(read_section(read_page("reference/compatibility.md"), "Extensions"))
+    # "the deadlines" stands for their four fields.
+    assert own.keys() - of_v1.keys() - set(named) <= set(FIELDS)
 
 
 ITEM: Document = {
