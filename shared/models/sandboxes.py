@@ -67,7 +67,7 @@ class Sandbox(Leased, table=True):
 
     desired: str = Field(max_length=16)
     generation: int = 1
-    # The deadline that set the desired state; empty: a request did.
+    # Why the desired state was set; empty: its owner requested it.
     wish_reason: str | None = Field(default=None, max_length=64)
 
     # Written by `shared.sandboxes.status` alone.
