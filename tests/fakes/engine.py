@@ -127,12 +127,14 @@ class FakeEngine:
     def put_file(self, name: str, path: str, content: bytes) -> None:
         self._enter("put_file", name)
         self._get(name).files[path] = content
+        if path.startswith(WORKSPACE):
+            self.servers[name].files[path] = content  # on the volume
 
     def has_new_files(self, name: str) -> bool:
         self._enter("has_new_files", name)
-        found, server = self._get(name), self.servers.get(name)
-        kept = server is not None and (server.conversations or server.commands or server.files)
-        return bool(kept) or any(path.startswith(WORKSPACE) for path in found.files)
+        self._get(name)
+        server = self.servers.get(name)
+        return server is not None and bool(server.conversations or server.commands or server.files)
 
     def start(self, name: str) -> None:
         self._enter("start", name)

@@ -126,9 +126,9 @@ class DockerEngine:
             api.put_archive(name, "/", pack_file(path.lstrip("/"), content))
 
     def has_new_files(self, name: str) -> bool:
-        """Compare the folders' times with the container's. Missing folders are ignored."""
+        """Compare the times of existing folders with the volume's, which may be older than its container."""
         with self._clients.lend(READ_SECONDS) as api:
-            created = read_time(api.inspect_container(name)["Created"])
+            created = read_time(api.inspect_volume(name)["CreatedAt"])
             times = [_time_of(api, name, folder) for folder in FOLDERS]
         return any(time is not None and time > created for time in times)
 

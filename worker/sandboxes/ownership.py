@@ -8,8 +8,6 @@ from worker.engine.docker_engine import OWNER_LABEL
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused
 from worker.sandboxes.container_spec import container_name
 
-UNTOUCHED = (ContainerState.CREATED, ContainerState.REMOVING)
-
 
 def belongs_to_another(context: WorkerContext, sandbox: Sandbox, observed: ContainerStatus, url: str | None) -> bool:
     """Whether the container or volume under a sandbox's name holds, or may hold, another sandbox's files.
@@ -20,17 +18,21 @@ def belongs_to_another(context: WorkerContext, sandbox: Sandbox, observed: Conta
         sandbox: a row whose container was created for the warm pool, and has not answered to its owner's key yet.
         url: the URL of its agent server; None: it has none.
     """
-    if observed.state in UNTOUCHED:
-        return False
-    if observed.state == ContainerState.ABSENT:
-        # A volume alone does not show if it was used. The label of a failed attempt's volume names its owner.
-        return observed.labels.get(OWNER_LABEL) == "" and not _is_booting_warm(sandbox)
+    match observed.state:
+        case ContainerState.ABSENT:
+            # A volume alone does not show if it was used. A claim gets a container, which shows it before it starts.
+            return is_pools_volume(observed) and sandbox.owner_id is None and sandbox.ready_at is not None
+        case ContainerState.CREATED:
+            return sandbox.owner_id is not None and _has_new_files(context, sandbox)
+        case ContainerState.REMOVING:
+            return False
     answer = _ask(context, sandbox, url) if url is not None and observed.state == ContainerState.RUNNING else None
     return _has_new_files(context, sandbox) if answer is None else answer
 
 
-def _is_booting_warm(sandbox: Sandbox) -> bool:
-    return sandbox.owner_id is None and sandbox.ready_at is None
+def is_pools_volume(observed: ContainerStatus) -> bool:
+    """Whether a volume without a container was created for the warm pool. An owner's volume names the owner."""
+    return observed.labels.get(OWNER_LABEL) == ""
 
 
 def _ask(context: WorkerContext, sandbox: Sandbox, url: str) -> bool | None:

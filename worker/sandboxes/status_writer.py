@@ -20,7 +20,7 @@ from shared.states import Desired, PauseKind, Reason, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerStatus, EngineRefused, EngineUnavailable
 from worker.sandboxes.container_spec import AGENT_SERVER, container_name, exposed_urls
-from worker.sandboxes.ownership import belongs_to_another
+from worker.sandboxes.ownership import belongs_to_another, is_pools_volume
 from worker.sandboxes.planner import Action
 
 log = structlog.get_logger()
@@ -135,13 +135,19 @@ class StatusWriter:
         row, alive = self._sandbox, [ContainerState.RUNNING]
         if row.status != Status.ERROR:
             alive.append(ContainerState.PAUSED)
-        return row.wish_reason == Reason.IDLE_DELETED and observed.state in alive
+        # No worker has stopped the container of a lost node.
+        is_idle = row.wish_reason == Reason.IDLE_DELETED and row.reason != Reason.NODE_LOST
+        return is_idle and observed.state in alive
 
     def _belongs_to_another(self, observed: ContainerStatus) -> bool:
-        """Ask whose container it is, if it was created for the warm pool, and the row's owner was never served."""
+        """Ask whose container it is, if the row does not show it."""
+        is_in_doubt = self._is_in_doubt()
+        return is_in_doubt and belongs_to_another(self._context, self._sandbox, observed, self.agent_url(observed))
+
+    def _is_in_doubt(self) -> bool:
+        """Whether the container was created for the warm pool, and the row's owner was never served."""
         row = self._sandbox
-        is_in_doubt = row.boot_key is not None and (row.owner_id is None or row.ready_at is None)
-        return is_in_doubt and belongs_to_another(self._context, row, observed, self.agent_url(observed))
+        return row.boot_key is not None and (row.owner_id is None or row.ready_at is None)
 
     def _write_exit(self, observed: ContainerStatus, *, has_executed: bool) -> None:
         """Write ERROR for a container that has exited or vanished without an action of this service."""
@@ -157,10 +163,12 @@ class StatusWriter:
             self.fail(Reason.EXIT_CODE, f"the container exited with exit code {observed.exit_code}", observed)
 
     def _clean_up(self, observed: ContainerStatus) -> None:
-        """Remove everything of a sandbox that never was ready; keep the files of one that was.
+        """Remove everything of a sandbox that never was ready; keep the files of one that was, or may have been.
 
         An error of the engine must not replace the reason in the row: the next resync retries.
         """
+        if self._is_in_doubt() and observed.state == ContainerState.ABSENT and is_pools_volume(observed):
+            return
         try:
             if self._sandbox.ready_at is None:
                 self._context.engine.remove(self._name)

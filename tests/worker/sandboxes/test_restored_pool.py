@@ -7,7 +7,7 @@ import pytest
 from shared.clock import now
 from shared.models import Sandbox, SandboxSpec
 from shared.sandboxes import quarantine
-from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
+from shared.states import Desired, Reason, Status
 from shared.warm_pool.policy import OLD
 from tests.factories import NODE_ID, Person, make_person
 from tests.fakes.engine import IMAGE, FakeEngine
@@ -22,7 +22,6 @@ from tests.worker.scenes import (
     configure,
     deliver,
     row,
-    running,
     server_of,
     set_desired,
     store_settings,
@@ -32,7 +31,6 @@ from tests.worker.scenes import (
 from worker.context import WorkerContext
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL
 from worker.engine.protocol import ContainerState
-from worker.loops.deadlines import meet_deadlines
 from worker.loops.recheck import recheck
 from worker.loops.resync import resync
 from worker.loops.warm_pool import reconcile_pools
@@ -170,9 +168,30 @@ def test_claim_of_a_volume_alone_gets_no_other_user_s_files(
     engine.remove_container(container_name(restored))
     assert claim(context, other) == restored
     reconcile(context, restored)
+    assert_kept(context, engine, restored, ContainerState.CREATED)
+
+
+def test_claim_whose_container_was_removed_boots_on_its_unused_volume(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    warm_id = make_warm_sandbox(context)
+    engine.remove_container(container_name(warm_id))
+    assert claim(context, user) == warm_id
+    reconcile(context, warm_id)
+    assert (row(context, Sandbox, warm_id).status, in_quarantine(context)) == (Status.RUNNING, [])
+
+
+def test_claim_of_a_volume_alone_that_fails_removes_nothing(
+    context: WorkerContext, engine: FakeEngine, restored: str, other: Person
+) -> None:
+    engine.remove_container(container_name(restored))
+    assert claim(context, other) == restored
+    engine.images.clear()
+    engine.pullable.clear()
+    reconcile(context, restored)
+    assert row(context, Sandbox, restored).status == Status.ERROR
     resync(context)
-    assert (list(engine.volumes), engine.containers) == ([container_name(restored)], {})
-    assert in_quarantine(context) == [container_name(restored)]
+    assert list(engine.volumes) == [container_name(restored)]
 
 
 def test_claim_whose_container_is_gone_creates_its_own_in_two_attempts(
@@ -232,27 +251,6 @@ def test_restored_row_gets_its_files_back(
     deliver(context)
     found = row(context, Sandbox, restored)
     assert (found.status, found.reason, in_quarantine(context)) == (Status.PAUSED, Reason.PAUSED_OUTSIDE, [])
-
-
-@pytest.mark.parametrize("state", [FROZEN, EXITED])
-def test_idle_deadline_deletes_no_sandbox_that_was_used_since(
-    context: WorkerContext, engine: FakeEngine, user: Person, state: ContainerState
-) -> None:
-    """The engine shows that it was resumed after the backup, in which it was stopped long ago."""
-    sandbox_id = running(context, user)
-    name = container_name(sandbox_id)
-    stopped = {"status": Status.PAUSED, "pause_kind": PauseKind.STOPPED, "desired": Desired.STOPPED}
-    past = {"settled_at": now() - timedelta(days=2), "last_active_at": now() - timedelta(days=2)}
-    passed = {"deadline_at": now() - timedelta(days=1), "deadline_does": DeadlineAction.DELETE}
-    change(context, Sandbox, sandbox_id, **stopped, **past, **passed)
-    if state == EXITED:
-        engine.stop(name, 1)
-    meet_deadlines(context)
-    deliver(context)
-    resync(context)
-    expected = {FROZEN: ([name], Reason.ALREADY_USED), EXITED: ([], Reason.IDLE_DELETED)}
-    assert (list(engine.volumes), row(context, Sandbox, sandbox_id).reason) == expected[state]
-    assert [found.state for found in engine.containers.values()] == [FROZEN] * len(engine.volumes)
 
 
 @pytest.mark.parametrize("state", [ContainerState.RUNNING, FROZEN, EXITED])

@@ -93,6 +93,9 @@ def test_new_files_are_seen_in_any_state(engine: Engine, request_: ContainerRequ
     assert engine.has_new_files(name)
     engine.stop(name, 1)
     assert engine.has_new_files(name)
+    engine.remove_container(name)
+    engine.create(replace(request_, has_files=True))
+    assert engine.has_new_files(name), "they are on the volume"
     engine.remove(name)
     with pytest.raises(EngineRefused):
         engine.has_new_files(name)

@@ -1,0 +1,56 @@
+"""An idle deadline deletes what is stopped: a container that runs shows whether that is so."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.clock import now
+from shared.models import Sandbox
+from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
+from tests.factories import Person
+from tests.fakes.engine import FakeEngine
+from tests.worker.scenes import change, deliver, row, running
+from worker.context import WorkerContext
+from worker.engine.protocol import ContainerState
+from worker.loops.deadlines import meet_deadlines
+from worker.loops.resync import resync
+from worker.sandboxes.container_spec import container_name
+
+FROZEN, EXITED = ContainerState.PAUSED, ContainerState.EXITED
+
+
+def pass_idle_deadline(context: WorkerContext, sandbox_id: str, **columns: Any) -> None:
+    past = {"settled_at": now() - timedelta(days=2), "last_active_at": now() - timedelta(days=2)}
+    passed = {"deadline_at": now() - timedelta(days=1), "deadline_does": DeadlineAction.DELETE}
+    change(context, Sandbox, sandbox_id, **past, **passed, **columns)
+    meet_deadlines(context)
+    deliver(context)
+
+
+@pytest.mark.parametrize("state", [FROZEN, EXITED])
+def test_idle_deadline_deletes_no_sandbox_that_was_used_since(
+    context: WorkerContext, engine: FakeEngine, user: Person, state: ContainerState
+) -> None:
+    """The engine shows that it was resumed after the backup, in which it was stopped long ago."""
+    sandbox_id = running(context, user)
+    name = container_name(sandbox_id)
+    stopped = {"status": Status.PAUSED, "pause_kind": PauseKind.STOPPED, "desired": Desired.STOPPED}
+    if state == EXITED:
+        engine.stop(name, 1)
+    pass_idle_deadline(context, sandbox_id, **stopped)
+    resync(context)
+    expected = {FROZEN: ([name], Reason.ALREADY_USED), EXITED: ([], Reason.IDLE_DELETED)}
+    assert (list(engine.volumes), row(context, Sandbox, sandbox_id).reason) == expected[state]
+    assert [found.state for found in engine.containers.values()] == [FROZEN] * len(engine.volumes)
+
+
+def test_idle_deadline_deletes_the_running_container_of_a_lost_node(
+    context: WorkerContext, engine: FakeEngine, user: Person
+) -> None:
+    """It was never stopped: its node was lost, and is back after the deadline."""
+    sandbox_id = running(context, user)
+    pass_idle_deadline(context, sandbox_id, status=Status.ERROR, reason=Reason.NODE_LOST)
+    resync(context)
+    found = row(context, Sandbox, sandbox_id)
+    assert (found.status, found.reason, engine.containers) == (Status.DELETED, Reason.IDLE_DELETED, {})
