@@ -17,7 +17,7 @@ from sqlmodel import Session, col
 from shared.clock import now
 from shared.models import ChangeEntry, Conversation, StartTask
 from shared.models.columns import UtcDateTime
-from shared.sql.prepared import send
+from shared.sql.statements import send
 from shared.states import Desired, Status
 
 CHANGES = "changes"

@@ -25,7 +25,7 @@ from shared.queue.jobs import DeleteConversation, DeleteSandbox, Job
 from shared.sandboxes import desired_state
 from shared.sandboxes import queries as sandbox_queries
 from shared.sql import locks
-from shared.sql.prepared import bind_values
+from shared.sql.statements import bind_values
 from shared.states import Desired
 
 # The status in the change feed, as V1 names it.

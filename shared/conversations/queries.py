@@ -16,7 +16,7 @@ from shared.db.database import Database
 from shared.errors import Invalid, NotFound
 from shared.ids import parse_id
 from shared.models import Conversation, Event, Sandbox, StartTask
-from shared.sql.prepared import bind, bind_values
+from shared.sql.statements import bind, bind_values
 from shared.states import Desired, Stage, Status
 
 # Per sandbox: the number of conversations in one page of its agent server's list.

@@ -18,7 +18,7 @@ from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.nodes import placement
 from shared.sandboxes import queries as sandbox_queries
-from shared.sql.prepared import bind_values
+from shared.sql.statements import bind_values
 from shared.states import Desired, Status
 from shared.users import settings_store
 

@@ -23,9 +23,8 @@ from shared.queue.jobs import CancelStart
 from shared.sandboxes import deadlines
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
-from shared.sql.guarded_update import count_written, guarded_update
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
-from shared.sql.prepared import bind_list, bind_list_values, rounded
+from shared.sql.statements import bind_list, bind_list_values, count_written, guarded_update, rounded
 from shared.states import Desired, Reason, Stage, stage_moves
 
 SORT_ORDERS = {

@@ -15,7 +15,7 @@ from shared.changes import recorder as change_recorder
 from shared.changes.recorder import Change
 from shared.db.postgresql import OPTIONS, SILENT, Timeouts, watch
 from shared.observability import failpoints, metrics
-from shared.sql.prepared import Rows, prepare
+from shared.sql.statements import Rows, prepare
 from shared.sql.write_slots import PLACES, WriteSlots
 
 # The API and the workers import the following names from here, and nothing from SQLAlchemy: SQL is written in `shared`.

@@ -21,8 +21,18 @@ from shared.errors import LeaseLost
 from shared.models import Conversation, Sandbox, StartTask
 from shared.models.columns import UtcDateTime
 from shared.sql import locks
-from shared.sql.guarded_update import count_written, guarded_update, unchanged, write_unchanged
-from shared.sql.prepared import Rows, all_columns, bind, bind_values, make_row, send
+from shared.sql.statements import (
+    Rows,
+    all_columns,
+    bind,
+    bind_values,
+    count_written,
+    guarded_update,
+    make_row,
+    send,
+    unchanged,
+    write_unchanged,
+)
 from shared.states import Desired
 
 Row = TypeVar("Row", Sandbox, StartTask, Conversation)

@@ -12,8 +12,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.leasing.leases import Row
 from shared.sql import locks
-from shared.sql.guarded_update import guarded_update
-from shared.sql.prepared import bind, bind_list, bind_list_values, bind_values, rounded, send
+from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, guarded_update, rounded, send
 
 
 class Lapsed(NamedTuple):

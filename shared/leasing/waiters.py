@@ -13,7 +13,7 @@ from shared.models import Conversation, Sandbox, StartTask
 from shared.models.conversations import UNFINISHED
 from shared.queue.jobs import Job, RefreshConversation, StartConversation
 from shared.sql import locks
-from shared.sql.prepared import bind, bind_values, send
+from shared.sql.statements import bind, bind_values, send
 
 
 class Waiters(NamedTuple):

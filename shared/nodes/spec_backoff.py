@@ -16,7 +16,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
 from shared.nodes.placement import is_breaker
-from shared.sql.prepared import bind, bind_values, send
+from shared.sql.statements import bind, bind_values, send
 
 # The failures in a row that open the breaker. Each time the backoff doubles.
 MAX_FAILURES = 3

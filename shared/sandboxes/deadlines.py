@@ -22,8 +22,7 @@ from shared.sandboxes import deadline_policy
 from shared.sandboxes.deadline_policy import FIELDS, Durations, Situation
 from shared.sandboxes.desired_state import new_generation
 from shared.sql import locks
-from shared.sql.guarded_update import count_written, guarded_update, unchanged
-from shared.sql.prepared import bind, bind_values, send
+from shared.sql.statements import bind, bind_values, count_written, guarded_update, send, unchanged
 from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus
 
 # How stale `last_active_at` may be: every batch of events is activity.

@@ -15,8 +15,7 @@ from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Sandbox
 from shared.models.columns import UtcDateTime
-from shared.sql.guarded_update import guarded_update, write_unchanged
-from shared.sql.prepared import Rows, bind, bind_values, send
+from shared.sql.statements import Rows, bind, bind_values, guarded_update, send, write_unchanged
 from shared.states import DeadlineAction, Desired, Reason, Status
 
 NOT_DELETED = col(Sandbox.desired) != Desired.DELETED

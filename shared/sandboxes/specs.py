@@ -13,7 +13,7 @@ from shared.models import Sandbox, SandboxSpec, UserSettings
 from shared.sandboxes import deadlines
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, read_page
-from shared.sql.prepared import all_columns, bind, bind_values, make_row
+from shared.sql.statements import all_columns, bind, bind_values, make_row
 from shared.states import Desired
 
 # Prefixes of the columns that don't affect a container: a change of these keeps the revision.

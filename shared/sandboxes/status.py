@@ -15,7 +15,7 @@ from shared.errors import IllegalMove
 from shared.leasing import leases
 from shared.models import Sandbox, SandboxTransition
 from shared.sandboxes import deadlines
-from shared.sql.prepared import bind, bind_list, bind_values, send
+from shared.sql.statements import bind, bind_list, bind_values, send
 from shared.states import MOVES, PauseKind, Reason, Status
 
 

@@ -16,7 +16,7 @@ from shared.errors import NotFound
 from shared.models import Sandbox, SandboxTransition, StartTask
 from shared.sandboxes import desired_state
 from shared.settings import Settings
-from shared.sql.prepared import Rows
+from shared.sql.statements import Rows
 from shared.states import Desired, Stage
 from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.drills.checker import Evidence

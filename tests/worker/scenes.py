@@ -13,7 +13,7 @@ from shared.conversations.start import StartCommand, create_start_task
 from shared.db.database import Database
 from shared.models import Conversation, Event, Sandbox, StartTask
 from shared.sandboxes import desired_state, specs
-from shared.sql.prepared import Rows
+from shared.sql.statements import Rows
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import secrets, settings_store
 from shared.warm_pool import start as sandbox_start

@@ -17,7 +17,7 @@ from shared.db.database import Database
 from shared.models import Conversation, Event, StartTask
 from shared.sandboxes import lists as sandbox_lists
 from shared.sql.pagination import Order, encode_page_id
-from shared.sql.prepared import prepare
+from shared.sql.statements import prepare
 from shared.states import Stage
 from tests.bench.seeding import NEWEST, Seeded, seed
 from tests.factories import VAULT

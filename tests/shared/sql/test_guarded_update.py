@@ -8,7 +8,7 @@ from sqlmodel import col
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox
-from shared.sql.guarded_update import count_written, guarded_update, unchanged, write_unchanged
+from shared.sql.statements import count_written, guarded_update, unchanged, write_unchanged
 from tests.factories import Person, make_sandbox
 from tests.rows import as_stored
 

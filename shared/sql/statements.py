@@ -1,16 +1,19 @@
-"""Prepared statements: compiled one time, executed with bind parameters.
+"""Prepared statements, compiled one time and executed with bind parameters, and guarded updates (law 3).
 
 To build a statement and have SQLAlchemy compile it takes a multiple of the time needed to send it and read the result
 (docs/reports/bench.md). So the statements of the hot paths are module constants, or cached by what they are built
 from. All other statements are written where they are used.
+
+A guarded update writes a row only if the row is still as its writer knows it. The writer names what must not have
+changed: a fencing token, a generation, a state. One round trip checks that and writes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BindParameter, Dialect, Float, Numeric, bindparam
+from sqlalchemy import BindParameter, ColumnElement, Dialect, Float, Numeric, Update, and_, bindparam, update
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.types import TypeEngine
@@ -70,12 +73,12 @@ def prepare(statement: Any, dialect_name: str) -> Prepared:
     """Compile a statement, or return it from the cache.
 
     Raises:
-        ValueError: it has a list of values that is not `several`: SQLAlchemy would compile that at each execution.
+        ValueError: it has a list of values that is not a `bind_list`: SQLAlchemy would compile it at each execution.
     """
     dialect = DIALECTS[dialect_name]
     compiled = statement.compile(dialect=dialect)
     if POSTPONED in str(compiled):
-        raise ValueError(f"a list in a prepared statement must be `several`: {compiled}")
+        raise ValueError(f"a list in a prepared statement must be a `bind_list`: {compiled}")
     bound = compiled.binds.items()
     writers = {name: item.type.dialect_impl(dialect).bind_processor(dialect) for name, item in bound}
     return Prepared(
@@ -87,17 +90,17 @@ def prepare(statement: Any, dialect_name: str) -> Prepared:
 
 
 def bind(name: str, type_: TypeEngine[Any] | None = None) -> BindParameter[Any]:
-    """A bind parameter, set by `give` at each execution. It takes the type of the column that it is compared with."""
+    """A parameter, set by `bind_values` at each execution. It takes the type of the column that it is compared with."""
     return bindparam(PREFIX + name, type_=type_)
 
 
 def bind_values(**values: Any) -> dict[str, Any]:
-    """The bind parameters of one execution, by the names of `given`."""
+    """The bind parameters of one execution, by the names of `bind`."""
     return {PREFIX + name: value for name, value in values.items()}
 
 
 def bind_list(name: str, number: int) -> list[BindParameter[Any]]:
-    """A list of `number` bind parameters, set by `give_several`."""
+    """A list of `number` bind parameters, set by `bind_list_values`."""
     return [bind(f"{name}_{place}") for place in range(number)]
 
 
@@ -121,6 +124,52 @@ def all_columns(model: type[Any]) -> list[Any]:
     return list(model.__table__.columns)
 
 
+# --- guarded updates -------------------------------------------------------------------------------------------------
+
+
+def unchanged(table: Any, **expected: Any) -> ColumnElement[bool]:
+    """Build the condition that these columns have these values; bind parameters are values too."""
+    return and_(*(_equals(getattr(table, name), value) for name, value in expected.items()))
+
+
+def guarded_update(
+    table: Any, guard: ColumnElement[bool], values: Mapping[str, Any], returning: Iterable[Any] = ()
+) -> Any:
+    """Build the UPDATE that writes values, which may be SQL expressions, where the guard holds.
+
+    Args:
+        returning: the columns of the result; none for `count_written`.
+    """
+    statement, columns = update(table).where(guard).values(**values), tuple(returning)
+    return statement.returning(*columns) if columns else statement
+
+
+def write_unchanged(
+    session: Session,
+    table: Any,
+    expected: Mapping[str, Any],
+    values: Mapping[str, Any],
+    returning: Sequence[str] = ("id",),
+) -> Sequence[Any] | None:
+    """Write values to the row whose columns have the expected values.
+
+    The statement is prepared: cached by the names of the columns.
+
+    Returns:
+        The columns named in `returning`; None if no row has the expected values.
+    """
+    statement = _writing(table, tuple(expected), tuple(values), tuple(returning))
+    parameters = bind_values(**values, **{f"still_{name}": value for name, value in expected.items()})
+    rows = send(session, statement, parameters)
+    return rows[0] if rows else None
+
+
+def count_written(session: Session, statement: Update) -> int:
+    """Execute an UPDATE, and return the number of written rows. The session's objects do not change."""
+    result: Any = session.execute(statement.execution_options(synchronize_session=False))
+    return int(result.rowcount)
+
+
 def _readers(statement: Any, dialect: Dialect) -> dict[int, Convert]:
     """Conversions by column. Numbers stay as the driver returns them: SQLAlchemy's depend on the cursor."""
     returned = enumerate(getattr(statement, "exported_columns", ()))
@@ -128,6 +177,18 @@ def _readers(statement: Any, dialect: Dialect) -> dict[int, Convert]:
     own = {place: type_ for place, type_ in types.items() if not isinstance(type_, (Float, Numeric))}
     converts = {place: type_.result_processor(dialect, None) for place, type_ in own.items()}
     return {place: convert for place, convert in converts.items() if convert}
+
+
+def _equals(column: Any, value: Any) -> ColumnElement[bool]:
+    found: ColumnElement[bool] = column.is_not_distinct_from(value) if column.nullable else column == value
+    return found
+
+
+@lru_cache(maxsize=256)
+def _writing(table: Any, expected: tuple[str, ...], names: tuple[str, ...], returning: tuple[str, ...]) -> Any:
+    guard = unchanged(table, **{name: bind(f"still_{name}") for name in expected})
+    columns = (getattr(table, name) for name in returning)
+    return guarded_update(table, guard, {name: bind(name) for name in names}, columns)
 
 
 # The dialects of `shared.db.database`. Parameters are named in the text.
