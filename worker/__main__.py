@@ -24,7 +24,7 @@ from shared.observability.metrics import configure_instruments, serve
 from shared.queue.broker import Publisher
 from shared.queue.jobs import queues_of
 from shared.settings import Settings
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
 from worker.context import WorkerContext

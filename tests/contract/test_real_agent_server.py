@@ -18,7 +18,7 @@ from tests.rows import as_stored
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 
 PATH = "/api/v1/app-conversations"
 # A value for every setting of an agent, except those that would be fetched from the internet.

@@ -15,7 +15,7 @@ from tests.factories import Person, make_conversation
 from tests.services.agent_servers import FOLDER, REAL_IMAGE, Place
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.webhooks import WebhookReceiver
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 
 Report = Callable[..., int]
 Order = Callable[[Sequence[Body]], list[Body]]

@@ -21,9 +21,9 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
 from tests.worker.scenes import another, change, row, set_desired
-from worker.agent_server import cancellable_transport
+from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.conversations import refresh
 from worker.conversations.refresh import refresh_conversation
@@ -118,7 +118,7 @@ def test_sandbox_is_deleted_by_another_worker(
 @pytest.fixture
 def asking(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
     """Context of a worker that calls agent servers over HTTP."""
-    monkeypatch.setattr(cancellable_transport, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
     with open_client() as http:
         yield replace(context, http=http)
 
@@ -161,7 +161,7 @@ def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: Person,
 
 def test_server_that_accepts_no_connections_times_out_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No progress is marked while a connection is opened, so the connect timeout is short for every request."""
-    monkeypatch.setattr(cancellable_transport, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as queue, open_client() as http:
         for _ in range(4):
             waiting = queue.enter_context(socket.socket())

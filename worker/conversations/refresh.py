@@ -20,8 +20,8 @@ from shared.leasing import leases
 from shared.models import Conversation, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Status
-from worker.agent_server.cancellable_transport import cancellable, timeout
 from worker.agent_server.client import AgentServer
+from worker.agent_server.transport import cancellable, timeout
 from worker.context import WorkerContext
 from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.message_delivery import deliver

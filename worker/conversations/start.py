@@ -23,7 +23,7 @@ from shared.models import Conversation, Sandbox, StartTask
 from shared.queue.jobs import DeleteSandbox, DeliverMessages, StartConversation
 from shared.sandboxes import deadlines
 from shared.states import Reason, Stage, Status
-from worker.agent_server import cancellable_transport
+from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
 from worker.context import WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
@@ -73,7 +73,7 @@ class ConversationStart:
             return
         try:
             self._check_cancelled(self._task)
-            with cancellable_transport.cancellable(self._require_current):
+            with transport.cancellable(self._require_current):
                 self._run_when_ready()
         except Cancelled:
             self._fail(Reason.CANCELLED, "cancelled by its owner")

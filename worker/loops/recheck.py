@@ -10,7 +10,7 @@ from shared.leasing import leases
 from shared.models import Sandbox
 from shared.observability import failpoints
 from shared.queue.jobs import CheckSandbox
-from worker.agent_server.cancellable_transport import timeout
+from worker.agent_server.transport import timeout
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import refresh_status
 

@@ -11,8 +11,8 @@ from shared.db.database import StoreError
 from shared.errors import LeaseLost
 from shared.models import Sandbox
 from shared.states import Desired
-from worker.agent_server.cancellable_transport import timeout
 from worker.agent_server.client import AgentServer
+from worker.agent_server.transport import timeout
 from worker.context import WorkerContext
 from worker.sandboxes.container_spec import deferred_init_config, init_config, server_config
 from worker.sandboxes.planner import Health

@@ -12,7 +12,7 @@ from tests.fixtures.agent_servers import make_scripts
 from tests.services.agent_servers import BOOT_SECONDS, KEY, Place, booted
 from tests.services.webhooks import running_receiver
 from tests.waiting import eventually
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 from worker.sandboxes.container_spec import server_config
 
 

@@ -186,7 +186,7 @@ MIGRATION = {"shared/cli/installation.py", "shared/db/migrations.py"}
         (r"\b(Session|sessionmaker|create_engine)\(", {"shared/db/database.py"} | MIGRATION),
         (r"\.commit\(", {"shared/cli/installation.py"}),
         (r"\.(send_task|apply_async|delay)\(", {"shared/queue/broker.py"}),
-        (r"\bhttpx\.Client\(", {"worker/agent_server/exchange.py"}),
+        (r"\bhttpx\.Client\(", {"worker/agent_server/transport.py"}),
         (r"\bhttpx\.AsyncClient\(", {"api/agent_server/client.py", "api/git/http_client.py"}),
     ],
 )

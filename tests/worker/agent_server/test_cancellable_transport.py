@@ -12,8 +12,8 @@ import pytest
 
 from tests.services.hostile_server import Mode, dripping, dripping_head, hostile, never_answering
 from tests.waiting import eventually
-from worker.agent_server import cancellable_transport
-from worker.agent_server.exchange import open_client
+from worker.agent_server import transport
+from worker.agent_server.transport import open_client
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -52,7 +52,7 @@ def silent() -> Iterator[Silent]:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancellable_transport, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(transport, "LOOK_SECONDS", 0.02)
 
 
 def test_check_ends_the_wait_and_closes_the_connection() -> None:
@@ -65,7 +65,7 @@ def test_check_ends_the_wait_and_closes_the_connection() -> None:
 
     with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         served = pool.submit(server.serve)
-        with pytest.raises(Cancelled), cancellable_transport.cancellable(check):
+        with pytest.raises(Cancelled), transport.cancellable(check):
             client.get(server.url, timeout=60)
         assert len(times) == 3
         server.may_answer.set()
@@ -78,7 +78,7 @@ def test_response_after_checks_is_complete() -> None:
         pool.submit(server.serve)
 
         def send() -> httpx.Response:
-            with cancellable_transport.cancellable(checks.release):
+            with transport.cancellable(checks.release):
                 return client.get(server.url, timeout=60)
 
         sent = pool.submit(send)
@@ -92,7 +92,7 @@ def test_timeout_of_a_request_holds_with_checks() -> None:
     checks: list[None] = []
     with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
         pool.submit(server.serve)
-        with pytest.raises(httpx.ReadTimeout), cancellable_transport.cancellable(lambda: checks.append(None)):
+        with pytest.raises(httpx.ReadTimeout), transport.cancellable(lambda: checks.append(None)):
             client.get(server.url, timeout=0.2)
         server.may_answer.set()
     assert checks
@@ -108,7 +108,7 @@ def test_check_runs_while_bytes_arrive() -> None:
         hostile(dripping) as server,
         open_client() as client,
         pytest.raises(Cancelled),
-        cancellable_transport.cancellable(check),
+        transport.cancellable(check),
     ):
         client.get(server.url, timeout=60)
 
@@ -118,12 +118,12 @@ def test_timeout_of_a_block_is_for_all_its_requests(mode: Mode) -> None:
     with (
         hostile(mode) as server,
         open_client() as client,
-        cancellable_transport.timeout(60),
-        cancellable_transport.timeout(0.3),
+        transport.timeout(60),
+        transport.timeout(0.3),
     ):
         for _ in range(2):
             began = time.monotonic()
-            with pytest.raises(httpx.TimeoutException), cancellable_transport.timeout(60):
+            with pytest.raises(httpx.TimeoutException), transport.timeout(60):
                 client.get(server.url, timeout=60)
             assert time.monotonic() - began < 20
 
@@ -131,14 +131,14 @@ def test_timeout_of_a_block_is_for_all_its_requests(mode: Mode) -> None:
 def test_timeout_includes_the_sent_content() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, open_client() as client:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"  # the kernel accepts the connection and some bytes
-        with pytest.raises(httpx.WriteTimeout), cancellable_transport.timeout(0.3):
+        with pytest.raises(httpx.WriteTimeout), transport.timeout(0.3):
             client.post(url, content=b"x" * 50_000_000, timeout=60)
 
 
 def test_check_is_not_run_for_other_threads_or_afterwards() -> None:
     checks: list[None] = []
     with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
-        with cancellable_transport.cancellable(lambda: checks.append(None)):
+        with transport.cancellable(lambda: checks.append(None)):
             served = pool.submit(server.serve)
             sent = pool.submit(client.get, server.url, timeout=0.2)
             eventually(sent.done)

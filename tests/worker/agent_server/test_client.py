@@ -8,7 +8,7 @@ import pytest
 from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from shared.redaction import redacting
 from worker.agent_server.client import AgentServer
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 
 KEY = "session-key-1"
 ID = "0123456789abcdef0123456789abcdef"

@@ -13,7 +13,7 @@ from shared.ids import new_id
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 from worker.conversations.agent_request import TITLE_PROFILE
 
 UNKNOWN = "0" * 32

@@ -14,7 +14,7 @@ from tests.services.engine import TINY_IMAGE
 from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 from worker.sandboxes.container_spec import deferred_init_config, init_config
 
 INIT_KEY = "the-init-key"

@@ -29,7 +29,7 @@ from tests.services.hostile_server import (
 from tests.worker.scenes import change, row, set_desired
 from worker.agent_server import client as agent_server_client
 from worker.agent_server.client import AgentServer
-from worker.agent_server.exchange import open_client
+from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import recheck

@@ -27,8 +27,8 @@ from tests.worker.scenes import (
     set_desired,
     task_of,
 )
-from worker.agent_server import cancellable_transport
-from worker.agent_server.exchange import open_client
+from worker.agent_server import transport
+from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
@@ -70,7 +70,7 @@ async def _request(scope: Any, receive: Any) -> httpx.Request:
 def _settings(context: WorkerContext, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(context, user)
     change(context, Node, context.settings.node, heartbeat_at=after(600))
-    monkeypatch.setattr(cancellable_transport, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Requests with a total timeout and a cancellation check (decision 40).
+"""The worker's requests to agent servers, with a total timeout and a cancellation check (decisions 40 and 45).
 
 A paused server sends no response and closes no connection: without a check a caller would wait for the max time of a
 command. A waiting thread therefore calls a cancellation check periodically. A hostile server may send single bytes to
@@ -6,7 +6,7 @@ restart the timeout of each socket read. Both the timeout and the check therefor
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from ssl import SSLContext
@@ -16,8 +16,8 @@ import httpcore
 import httpx
 
 from shared.agent_server.header_limit import count_read, limited_header, max_read
-from shared.agent_server.limits import CONNECT_SECONDS
-from shared.agent_server.reader import trust_nothing
+from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS, MAX_BYTES
+from shared.agent_server.reader import Answer, ResponseReader, client_options, trust_nothing
 
 # Pause between two cancellation checks.
 LOOK_SECONDS = 1.0
@@ -27,6 +27,8 @@ Check = Callable[[], None]
 UNLIMITED_SECONDS = 86_400.0
 # Bytes sent between two checks of the timeout.
 WRITE_BYTES = 64 * 1024
+# Timeout of an exchange that does not name one.
+CONTROL_SECONDS = 20.0
 
 
 class _PeriodicCheck:
@@ -43,6 +45,53 @@ class _PeriodicCheck:
 _periodic_check: ContextVar[_PeriodicCheck | None] = ContextVar("periodic_check", default=None)
 # Time at which requests of this thread time out, by the monotonic clock.
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=float("inf"))
+
+
+def open_client() -> httpx.Client:
+    """Create a client for any number of agent servers and threads, with reuse of connections."""
+    return httpx.Client(timeout=CONTROL_SECONDS, transport=CancellableTransport(KEEPALIVE_SECONDS), **client_options())
+
+
+def exchange(
+    client: httpx.Client,
+    method: str,
+    url: str,
+    *,
+    seconds: float,
+    max_bytes: int = MAX_BYTES,
+    headers: Mapping[str, str],
+    **content: Any,
+) -> Answer:
+    """Send a request and read its response.
+
+    Args:
+        seconds: total timeout of request and response.
+        max_bytes: max size of a successful response's content.
+        content: httpx's arguments for the request's content.
+
+    Raises:
+        httpx.HTTPError: there is no complete response within `seconds`.
+        WrongServer: the response is encoded, or larger than the reader's limits.
+    """
+    with (
+        timeout(seconds),
+        client.stream(method, url, headers=dict(headers), timeout=seconds, **content) as response,
+    ):
+        reader = ResponseReader(response, max_bytes)
+        for chunk in response.iter_bytes():
+            if not reader.feed(chunk):
+                break
+        return reader.answer
+
+
+def exchange_status(client: httpx.Client, method: str, url: str, *, seconds: float, headers: Mapping[str, str]) -> int:
+    """Send a request and read only the status of its response. The connection is closed if content follows.
+
+    Raises:
+        httpx.HTTPError: there is no status within `seconds`.
+    """
+    with timeout(seconds), client.stream(method, url, headers=dict(headers), timeout=seconds) as response:
+        return int(response.status_code)
 
 
 @contextmanager
