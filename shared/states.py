@@ -137,6 +137,10 @@ class Reason(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
+# The longest time until an action of a deadline: ten years.
+MAX_DEADLINE_SECONDS = 10 * 365 * 24 * 60 * 60
+
+
 class DeadlineAction(StrEnum):
     """The action of a deadline."""
 

@@ -10,13 +10,14 @@ import typer
 from shared.cli.operations import spec_operations
 from shared.cli.output import print_table
 from shared.errors import Invalid
-from shared.sandboxes.deadline_policy import FIELDS, parse_duration, show_duration
+from shared.states import MAX_DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from shared.models import SandboxSpec
 
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+UNITS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 FreezeAfter = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Pause sandboxes after this inactive time: 90s, 30m, 12h, 7d or never."),
@@ -69,7 +70,10 @@ def list_specs() -> None:
             " ".join(sorted(spec.env)),  # names only: a value may be a secret
             _pool_text(spec, *pools.get(spec.id, (0, 0))),
             "yes" if spec.wake_on_traffic else "no",
-            *(show_duration(getattr(spec, name)) for name in FIELDS),
+            show_duration(spec.freeze_after_seconds),
+            show_duration(spec.stop_after_seconds),
+            show_duration(spec.delete_after_seconds),
+            show_duration(spec.max_age_seconds),
         )
         for spec in spec_operations().list_specs()
     ]
@@ -218,13 +222,39 @@ def _pool(warm: int | None, warm_max: int | None) -> dict[str, int]:
     return {"warm_target": warm, "warm_most": warm_max}
 
 
-def _durations(*texts: str | None) -> dict[str, int | None]:
-    return {name: _duration(name, text) for name, text in zip(FIELDS, texts, strict=True) if text is not None}
+def _durations(
+    freeze_after: str | None, stop_after: str | None, delete_after: str | None, max_age: str | None
+) -> dict[str, int | None]:
+    texts = {"freeze_after": freeze_after, "stop_after": stop_after, "delete_after": delete_after, "max_age": max_age}
+    return {f"{name}_seconds": _duration(name, text) for name, text in texts.items() if text is not None}
 
 
 def _duration(name: str, text: str) -> int | None:
     try:
         return parse_duration(text)
     except Invalid as error:
-        option = "--" + name.removesuffix("_seconds").replace("_", "-")
+        option = "--" + name.replace("_", "-")
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def parse_duration(text: str) -> int | None:
+    """Parse `90`, `90s`, `30m`, `12h` or `7d` to seconds, and `never` to None.
+
+    Raises:
+        Invalid: the text is none of these, zero, or more than ten years.
+    """
+    if text == "never":
+        return None
+    found = re.fullmatch(r"([0-9]{1,12})([smhd]?)", text)
+    seconds = int(found[1]) * UNITS[found[2] or "s"] if found else 0
+    if not 1 <= seconds <= MAX_DEADLINE_SECONDS:
+        raise Invalid(f"use a time like 90s, 30m, 12h or 7d, at most ten years, or never, not {text!r}")
+    return seconds
+
+
+def show_duration(seconds: int | None) -> str:
+    """Format seconds in the shortest form that `parse_duration` reads."""
+    if seconds is None:
+        return "never"
+    unit = next(unit for unit in reversed(UNITS) if seconds % UNITS[unit] == 0)
+    return f"{seconds // UNITS[unit]}{unit}"

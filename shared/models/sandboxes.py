@@ -84,7 +84,7 @@ class Sandbox(Leased, table=True):
     # When it was first healthy; empty: its boot may still fail, and then nothing of it is kept.
     ready_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # Its own deadlines; empty: its spec's; `shared.sandboxes.deadline_policy.NEVER`: none.
+    # Its own deadlines; empty: its spec's; `shared.sandboxes.deadlines.NEVER`: none.
     freeze_after_seconds: int | None = None
     stop_after_seconds: int | None = None
     delete_after_seconds: int | None = None

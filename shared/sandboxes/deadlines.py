@@ -1,4 +1,7 @@
-"""Deadlines in the store: the columns that the sweep reads, and the desired states that it writes (law 8).
+"""The deadlines of sandboxes: what they are, and the columns that the sweep reads (law 8, decision 17).
+
+An idle sandbox is paused (memory kept), then stopped (files kept), then deleted. Each of these counts from the one
+before it, or from the last activity since. A sandbox also expires at a certain age, even while it is active.
 
 `deadline_at` and `deadline_does` are derived from other columns. Code that changes one of these calls `refresh` in the
 same transaction, so that no deadline is missed and none outlives its cause.
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, and_, func, or_, update
+from sqlalchemy import ColumnElement, and_, update
 from sqlalchemy import select as sql_select
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col, select
@@ -17,22 +20,51 @@ from sqlmodel import Session, col, select
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.leasing.leases import FARTHEST
-from shared.models import Conversation, Node, Sandbox, SandboxSpec, StartTask
-from shared.sandboxes import deadline_policy
-from shared.sandboxes.deadline_policy import FIELDS, Durations, Situation
-from shared.sandboxes.desired_state import new_generation
-from shared.sql import locks
-from shared.sql.statements import bind, bind_values, count_written, guarded_update, send, unchanged
-from shared.states import FINAL_STAGES, DeadlineAction, Desired, NodeStatus
+from shared.models import Sandbox, SandboxSpec
+from shared.sql.statements import bind, bind_values, count_written, guarded_update, send
+from shared.states import DeadlineAction, Desired, PauseKind, Status
 
+FIELDS = ("freeze_after_seconds", "stop_after_seconds", "delete_after_seconds", "max_age_seconds")
+# In a sandbox's own columns, where NULL means the spec's value.
+NEVER = 0
 # How stale `last_active_at` may be: every batch of events is activity.
 LAST_ACTIVITY_RESOLUTION = timedelta(seconds=10)
 # A tenth of the idle time, for a sandbox that is paused after seconds.
 LAST_ACTIVITY_FRACTION = 10
 # Derived from the other columns and from the spec's.
 DERIVED = ("deadline_at", "deadline_does", "expires_at")
-# The columns that must not have changed since the deadline was read.
-UNCHANGED = ("node_id", "generation", *DERIVED)
+
+
+@dataclass(frozen=True)
+class Durations:
+    """The deadlines in force for one sandbox, in seconds. None means never."""
+
+    freeze_after_seconds: int | None = None
+    stop_after_seconds: int | None = None
+    delete_after_seconds: int | None = None
+    max_age_seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The columns of a sandbox that its deadlines depend on."""
+
+    desired: str
+    status: str
+    pause_kind: str | None
+    # Whether a worker has reconciled the newest desired state.
+    is_observed: bool
+    created_at: datetime
+    settled_at: datetime
+    last_active_at: datetime
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The next action that the sweep takes on a sandbox without activity."""
+
+    at: datetime
+    does: DeadlineAction
 
 
 class HasActivity(Protocol):
@@ -75,22 +107,27 @@ class Written(NamedTuple):
     created_at: datetime
 
 
-@dataclass(frozen=True)
-class DueDeadline:
-    """A deadline that has passed, with the columns it was read with. A change since then wins."""
+# --- the policy: pure functions, no store, no clock -----------------------------------------------------------------
 
-    sandbox_id: str
-    node_id: str | None
-    generation: int
-    deadline_at: datetime
-    deadline_does: str
-    expires_at: datetime | None
 
-    @property
-    def does(self) -> DeadlineAction:
-        """The action to take. A sandbox that has expired too is not paused first."""
-        expired = self.expires_at is not None and self.expires_at <= now()
-        return DeadlineAction.EXPIRE if expired else DeadlineAction(self.deadline_does)
+def combine(own: Mapping[str, int | None], spec: Mapping[str, int | None]) -> Durations:
+    """Return the deadlines in force: the sandbox's own where it has one, else its spec's."""
+    return Durations(**{name: (spec[name] if own[name] is None else own[name]) or None for name in FIELDS})
+
+
+def expiry(created_at: datetime, durations: Durations) -> datetime | None:
+    """Return when the sandbox is deleted even if it is active. None means never."""
+    return _after(created_at, durations.max_age_seconds)
+
+
+def next_deadline(situation: Situation, durations: Durations) -> Deadline | None:
+    """Return the earliest deadline, or None if none applies in this situation."""
+    deleted = (Status.DELETING, Status.DELETED)
+    if situation.desired == Desired.DELETED or situation.status in deleted:
+        return None
+    ends = expiry(situation.created_at, durations)
+    found = [_idle(situation, durations), Deadline(ends, DeadlineAction.EXPIRE) if ends else None]
+    return min((deadline for deadline in found if deadline), key=lambda deadline: deadline.at, default=None)
 
 
 # --- derived columns ------------------------------------------------------------------------------------------------
@@ -131,8 +168,8 @@ def recompute(session: Session, row: Written | Sandbox) -> dict[str, Any]:
     """
     [spec] = send(session, DURATIONS, bind_values(spec_id=row.spec_id))
     durations = in_force(row, Durations(*spec))
-    deadline = deadline_policy.next_deadline(_situation(row), durations)
-    columns: dict[str, Any] = dict.fromkeys(DERIVED) | {"expires_at": deadline_policy.expiry(row.created_at, durations)}
+    deadline = next_deadline(_situation(row), durations)
+    columns: dict[str, Any] = dict.fromkeys(DERIVED) | {"expires_at": expiry(row.created_at, durations)}
     if deadline is not None:
         columns |= {"deadline_at": deadline.at, "deadline_does": deadline.does}
     if any(getattr(row, name) != value for name, value in columns.items()):
@@ -144,12 +181,12 @@ def in_force(sandbox: Written | Sandbox, spec: Any) -> Durations:
     """Return the sandbox's own durations, and its spec's where it has none. A warm sandbox has no deadlines.
 
     Args:
-        spec: any object with the columns named in `shared.sandboxes.deadline_policy.FIELDS`.
+        spec: any object with the columns named in `FIELDS`.
     """
     if sandbox.owner_id is None:
         return Durations()
     own, default = ({name: getattr(row, name) for name in FIELDS} for row in (sandbox, spec))
-    return deadline_policy.combine(own, default)
+    return combine(own, default)
 
 
 def in_force_for(session: Session, rows: Sequence[Sandbox]) -> dict[str, Durations]:
@@ -178,69 +215,38 @@ def is_activity_stale(sandbox: HasActivity) -> bool:
 def record_activity(session: Session, sandbox_id: str) -> None:
     """Record activity of the sandbox. The caller must not hold locks on its conversations or start tasks."""
     exists = (col(Sandbox.id) == sandbox_id, col(Sandbox.desired) != Desired.DELETED)
-    if _record_activity(session, and_(*exists)):
+    if write_activity(session, and_(*exists)):
         refresh(session, sandbox_id)
 
 
-# --- the sweep ------------------------------------------------------------------------------------------------------
+def write_activity(session: Session, where: ColumnElement[bool]) -> bool:
+    """Set the time of the last activity where the condition holds; return whether a row was written."""
+    return bool(count_written(session, guarded_update(Sandbox, where, {"last_active_at": now()})))
 
 
-def overdue(session: Session, node_id: str, limit: int = 100) -> Sequence[DueDeadline]:
-    """Return the deadlines that have passed, oldest first, for a worker of that node.
-
-    Pauses and stops are left to the sandbox's own node, unless that is lost. A delete is applied by any worker: the
-    node may be lost, or there may be none yet. The owner stops listing the sandbox immediately.
-    """
-    lost = select(Node.id).where(Node.id == Sandbox.node_id, Node.status == NodeStatus.LOST)
-    local = and_(col(Sandbox.node_id) == node_id, ~lost.exists())
-    columns: list[Any] = [Sandbox.id, *(getattr(Sandbox, name) for name in UNCHANGED)]
-    passed = select(*columns).where(col(Sandbox.deadline_at) <= now(), or_(_deletes(), local))
-    rows: Sequence[Any] = session.exec(passed.order_by(col(Sandbox.deadline_at)).limit(limit)).all()
-    return [DueDeadline(*row) for row in rows]
+def _idle(situation: Situation, durations: Durations) -> Deadline | None:
+    # A desired state that is being reconciled is left alone: the state it leads to has a deadline of its own.
+    if not situation.is_observed:
+        return None
+    action, seconds = _next_action(situation, durations)
+    at = _after(max(situation.settled_at, situation.last_active_at), seconds)
+    return Deadline(at, action) if at else None
 
 
-def count_due_deletes(session: Session, spec_id: str) -> int:
-    """Count the sandboxes of a spec whose delete deadline has passed."""
-    passed = (Sandbox.spec_id == spec_id, col(Sandbox.deadline_at) <= now(), _deletes())
-    return session.exec(select(func.count()).select_from(Sandbox).where(*passed)).one()
+def _next_action(situation: Situation, durations: Durations) -> tuple[DeadlineAction, int | None]:
+    match situation.status:
+        case Status.RUNNING:
+            return DeadlineAction.FREEZE, durations.freeze_after_seconds
+        case Status.PAUSED if situation.pause_kind == PauseKind.FROZEN:
+            return DeadlineAction.STOP, durations.stop_after_seconds
+        case Status.PAUSED | Status.ERROR:
+            return DeadlineAction.DELETE, durations.delete_after_seconds
+        case _:
+            return DeadlineAction.FREEZE, None
 
 
-def apply_deadline(session: Session, deadline: DueDeadline, *, due_at: datetime) -> bool:
-    """Write the desired state of a deadline, unless the row has changed since the deadline was read.
-
-    A sandbox with an agent at work is not paused: its activity is recorded instead. A row that another transaction has
-    locked is left to the next sweep.
-
-    Returns:
-        Whether the desired state was written.
-    """
-    does = deadline.does
-    desired, reason = does.outcome
-    as_read = {name: getattr(deadline, name) for name in UNCHANGED}
-    guard = and_(unchanged(Sandbox, id=deadline.sandbox_id, **as_read), col(Sandbox.desired) != Desired.DELETED)
-    if session.execute(locks.in_order(Sandbox, guard, skip_locked=True)).first() is None:
-        return False
-    where = and_(guard, ~_is_active()) if does == DeadlineAction.FREEZE else guard
-    statement = new_generation(desired, where, due_at=due_at, at=now(), reason=reason)
-    is_applied = bool(count_written(session, statement))
-    if is_applied or _record_activity(session, guard):
-        change_recorder.record_change(session, refresh(session, deadline.sandbox_id))
-    return is_applied
-
-
-def _deletes() -> ColumnElement[bool]:
-    by_deadline = col(Sandbox.deadline_does).in_((DeadlineAction.DELETE, DeadlineAction.EXPIRE))
-    return or_(by_deadline, col(Sandbox.expires_at) <= now())
-
-
-def _is_active() -> ColumnElement[bool]:
-    """An agent is running, or a conversation is being started."""
-    in_sandbox = col(Conversation.sandbox_id) == col(Sandbox.id)
-    running = select(Conversation.id).where(in_sandbox, Conversation.execution_status == "running")
-    starting = select(StartTask.id).where(
-        col(StartTask.sandbox_id) == col(Sandbox.id), col(StartTask.stage).not_in(FINAL_STAGES)
-    )
-    return or_(running.exists(), starting.exists())
+def _after(at: datetime, seconds: int | None) -> datetime | None:
+    return at + timedelta(seconds=seconds) if seconds else None
 
 
 def _situation(row: Written | Sandbox) -> Situation:
@@ -253,10 +259,6 @@ def _situation(row: Written | Sandbox) -> Situation:
         settled_at=row.settled_at,
         last_active_at=row.last_active_at,
     )
-
-
-def _record_activity(session: Session, where: ColumnElement[bool]) -> bool:
-    return bool(count_written(session, guarded_update(Sandbox, where, {"last_active_at": now()})))
 
 
 # --- prepared statements --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from sqlmodel import col
 from shared.db.database import Database
 from shared.db.json_rows import TextList
 from shared.models import Sandbox, SandboxSpec
-from shared.sandboxes.deadline_policy import FIELDS, Durations, combine
+from shared.sandboxes.deadlines import FIELDS, Durations, combine
 from shared.sql.pagination import Order, Page
 
 NEWEST_FIRST = Order(col(Sandbox.created_at), col(Sandbox.id), descending=True)

@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 from shared.db.database import Database
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox, SandboxSpec, UserSettings
-from shared.sandboxes import deadlines
+from shared.sandboxes import deadlines, due_deadlines
 from shared.sql import locks
 from shared.sql.pagination import Order, Page, read_page
 from shared.sql.statements import all_columns, bind, bind_values, make_row
@@ -84,7 +84,7 @@ def set_deadlines(session: Session, spec_id: str, durations: Mapping[str, int | 
     """Change the spec's deadlines, and with them those of its sandboxes. Deadlines that are not named stay.
 
     Args:
-        durations: seconds by the names of `shared.sandboxes.deadline_policy.FIELDS`; None means never.
+        durations: seconds by the names of `shared.sandboxes.deadlines.FIELDS`; None means never.
 
     Returns:
         The number of sandboxes whose delete deadline has passed with the change.
@@ -100,7 +100,7 @@ def set_deadlines(session: Session, spec_id: str, durations: Mapping[str, int | 
     not_deleted = and_(col(Sandbox.spec_id) == spec_id, col(Sandbox.desired) != Desired.DELETED)
     for sandbox_id in session.execute(locks.in_order(Sandbox, not_deleted)).scalars().all():
         deadlines.refresh(session, sandbox_id)
-    return deadlines.count_due_deletes(session, spec_id)
+    return due_deadlines.count_due_deletes(session, spec_id)
 
 
 def change(session: Session, spec_id: str, columns: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from shared.models import Node, Sandbox, SandboxSpec, UserSettings
 from shared.models.columns import UtcDateTime
 from shared.nodes import placement
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.deadline_policy import FIELDS
+from shared.sandboxes.deadlines import FIELDS
 from shared.sandboxes.desired_state import generation_columns
 from shared.sql.statements import bind, bind_values, guarded_update, make_row
 from shared.states import Desired, Status

@@ -21,7 +21,7 @@ from shared.queue.jobs import Job, PauseSandbox, StartSandbox, WarmSandbox
 from shared.sandboxes import deadlines, specs
 from shared.sandboxes import quotas as sandbox_quotas
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.deadline_policy import NEVER
+from shared.sandboxes.deadlines import NEVER
 from shared.settings import NO_QUOTAS, Quotas
 from shared.states import Desired
 from shared.warm_pool.claims import IN_TRANSACTION, WITH_ENTRY, bind_claim, read_claim
@@ -60,7 +60,7 @@ def start(
     Args:
         owner_id: None makes a warm sandbox, which boots without an owner.
         due_at: when the sweep enqueues the row, if its job is lost.
-        own_deadlines: seconds by the names of `shared.sandboxes.deadline_policy.FIELDS`; they override the spec's.
+        own_deadlines: seconds by the names of `shared.sandboxes.deadlines.FIELDS`; they override the spec's.
         quotas: the owner's; the caller holds `shared.sandboxes.quotas.lock`.
         besides: the nodes that the sandbox must not be placed on.
 

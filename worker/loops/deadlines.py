@@ -4,7 +4,7 @@ import structlog
 
 from shared.clock import after
 from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, StopSandbox
-from shared.sandboxes import deadlines
+from shared.sandboxes import due_deadlines
 from shared.states import DeadlineAction
 from worker.context import WorkerContext
 
@@ -21,10 +21,10 @@ JOBS: dict[DeadlineAction, type[Job]] = {
 def meet_deadlines(context: WorkerContext) -> None:
     """Apply every overdue deadline, each in its own transaction: no transaction locks two sandboxes."""
     with context.database.reading() as session:
-        overdue = deadlines.overdue(session, context.settings.node)
+        overdue = due_deadlines.overdue(session, context.settings.node)
     for deadline in overdue:
         with context.database.transaction() as session:
-            applied = deadlines.apply_deadline(session, deadline, due_at=after(context.shared.republish_seconds))
+            applied = due_deadlines.apply_deadline(session, deadline, due_at=after(context.shared.republish_seconds))
         if applied:
             log.info("deadline", sandbox=deadline.sandbox_id, does=deadline.does.value)
             context.publisher.publish(JOBS[deadline.does](deadline.sandbox_id, deadline.node_id))

@@ -13,9 +13,9 @@ from api.schemas.v1.wire_types import SandboxStatus, Success, Time
 from shared.crypto import Vault
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.sandboxes.availability import AGENT_SERVER, agent_server
-from shared.sandboxes.deadline_policy import FIELDS, MAX_SECONDS, NEVER, Durations
+from shared.sandboxes.deadlines import FIELDS, NEVER, Durations
 from shared.sandboxes.lists import read_text
-from shared.states import Desired, PauseKind, Status
+from shared.states import MAX_DEADLINE_SECONDS, Desired, PauseKind, Status
 
 LOOPBACK = "127.0.0.1"
 PAUSE_KINDS = {Desired.PAUSED: PauseKind.FROZEN, Desired.STOPPED: PauseKind.STOPPED}
@@ -27,9 +27,9 @@ def _read_own(value: Any) -> int | None:
     if value == "never":
         return NEVER
     # Not `isinstance`: true is not a number.
-    if type(value) is not int or not 1 <= value <= MAX_SECONDS:
+    if type(value) is not int or not 1 <= value <= MAX_DEADLINE_SECONDS:
         raise ValueError(
-            f'must be an integer of seconds from 1 to {MAX_SECONDS}, "never", or null for the spec\'s value'
+            f'must be an integer of seconds from 1 to {MAX_DEADLINE_SECONDS}, "never", or null for the spec\'s value'
         )
     return value
 
@@ -40,7 +40,7 @@ OwnDuration = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": MAX_SECONDS},
+                {"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_SECONDS},
                 {"const": "never"},
                 {"type": "null"},
             ]

@@ -15,7 +15,7 @@ from api.schemas.v1.sandboxes import show_sandbox
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import IdempotencyKey, Sandbox, SandboxSpec, StartTask
-from shared.sandboxes.deadline_policy import Durations
+from shared.sandboxes.deadlines import Durations
 from shared.users import idempotency
 from shared.warm_pool import start as sandbox_start
 from tests.doubles import RecordingPublisher

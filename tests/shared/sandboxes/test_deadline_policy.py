@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
+from shared.cli.specs import parse_duration, show_duration
 from shared.errors import Invalid
-from shared.sandboxes.deadline_policy import (
+from shared.sandboxes.deadlines import (
     FIELDS,
-    MAX_SECONDS,
     NEVER,
     Deadline,
     Durations,
@@ -16,10 +16,8 @@ from shared.sandboxes.deadline_policy import (
     combine,
     expiry,
     next_deadline,
-    parse_duration,
-    show_duration,
 )
-from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
+from shared.states import MAX_DEADLINE_SECONDS, DeadlineAction, Desired, PauseKind, Reason, Status
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 EARLY, LATE = CREATED + timedelta(seconds=100), CREATED + timedelta(seconds=200)
@@ -112,7 +110,7 @@ def test_own_duration_overrides_that_of_the_spec(own: int | None, spec: int | No
         ("12h", 43_200),
         ("7d", 604_800),
         ("never", None),
-        ("3650d", MAX_SECONDS),
+        ("3650d", MAX_DEADLINE_SECONDS),
     ],
 )
 def test_durations_are_parsed(text: str, seconds: int | None) -> None:
@@ -125,7 +123,7 @@ def test_invalid_durations_are_rejected(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize("seconds", [None, 1, 59, 60, 90, 3600, 5400, 86_400, 129_600, MAX_SECONDS])
+@pytest.mark.parametrize("seconds", [None, 1, 59, 60, 90, 3600, 5400, 86_400, 129_600, MAX_DEADLINE_SECONDS])
 def test_shown_durations_parse_to_the_same(seconds: int | None) -> None:
     assert parse_duration(show_duration(seconds)) == seconds
 

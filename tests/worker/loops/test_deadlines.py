@@ -10,9 +10,9 @@ from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import Node, Sandbox, SandboxSpec, StartTask
 from shared.queue.jobs import DeleteSandbox, Job, PauseSandbox, StopSandbox
-from shared.sandboxes import deadlines, specs
+from shared.sandboxes import deadlines, due_deadlines, specs
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.deadline_policy import NEVER
+from shared.sandboxes.deadlines import NEVER
 from shared.states import Desired, NodeStatus, Reason, Stage, Status
 from tests.doubles import RecordingPublisher
 from tests.factories import NODE_ID, Person, make_conversation, make_start_task
@@ -227,7 +227,7 @@ class TestRaces:
         with time_machine.travel(now(), tick=False) as clock:
             sandbox_id = running(context, user)
             clock.shift(PAUSE)
-            read = deadlines.overdue
+            read = due_deadlines.overdue
 
             def read_and_wait(session: Any, node_id: str) -> Any:
                 found = read(session, node_id)

@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.models import Conversation, Sandbox
-from shared.sandboxes import deadlines
+from shared.sandboxes import deadlines, due_deadlines
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.deadline_policy import FIELDS, MAX_SECONDS
+from shared.sandboxes.deadlines import FIELDS
 from shared.sandboxes.status import ObservedState
-from shared.states import Desired, Status
+from shared.states import MAX_DEADLINE_SECONDS, Desired, Status
 from shared.users import settings_store
 from tests.api.agent_reports import conversation_report, event_report
 from tests.api.answers import get_json
@@ -84,8 +84,8 @@ class TestFields:
         with database.transaction() as session:
             deadlines.refresh(session, sandbox.id)
         with database.transaction() as session:
-            [seen] = deadlines.overdue(session, "node-b")
-            assert deadlines.apply_deadline(session, seen, due_at=now())
+            [seen] = due_deadlines.overdue(session, "node-b")
+            assert due_deadlines.apply_deadline(session, seen, due_at=now())
         with database.transaction() as session:
             sandbox_status.set_status(session, sandbox, ObservedState(Status.DELETING, seen.does.outcome[1]))
         assert client.post(f"{PATH}/{sandbox.id}/resume", headers=user.headers).status_code == 404
@@ -136,7 +136,7 @@ class TestPatch:
         assert as_stored(database, chained).generation == chained.generation  # unchanged
 
     def test_says_what_is_wrong(self, client: TestClient, user: Person, chained: Sandbox, database: Database) -> None:
-        values: list[Any] = [0, -1, 1.5, True, "7", "Never", "", [], {}, MAX_SECONDS + 1, 10**30]
+        values: list[Any] = [0, -1, 1.5, True, "7", "Never", "", [], {}, MAX_DEADLINE_SECONDS + 1, 10**30]
         operations = (("PATCH", f"{PATH}/{chained.id}"), ("POST", PATH))
         for (method, url), name, value in product(operations, FIELDS, values):
             answer = client.request(method, url, json={name: value}, headers=user.headers)

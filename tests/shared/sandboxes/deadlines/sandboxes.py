@@ -10,9 +10,9 @@ from sqlmodel import Session
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec
-from shared.sandboxes import deadlines, desired_state
+from shared.sandboxes import deadlines, desired_state, due_deadlines
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.deadlines import DueDeadline
+from shared.sandboxes.due_deadlines import DueDeadline
 from shared.states import Desired
 from shared.warm_pool import start as sandbox_start
 from tests.factories import (
@@ -50,7 +50,7 @@ def deadline(database: Database, sandbox: Sandbox) -> tuple[datetime | None, str
 
 def overdue(database: Database, node_id: str = NODE_ID) -> list[DueDeadline]:
     with database.reading() as session:
-        return list(deadlines.overdue(session, node_id))
+        return list(due_deadlines.overdue(session, node_id))
 
 
 def apply_all(database: Database, node_id: str = NODE_ID) -> list[bool]:
@@ -58,7 +58,7 @@ def apply_all(database: Database, node_id: str = NODE_ID) -> list[bool]:
 
 
 def apply(session: Session, deadline: DueDeadline) -> bool:
-    return deadlines.apply_deadline(session, deadline, due_at=now())
+    return due_deadlines.apply_deadline(session, deadline, due_at=now())
 
 
 def set_desired(session: Session, sandbox: Sandbox, desired: Desired, owner: Person) -> None:

@@ -11,7 +11,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from shared.sandboxes import deadlines, specs
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.deadline_policy import NEVER
+from shared.sandboxes.deadlines import NEVER
 from shared.sandboxes.status import ObservedState
 from shared.states import DeadlineAction, Desired, PauseKind, Reason, Status
 from tests.factories import SPEC_ID, Person

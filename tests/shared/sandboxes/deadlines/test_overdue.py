@@ -9,7 +9,7 @@ from sqlalchemy import text
 from shared.clock import after, now
 from shared.db.database import Database
 from shared.errors import NotFound
-from shared.sandboxes import deadlines
+from shared.sandboxes import due_deadlines
 from shared.states import Desired, NodeStatus, PauseKind, Reason, Stage, Status
 from tests.factories import (
     NODE_ID,
@@ -31,7 +31,7 @@ class TestOverdue:
         ]
         assert [found.sandbox_id for found in overdue(database)] == [ids[1], ids[2], ids[0]]
         with database.reading() as session:
-            assert len(deadlines.overdue(session, NODE_ID, limit=2)) == 2
+            assert len(due_deadlines.overdue(session, NODE_ID, limit=2)) == 2
 
     @pytest.mark.parametrize(
         ("columns", "on_own_node", "elsewhere"),

@@ -17,7 +17,7 @@ from shared.errors import NotFound
 from shared.models import Sandbox
 from shared.sandboxes import deadlines
 from shared.sandboxes import status as sandbox_status
-from shared.sandboxes.deadline_policy import FIELDS
+from shared.sandboxes.deadlines import FIELDS
 from shared.sandboxes.status import ObservedState
 from shared.states import DeadlineAction, Desired, PauseKind, Status
 from tests.factories import VAULT, Person, make_start_task
