@@ -5,8 +5,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from shared.agent_server.header_limit import count_read, limited_header, max_read
-from shared.agent_server.limits import KEEPALIVE_SECONDS
+from shared.agent_server.limits import KEEPALIVE_SECONDS, count_read, limited_header, max_read
 from shared.agent_server.reader import trust_nothing
 
 MAX_IDLE_CONNECTIONS = 1000

@@ -10,8 +10,7 @@ from fastapi.exceptions import RequestValidationError
 
 from api.errors.handlers import validation_entry
 from api.realtime.completion_waiter import AwaitedRow, Superseded
-from api.request.context import Context, ContextDep, JobQueueDep
-from api.request.jobs import JobQueue
+from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from shared.queue.jobs import Job
 
 # Below the usual timeouts of proxies.

@@ -1,4 +1,15 @@
-"""Limits on requests to agent servers and on their responses."""
+"""Limits on requests to agent servers and on their responses.
+
+The size of a response's header is counted where a transport reads from its socket. httpcore reads any number of interim
+responses (status 1xx) before a response, and the event loop would do nothing else meanwhile. They count as a part of
+the header.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import httpcore
 
 CONNECT_SECONDS = 5.0
 # An agent server closes a connection that was idle for 5 s. A request must not be sent at that moment.
@@ -31,3 +42,35 @@ MAX_RUNNING_PAGES = 10
 MAX_MESSAGES = 1000
 # Pages of events that the API reads for a websocket.
 MAX_EVENT_PAGES = 20
+
+# Bytes that this thread's or task's request may still read before its header is complete; None: it is complete.
+_left: ContextVar[int | None] = ContextVar("header_left", default=None)
+
+
+@contextmanager
+def limited_header() -> Iterator[None]:
+    """Limit what is read in the block, in which a transport sends a request and reads a header."""
+    token = _left.set(MAX_HEADER_BYTES)
+    try:
+        yield
+    finally:
+        _left.reset(token)
+
+
+def max_read(max_bytes: int) -> int:
+    """Return how many of these bytes may be read now.
+
+    Raises:
+        httpcore.RemoteProtocolError: none, because the header is too large.
+    """
+    left = _left.get()
+    if left == 0:
+        raise httpcore.RemoteProtocolError(f"the header is larger than {MAX_HEADER_BYTES} bytes")
+    return max_bytes if left is None else min(max_bytes, left)
+
+
+def count_read(data: bytes) -> bytes:
+    """Count and return bytes that were read."""
+    if (left := _left.get()) is not None:
+        _left.set(left - len(data))
+    return data

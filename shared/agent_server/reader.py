@@ -1,7 +1,7 @@
 """The bounded reader of agent servers' responses, for the API and the worker (decision 45).
 
 An agent server is as hostile as the agent in its sandbox. A transport sends a request, enforces one deadline for the
-whole exchange and the max size of the header (`header_limit`), and feeds the content to a `ResponseReader`: that limits
+whole exchange and the max size of the header (`limits.limited_header`), and feeds the content to a `ResponseReader`: that limits
 its size and its chunks. Encoded content is refused: a small part may inflate to any size. `shapes.read_shape` then
 limits the values of a document, and checks its shape.
 """

@@ -7,8 +7,8 @@ from sqlmodel import Session
 
 from shared.cli.installation import Installation
 from shared.models import Node, NodeSpecBackoff, Sandbox, UnknownContainer
+from shared.nodes import placement
 from shared.nodes import registry as node_registry
-from shared.nodes import spec_backoff
 from shared.sandboxes import drain, quarantine
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes.drain import Drained
@@ -36,7 +36,7 @@ class NodeOperations(Installation):
     def list_nodes(self) -> list[ListedNode]:
         """Every node by name, except forgotten ones without sandboxes."""
         with self.reading() as session:
-            used, backoffs = node_registry.used_slots(session), spec_backoff.open_breakers(session)
+            used, backoffs = node_registry.used_slots(session), placement.open_breakers(session)
             unknown = quarantine.count(session)
             nodes = [node for node in node_registry.list_nodes(session) if node.forgotten_at is None or node.id in used]
         return [

@@ -12,7 +12,7 @@ from sqlmodel import Session, col, select
 from shared.clock import now
 from shared.errors import Conflict, NotFound
 from shared.models import Installation, Node, Sandbox, StaleContainer
-from shared.nodes import spec_backoff
+from shared.nodes import placement
 from shared.nodes.placement import HEARTBEAT_LIMIT, is_there, oldest_heartbeat
 from shared.states import NodeStatus, Status
 
@@ -148,7 +148,7 @@ def uncordon(session: Session, node_id: str) -> None:
         NotFound: no worker of that node has ever registered.
     """
     node = _locked(session, node_id)
-    spec_backoff.reset_backoff(session, node_id)
+    placement.reset_backoff(session, node_id)
     if node.status == NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if node.detail else NodeStatus.READY
 
@@ -161,7 +161,7 @@ def forget(session: Session, node_id: str) -> None:
         Conflict: the node may not be lost.
     """
     require_lost(session, node_id).forgotten_at = now()
-    spec_backoff.reset_backoff(session, node_id)
+    placement.reset_backoff(session, node_id)
 
 
 def require_lost(session: Session, node_id: str) -> Node:

@@ -15,8 +15,14 @@ from typing import Any
 import httpcore
 import httpx
 
-from shared.agent_server.header_limit import count_read, limited_header, max_read
-from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS, MAX_BYTES
+from shared.agent_server.limits import (
+    CONNECT_SECONDS,
+    KEEPALIVE_SECONDS,
+    MAX_BYTES,
+    count_read,
+    limited_header,
+    max_read,
+)
 from shared.agent_server.reader import Answer, ResponseReader, client_options, trust_nothing
 
 # Pause between two cancellation checks.

@@ -8,8 +8,8 @@ from shared.clock import after, now
 from shared.conversations.known_secrets import redact_for
 from shared.leasing import waiters
 from shared.models import Sandbox, SandboxSpec
-from shared.nodes import spec_backoff
-from shared.nodes.spec_backoff import BackoffChange
+from shared.nodes import placement
+from shared.nodes.placement import BackoffChange
 from shared.observability.metrics import observe_refill
 from shared.queue.jobs import CheckSandbox, Job
 from shared.redaction import redacting
@@ -212,7 +212,7 @@ class StatusWriter:
                 session, self._sandbox, state, observed_generation=generation, releases_lease=releases_lease
             )
             if first:
-                changes = spec_backoff.record_result(session, self._sandbox)
+                changes = placement.record_result(session, self._sandbox)
             if moved or reached:
                 waiting = waiters.enqueue_waiters(session, self._sandbox.id, now()).jobs(self._sandbox.node_id)
         if first and self._sandbox.owner_id is None:

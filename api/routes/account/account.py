@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from api.request.authentication import UserRoute
-from api.schemas.v1.wire_types import Success
+from api.schemas.v1.fields import Success
 
 router = APIRouter(tags=["account"], route_class=UserRoute)
 

@@ -7,7 +7,7 @@ from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import RowId
 from api.schemas.v1.api_keys import CurrentKey, KeyCreate, KeyInfo, NewKey, show_key, show_new_key
-from api.schemas.v1.wire_types import Success
+from api.schemas.v1.fields import Success
 from shared.users import api_keys
 
 router = APIRouter(prefix="/keys", tags=["account"], route_class=UserRoute)

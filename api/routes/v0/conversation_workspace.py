@@ -9,17 +9,16 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller
-from api.request.context import Context, ContextDep, JobQueueDep
-from api.request.jobs import JobQueue
+from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.routes.v0.conversation_starts import find_unfinished, require_started
 from api.routes.v0.legacy_route import LegacyRoute, replaced_by
 from api.routes.v1 import conversation_workspace as v1
 from api.routes.v1 import sandboxes
 from api.schemas.v0.conversation_workspace import CHANGES, FileContent, PlainMessage, RuntimeIds, VscodeUrl, WebHosts
+from api.schemas.v1.fields import Success
 from api.schemas.v1.messages import UserMessage
 from api.schemas.v1.sandboxes import ExposedUrl
 from api.schemas.v1.start_tasks import TextContent
-from api.schemas.v1.wire_types import Success
 from shared.conversations import pending_messages
 from shared.ids import parse_id
 from shared.json_documents import write_text

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Body, Query
 from api.request.authentication import UserRoute
 from api.request.query_params import Limit, PageId
 from api.schemas.v1.catalog import LlmModel, LlmProvider, MarketplacePreview, SkillInfo
+from api.schemas.v1.fields import PageOf
 from api.schemas.v1.llm_catalog import SUGGESTED
 from api.schemas.v1.settings import MAX_MARKETPLACES, Marketplace
-from api.schemas.v1.wire_types import PageOf
 from shared.sql.pagination import page_of_names
 
 router = APIRouter(tags=["config"], route_class=UserRoute)

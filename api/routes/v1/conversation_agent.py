@@ -20,8 +20,8 @@ from api.schemas.v1.conversation_agent import (
     list_hooks,
     list_skills,
 )
+from api.schemas.v1.fields import Success
 from api.schemas.v1.sandboxes import wire_status
-from api.schemas.v1.wire_types import Success
 from shared.agent_server import paths
 from shared.agent_server.shapes import Hooks, Skills
 from shared.conversations import queries as conversation_queries

@@ -12,16 +12,15 @@ from api.errors.openapi import error_responses
 from api.lists.route import ListRoute, in_list_thread
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
-from api.request.context import Context, ContextDep, JobQueueDep
+from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.idempotency import IdempotencyOption, IdempotentRequest
-from api.request.jobs import JobQueue
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.request.wait import Accepted, WaitOption
 from api.routes.v1.conversation_export import check_number, export
 from api.schemas.page_text import write_count, write_page
 from api.schemas.v1.conversations import AppConversation, ConversationUpdate, show_conversation, write_conversation
+from api.schemas.v1.fields import PageOf, Success
 from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, answer_start_task, show_start_task
-from api.schemas.v1.wire_types import PageOf, Success
 from shared.conversations import deletion as conversation_deletion
 from shared.conversations import lists as conversation_lists
 from shared.conversations import queries as conversation_queries

@@ -10,7 +10,7 @@ from api.request.authentication import CurrentCaller, UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import Ids, Limit, PageId, Since
 from api.schemas.v1.events import EventKind, EventOrder, show_event_page, show_events
-from api.schemas.v1.wire_types import PageOf
+from api.schemas.v1.fields import PageOf
 from shared.conversations import events
 from shared.conversations.events import EventFilter
 from shared.ids import check_count, parse_id

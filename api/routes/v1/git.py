@@ -15,10 +15,9 @@ from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep
 from api.request.query_params import Limit, PageId
 from api.routes.v1.users import NO_PROVIDER
-from api.schemas.v1.fields import check_repository
+from api.schemas.v1.fields import PageOf, check_repository
 from api.schemas.v1.git import Branch, Repository, SortOrder
 from api.schemas.v1.suggested_tasks import SuggestedTask
-from api.schemas.v1.wire_types import PageOf
 from shared.errors import Forbidden, Invalid
 from shared.users import secrets
 from shared.users.secrets import ProviderCredential

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query
 from api.request.authentication import UserRoute
 from api.request.context import ContextDep
 from api.request.query_params import Ids, Limit, PageId
+from api.schemas.v1.fields import PageOf
 from api.schemas.v1.sandboxes import SandboxSpecInfo, show_spec
-from api.schemas.v1.wire_types import PageOf
 from shared.ids import check_count
 from shared.sandboxes import specs
 

@@ -14,13 +14,13 @@ from api.errors.openapi import error_responses
 from api.lists.route import ListRoute, in_list_thread
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
-from api.request.context import Context, ContextDep, JobQueueDep
+from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.idempotency import IdempotencyOption, IdempotentRequest, StoredResponse
-from api.request.jobs import JobQueue
 from api.request.query_params import Ids, Limit, PageId, RowId
 from api.request.wait import Accepted, WaitOption
 from api.routes.v1.sandbox_interrupt import interrupt_runs
 from api.schemas.page_text import write_page
+from api.schemas.v1.fields import PageOf, Success
 from api.schemas.v1.sandboxes import (
     OwnDeadlines,
     Resumed,
@@ -30,7 +30,6 @@ from api.schemas.v1.sandboxes import (
     show_transition,
     write_sandbox,
 )
-from api.schemas.v1.wire_types import PageOf, Success
 from shared.clock import now
 from shared.db.database import Session
 from shared.ids import parse_ids

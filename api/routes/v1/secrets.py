@@ -13,8 +13,8 @@ from api.request.context import Context, ContextDep
 from api.request.query_params import Limit, PageId
 from api.routes.v1.provider_tokens import delete_tokens, store_tokens
 from api.schemas.v0.settings import GitProvidersUpdate, Message, in_clear
+from api.schemas.v1.fields import PageOf
 from api.schemas.v1.secrets import CustomSecretCreate, CustomSecretInfo, CustomSecretWithoutValue
-from api.schemas.v1.wire_types import PageOf
 from shared.errors import Invalid
 from shared.users import secrets
 from shared.users.secret_names import check_free

@@ -9,13 +9,12 @@ from starlette.concurrency import run_in_threadpool
 from api.errors.openapi import error_responses
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
-from api.request.context import Context, ContextDep, JobQueueDep
-from api.request.jobs import JobQueue
+from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
 from api.request.wait import Accepted, WaitOption
 from api.schemas.page_text import write_items, write_list
+from api.schemas.v1.fields import PageOf
 from api.schemas.v1.start_tasks import StartTaskInfo, answer_start_task, show_start_task, write_start_task
-from api.schemas.v1.wire_types import PageOf
 from shared.conversations import start_tasks
 from shared.errors import NotFound
 from shared.ids import parse_ids

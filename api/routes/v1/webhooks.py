@@ -9,7 +9,7 @@ from api.errors.openapi import error_responses
 from api.request.authentication import AgentServerRoute, CurrentSandbox
 from api.request.context import Context, ContextDep, JobQueueDep
 from api.request.webhook_body import CONVERSATION, EVENTS, ReportedConversation, ReportedEvents
-from api.schemas.v1.wire_types import Success
+from api.schemas.v1.fields import Success
 from shared.conversations import webhook_ingest
 from shared.conversations.known_secrets import redact_for
 from shared.conversations.webhook_reports import EventReport

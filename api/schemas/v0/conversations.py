@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.schemas.v1.conversations import AppConversation
-from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName
+from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName, Time, one_of
 from api.schemas.v1.start_tasks import (
     MAX_MESSAGE_LENGTH,
     MAX_PARTS,
@@ -19,7 +19,6 @@ from api.schemas.v1.start_tasks import (
     Trigger,
 )
 from api.schemas.v1.suggested_tasks import SuggestedTask
-from api.schemas.v1.wire_types import Time, one_of
 from shared.conversations.queries import default_title
 from shared.models import StartTask
 from shared.states import Reason, Stage

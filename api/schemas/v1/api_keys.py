@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, field_validator
 
-from api.schemas.v1.wire_types import Time
+from api.schemas.v1.fields import Time
 from shared.clock import now
 from shared.models import ApiKey
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from api.schemas.v1.wire_types import Time
+from api.schemas.v1.fields import Time
 from shared.users.settings import Provider
 
 

@@ -7,10 +7,18 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError, model_validator
 
 from api.schemas.page_text import CACHED_ITEMS
-from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName, ShortText
+from api.schemas.v1.fields import (
+    BlankIsNone,
+    BranchName,
+    ExecutionStatus,
+    RepositoryName,
+    SandboxStatus,
+    ShortText,
+    Time,
+    one_of,
+)
 from api.schemas.v1.sandboxes import agent_server_url, wire_status
 from api.schemas.v1.start_tasks import Trigger
-from api.schemas.v1.wire_types import ExecutionStatus, SandboxStatus, Time, one_of
 from shared.conversations.lists import read_text
 from shared.crypto import Vault
 from shared.models import Conversation, Sandbox

@@ -1,14 +1,26 @@
-"""Types of request fields, and the checks of texts that end up in shells, URLs, headers and environments.
+"""Types of fields that bodies share, and checks of texts that end up in shells, URLs, headers and environments.
 
 No error message of the types for settings repeats what was sent.
 """
 
 import re
-from typing import Annotated, Any
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    WithJsonSchema,
+)
 
+from shared.states import Stage
 from shared.users.secret_names import MAX_VALUE_BYTES, check_form, check_requested
 
 MAX_KEY_BYTES = 20_000
@@ -117,6 +129,10 @@ def _names_host(url: str) -> bool:
         return False
 
 
+def _write_time(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def _none_if_blank(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
@@ -141,3 +157,39 @@ BlankIsNone = BeforeValidator(_none_if_blank)
 ShortText = Annotated[str, Field(max_length=500)]
 RepositoryName = Annotated[str, Field(max_length=500), AfterValidator(check_repository)]
 BranchName = Annotated[str, Field(max_length=255), AfterValidator(check_branch)]
+
+# --- responses ------------------------------------------------------------------------------------------------------
+
+Item = TypeVar("Item")
+
+
+def one_of(words: Iterable[str]) -> WithJsonSchema:
+    """List the possible values in the OpenAPI document. Nothing is checked: the values were checked on the way in."""
+    return WithJsonSchema({"type": "string", "enum": list(words)})
+
+
+# ISO 8601, UTC, microseconds, `Z` (wire contract, section 0).
+Time = Annotated[
+    datetime,
+    PlainSerializer(_write_time, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
+SandboxStatus = Annotated[str, one_of(("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING"))]
+StartTaskStatus = Annotated[str, one_of(Stage)]
+ExecutionStatus = Annotated[
+    str,
+    one_of(("idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck", "deleting")),
+]
+
+
+class Success(BaseModel):
+    """The response to a command."""
+
+    success: bool = True
+
+
+class PageOf(BaseModel, Generic[Item]):
+    """One page of a list; `next_page_id` is opaque, and null on the last page."""
+
+    items: list[Item]
+    next_page_id: str | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel
 
-from api.schemas.v1.wire_types import one_of
+from api.schemas.v1.fields import one_of
 from shared.users.settings import Provider
 
 

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from api.schemas.v1.fields import SandboxStatus, Time
 from api.schemas.v1.start_tasks import MAX_PARTS, ImageContent, TextContent
-from api.schemas.v1.wire_types import SandboxStatus, Time
 from shared.models import PendingMessage
 
 

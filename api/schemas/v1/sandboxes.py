@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
 from api.paths import SANDBOX_PATH_PREFIX
 from api.schemas.page_text import CACHED_ITEMS
-from api.schemas.v1.wire_types import SandboxStatus, Success, Time
+from api.schemas.v1.fields import SandboxStatus, Success, Time
 from shared.crypto import Vault
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.sandboxes.availability import AGENT_SERVER, agent_server

@@ -16,10 +16,18 @@ from pydantic import (
     model_validator,
 )
 
-from api.schemas.v1.fields import BlankIsNone, BranchName, RepositoryName, ShortText, Value, check_secret_names
+from api.schemas.v1.fields import (
+    BlankIsNone,
+    BranchName,
+    RepositoryName,
+    ShortText,
+    StartTaskStatus,
+    Time,
+    Value,
+    check_secret_names,
+)
 from api.schemas.v1.sandboxes import agent_server_url
 from api.schemas.v1.suggested_tasks import SuggestedTask, prompt_for
-from api.schemas.v1.wire_types import StartTaskStatus, Time
 from shared.errors import Invalid
 from shared.ids import parse_id
 from shared.json_documents import check_texts

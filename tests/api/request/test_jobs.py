@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 from starlette.concurrency import run_in_threadpool
 
-from api.request import jobs
-from api.request.jobs import JobPublisher
+from api.request import context
+from api.request.context import JobPublisher
 from shared.queue.jobs import Job, StartSandbox
 from tests.doubles import RecordingPublisher
 
@@ -49,7 +49,7 @@ def test_stalled_broker_takes_no_threads_of_requests() -> None:
 
 
 def test_jobs_of_too_many_requests_are_left_to_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "MAX_WAITING", 10)
+    monkeypatch.setattr(context, "MAX_WAITING", 10)
     publisher = StalledPublisher()
     publish_many(publisher)
     assert {job.subject for job in publisher.jobs} == set(map(str, range(10)))

@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox
-from shared.nodes import placement, spec_backoff
+from shared.nodes import placement
 from shared.nodes import registry as node_registry
 from shared.states import NodeStatus
 from tests.services.client import Client
@@ -65,7 +65,7 @@ class Cluster:
     def backoffs(self) -> list[NodeSpecBackoff]:
         """The pairs of a node and a spec that are backed off now."""
         with self.service.database.reading() as session:
-            return spec_backoff.open_breakers(session)
+            return placement.open_breakers(session)
 
     def end_backoffs(self) -> None:
         """Move the end of all backoffs to now."""

@@ -1,7 +1,7 @@
 """Two nodes on real components: two engines with a worker each, one store and one broker."""
 
+from shared.nodes import placement
 from shared.nodes import registry as node_registry
-from shared.nodes import spec_backoff
 from shared.states import NodeStatus
 from tests.integration.nodes.cluster import CAPACITY, A, B, Cluster, start_many, url_of
 from tests.services import http
@@ -71,7 +71,7 @@ def test_node_with_a_full_disk_is_out_of_rotation_and_comes_back(cluster: Cluste
     assert cluster.found() == {A: [], B: sorted(ids)}
     assert cluster.engines[A].volumes() == []
     (backoff,) = cluster.backoffs()
-    assert (backoff.node_id, backoff.failures) == (A, spec_backoff.MAX_FAILURES)
+    assert (backoff.node_id, backoff.failures) == (A, placement.MAX_FAILURES)
     assert "no space left" in (backoff.detail or "")
     waiting = alice.start_sandbox()
     assert cluster.node_of(waiting) is None

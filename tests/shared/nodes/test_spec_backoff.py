@@ -8,9 +8,9 @@ from sqlmodel import select
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import NodeSpecBackoff, Sandbox, StaleContainer
-from shared.nodes import placement, spec_backoff
+from shared.nodes import placement
 from shared.nodes import registry as node_registry
-from shared.nodes.spec_backoff import BackoffChange
+from shared.nodes.placement import BackoffChange
 from tests.factories import SPEC_ID, Person, make_node, make_sandbox, make_spec
 
 BAD, GOOD = "bad", "good"
@@ -36,7 +36,7 @@ def fail(database: Database, user: Person, *, generation: int = 1, spec_id: str 
 
 def record_ready(database: Database, sandbox: Sandbox) -> list[BackoffChange]:
     with database.transaction() as session:
-        return spec_backoff.record_result(session, sandbox)
+        return placement.record_result(session, sandbox)
 
 
 def place(database: Database, spec_id: str = SPEC_ID) -> str | None:
@@ -62,12 +62,12 @@ def backoff_of(database: Database) -> timedelta:
 
 
 def test_breaker_opens_after_max_failures_in_a_row(database: Database, user: Person) -> None:
-    for count in range(1, spec_backoff.MAX_FAILURES):
+    for count in range(1, placement.MAX_FAILURES):
         (change,) = fail(database, user)
         assert (change.node_id, change.failures, change.rests_until) == (BAD, count, None)
         assert place(database) == BAD
     (change,) = fail(database, user)
-    assert (change.node_id, change.failures) == (BAD, spec_backoff.MAX_FAILURES)
+    assert (change.node_id, change.failures) == (BAD, placement.MAX_FAILURES)
     assert place(database) == GOOD
     found = stored(database)
     assert found
@@ -75,21 +75,21 @@ def test_breaker_opens_after_max_failures_in_a_row(database: Database, user: Per
 
 
 def test_open_breaker_of_one_spec_leaves_other_specs(database: Database, user: Person) -> None:
-    for _ in range(spec_backoff.MAX_FAILURES):
+    for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     assert place(database, OTHER_SPEC) == BAD
 
 
 def test_success_resets_the_failures(database: Database, user: Person) -> None:
     for _ in range(2):
-        for _ in range(spec_backoff.MAX_FAILURES - 1):
+        for _ in range(placement.MAX_FAILURES - 1):
             fail(database, user)
         assert record_ready(database, make_sandbox(database, user, node_id=BAD)) == [BackoffChange(BAD, failures=0)]
     assert place(database) == BAD
 
 
 def test_success_with_another_spec_changes_no_breaker(database: Database, user: Person) -> None:
-    for _ in range(spec_backoff.MAX_FAILURES):
+    for _ in range(placement.MAX_FAILURES):
         fail(database, user)
         assert record_ready(database, make_sandbox(database, user, node_id=BAD, spec_id=OTHER_SPEC)) == []
     assert place(database) == GOOD
@@ -105,13 +105,13 @@ def test_failure_counts_one_time_for_its_own_generation(database: Database, user
 
 
 def test_failure_of_an_earlier_placement_does_not_extend_the_backoff(database: Database, user: Person) -> None:
-    for _ in range(spec_backoff.MAX_FAILURES + 20):
+    for _ in range(placement.MAX_FAILURES + 20):
         fail(database, user)
-    assert backoff_of(database) <= spec_backoff.FIRST_BACKOFF
+    assert backoff_of(database) <= placement.FIRST_BACKOFF
 
 
 def test_half_open_breaker_lets_one_sandbox_through(database: Database, user: Person) -> None:
-    for _ in range(spec_backoff.MAX_FAILURES):
+    for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     end_backoff(database)
     assert [place(database) for _ in range(3)] == [BAD, GOOD, GOOD]
@@ -120,12 +120,12 @@ def test_half_open_breaker_lets_one_sandbox_through(database: Database, user: Pe
 
 
 def test_failure_of_a_half_open_breaker_doubles_the_backoff(database: Database, user: Person) -> None:
-    for _ in range(spec_backoff.MAX_FAILURES):
+    for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     for doublings in range(1, 8):
         end_backoff(database)
         assert place(database) == BAD
-        backoff, before = min(spec_backoff.FIRST_BACKOFF * 2**doublings, spec_backoff.MAX_BACKOFF), now()
+        backoff, before = min(placement.FIRST_BACKOFF * 2**doublings, placement.MAX_BACKOFF), now()
         (change,) = fail(database, user)
         assert change.rests_until
         assert before + backoff <= change.rests_until <= now() + backoff
@@ -133,7 +133,7 @@ def test_failure_of_a_half_open_breaker_doubles_the_backoff(database: Database, 
 
 
 def test_success_of_a_half_open_breaker_closes_it(database: Database, user: Person) -> None:
-    for _ in range(spec_backoff.MAX_FAILURES):
+    for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     end_backoff(database)
     assert place(database) == BAD
@@ -143,7 +143,7 @@ def test_success_of_a_half_open_breaker_closes_it(database: Database, user: Pers
 
 
 def test_uncordon_closes_the_breaker_immediately(database: Database, user: Person) -> None:
-    for _ in range(spec_backoff.MAX_FAILURES):
+    for _ in range(placement.MAX_FAILURES):
         fail(database, user)
     with database.transaction() as session:
         node_registry.uncordon(session, BAD)

@@ -16,8 +16,8 @@ from shared.conversations.webhook_reports import read_event
 from shared.ids import new_id
 from shared.leasing import leases, renewals, waiters
 from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.nodes import placement
 from shared.nodes import registry as node_registry
-from shared.nodes import spec_backoff
 from shared.sandboxes import access as sandbox_access
 from shared.sandboxes import deadlines, desired_state, drain, failover, quarantine, quotas, rescheduling, specs
 from shared.sandboxes import queries as sandbox_queries
@@ -144,7 +144,7 @@ def write_status(session: Session, world: World, *, sandbox: str, state: Observe
     row = world.read(Sandbox, sandbox)
     sandbox_status.set_status(session, row, state, observed_generation=row.generation)
     if state.status == Status.RUNNING:
-        spec_backoff.record_result(session, row)
+        placement.record_result(session, row)
     waiters.enqueue_waiters(session, row.id, now())
 
 

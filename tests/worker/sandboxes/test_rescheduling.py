@@ -4,7 +4,7 @@ import pytest
 from sqlmodel import select
 
 from shared.models import Node, NodeSpecBackoff, Sandbox, StaleContainer
-from shared.nodes import spec_backoff
+from shared.nodes import placement
 from shared.states import Desired, Reason, Status
 from tests.factories import NODE_ID, Person
 from tests.fakes.engine import FakeEngine
@@ -75,7 +75,7 @@ def test_node_with_failures_gets_no_starts_until_its_backoff_is_over(
     context: WorkerContext, other: WorkerContext, user: Person, engine: FakeEngine
 ) -> None:
     refusing(engine, "create")
-    for _ in range(spec_backoff.MAX_FAILURES):
+    for _ in range(placement.MAX_FAILURES):
         reconcile(other, refused(context, user))
     assert row(context, Sandbox, start(context, user)).node_id == "node-b"
     engine.refuse.clear()
@@ -105,7 +105,7 @@ def test_broken_spec_opens_no_circuit_breaker(
 ) -> None:
     for each in (engine, other_engine):
         refusing(each, verb)
-    for _ in range(spec_backoff.MAX_FAILURES + 1):
+    for _ in range(placement.MAX_FAILURES + 1):
         sandbox_id = refused(context, user)
         for _ in range(context.settings.max_attempts):
             reconcile(other, sandbox_id)
