@@ -10,7 +10,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from shared.queue.broker import Publisher
 from shared.redaction import Redact
-from shared.sandboxes.availability import agent_server
+from shared.sandboxes.queries import agent_server
 from shared.settings import Settings
 from worker.agent_server.client import AgentServer
 from worker.engine.protocol import Engine

@@ -5,8 +5,7 @@ from typing import Any
 from api.errors.upstream import UpstreamRejected
 from api.json_text import TooCostly, check_size, in_thread_if_large
 from shared.agent_server.errors import ResponseTooLarge, WrongServer
-from shared.agent_server.reader import Answer
-from shared.agent_server.shapes import Shape, read_shape
+from shared.agent_server.responses import Answer, Shape, read_shape
 from shared.json_documents import check_texts
 
 # Each comma in a file's text counts as a value, too; `check_size` counts exactly.

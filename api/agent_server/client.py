@@ -14,7 +14,7 @@ from api.agent_server.transport import AgentServerTransport
 from api.schemas.v1.sandboxes import agent_server_url, wire_status
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
 from shared.agent_server.limits import CONNECT_SECONDS, MAX_DOWNLOAD_BYTES
-from shared.agent_server.reader import Answer, ResponseReader, client_options
+from shared.agent_server.responses import Answer, ResponseReader, client_options
 from shared.crypto import Vault
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox

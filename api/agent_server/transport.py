@@ -6,7 +6,7 @@ import httpcore
 import httpx
 
 from shared.agent_server.limits import KEEPALIVE_SECONDS, count_read, limited_header, max_read
-from shared.agent_server.reader import trust_nothing
+from shared.agent_server.responses import trust_nothing
 
 MAX_IDLE_CONNECTIONS = 1000
 

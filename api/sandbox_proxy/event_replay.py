@@ -23,8 +23,7 @@ from api.agent_server.answers import read
 from api.sandbox_proxy.request import ProxyRequest
 from shared.agent_server import paths
 from shared.agent_server.limits import MAX_EVENT_PAGES, MAX_ITEMS
-from shared.agent_server.reader import Answer
-from shared.agent_server.shapes import EventPage
+from shared.agent_server.responses import Answer, EventPage
 from shared.errors import WorkspaceError
 
 # The state comes within milliseconds, or when the action is over.

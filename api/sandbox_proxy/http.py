@@ -21,7 +21,7 @@ from shared.agent_server.errors import AgentServerUnreachable
 from shared.agent_server.limits import CONNECT_SECONDS
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
-from shared.sandboxes.availability import agent_server
+from shared.sandboxes.queries import agent_server
 
 log = structlog.get_logger()
 

@@ -28,12 +28,12 @@ from api.sandbox_proxy.wake import Waker
 from api.server.connections import MAX_AUTH_BYTES
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
 from shared.agent_server.limits import CONNECT_SECONDS
-from shared.agent_server.reader import Answer
+from shared.agent_server.responses import Answer
 from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
-from shared.sandboxes.availability import agent_server
+from shared.sandboxes.queries import agent_server
 
 log = structlog.get_logger()
 

@@ -1,25 +1,33 @@
 """Acceptance of start requests: one transaction that creates a start task, and the jobs to publish after it."""
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import func, or_
 from sqlalchemy.exc import IntegrityError
-from sqlmodel import Session
+from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from shared.changes import recorder as change_recorder
+from shared.clock import now
 from shared.conversations import queries as conversation_queries
-from shared.conversations import sandbox_grouping, start_tasks
+from shared.conversations import start_tasks
 from shared.crypto import Vault
 from shared.errors import Conflict
 from shared.ids import new_id
-from shared.models import Conversation, Sandbox, SandboxSpec, StartTask
+from shared.models import Conversation, Node, Sandbox, SandboxSpec, StartTask
+from shared.models.conversations import UNFINISHED
+from shared.nodes import placement
 from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox, StartConversation
 from shared.sandboxes import deadlines, desired_state, specs
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import quotas as sandbox_quotas
 from shared.settings import NO_QUOTAS, Quotas
+from shared.sql.statements import bind_values
 from shared.states import Desired, Reason, Stage, Status
 from shared.users import settings_store
 from shared.users.settings import StoredSettings
@@ -35,6 +43,8 @@ OWN_FOLDER = {"own_folder": True}
 KEEPS_BRANCH = {"keeps_branch": True}
 # The fields that a request inherits from its parent conversation where it leaves them open.
 INHERITED = ("sandbox_id", "llm_model", "selected_repository", "selected_branch", "git_provider")
+# The limit of conversations in a sandbox: V1's max_num_conversations_per_sandbox.
+MAX_CONVERSATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ def _begin(session: Session, vault: Vault, command: StartCommand) -> Start:
             _add_task(session, command, request, stage=Stage.ERROR, reason=Reason.LLM_KEY_MISSING, detail=NO_MODEL)
         )
     place = asked or _choose_place(session, command, settings)
-    if settings.sandbox_grouping_strategy in sandbox_grouping.ORDERS:
+    if settings.sandbox_grouping_strategy in ORDERS:
         request |= OWN_FOLDER
     task = _add_task(
         session, command, request, stage=Stage.WORKING, due_at=command.due_at, secrets=_seal(vault, command)
@@ -177,7 +187,7 @@ def _find_sandbox(session: Session, command: StartCommand, request: dict[str, An
 def _choose_place(session: Session, command: StartCommand, settings: StoredSettings) -> Sandbox | SandboxSpec:
     """The sandbox that the conversation joins, or the spec of the new one that it needs."""
     spec = specs.prefer_spec(session, settings.default_sandbox_spec_id)
-    return sandbox_grouping.choose(session, command.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
+    return _choose_sandbox(session, command.owner_id, spec.id, settings.sandbox_grouping_strategy) or spec
 
 
 def _add_task(session: Session, command: StartCommand, request: dict[str, Any], **columns: Any) -> StartTask:
@@ -220,3 +230,66 @@ def _conversation_id(command: StartCommand) -> str | None:
     """The requested id without dashes. V1 shows dashes in this id only (wire contract, section 0)."""
     asked: str | None = command.request.get("conversation_id")
     return asked and asked.replace("-", "")
+
+
+# --- the sandbox that a conversation joins (wire contract 2.1) --------------------------------------------------------
+
+
+def _choose_sandbox(session: Session, owner_id: str, spec_id: str, strategy: str) -> Sandbox | None:
+    """Choose and lock the running sandbox that the strategy puts first.
+
+    The sandbox was made from that spec, its desired state is RUNNING, its node accepts sandboxes, and it has a free
+    place. The user's other starts wait until the transaction ends: two of them could take the same last place.
+    Call this function before a sandbox is locked.
+
+    Returns:
+        None if the conversation needs a new sandbox.
+
+    Raises:
+        NotFound: the user does not exist.
+    """
+    if strategy not in ORDERS:
+        return None
+    settings_store.lock(session, owner_id)
+    fitting = _fitting(owner_id, spec_id)
+    for sandbox_id in session.exec(fitting.order_by(*ORDERS[strategy])).all():
+        # One lock at a time: the end of the savepoint releases a sandbox that does not fit.
+        with suppress(_DoesNotFit), change_recorder.savepoint(session):
+            return _lock_fitting(session, fitting, sandbox_id)
+    return None
+
+
+class _DoesNotFit(Exception):
+    """The sandbox was paused, deleted or filled before it was locked."""
+
+
+def _lock_fitting(session: Session, fitting: SelectOfScalar[str], sandbox_id: str) -> Sandbox:
+    sandbox: Sandbox | None = session.scalars(sandbox_queries.LOCK, bind_values(sandbox_id=sandbox_id)).one_or_none()
+    if sandbox is None or session.exec(fitting.where(Sandbox.id == sandbox_id)).first() is None:
+        raise _DoesNotFit
+    return sandbox
+
+
+def _fitting(owner_id: str, spec_id: str) -> SelectOfScalar[str]:
+    stays = or_(col(Sandbox.expires_at).is_(None), col(Sandbox.expires_at) > now())
+    runs = (Sandbox.desired == Desired.RUNNING, Sandbox.status == Status.RUNNING, stays)
+    owned = select(Sandbox.id).join(Node, col(Node.id) == col(Sandbox.node_id)).where(Sandbox.owner_id == owner_id)
+    return owned.where(Sandbox.spec_id == spec_id, *runs, *placement.takes_sandboxes(), USED < MAX_CONVERSATIONS)
+
+
+def _count(table: Any, *where: Any) -> Any:
+    inside = select(func.count()).select_from(table).where(table.sandbox_id == Sandbox.id, *where)
+    return inside.correlate(Sandbox).scalar_subquery()
+
+
+# Conversations in a sandbox, with those being started.
+USED = _count(Conversation, col(Conversation.listed)) + _count(StartTask, *UNFINISHED)
+OLDEST = (col(Sandbox.created_at), col(Sandbox.id))
+# By the names of V1's strategies. Any other name, such as NO_GROUPING, groups nothing. V1 takes the oldest sandbox for
+# the least recently used one (its defect 45).
+ORDERS: Mapping[str, tuple[Any, ...]] = {
+    "ADD_TO_ANY": OLDEST,
+    "GROUP_BY_NEWEST": (col(Sandbox.created_at).desc(), col(Sandbox.id).desc()),
+    "LEAST_RECENTLY_USED": (col(Sandbox.last_active_at), *OLDEST),
+    "FEWEST_CONVERSATIONS": (USED, *OLDEST),
+}

@@ -1,13 +1,9 @@
 """Availability of a sandbox for HTTP traffic. Pure functions: no store, no clock (decision 26)."""
 
-from collections.abc import Mapping, Sequence
 from enum import StrEnum, auto
-from typing import Any, Protocol
+from typing import Protocol
 
 from shared.states import Desired, Status
-
-# The name of the agent server's port among the exposed ones.
-AGENT_SERVER = "AGENT_SERVER"
 
 
 class HasState(Protocol):
@@ -59,9 +55,3 @@ def availability_of(row: HasState) -> Availability:
             return Availability.FAILED
         case _:
             return Availability.SETTLES
-
-
-def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """Return the URL of a sandbox's agent server without a trailing slash, or None if it is not exposed."""
-    urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == AGENT_SERVER)
-    return next(urls, None)

@@ -1,6 +1,6 @@
 """Reads of sandboxes, for the API and the workers."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,6 +16,9 @@ from shared.nodes import placement
 from shared.sandboxes.status import is_observed
 from shared.sql.statements import all_columns, bind, bind_list_values, bind_values, make_row, rounded
 from shared.states import Desired, Reason, Status
+
+# The name of the agent server's port among the exposed ones.
+AGENT_SERVER = "AGENT_SERVER"
 
 
 class ResyncRow(NamedTuple):
@@ -140,6 +143,12 @@ def require_usable(sandbox: Sandbox) -> None:
     """
     if sandbox.status == Status.ERROR:
         raise Invalid(f"sandbox {sandbox.id} is in ERROR ({sandbox.reason}): resume or replace it first")
+
+
+def agent_server(exposed_urls: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Return the URL of a sandbox's agent server without a trailing slash, or None if it is not exposed."""
+    urls = (str(url["url"]).rstrip("/") for url in exposed_urls or () if url["name"] == AGENT_SERVER)
+    return next(urls, None)
 
 
 def _alive(owner_id: str) -> tuple[Any, ...]:

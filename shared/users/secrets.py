@@ -1,6 +1,11 @@
-"""Custom secrets and git provider tokens, each encrypted separately."""
+"""Custom secrets and git provider tokens, each encrypted separately, and the names that secrets may have.
 
-from collections.abc import Mapping
+Secrets become environment variables of the commands that an agent runs, beside the variables of the sandbox itself
+(wire contract 3.1).
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +20,76 @@ from shared.sql.pagination import Order, Page, read_page
 from shared.users.mcp_config import MASK
 from shared.users.settings_store import lock
 
-MAX_SECRETS = 200
+# Secrets of one start request, and stored secrets of a user.
+MAX_REQUESTED, MAX_SECRETS = 50, 200
+MAX_VALUE_BYTES = 64 * 1024
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+# Variables that the processes of the sandbox read.
+RESERVED_NAMES = frozenset(
+    """
+    AGENT_SERVER ENV_LOG_LEVEL LOG_JSON OH_BASH_EVENTS_DIR OH_CONVERSATIONS_PATH OH_ENABLE_VNC OH_SECRET_KEY
+    OPENHANDS_AGENT_SERVER_CONFIG_PATH OPENVSCODE_SERVER_ROOT PYTHONUNBUFFERED VSCODE WORKER_1 WORKER_2
+    """.split()  # noqa: SIM905 - one name a line would take a page
+)
+RESERVED_PREFIXES = ("LLM_", "OH_ALLOW_CORS_ORIGINS_", "OH_WEBHOOKS_")
+# Variables that shells and program loading depend on. They are case-sensitive: `path` is an ordinary variable.
+SHELL_NAMES = frozenset(
+    """
+    BASH BASHOPTS CDPATH ENV EUID FUNCNEST GLOBIGNORE HOME IFS LOGNAME OLDPWD PATH POSIXLY_CORRECT PPID
+    PROMPT_COMMAND PS1 PS2 PS4 PWD PYTHONHOME PYTHONPATH SHELL SHELLOPTS TERM TMPDIR UID USER
+    """.split()  # noqa: SIM905 - one name a line would take a page
+)
+SHELL_PREFIXES = ("BASH_", "LD_")
+
+
+def check_requested(names: Collection[object]) -> None:
+    """Check the number and the names of a start request's secrets.
+
+    Raises:
+        ValueError: there are too many names, or a name can't be used.
+    """
+    if len(names) > MAX_REQUESTED:
+        raise ValueError(f"at most {MAX_REQUESTED} secrets, got {len(names)}")
+    check_form(names)
+    check_free(names)
+
+
+def check_form(names: Iterable[object]) -> None:
+    """Reject names that no variable can have.
+
+    Raises:
+        ValueError: a name is malformed. The error does not quote it, because it may be a secret value.
+    """
+    if not all(_is_name(name) for name in names):
+        raise ValueError("a name is letters, digits and _, begins with no digit, and is no longer than 256")
+
+
+def check_free(names: Iterable[object]) -> None:
+    """Reject the names of the sandbox's own variables, in any case, and those that shells depend on.
+
+    Raises:
+        ValueError: a name is reserved. The error lists the reserved names.
+    """
+    reserved = [name for name in map(str, names) if _is_reserved(name)]
+    if reserved:
+        raise ValueError(f"reserved names: {', '.join(reserved)}")
+
+
+def is_usable(name: str) -> bool:
+    """Whether a secret may have that name."""
+    return _is_name(name) and not _is_reserved(name)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
+def _is_reserved(name: str) -> bool:
+    belongs_to_sandbox = name.upper() in RESERVED_NAMES or name.upper().startswith(RESERVED_PREFIXES)
+    return belongs_to_sandbox or name in SHELL_NAMES or name.startswith(SHELL_PREFIXES)
+
+
+# --- stored secrets -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -81,12 +155,9 @@ def provider_accounts(session: Session, user_id: str) -> list[ProviderToken]:
 
 
 def put_custom_secrets(session: Session, vault: Vault, user_id: str, entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add or change the named secrets. Other secrets stay.
+    """Add or change the named secrets of a user, who is locked until the transaction ends. Other secrets stay.
 
     Args:
-        session: a transaction; the user is locked until it ends.
-        vault: encrypts the values.
-        user_id: the owner of the secrets.
         entries: `secret` and `description` by name. An empty or masked `secret` keeps the stored value, and
             creates no new secret; an absent `description` keeps the stored one.
 
@@ -107,12 +178,9 @@ def put_custom_secrets(session: Session, vault: Vault, user_id: str, entries: Ma
 
 
 def put_provider_tokens(session: Session, vault: Vault, user_id: str, entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add or change the credentials for the named providers. Other providers stay.
+    """Add or change a user's credentials for the named providers. The user is locked until the transaction ends.
 
     Args:
-        session: a transaction; the user is locked until it ends.
-        vault: encrypts the tokens.
-        user_id: the owner of the tokens.
         entries: `token`, `user_id` and `host` by provider. An empty or masked `token` keeps the stored one;
             an absent `user_id` or `host` does too.
     """
@@ -147,12 +215,9 @@ def search_secrets(
 def change_custom_secret(
     session: Session, user_id: str, name: str, new_name: str, described: Mapping[str, Any]
 ) -> None:
-    """Change the name or the description of a secret. Its value stays.
+    """Change the name or the description of a secret. Its value stays. The user is locked as for `put_custom_secrets`.
 
     Args:
-        session: a transaction; the user is locked until it ends.
-        user_id: the owner of the secret.
-        name: the present name.
         new_name: the new name, or the present one.
         described: the new `description`; an absent one stays.
 

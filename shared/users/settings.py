@@ -65,7 +65,7 @@ class V1Settings(OpenSettings):
     disabled_skills: list[str] | None = None
     # Clones have their full history.
     git_full_clone: bool = False
-    # One of `shared.conversations.sandbox_grouping.ORDERS`; any other name means no grouping.
+    # One of `shared.conversations.start.ORDERS`; any other name means no grouping.
     sandbox_grouping_strategy: str = "NO_GROUPING"
     # The spec of new sandboxes where a request names none; it is ignored if no such spec exists.
     default_sandbox_spec_id: str | None = None

@@ -17,7 +17,7 @@ from shared.agent_server.limits import (
     MAX_RUNNING_PAGES,
     RUNNING_PER_PAGE,
 )
-from shared.agent_server.shapes import (
+from shared.agent_server.responses import (
     AnyPage,
     CommandOutcome,
     CommandResult,

@@ -23,7 +23,7 @@ from shared.agent_server.limits import (
     limited_header,
     max_read,
 )
-from shared.agent_server.reader import Answer, ResponseReader, client_options, trust_nothing
+from shared.agent_server.responses import Answer, ResponseReader, client_options, trust_nothing
 
 # Pause between two cancellation checks.
 LOOK_SECONDS = 1.0

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from shared.errors import WorkspaceError
 from shared.users.llm_profiles import secrets_of_llm
 from shared.users.mcp_config import free_name, name_servers
-from shared.users.secret_names import MAX_VALUE_BYTES, check_requested, is_usable
+from shared.users.secrets import MAX_VALUE_BYTES, check_requested, is_usable
 
 Body = dict[str, Any]
 Server = dict[str, Any]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 from urllib.parse import quote
 
-from shared.agent_server.shapes import CommandResult
+from shared.agent_server.responses import CommandResult
 from shared.errors import WorkspaceError
 from shared.json_documents import clean_text
 from shared.redaction import Redact, redacting

@@ -6,7 +6,7 @@
 import shlex
 from typing import Protocol
 
-from shared.agent_server.shapes import CommandResult
+from shared.agent_server.responses import CommandResult
 
 
 class Shell(Protocol):

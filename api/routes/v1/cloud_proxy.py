@@ -16,7 +16,7 @@ from api.schemas.v1.cloud_proxy import CloudProxyRequest
 from shared.errors import NotFound, Unauthenticated
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.availability import agent_server
+from shared.sandboxes.queries import agent_server
 
 router = APIRouter(tags=["web UI"], route_class=UserRoute)
 

@@ -23,7 +23,7 @@ from api.schemas.v1.conversation_agent import (
 from api.schemas.v1.fields import Success
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
-from shared.agent_server.shapes import Hooks, Skills
+from shared.agent_server.responses import Hooks, Skills
 from shared.conversations import queries as conversation_queries
 from shared.errors import Invalid
 from shared.models import Conversation

@@ -17,7 +17,7 @@ from api.schemas.v1.messages import MessageSent, UserMessage
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
 from shared.agent_server.errors import IncompleteResponse
-from shared.agent_server.shapes import CommandOutcome, CommandResult, GitChanges, GitDiff
+from shared.agent_server.responses import CommandOutcome, CommandResult, GitChanges, GitDiff
 from shared.conversations import queries as conversation_queries
 from shared.errors import Gone, Invalid, NotFound, Unavailable
 from shared.ids import parse_id

@@ -12,8 +12,7 @@ from api.request.context import Context
 from api.schemas.v1.sandboxes import wire_status
 from shared.agent_server import paths
 from shared.agent_server.limits import MAX_ITEMS
-from shared.agent_server.reader import Answer
-from shared.agent_server.shapes import RunningPage
+from shared.agent_server.responses import Answer, RunningPage
 from shared.errors import WorkspaceError
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries

@@ -17,7 +17,7 @@ from api.schemas.v1.fields import PageOf
 from api.schemas.v1.secrets import CustomSecretCreate, CustomSecretInfo, CustomSecretWithoutValue
 from shared.errors import Invalid
 from shared.users import secrets
-from shared.users.secret_names import check_free
+from shared.users.secrets import check_free
 
 router = APIRouter(prefix="/secrets", tags=["secrets"], route_class=UserRoute)
 

@@ -9,8 +9,7 @@ from api.schemas.v1.fields import BaseUrl, Count, Host, Key, Line, Strict, Text,
 from api.schemas.v1.mcp import McpAdditions, McpConfigInfo, McpEitherShape
 from api.schemas.v1.secrets import CustomSecretInfo
 from shared.users.mcp_config import MASK, Additions, mask_servers
-from shared.users.secret_names import check_free
-from shared.users.secrets import MAX_SECRETS
+from shared.users.secrets import MAX_SECRETS, check_free
 from shared.users.settings import OpenSettings, Provider, StoredSettings
 
 # V0 had two more analyzers. With any but `llm`, each action needs a confirmation.

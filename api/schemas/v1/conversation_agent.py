@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.v1.llm_profiles import NAME
 from shared.agent_server.errors import WrongServer
-from shared.agent_server.shapes import Hooks, Skills
+from shared.agent_server.responses import Hooks, Skills
 
 
 class ProjectSkill(BaseModel):

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from shared.states import Stage
-from shared.users.secret_names import MAX_VALUE_BYTES, check_form, check_requested
+from shared.users.secrets import MAX_VALUE_BYTES, check_form, check_requested
 
 MAX_KEY_BYTES = 20_000
 MAX_TEXT_LENGTH = 10_000

@@ -12,9 +12,9 @@ from api.schemas.page_text import CACHED_ITEMS
 from api.schemas.v1.fields import SandboxStatus, Success, Time
 from shared.crypto import Vault
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
-from shared.sandboxes.availability import AGENT_SERVER, agent_server
 from shared.sandboxes.deadlines import FIELDS, NEVER, Durations
 from shared.sandboxes.lists import read_text
+from shared.sandboxes.queries import AGENT_SERVER, agent_server
 from shared.states import MAX_DEADLINE_SECONDS, Desired, PauseKind, Status
 
 LOOPBACK = "127.0.0.1"

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from api.schemas.v1.fields import Strict, Text, Value
 from shared.users.mcp_config import MASK
-from shared.users.secret_names import check_form, check_free
+from shared.users.secrets import check_form, check_free
 
 
 def _check_form(name: str) -> str:

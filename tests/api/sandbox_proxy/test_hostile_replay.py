@@ -12,7 +12,7 @@ from api.sandbox_proxy import event_replay
 from api.sandbox_proxy.event_replay import Resend, frames
 from shared.agent_server.errors import AgentServerUnreachable
 from shared.agent_server.limits import MAX_EVENT_PAGES, MAX_ITEMS
-from shared.agent_server.reader import Answer
+from shared.agent_server.responses import Answer
 
 MAX_FRAMES = MAX_EVENT_PAGES * MAX_ITEMS
 

@@ -36,7 +36,7 @@ SPEAKERS: Mapping[str, str] = {
     "api/git/guarded_transport.py": "connections of `api.git.http_client`",
     "api/agent_server/transport.py": "connections of `api.agent_server.client` and `api.sandbox_proxy.http`",
     "shared/agent_server/limits.py": "only the name of an error",
-    "shared/agent_server/reader.py": "only the name of a type; it reads",
+    "shared/agent_server/responses.py": "only the name of a type; it reads",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
     "worker/agent_server/transport.py": "requests of `worker.agent_server.client`, and their connections",
     "worker/context.py": "only the name of a type",

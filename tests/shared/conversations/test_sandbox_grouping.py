@@ -10,8 +10,7 @@ from sqlmodel import Session
 
 from shared.clock import after, now
 from shared.conversations import start_tasks
-from shared.conversations.sandbox_grouping import MAX_CONVERSATIONS
-from shared.conversations.start import StartCommand, create_start_task
+from shared.conversations.start import MAX_CONVERSATIONS, StartCommand, create_start_task
 from shared.db.database import Database
 from shared.models import Sandbox, StartTask
 from shared.sandboxes import desired_state

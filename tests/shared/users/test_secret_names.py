@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.users.secret_names import (
+from shared.users.secrets import (
     RESERVED_NAMES,
     RESERVED_PREFIXES,
     check_form,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.users.secret_names import RESERVED_NAMES
+from shared.users.secrets import RESERVED_NAMES
 from worker.conversations.agent_request import (
     AgentInputs,
     LlmNotConfigured,

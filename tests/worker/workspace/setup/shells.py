@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from shared.agent_server.shapes import CommandResult
+from shared.agent_server.responses import CommandResult
 from tests.services.git_http import GitServer
 from worker.workspace.git_remotes import Repository
 from worker.workspace.setup import Project
