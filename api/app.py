@@ -12,8 +12,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from api import paths
 from api.errors.handlers import install_error_handlers
-from api.lists.middleware import ResponseCacheMiddleware
-from api.lists.response_cache import ResponseCache
+from api.lists import ResponseCache, ResponseCacheMiddleware
 from api.middleware.cors import Cors
 from api.middleware.request_body import BodyLimitMiddleware
 from api.middleware.responses import ResponseRules

@@ -8,10 +8,9 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller
+from api.request.command_options import IdempotencyOption, WaitOption
 from api.request.context import Context, ContextDep, JobQueueDep
-from api.request.idempotency import IdempotencyOption
 from api.request.query_params import Limit, PageId, RowId
-from api.request.wait import WaitOption
 from api.routes.v0.conversation_starts import (
     NEWEST_FIRST,
     find_start,

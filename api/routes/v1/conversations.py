@@ -9,13 +9,12 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
-from api.lists.route import ListRoute, in_list_thread
+from api.lists import ListRoute, in_list_thread
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
+from api.request.command_options import Accepted, IdempotencyOption, IdempotentRequest, WaitOption
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
-from api.request.idempotency import IdempotencyOption, IdempotentRequest
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
-from api.request.wait import Accepted, WaitOption
 from api.routes.v1.conversation_export import check_number, export
 from api.schemas.page_text import write_count, write_page
 from api.schemas.v1.conversations import AppConversation, ConversationUpdate, show_conversation, write_conversation

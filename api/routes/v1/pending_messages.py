@@ -6,8 +6,8 @@ from fastapi import APIRouter
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
+from api.request.command_options import IdempotencyOption
 from api.request.context import ContextDep, JobQueueDep
-from api.request.idempotency import IdempotencyOption
 from api.schemas.v1.messages import PendingMessageInfo, PendingMessageResponse, QueuedMessage, show_pending_message
 from shared.conversations import pending_messages
 from shared.db.database import Session

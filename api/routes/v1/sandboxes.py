@@ -11,13 +11,12 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import validation_entry
 from api.errors.openapi import error_responses
-from api.lists.route import ListRoute, in_list_thread
+from api.lists import ListRoute, in_list_thread
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
+from api.request.command_options import Accepted, IdempotencyOption, IdempotentRequest, StoredResponse, WaitOption
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
-from api.request.idempotency import IdempotencyOption, IdempotentRequest, StoredResponse
 from api.request.query_params import Ids, Limit, PageId, RowId
-from api.request.wait import Accepted, WaitOption
 from api.routes.v1.sandbox_interrupt import interrupt_runs
 from api.schemas.page_text import write_page
 from api.schemas.v1.fields import PageOf, Success

@@ -9,9 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
 from api.request.authentication import Caller, CurrentCaller, UserRoute
+from api.request.command_options import Accepted, IdempotencyOption
 from api.request.context import Context, ContextDep, JobQueueDep
-from api.request.idempotency import IdempotencyOption
-from api.request.wait import Accepted
 from api.routes.v1.conversations import read_start, start
 from api.schemas.v1.start_tasks import StartRequest, StartTaskInfo, write_start_task
 from shared.states import Stage

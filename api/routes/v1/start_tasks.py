@@ -9,9 +9,9 @@ from starlette.concurrency import run_in_threadpool
 from api.errors.openapi import error_responses
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
+from api.request.command_options import Accepted, WaitOption
 from api.request.context import Context, ContextDep, JobQueue, JobQueueDep
 from api.request.query_params import Ids, Limit, PageId, RowId, Since
-from api.request.wait import Accepted, WaitOption
 from api.schemas.page_text import write_items, write_list
 from api.schemas.v1.fields import PageOf
 from api.schemas.v1.start_tasks import StartTaskInfo, answer_start_task, show_start_task, write_start_task

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.lists.route import MAX_QUERY_BYTES
+from api.lists import MAX_QUERY_BYTES
 from api.request.context import Context
 from shared.db.database import Database
 from shared.models import Sandbox

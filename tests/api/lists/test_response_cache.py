@@ -1,6 +1,6 @@
 """The response cache: responses of the current version, limited in bytes."""
 
-from api.lists.response_cache import OVERHEAD_BYTES, CachedResponse, ResponseCache
+from api.lists import OVERHEAD_BYTES, CachedResponse, ResponseCache
 
 TEN = b"x" * 10
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.exc import OperationalError
 
-from api.lists.route import MAX_QUERY_BYTES
+from api.lists import MAX_QUERY_BYTES
 from api.middleware.request_body import BodyLimitMiddleware
 from shared.conversations import lists as conversation_lists
 from shared.db.database import Database

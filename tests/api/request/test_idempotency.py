@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 from sqlmodel import Session, SQLModel, func, select
 
 from api.request.authentication import Caller
+from api.request.command_options import IdempotentRequest
 from api.request.context import Context
-from api.request.idempotency import IdempotentRequest
 from api.schemas.v1.sandboxes import show_sandbox
 from shared.clock import after, now
 from shared.db.database import Database

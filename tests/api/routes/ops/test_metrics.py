@@ -124,7 +124,7 @@ def test_refused_start_is_not_counted(
     def fail(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr("api.request.idempotency.IdempotentRequest.keep", fail)  # the last thing before the commit
+    monkeypatch.setattr("api.request.command_options.IdempotentRequest.keep", fail)  # the last thing before the commit
     params = {"sandbox_spec_id": pooled.id}
     assert client.post(SANDBOXES, params=params, headers=user.headers).status_code == 500
     assert (STARTS, "boot", pooled.id) not in scrape(client, key)

@@ -6,17 +6,26 @@ version is unchanged, `ResponseCacheMiddleware` serves the response before anyth
 
 import asyncio
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
+from cachetools import LRUCache
 from fastapi import Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors.openapi import Responses
-from api.lists.response_cache import CachedResponse, ResponseCache
-from api.request.authentication import Handler, UserRoute, to_caller
+from api.middleware.request_body import has_body
+from api.request.authentication import Handler, UserRoute, authenticate, to_caller
+from shared.db.database import StoreError
+from shared.errors import WorkspaceError
+from shared.observability import failpoints
 
+# Memory of a response beside its body: the objects and the key.
+OVERHEAD_BYTES = 1024
 # Any client can send long queries: their responses are not cached.
 MAX_QUERY_BYTES = 1000
 # Building a list is mostly CPU time: more threads contend, and each list costs twice as much. Slow lists must not take
@@ -32,6 +41,34 @@ RESPONSES: Responses = {
 }
 
 Result = TypeVar("Result")
+
+
+class CachedResponse(NamedTuple):
+    """A response: the version of the lists that was read before it was built, its JSON and its entity tag."""
+
+    version: str
+    body: bytes
+    etag: str
+
+
+class ResponseCache:
+    """A least-recently-used cache of responses, limited in bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Start empty."""
+        self._responses: LRUCache[Hashable, CachedResponse] = LRUCache(max_bytes, _size)
+        self._lock = Lock()
+
+    def find(self, key: Hashable, version: str) -> CachedResponse | None:
+        """Return the cached response if it shows this version, else None."""
+        with self._lock:
+            response = self._responses.get(key)
+        return response if response and response.version == version else None
+
+    def store(self, key: Hashable, response: CachedResponse) -> None:
+        """Cache a response in place of an older one, unless it is larger than the cache."""
+        with self._lock, suppress(ValueError):
+            self._responses[key] = response
 
 
 class ListRoute(UserRoute):
@@ -78,5 +115,32 @@ def respond(request: Request, response: CachedResponse) -> Response:
     return Response(response.body, headers=headers, media_type="application/json")
 
 
+class ResponseCacheMiddleware:
+    """Serves a cached list before the other layers of the application run."""
+
+    def __init__(self, app: ASGIApp, *, paths: Collection[str], cache: ResponseCache) -> None:
+        """Wrap `app`; the routes at `paths` are `ListRoute`s, which fill the cache."""
+        self._app, self._paths, self._cache = app, paths, cache
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the cached response, or pass the request on."""
+        is_plain = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in self._paths
+        response = await self._find(Request(scope)) if is_plain and not has_body(scope) else None
+        await (response or self._app)(scope, receive, send)
+
+    async def _find(self, request: Request) -> Response | None:
+        failpoints.begin(f"{request.method} {request.scope['path']}")
+        try:
+            request.state.user = await authenticate(request)
+        except (WorkspaceError, StoreError):
+            return None  # the route meets the same error and reports it
+        response = self._cache.find(cache_key(request), request.state.user.list_version)
+        return response and respond(request, response)
+
+
 def _entity_tag(user_id: str, body: bytes) -> str:
     return f'"{blake2b(body, digest_size=16, key=user_id.encode()).hexdigest()}"'
+
+
+def _size(response: CachedResponse) -> int:
+    return len(response.body) + OVERHEAD_BYTES

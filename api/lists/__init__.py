@@ -1,1 +1,0 @@
-"""List routes and the cache of their responses."""
