@@ -27,10 +27,9 @@ from shared.settings import Settings
 from worker.agent_server.transport import open_client
 from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
-from worker.context import WorkerContext
+from worker.context import AgentLane, WorkerContext
 from worker.engine.docker_engine import DockerEngine
-from worker.leasing.agent_lane import AgentLane
-from worker.leasing.lease_renewer import LeaseRenewer
+from worker.lease_renewer import LeaseRenewer
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
 from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor

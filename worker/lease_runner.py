@@ -14,9 +14,8 @@ from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.leasing.leases import Row
-from worker.context import WorkerContext
+from worker.context import AgentWork, WorkerContext
 from worker.engine.protocol import EngineUnavailable
-from worker.leasing.agent_lane import AgentWork
 
 log = structlog.get_logger()
 

@@ -31,9 +31,8 @@ from tests.factories import (
     make_start_task,
 )
 from tests.fakes.engine import FakeEngine
-from worker.context import WorkerContext
-from worker.leasing.agent_lane import AgentLane
-from worker.leasing.lease_renewer import LeaseRenewer
+from worker.context import AgentLane, WorkerContext
+from worker.lease_renewer import LeaseRenewer
 from worker.loops.sweep import sweep
 from worker.settings import WorkerSettings
 

@@ -1,11 +1,10 @@
 """The number of files that a job passes: a reader who follows it opens them all."""
 
-from importlib import import_module
-
-import pytest
 from celery import Celery
 from fastapi.testclient import TestClient
 
+from api.app import create_app
+from api.request.context import Context
 from shared.models import Sandbox
 from shared.queue.jobs import Job, StartConversation, StartSandbox
 from shared.states import Stage, Status
@@ -15,9 +14,9 @@ from tests.worker import scenes
 from worker.context import WorkerContext
 from worker.tasks import register_tasks
 
-MAX_FILES_OF_SANDBOX_START = 34
-MAX_FILES_OF_CONVERSATION_START = 42
-MAX_FILES_FROM_REQUEST_TO_READY = 78
+MAX_FILES_OF_SANDBOX_START = 29
+MAX_FILES_OF_CONVERSATION_START = 35
+MAX_FILES_FROM_REQUEST_TO_READY = 60
 # `shared/db/postgresql.py` and `shared/sql/write_slots.py`.
 MORE_ON_POSTGRESQL = 2
 
@@ -38,12 +37,12 @@ def test_start_of_a_conversation_passes_few_files(context: WorkerContext, user: 
 
 
 def test_a_conversation_from_request_to_ready_passes_few_files(
-    request: pytest.FixtureRequest, context: WorkerContext, user: Person
+    api_context: Context, context: WorkerContext, user: Person
 ) -> None:
     scenes.configure(context, user)
-    import_module("api.app")  # an import in the trace takes twice the time
     with traced() as passed:
-        client: TestClient = request.getfixturevalue("client")  # its threads are traced from their start on
+        # Outside a `with`, so that the tasks beside the requests don't run.
+        client = TestClient(create_app(api_context))
         passed.clear()
         accepted = client.post(
             "/api/v1/app-conversations", json={"initial_message": scenes.MESSAGE}, headers=user.headers

@@ -13,9 +13,8 @@ from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import INSTALLATION, running, server_of
-from worker.context import WorkerContext
-from worker.leasing.agent_lane import AgentLane
-from worker.leasing.lease_renewer import LeaseRenewer
+from worker.context import AgentLane, WorkerContext
+from worker.lease_renewer import LeaseRenewer
 from worker.settings import WorkerSettings
 
 

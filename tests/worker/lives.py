@@ -25,9 +25,8 @@ from tests.factories import NODE_ID, SECRET_KEY, VAULT, Person, make_node, make_
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
 from tests.worker.scheduler import Fate, Scheduler
-from worker.context import WorkerContext
-from worker.leasing.agent_lane import AgentLane
-from worker.leasing.lease_renewer import LeaseRenewer
+from worker.context import AgentLane, WorkerContext
+from worker.lease_renewer import LeaseRenewer
 from worker.loops.resync import resync
 from worker.sandboxes.reconciler import reconcile, refresh_status
 from worker.settings import WorkerSettings

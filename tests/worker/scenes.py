@@ -21,9 +21,8 @@ from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
-from worker.context import WorkerContext
-from worker.leasing.agent_lane import AgentLane
-from worker.leasing.lease_renewer import LeaseRenewer
+from worker.context import AgentLane, WorkerContext
+from worker.lease_renewer import LeaseRenewer
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 from worker.tasks import WORK

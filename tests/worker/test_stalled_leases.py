@@ -27,7 +27,7 @@ from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.conversations import refresh
 from worker.conversations.refresh import refresh_conversation
-from worker.leasing.lease_renewer import STALL_SECONDS
+from worker.lease_renewer import STALL_SECONDS
 from worker.sandboxes.reconciler import reconcile
 
 # Max duration of a pause, resume or delete while a stalled worker holds the lease.
@@ -63,7 +63,7 @@ def expire(context: WorkerContext, table: Any, row_id: str, monkeypatch: pytest.
     """Advance the clock until work without progress has lost its lease; the lease renewer keeps running."""
     change(context, table, row_id, lease_until=after(5))
     began = time.monotonic()
-    monkeypatch.setattr("worker.leasing.lease_renewer.monotonic", lambda: began + STALL_SECONDS + 1)
+    monkeypatch.setattr("worker.lease_renewer.monotonic", lambda: began + STALL_SECONDS + 1)
     context.renewer.renew_all()
     assert row(context, table, row_id).lease_until < after(6)
     change(context, table, row_id, lease_until=after(-1))

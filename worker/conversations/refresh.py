@@ -22,12 +22,11 @@ from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Status
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import cancellable, timeout
-from worker.context import WorkerContext
+from worker.context import AgentWork, WorkerContext
 from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.message_delivery import deliver
 from worker.conversations.model_silence import check_silence
 from worker.lease_runner import Retry, run_leased, taking_place
-from worker.leasing.agent_lane import AgentWork
 
 log = structlog.get_logger()
 

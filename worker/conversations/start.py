@@ -25,12 +25,11 @@ from shared.sandboxes import deadlines
 from shared.states import Reason, Stage, Status
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
-from worker.context import WorkerContext
+from worker.context import AgentWork, WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start_inputs import StartFailed, StartInputs, check_sandbox, load_inputs
 from worker.lease_runner import Retry, run_leased, taking_place
-from worker.leasing.agent_lane import AgentWork
 from worker.workspace.git_remotes import install_logins
 from worker.workspace.setup import (
     Project,

@@ -25,7 +25,7 @@ from worker.engine.protocol import (
     EngineUnavailable,
     ImageMissing,
 )
-from worker.leasing.lease_renewer import require_awaited
+from worker.lease_renewer import require_awaited
 
 INSTALLATION_LABEL = "agent-workspace.installation"
 SANDBOX_LABEL = "agent-workspace.sandbox"

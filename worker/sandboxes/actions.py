@@ -14,7 +14,7 @@ from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
-from worker.leasing.lease_renewer import run_watched
+from worker.lease_renewer import run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
 from worker.sandboxes.container_spec import CONFIG_PATH, container_name, container_request
 from worker.sandboxes.planner import Action, Health

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.request.key_lookup import MAX_BATCH, BatchedKeyLookup
+from api.request.context import MAX_BATCH, BatchedKeyLookup
 from shared.db.database import Database
 from shared.errors import Unauthenticated
 from shared.users import api_keys

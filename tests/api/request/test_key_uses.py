@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 from sqlmodel import select
 
-from api.request.key_lookup import KeyUseRecorder
+from api.request.context import KeyUseRecorder
 from shared.db.database import Database
 from shared.models import ApiKey
 from shared.users import api_keys

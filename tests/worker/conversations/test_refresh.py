@@ -19,9 +19,8 @@ from tests.fakes.engine import FakeEngine
 from tests.rows import all_rows
 from tests.waiting import eventually
 from tests.worker.scenes import assert_at_rest, change, row, running, server_of, set_desired
-from worker.context import WorkerContext
+from worker.context import MAX_IN_SANDBOX, WorkerContext
 from worker.conversations.refresh import MAX_TITLE_WAIT, refresh_conversation
-from worker.leasing.agent_lane import MAX_IN_SANDBOX
 from worker.sandboxes.reconciler import reconcile
 
 

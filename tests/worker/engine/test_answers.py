@@ -15,10 +15,10 @@ from tests.worker.engine.scripted_engine import (
     running_scripted_engine,
     whole,
 )
+from worker import lease_renewer
 from worker.engine import docker_engine as engine_module
 from worker.engine.docker_engine import DockerEngine
 from worker.engine.protocol import ContainerRequest, EngineFailing, EngineRefused, EngineUnavailable, ImageMissing
-from worker.leasing import lease_renewer
 from worker.settings import WorkerSettings
 
 PULL, EVENTS = "/images/create", "/events"

@@ -18,10 +18,9 @@ from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
 from tests.worker.scenes import ask, configure, row, running, server_of, set_desired, start, task_of
-from worker.context import WorkerContext
+from worker.context import MAX_IN_SANDBOX, AgentLane, AgentWork, WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
-from worker.leasing.agent_lane import MAX_IN_SANDBOX, AgentLane, AgentWork
 from worker.sandboxes.reconciler import reconcile
 
 # Max duration of a job that does not wait for a hostile server, on a busy machine.

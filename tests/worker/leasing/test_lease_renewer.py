@@ -13,7 +13,7 @@ from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Sandbox
 from tests.factories import Person, make_sandbox
-from worker.leasing.lease_renewer import STALL_SECONDS, LeaseRenewer
+from worker.lease_renewer import STALL_SECONDS, LeaseRenewer
 
 HOUR = timedelta(hours=1)
 
@@ -84,7 +84,7 @@ def test_lease_of_a_holder_without_progress_ends(
     database: Database, renewer: LeaseRenewer, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 1000.0
-    monkeypatch.setattr("worker.leasing.lease_renewer.monotonic", lambda: seconds)
+    monkeypatch.setattr("worker.lease_renewer.monotonic", lambda: seconds)
     row = claim(database, sandbox_id)
     with renewer.holding(Sandbox, row):
         seconds += STALL_SECONDS

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from tests.waiting import eventually
-from worker.leasing import lease_renewer
-from worker.leasing.lease_renewer import Abandoned, require_awaited, run_watched
+from worker import lease_renewer
+from worker.lease_renewer import Abandoned, require_awaited, run_watched
 
 
 @pytest.fixture(autouse=True)

@@ -26,9 +26,8 @@ from tests.effort import bounds
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
-from worker.context import WorkerContext
-from worker.leasing.agent_lane import AgentLane
-from worker.leasing.lease_renewer import LeaseRenewer
+from worker.context import AgentLane, WorkerContext
+from worker.lease_renewer import LeaseRenewer
 from worker.sandboxes.reconciler import reconcile
 from worker.settings import WorkerSettings
 

@@ -32,7 +32,7 @@ from tests.worker.sandboxes.reconciler.sandboxes import (
 from tests.worker.scenes import punctuated
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
-from worker.leasing.lease_renewer import LeaseRenewer
+from worker.lease_renewer import LeaseRenewer
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 

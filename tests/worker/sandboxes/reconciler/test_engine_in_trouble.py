@@ -205,7 +205,7 @@ def test_bug_in_this_service_does_not_end_a_pause(context: WorkerContext, user: 
 def test_desired_state_that_changes_during_a_pull_ends_the_wait(
     context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.leasing.lease_renewer.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("worker.lease_renewer.WATCH_SECONDS", 0.01)
     sandbox_id = start(context, user)
     engine.images.clear()
 

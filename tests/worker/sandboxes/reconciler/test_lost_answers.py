@@ -82,7 +82,7 @@ def test_lost_answer_to_a_create_does_not_block_a_delete(
     context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The create ends after the sandbox is deleted: the resync removes the stale container."""
-    monkeypatch.setattr("worker.leasing.lease_renewer.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("worker.lease_renewer.WATCH_SECONDS", 0.01)
     monkeypatch.setattr("worker.sandboxes.actions.ACT_SECONDS", 0.05)
     sandbox_id, deleted = start(context, user), threading.Event()
 
@@ -104,7 +104,7 @@ def test_delete_waits_for_a_create_within_its_timeout(
     context: WorkerContext, user: Person, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else each delete of a sandbox that starts would leave a stale container for the next resync."""
-    monkeypatch.setattr("worker.leasing.lease_renewer.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("worker.lease_renewer.WATCH_SECONDS", 0.01)
     sandbox_id, never = start(context, user), threading.Event()
 
     def delete_and_answer_late() -> None:

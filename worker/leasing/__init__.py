@@ -1,1 +1,0 @@
-"""Lease renewal, and limits on the work that runs under leases."""
