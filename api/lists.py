@@ -55,7 +55,6 @@ class ResponseCache:
     """A least-recently-used cache of responses, limited in bytes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Start empty."""
         self._responses: LRUCache[Hashable, CachedResponse] = LRUCache(max_bytes, _size)
         self._lock = Lock()
 
@@ -75,7 +74,6 @@ class ListRoute(UserRoute):
     """A route whose JSON depends only on its URL, on its caller, and on what `ListVersion` covers."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        """Take the options of `UserRoute`."""
         options["responses"] = RESPONSES | (options.get("responses") or {})
         super().__init__(path, endpoint, **options | {"openapi_extra": {"parameters": [IF_NONE_MATCH]}})
 

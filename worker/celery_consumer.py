@@ -18,7 +18,6 @@ class EventBatchingConsumer(Consumer):
     _flush_events: Any
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Create the consumer with the arguments of `Consumer`."""
         super().__init__(*arguments, **options)
         self._flush_until = 0.0
 

@@ -53,7 +53,6 @@ class AgentLane:
     """
 
     def __init__(self, threads: int) -> None:
-        """Provide places for half of `threads` job threads."""
         self._free = max(1, threads // 2)
         self._of_owner = Counter[str]()
         self._in_sandbox = Counter[tuple[str, str]]()

@@ -17,7 +17,6 @@ class Cors:
     """Responds to preflight requests and adds CORS headers (Fetch standard), before authentication."""
 
     def __init__(self, app: ASGIApp, *, origins: frozenset[str]) -> None:
-        """Allow pages of these origins to send requests to `app`."""
         self._app = app
         self._origins = origins
 

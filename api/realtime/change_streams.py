@@ -43,7 +43,6 @@ class Streams:
     """The change streams of one process, on one event loop."""
 
     def __init__(self, database: Database, intervals: PollIntervals | None = None) -> None:
-        """Read the change feed of this store."""
         self._database = database
         self._intervals = intervals or PollIntervals()
         self._poll_seconds = self._intervals.blind

@@ -56,7 +56,6 @@ class CompletionWaiter:
     """The waiting requests of one process, all on one event loop."""
 
     def __init__(self, database: Database, intervals: PollIntervals | None = None) -> None:
-        """Wait for rows of this database."""
         self._database = database
         self._waiting: dict[str, dict[asyncio.Future[bool], AwaitedRow]] = {}
         self._due: set[str] = set()

@@ -106,7 +106,6 @@ class KeyUseRecorder:
     """Records the last use of keys, for one process on its event loop."""
 
     def __init__(self, database: Database) -> None:
-        """Record uses in this store."""
         self._database = database
         # Ids of keys whose write is under way. Other requests wait neither for it nor for each other: it is one row.
         self._writing: set[str] = set()
@@ -130,7 +129,6 @@ class JobPublisher:
     """Publishes the jobs of one process, from one event loop, in threads of its own."""
 
     def __init__(self, publisher: Publisher) -> None:
-        """Publish with `publisher`, which blocks."""
         self._publisher = publisher
         self._threads = ThreadPoolExecutor(THREADS, "publishing")
         self._waiting = 0

@@ -15,7 +15,6 @@ class Readiness:
     """Checks the store with one query at a time, shared by all callers, in a thread that no request uses."""
 
     def __init__(self, database: Database) -> None:
-        """Check this store; no query is sent yet."""
         self._ping = database.ping
         self._check: asyncio.Task[None] | None = None
 

@@ -9,8 +9,7 @@ from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 
 from api.errors.handlers import validation_entry
-from api.json_cuts import reduce_object
-from api.json_text import TooManyValues, in_thread_if_large, load, split_list
+from api.json_text import TooManyValues, in_thread_if_large, load, reduce_object, split_list
 from shared.conversations.webhook_reports import ConversationReport, EventReport, read_conversation, read_event
 
 # More events than an agent server queues.

@@ -22,7 +22,6 @@ class DrainingServer(uvicorn.Server):
     """
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
-        """Serve; `drain` ends the requests that wait."""
         super().__init__(config)
         self._drain = drain
 

@@ -29,7 +29,6 @@ class Installation:
     """The installation that the settings name."""
 
     def __init__(self, settings: Settings) -> None:
-        """Store the settings; open nothing yet."""
         self._settings = settings
 
     def migrate(self) -> None:

@@ -1,4 +1,4 @@
-"""The change feed: each user's changes in the order of their commits."""
+"""The change feed, each user's changes in the order of their commits, and the versions of users' lists."""
 
 from datetime import datetime
 
@@ -8,7 +8,9 @@ from sqlmodel import Field, SQLModel
 from shared.clock import now
 from shared.models.columns import UtcDateTime
 
-# Neither table has a foreign key to the user: its check would lock the user's row after a sandbox's row, against the
+# In place of an owner: the version of what all lists depend on, the deadlines of the specs.
+ALL_OWNERS = "*"
+# No table here has a foreign key to the user: its check would lock the user's row after a sandbox's row, against the
 # lock order (`shared.sql.locks`).
 
 
@@ -34,3 +36,16 @@ class ChangeEntry(SQLModel, table=True):
     row_id: str = Field(max_length=32)
     status: str | None = Field(default=None, max_length=32)
     at: datetime = Field(default_factory=now, index=True, sa_type=UtcDateTime)
+
+
+class ListVersion(SQLModel, table=True):
+    """A text that differs after each transaction that changes anything in the owner's lists.
+
+    The database's triggers write it at the end of the transaction, for every writer of the rows (decision 25). It is
+    random, not a counter: a database restored from a backup never repeats a version.
+    """
+
+    __tablename__ = "list_version"
+
+    owner_id: str = Field(primary_key=True, max_length=32)
+    version: str = Field(max_length=32)

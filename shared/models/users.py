@@ -1,6 +1,7 @@
 """Users, and the data stored for each of them."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import UniqueConstraint
@@ -8,7 +9,7 @@ from sqlmodel import Field, SQLModel
 
 from shared.clock import now
 from shared.ids import new_id
-from shared.models.columns import Json, UtcDateTime
+from shared.models.columns import Json, UtcDateTime, one_of
 
 
 class User(SQLModel, table=True):
@@ -77,3 +78,46 @@ class ProviderToken(SQLModel, table=True):
     account_id: str | None = Field(default=None, max_length=256)
     host: str | None = Field(default=None, max_length=256)
     updated_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class WebSession(SQLModel, table=True):
+    """A browser signed in with a key. Only a keyed digest of its cookie's token is stored (decision 32)."""
+
+    __tablename__ = "web_session"
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    # It grants the access of this key, and none after the key is revoked or expired.
+    key_id: str = Field(foreign_key="api_key.id", index=True, max_length=32)
+    digest: str = Field(unique=True, max_length=64)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    expires_at: datetime = Field(index=True, sa_type=UtcDateTime)
+
+
+class DeviceStatus(StrEnum):
+    """The status of a device's request."""
+
+    PENDING = "PENDING"
+    APPROVED = "APPROVED"
+    DENIED = "DENIED"
+    # The device has received its key.
+    USED = "USED"
+
+
+class DeviceAuthorization(SQLModel, table=True):
+    """A device that waits for its user's approval. Only keyed digests of both codes are stored."""
+
+    __tablename__ = "device_authorization"
+    __table_args__ = (one_of("status", DeviceStatus),)
+
+    id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
+    device_code_digest: str = Field(unique=True, max_length=64)
+    user_code_digest: str = Field(unique=True, max_length=64)
+    # The name that the device sends; empty without one.
+    client: str = Field(max_length=100)
+    status: str = Field(default=DeviceStatus.PENDING, max_length=16)
+    # The API key of the user who approved it.
+    approved_with: str | None = Field(default=None, foreign_key="api_key.id", max_length=32)
+    interval_seconds: int
+    polled_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+    expires_at: datetime = Field(index=True, sa_type=UtcDateTime)

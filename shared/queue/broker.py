@@ -58,7 +58,6 @@ class Publisher:
     """Sends job messages, best effort: the sweep enqueues the rows of lost ones."""
 
     def __init__(self, app: Celery) -> None:
-        """Publish to the broker of `app`."""
         self._app = app
         self._closed_until = 0.0
 

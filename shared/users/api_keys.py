@@ -15,7 +15,7 @@ from shared.crypto import Vault, new_api_key
 from shared.db.database import Database
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, ListVersion, User
-from shared.models.list_version import ALL_OWNERS
+from shared.models.change_feed import ALL_OWNERS
 from shared.sql.statements import bind, bind_list, bind_list_values, bind_values, rounded
 
 PREFIX_LENGTH = 11

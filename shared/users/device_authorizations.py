@@ -14,7 +14,7 @@ from shared.clock import after, now
 from shared.crypto import Vault
 from shared.errors import Conflict, Invalid, NotFound
 from shared.models import ApiKey, DeviceAuthorization
-from shared.models.device_authorizations import DeviceStatus
+from shared.models.users import DeviceStatus
 from shared.users import api_keys
 
 LIFE_SECONDS = 600

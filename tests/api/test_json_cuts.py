@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from api import json_cuts, json_text
-from api.json_cuts import TooLong, cut_texts, reduce_object
-from api.json_text import LongNumber
+from api import json_text
+from api.json_text import LongNumber, TooLong, cut_texts, reduce_object
 
 
 @pytest.fixture(autouse=True)
 def _small_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_cuts, "CUTS", (200, 100, 20))
-    monkeypatch.setattr(json_cuts, "CUT_TOLERANCE", 0)
+    monkeypatch.setattr(json_text, "CUTS", (200, 100, 20))
+    monkeypatch.setattr(json_text, "CUT_TOLERANCE", 0)
 
 
 def test_small_document_is_unchanged() -> None:
@@ -53,7 +52,7 @@ def test_document_of_short_texts_can_be_too_large() -> None:
 @pytest.mark.parametrize("bulk", [["x" * 20] * 200, {"a": [{}] * 150}, [["x" * 500] * 100, 1]])
 def test_large_properties_are_removed_if_cuts_are_not_enough(bulk: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "MAX_CONTAINERS", 100)
-    monkeypatch.setattr(json_cuts, "SMALL_PROPERTY_BYTES", 100)
+    monkeypatch.setattr(json_text, "SMALL_PROPERTY_BYTES", 100)
     text = json.dumps({"id": "e", "bulk": bulk, "kind": "K", "tags": {"a": [1, 2]}}).encode()
     assert json.loads(reduce_object(text, 2_000)) == {"id": "e", "kind": "K", "tags": {"a": [1, 2]}}
 

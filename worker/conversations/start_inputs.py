@@ -25,7 +25,6 @@ class StartFailed(Exception):
     """The start can't succeed."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        """Take the reason, for machines, and the detail, for people."""
         super().__init__(detail)
         self.reason = reason
 

@@ -24,7 +24,6 @@ class OwnEventFilter:
     """Pending and recent calls whose events have not arrived yet, oldest first."""
 
     def __init__(self) -> None:
-        """Create a filter without calls."""
         self._calls: list[_Call] = []
         self._lock = threading.Lock()
 

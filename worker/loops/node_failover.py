@@ -27,7 +27,6 @@ class NodeFailureDetector:
     """
 
     def __init__(self, context: WorkerContext, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a detector; `clock` returns seconds."""
         self._context = context
         self._clock = clock
         self._checked_at: float | None = None

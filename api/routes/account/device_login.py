@@ -17,7 +17,7 @@ from api.request.context import Context, ContextDep
 from api.request.form import Form
 from api.request.session_cookie import check_origin
 from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken
-from api.web.device_page import show_form, show_outcome
+from api.web.pages import show_form, show_outcome
 from shared.errors import Forbidden, NotFound, Unauthenticated
 from shared.users import device_authorizations
 from shared.users.api_keys import AuthenticatedKey

@@ -11,7 +11,7 @@ from api.request.authentication import find_signed_in
 from api.request.context import Context, ContextDep
 from api.request.form import Form
 from api.request.session_cookie import check_origin, clear_cookie, is_for_sandboxes, local_path, read_token, set_cookie
-from api.web.login_page import show_login, show_signed_in
+from api.web.pages import show_login, show_signed_in
 from shared.errors import Forbidden, Unauthenticated
 from shared.users import web_sessions
 from shared.users.web_sessions import Begun

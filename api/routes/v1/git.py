@@ -8,8 +8,7 @@ from pydantic import AfterValidator
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
-from api.git.pagination import open_window, page_id_of
-from api.git.provider import Found, GitProvider, Item
+from api.git.provider import Found, GitProvider, Item, open_window, page_id_of
 from api.git.registry import find_tasks, open_provider
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.context import Context, ContextDep

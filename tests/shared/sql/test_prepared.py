@@ -9,7 +9,7 @@ from sqlmodel import col
 
 from shared.db.database import Database
 from shared.models import Sandbox, SandboxSpec, User
-from shared.models.list_version import ListVersion
+from shared.models.change_feed import ListVersion
 from shared.sandboxes import specs
 from shared.sql.statements import (
     all_columns,

@@ -11,7 +11,7 @@ from sqlmodel import select
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import ApiKey, DeviceAuthorization
-from shared.models.device_authorizations import DeviceStatus
+from shared.models.users import DeviceStatus
 from shared.users import device_authorizations
 from tests.api.routes.v1.settings.stored import raw_store
 from tests.factories import Person
