@@ -19,8 +19,7 @@ from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
 from shared.queue.jobs import Job, PauseSandbox, ResumeSandbox
 from shared.sandboxes import access as sandbox_access
-from shared.sandboxes.access import SandboxAccess
-from shared.sandboxes.availability import Availability, availability_of
+from shared.sandboxes.access import Availability, SandboxAccess, availability_of
 
 log = structlog.get_logger()
 

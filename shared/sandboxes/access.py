@@ -1,7 +1,11 @@
-"""Access of HTTP traffic to a sandbox: credential check and state in one query, and resume on traffic."""
+"""Access of HTTP traffic to a sandbox: credential check and state in one query, and resume on traffic.
+
+The availability of a sandbox depends on its row alone (decision 26).
+"""
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from enum import StrEnum, auto
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Row, and_
 from sqlmodel import Session, col, select
@@ -11,10 +15,60 @@ from shared.errors import NotFound, Unauthenticated
 from shared.models import ApiKey, Sandbox, SandboxSpec
 from shared.sandboxes import desired_state, quotas
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.availability import Availability, availability_of
 from shared.settings import Quotas
-from shared.states import Desired
+from shared.states import Desired, Status
 from shared.users import api_keys
+
+
+class HasState(Protocol):
+    """The columns of a sandbox that its availability depends on."""
+
+    @property
+    def desired(self) -> str:
+        """The desired state."""
+
+    @property
+    def status(self) -> str:
+        """The observed state."""
+
+    @property
+    def generation(self) -> int:
+        """The number of the desired state."""
+
+    @property
+    def observed_generation(self) -> int:
+        """The newest generation that a worker has reconciled."""
+
+
+class Availability(StrEnum):
+    """Whether a sandbox can serve a request."""
+
+    RUNS = auto()
+    # A worker is reconciling it. The availability is known when that generation is observed.
+    SETTLES = auto()
+    # Paused, or about to be. A resume brings it back.
+    SLEEPS = auto()
+    # In ERROR, until its owner resumes or deletes it.
+    FAILED = auto()
+    GONE = auto()
+
+
+def availability_of(row: HasState) -> Availability:
+    """Compute the availability from the desired and the observed state."""
+    is_observed = row.generation == row.observed_generation
+    if row.desired == Desired.DELETED or row.status in (Status.DELETING, Status.DELETED):
+        return Availability.GONE
+    if row.desired != Desired.RUNNING and not is_observed and row.status != Status.ERROR:
+        return Availability.SLEEPS
+    match row.status:
+        case Status.RUNNING:
+            return Availability.RUNS
+        case Status.PAUSED if is_observed:
+            return Availability.SLEEPS
+        case Status.ERROR if is_observed:
+            return Availability.FAILED
+        case _:
+            return Availability.SETTLES
 
 
 class SandboxAccess(NamedTuple):

@@ -4,7 +4,7 @@ from shared.changes import change_feed
 from shared.clock import after
 from shared.leasing import leases, waiters
 from shared.models import Sandbox
-from shared.nodes import pending_placement
+from shared.nodes import placement
 from shared.queue.jobs import CheckSandbox, Job, StartSandbox
 from shared.users import idempotency
 from worker.context import WorkerContext
@@ -23,12 +23,12 @@ def sweep(context: WorkerContext) -> None:
 def _place(context: WorkerContext) -> list[Job]:
     """Place each sandbox in its own transaction: while it locks the nodes, no other placement can run."""
     with context.database.reading() as session:
-        waiting = pending_placement.find(session)
+        waiting = placement.find_waiting(session)
     jobs: list[Job] = []
     for sandbox_id in waiting:
         due_at = after(context.shared.republish_seconds)
         with context.database.transaction() as session:
-            node_id = pending_placement.place(session, sandbox_id, context.settings.node, due_at=due_at)
+            node_id = placement.place_waiting(session, sandbox_id, context.settings.node, due_at=due_at)
         jobs += [StartSandbox(sandbox_id, node_id)] if node_id else []
     return jobs
 

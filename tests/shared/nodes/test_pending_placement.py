@@ -13,7 +13,7 @@ from shared.clock import now
 from shared.db.database import Database
 from shared.errors import NotFound
 from shared.models import Sandbox, SandboxSpec
-from shared.nodes import pending_placement, placement
+from shared.nodes import placement
 from shared.nodes import registry as node_registry
 from shared.sandboxes import queries as sandbox_queries
 from shared.sandboxes import status as sandbox_status
@@ -39,8 +39,8 @@ def place(database: Database) -> str | None:
 
 def place_waiting_in(session: Session) -> list[tuple[str, str]]:
     found = [
-        (row_id, pending_placement.place(session, row_id, "own", due_at=now()))
-        for row_id in pending_placement.find(session)
+        (row_id, placement.place_waiting(session, row_id, "own", due_at=now()))
+        for row_id in placement.find_waiting(session)
     ]
     return [(row_id, node_id) for row_id, node_id in found if node_id is not None]
 

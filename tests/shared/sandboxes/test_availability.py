@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shared.sandboxes.availability import Availability, availability_of
+from shared.sandboxes.access import Availability, availability_of
 from shared.sandboxes.queries import agent_server
 from shared.states import Desired, Status
 

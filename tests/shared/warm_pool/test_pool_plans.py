@@ -12,7 +12,7 @@ from shared.clock import after
 from shared.db.database import Database
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
-from shared.nodes import pending_placement, placement
+from shared.nodes import placement
 from shared.sandboxes import queries as sandbox_queries
 from shared.states import Desired, Status
 from shared.warm_pool import pool as warm_pool
@@ -31,7 +31,7 @@ QUERIES: dict[str, Callable[[Session, SandboxSpec], Any]] = {
     "count": lambda session, _: warm_pool.count(session),
     "on a node": lambda session, _: warm_pool.on_node(session, NODE_ID),
     "all on a node": lambda session, _: sandbox_queries.on_node(session, NODE_ID),
-    "waiting for a node": lambda session, _: pending_placement.find(session),
+    "waiting for a node": lambda session, _: placement.find_waiting(session),
     "placement": lambda session, spec: placement.place(session, spec.id),
     "remove": lambda session, spec: warm_pool.remove_useless(session, spec.id, due_at=after(5)),
     "fill": lambda session, spec: warm_pool.start_warm_sandbox(session, VAULT, spec.id, boots=1, due_at=after(5)),
