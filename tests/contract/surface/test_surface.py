@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from shared.sandboxes.deadline_policy import FIELDS
+from shared.sandboxes.deadlines import FIELDS
 from tests.contract.surface import table
 from tests.contract.surface.comparison import compare
 from tests.contract.surface.description import Document, describe
