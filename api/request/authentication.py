@@ -1,7 +1,7 @@
 """Authentication of callers, before any byte of a body is read.
 
-A caller without a valid key does not learn what is wrong with a body. Routers for users have `route_class=ForUsers`;
-routers for agent servers have `route_class=ForAgentServers`.
+A caller without a valid key does not learn what is wrong with a body. Routers for users have `route_class=UserRoute`;
+routers for agent servers have `route_class=AgentServerRoute`.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -58,13 +58,13 @@ class AgentServerRoute(DocumentedRoute):
 
 
 async def get_caller(request: Request) -> Caller:
-    """Return the user that `ForUsers` authenticated."""
+    """Return the user that `UserRoute` authenticated."""
     caller: Caller = request.state.caller
     return caller
 
 
 async def get_sandbox(request: Request) -> Sandbox:
-    """Return the sandbox that `ForAgentServers` authenticated."""
+    """Return the sandbox that `AgentServerRoute` authenticated."""
     sandbox: Sandbox = request.state.caller
     return sandbox
 

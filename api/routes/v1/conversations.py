@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import error_responses
-from api.lists import ListRoute, in_list_thread
+from api.lists import ListQuery, ListRoute
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.command_options import Accepted, IdempotencyOption, IdempotentRequest, WaitOption
@@ -122,21 +122,21 @@ async def start_conversation(
 
 @lists.get("/search", response_model=PageOf[AppConversation])
 async def search_conversations(
-    context: ContextDep,
-    caller: CurrentCaller,
     filters: FilterOption,
     sort_order: ConversationOrder = ConversationOrder.CREATED_AT_DESC,
     page_id: PageId = None,
     limit: Limit = 100,
-) -> Response:
+) -> ListQuery:
     """A page of the caller's conversations."""
-    return await in_list_thread(_search, context, caller, filters, sort_order, page_id, limit)
+    return ListQuery(lambda context, caller: _search(context, caller, filters, sort_order, page_id, limit))
 
 
 @lists.get("/count", response_model=int)
-async def count_conversations(context: ContextDep, caller: CurrentCaller, filters: FilterOption) -> Response:
+async def count_conversations(filters: FilterOption) -> ListQuery:
     """The number of conversations that a search with these filters finds."""
-    return write_count(await in_list_thread(conversation_lists.count, context.database, caller.id, filters))
+    return ListQuery(
+        lambda context, caller: write_count(conversation_lists.count(context.database, caller.id, filters))
+    )
 
 
 @router.get("", response_model=list[AppConversation | None] | PageOf[AppConversation])

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.errors.handlers import validation_entry
 from api.errors.openapi import error_responses
-from api.lists import ListRoute, in_list_thread
+from api.lists import ListQuery, ListRoute
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.authentication import Caller, CurrentCaller, UserRoute
 from api.request.command_options import Accepted, IdempotencyOption, IdempotentRequest, StoredResponse, WaitOption
@@ -51,11 +51,9 @@ TOO_OLD = "the sandbox is older than that: delete it, if that is what you want"
 
 
 @lists.get("/search", response_model=PageOf[SandboxInfo])
-async def search_sandboxes(
-    context: ContextDep, caller: CurrentCaller, page_id: PageId = None, limit: Limit = 100, status: OfStatus = None
-) -> Response:
+async def search_sandboxes(page_id: PageId = None, limit: Limit = 100, status: OfStatus = None) -> ListQuery:
     """A page of the caller's sandboxes, newest first; the filter is an Agent Workspace extension."""
-    return await in_list_thread(_search, context, caller, page_id, limit, status)
+    return ListQuery(lambda context, caller: _search(context, caller, page_id, limit, status))
 
 
 @router.get("")

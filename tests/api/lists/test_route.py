@@ -138,6 +138,34 @@ def test_unchanged_list_is_served_before_other_middleware(
     assert client.get(f"{path}?limit=1", headers=user.headers).status_code == 500
 
 
+@pytest.mark.parametrize("path", [f"{CONVERSATIONS}/search", f"{CONVERSATIONS}/count", f"{SANDBOXES}/search"])
+def test_known_query_is_not_parsed_again(
+    client: TestClient,
+    user: Person,
+    other_user: Person,
+    database: Database,
+    sandbox: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+) -> None:
+    make_conversation(database, user, sandbox)
+    first = read(client, user, path)
+
+    async def fail(**_: Any) -> None:
+        raise AssertionError("the query was parsed again")
+
+    monkeypatch.setattr("fastapi.routing.solve_dependencies", fail)
+    assert read(client, other_user, path) != first
+    assert client.get(f"{path}?include_sub_conversations=1&limit=7", headers=user.headers).status_code == 500
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_body_is_checked_with_a_known_query(client: TestClient, user: Person) -> None:
+    path = f"{SANDBOXES}/search"
+    read(client, user, path)
+    assert client.request("GET", path, content=b"\0", headers=user.headers).status_code == 422
+
+
 def test_very_long_query_is_not_cached(
     client: TestClient,
     user: Person,
