@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from shared.models import Sandbox
-from shared.states import PauseKind, Status
+from shared.states import PauseKind, Reason, Status
 from tests.drills.engine_listing import SANDBOX_LABEL, sandbox_name
 from tests.drills.evidence import Evidence
 
@@ -28,9 +28,15 @@ def orphans(evidence: Evidence) -> Iterator[str]:
     for item in evidence.containers:
         if item.name not in owned:
             yield f"container {item.name} belongs to no row"
+    kept = {sandbox_name(row.id) for row in evidence.sandboxes if _keeps_volume(row) and evidence.excused(row)}
     for name in evidence.volumes:
-        if name not in owned:
+        if name not in owned | kept:
             yield f"volume {name} belongs to no row"
+
+
+def _keeps_volume(row: Sandbox) -> bool:
+    """Whether the volume of a warm sandbox whose container was removed from outside is in quarantine (decision 47)."""
+    return row.owner_id is None and (row.status, row.reason) == (Status.DELETED, Reason.ALREADY_USED)
 
 
 def _may_own(row: Sandbox) -> bool:

@@ -31,6 +31,11 @@ def sandbox(sandbox_id: str = "s", status: Status = Status.RUNNING, **columns: A
     return Sandbox(id=sandbox_id, status=status, **(defaults | columns))
 
 
+def quarantined(**columns: Any) -> Sandbox:
+    """A warm sandbox whose container was removed from outside, if it has no owner."""
+    return sandbox(status=Status.DELETED, reason=Reason.ALREADY_USED, boot_key="b", spec_id=DOOMED, **columns)
+
+
 def frozen(**columns: Any) -> Sandbox:
     return sandbox(status=Status.PAUSED, pause_kind=PauseKind.FROZEN, **columns)
 
@@ -123,6 +128,7 @@ FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb
         replace(FINE, listed={"s": "RUNNING"}),
         replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={}),
         replace(GONE, history=DELETED, listed={}),
+        replace(GONE, history=(), sandboxes=[quarantined(owner_id=None)], volumes=["aw-s"]),
         # Its own deadline has paused it, without a request.
         replace(PAUSED, history=STARTED, deadlines={"s": {Desired.PAUSED}}),
         # To delete a conversation that is being started cancels the start.
@@ -162,6 +168,7 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(GONE, history=(), containers=[container()]), "container aw-s belongs to no row"),
         (replace(FINE, volumes=["aw-s", "aw-x"]), "volume aw-x belongs to no row"),
         (replace(FAILED, volumes=["aw-s"]), "volume aw-s belongs to no row"),
+        (replace(GONE, history=(), sandboxes=[quarantined()], volumes=["aw-s"]), "volume aw-s belongs to no row"),
         (replace(FINE, sandboxes=[sandbox(lease_owner="w", lease_until=now())]), "Sandbox s is still held"),
         (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s still wants a hand"),
         (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t still wants a hand"),
