@@ -98,10 +98,10 @@ def assert_not_ready(client: TestClient) -> None:
 def test_readiness_check_has_its_own_timeout(
     client: TestClient, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.request.readiness.MAX_SECONDS", 0.2)
+    monkeypatch.setattr("api.request.readiness.MAX_SECONDS", 1)
     assert client.get("/ready").status_code == 200
     with server.frozen():
         for _ in range(3):
             began = time.monotonic()
             assert client.get("/ready").status_code == 503
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 3

@@ -234,7 +234,7 @@ class TestRaces:
                 in_force(context, sandbox_id, freeze_after_seconds=NEVER)
                 return found
 
-            monkeypatch.setattr(deadlines, "overdue", read_and_wait)
+            monkeypatch.setattr(due_deadlines, "overdue", read_and_wait)
             meet_deadlines(context)
             assert row(context, Sandbox, sandbox_id).generation == 1
 
