@@ -36,7 +36,7 @@ from tests.fixtures.git_host import PROVIDERS, with_git_host
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 # Number of examples of each kind for each operation.
-EXAMPLES = effort.choose(quick=2, change=1, thorough=200)
+EXAMPLES = effort.choose(quick=2, change=2, thorough=200)
 # Responses that are streams without an end.
 ENDLESS = {"GET /api/v1/changes", "POST /api/v1/app-conversations/stream-start"}
 # Parameters that would cause real waits.
