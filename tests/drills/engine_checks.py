@@ -28,7 +28,7 @@ def orphans(evidence: Evidence) -> Iterator[str]:
     for item in evidence.containers:
         if item.name not in owned:
             yield f"container {item.name} belongs to no row"
-    kept = {sandbox_name(row.id) for row in evidence.sandboxes if _keeps_volume(row) and evidence.excused(row)}
+    kept = {sandbox_name(row.id) for row in evidence.sandboxes if _keeps_volume(row)}
     for name in evidence.volumes:
         if name not in owned | kept:
             yield f"volume {name} belongs to no row"

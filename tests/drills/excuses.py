@@ -12,7 +12,6 @@ TOUCHES: Mapping[Reason, frozenset[str]] = {
     # Who removes one ends it first, and it may be seen in between.
     Reason.EXIT_CODE: frozenset({"container killed", "container stopped", "container removed"}),
     Reason.CONTAINER_MISSING: frozenset({"container removed"}),
-    Reason.ALREADY_USED: frozenset({"container removed"}),
     Reason.PAUSED_OUTSIDE: frozenset({"container paused", "container stopped", "container killed"}),
     Reason.RESUMED_OUTSIDE: frozenset({"container unpaused", "container started"}),
     Reason.HEALTH_TIMEOUT: frozenset({"container paused"}),
