@@ -1,4 +1,4 @@
-"""The hook for tests: what an observer is told, and that there is none unless a test sets it."""
+"""The hook for tests: which events an observer receives, and that no observer exists unless a test sets one."""
 
 import re
 
