@@ -24,7 +24,7 @@ def doubles(evidence: Evidence) -> Iterator[str]:
 def orphans(evidence: Evidence) -> Iterator[str]:
     """What no row owns, and what no search by label would find."""
     yield from evidence.strays
-    owned = {sandbox_name(row.id) for row in evidence.sandboxes if _may_own(row)}
+    owned = {sandbox_name(row.id) for row in evidence.sandboxes if _may_own(row) or _is_quarantined(row, evidence)}
     for item in evidence.containers:
         if item.name not in owned:
             yield f"container {item.name} belongs to no row"
@@ -36,7 +36,16 @@ def orphans(evidence: Evidence) -> Iterator[str]:
 
 def _keeps_volume(row: Sandbox) -> bool:
     """Whether the volume of a warm sandbox whose container was removed from outside is in quarantine (decision 47)."""
-    return row.owner_id is None and (row.status, row.reason) == (Status.DELETED, Reason.ALREADY_USED)
+    return row.owner_id is None and _is_disowned(row)
+
+
+def _is_quarantined(row: Sandbox, evidence: Evidence) -> bool:
+    """Whether the container of a stopped sandbox was resumed from outside before its idle deadline (decision 47)."""
+    return row.owner_id is not None and _is_disowned(row) and row.id in evidence.resumed
+
+
+def _is_disowned(row: Sandbox) -> bool:
+    return (row.status, row.reason) == (Status.DELETED, Reason.ALREADY_USED)
 
 
 def _may_own(row: Sandbox) -> bool:
@@ -49,7 +58,8 @@ def untrue(evidence: Evidence) -> Iterator[str]:
     states: Mapping[str, str] = {item.name: item.state for item in evidence.containers}
     for row in evidence.sandboxes:
         state = states.get(sandbox_name(row.id), ABSENT)
-        if state not in _true_states(row):
+        in_quarantine = {FROZEN, *STOPPED} if _is_quarantined(row, evidence) else set()
+        if state not in _true_states(row) | in_quarantine:
             yield f"sandbox {row.id} is said to be {row.status} ({row.pause_kind}); its container is {state}"
         if row.status in (Status.RUNNING, Status.PAUSED) and sandbox_name(row.id) not in evidence.volumes:
             yield f"sandbox {row.id} is said to be {row.status}; its volume is gone"

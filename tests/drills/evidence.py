@@ -1,6 +1,6 @@
 """All that the checker compares: what clients were told, what the store holds, what the engines hold, what is shown."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,6 +33,7 @@ class Evidence:
         listed: the status of each sandbox that the service lists for its owner over the wire; None: it was not asked.
         reported: the events, as (conversation, event), that were acknowledged.
         events: those that are stored.
+        resumed: the sandboxes whose containers were started or unpaused from outside.
         deadlines: what each sandbox with deadlines of its own may become without a request.
     """
 
@@ -47,5 +48,6 @@ class Evidence:
     listed: Mapping[str, str] | None = None
     reported: Sequence[tuple[str, str]] = ()
     events: Sequence[tuple[str, str]] = ()
+    resumed: Collection[str] = ()
     excused: Callable[[Sandbox], bool] = lambda _: False
     deadlines: Mapping[str, set[Desired]] = field(default_factory=dict)

@@ -24,6 +24,7 @@ def gather(
     listed: Mapping[str, str] | None = None,
     excused: Callable[[Sandbox], bool],
     reported: Sequence[tuple[str, str]] = (),
+    resumed: Collection[str] = (),
     deadlines: Mapping[str, set[Desired]] = MappingProxyType({}),
 ) -> Evidence:
     """Read the rows, last: a container's row is always older than the container.
@@ -49,6 +50,7 @@ def gather(
             listed=listed,
             excused=excused,
             reported=reported,
+            resumed=resumed,
             deadlines=deadlines,
             events=[(one, two) for one, two in session.exec(select(Event.conversation_id, Event.id)).all()],
         )

@@ -81,6 +81,8 @@ GONE = replace(
     containers=[],
     volumes=[],
 )
+KEPT: dict[str, Any] = {"containers": [container("exited")], "volumes": ["aw-s"]}
+RUNS: dict[str, Any] = {"containers": [container()], "volumes": ["aw-s"]}
 STOPPED = replace(
     PAUSED,
     sandboxes=[sandbox(status=Status.PAUSED, desired=Desired.STOPPED, pause_kind=PauseKind.STOPPED)],
@@ -129,6 +131,7 @@ FORGET = (entry(2, Outcome.INVOKED, Verb.FORGET, "t"), entry(2, Outcome.OK, Verb
         replace(FINE, sandboxes=[sandbox(owner_id=None, boot_key="b")], history=(), listed={}),
         replace(GONE, history=DELETED, listed={}),
         replace(GONE, history=(), sandboxes=[quarantined(owner_id=None)], volumes=["aw-s"]),
+        replace(GONE, history=DELETED, sandboxes=[quarantined()], resumed={"s"}, **KEPT),
         # Its own deadline has paused it, without a request.
         replace(PAUSED, history=STARTED, deadlines={"s": {Desired.PAUSED}}),
         # To delete a conversation that is being started cancels the start.
@@ -169,6 +172,11 @@ def test_kept_promise_passes(evidence: Evidence) -> None:
         (replace(FINE, volumes=["aw-s", "aw-x"]), "volume aw-x belongs to no row"),
         (replace(FAILED, volumes=["aw-s"]), "volume aw-s belongs to no row"),
         (replace(GONE, history=(), sandboxes=[quarantined()], volumes=["aw-s"]), "volume aw-s belongs to no row"),
+        (
+            replace(GONE, history=(), sandboxes=[quarantined()], resumed={"t"}, **KEPT),
+            "container aw-s belongs to no row",
+        ),
+        (replace(GONE, history=(), sandboxes=[quarantined()], resumed={"s"}, **RUNS), "its container is running"),
         (replace(FINE, sandboxes=[sandbox(lease_owner="w", lease_until=now())]), "Sandbox s is still held"),
         (replace(FINE, sandboxes=[sandbox(due_at=now())]), "Sandbox s still wants a hand"),
         (replace(FINE, start_tasks=[start_task(due_at=now())]), "StartTask t still wants a hand"),

@@ -13,6 +13,7 @@ from tests.drills.excuses import Inflicted
 
 # Between two faults, at most.
 PART_PAUSE_SECONDS, CONTAINER_PAUSE_SECONDS = 2.0, 3.0
+RESUMES = frozenset({"container started", "container unpaused"})
 
 
 class Nemesis:
@@ -92,4 +93,6 @@ class Nemesis:
         finally:
             fault.heal()
         ended = time.monotonic()
+        if fault.kind() in RESUMES:
+            self._site.resumed.add(fault.subject)
         self.log.append(Inflicted(fault.kind(), fault.subject, fault.node, began, ended, at, landed))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -66,6 +66,8 @@ class Site:
     # The way of each process to the database, where that is a server, and to the broker.
     database_links: dict[str, Link]
     broker_links: dict[str, Link]
+    # The sandboxes whose containers were started or unpaused from outside.
+    resumed: set[str] = field(default_factory=set)
 
     def start_process(self, name: str) -> None:
         """Start an API process or a worker, with a clock of its own."""

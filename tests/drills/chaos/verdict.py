@@ -92,6 +92,7 @@ def _look(site: Site, workload: Workload, excused: Excuse) -> Evidence:
         installation=INSTALLATION,
         listed=listed,
         excused=lambda row: is_doomed(row) or excused(row),
+        resumed=site.resumed,
         reported=list(workload.conversations.reported),
         deadlines=workload.fleet.deadlines,
     )
