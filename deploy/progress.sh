@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Sourced: output of the scripts in this folder, and progress of their long commands.
 
+# `make chaos SECONDS=300` exports that variable, which bash would count on from.
+SECONDS=0
+
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 
 die() {

@@ -17,7 +17,7 @@ from tests.drills.chaos.faults.containers import (
     ContainerStarted,
     ContainerStopped,
     ContainerUnpaused,
-    LeftoverCreated,
+    StaleContainerCreated,
 )
 from tests.drills.chaos.faults.engines import (
     DiskFull,
@@ -80,7 +80,7 @@ CONTAINERS: tuple[type[Fault], ...] = (
     ContainerPaused,
     ContainerUnpaused,
     ContainerRemoved,
-    LeftoverCreated,
+    StaleContainerCreated,
 )
 
 __all__ = ["CONTAINERS", "PARTS", "Fault", "Missed"]

@@ -89,7 +89,7 @@ class ContainerRemoved(OfContainer):
     states = ("created", "running", "paused", "exited")
 
 
-class LeftoverCreated(OfEngine):
+class StaleContainerCreated(OfEngine):
     """A container of a sandbox that is deleted, as an engine makes one late that a dead worker has asked for."""
 
     seconds = (0.0, 0.0)
