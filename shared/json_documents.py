@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Collection, Iterator
+from itertools import accumulate
 from typing import Any
 
 from pydantic_core import from_json
@@ -88,13 +89,13 @@ def shorten(document: dict[str, Any], most_bytes: int, *, keep: Collection[str])
         most_bytes: the max size in the database.
         keep: the only fields that remain if cutting texts does not suffice; they must be small.
     """
-    for max_characters in CUTS:
-        if count_bytes(document) <= most_bytes:
-            return document
-        document = _cut(document, max_characters)
     if count_bytes(document) <= most_bytes:
         return document
-    return {name: document[name] for name in keep if name in document}
+    cuts = list(accumulate(CUTS, _cut, initial=document))[1:]
+    # To count the bytes of many values takes long: where the shortest cut is too large, no other is counted.
+    if count_bytes(cuts[-1]) > most_bytes:
+        return {name: cuts[-1][name] for name in keep if name in document}
+    return next(cut for cut in cuts if count_bytes(cut) <= most_bytes)
 
 
 def clean_text(value: Any, most: int) -> str | None:

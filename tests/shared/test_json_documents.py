@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared import json_documents
-from shared.json_documents import count_bytes, write_document, write_text
+from shared.json_documents import count_bytes, shorten, write_document, write_text
 
 DOCUMENTS: list[Any] = [
     None,
@@ -43,3 +43,15 @@ def test_text_in_pieces_is_the_text_as_json(text: str, step: int, monkeypatch: p
     pieces = list(write_text(text))
     assert b"".join(pieces) == json.dumps(text, ensure_ascii=False).encode()
     assert max(map(len, pieces)) <= 6 * step
+
+
+def test_document_that_no_cut_makes_small_enough_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Any] = []
+
+    def count(document: Any) -> int:
+        counted.append(document)
+        return count_bytes(document)
+
+    monkeypatch.setattr(json_documents, "count_bytes", count)
+    assert shorten({"id": "e", "floats": [0.5] * 1_000}, 1_000, keep=["id"]) == {"id": "e"}
+    assert len(counted) == 2
