@@ -83,10 +83,10 @@ def faulty(engine: Answering) -> Iterator[FaultyEngine]:
         yield faulty
 
 
-def ask(faulty: FaultyEngine, method: str = "POST", times: int = 1) -> list[int]:
+def ask(faulty: FaultyEngine, method: str = "POST", times: int = 1, seconds: float = 0.3) -> list[int]:
     """The statuses of so many requests on one connection."""
     transport = httpx.HTTPTransport(uds=faulty.host.removeprefix("unix://"))
-    with httpx.Client(transport=transport, base_url="http://engine", timeout=0.3) as client:
+    with httpx.Client(transport=transport, base_url="http://engine", timeout=seconds) as client:
         answers = [client.request(method, "/act", content=b"x" * 10) for _ in range(times)]
     assert all(answer.content == BODY for answer in answers if answer.status_code == 200)
     return [answer.status_code for answer in answers]
@@ -116,13 +116,13 @@ def test_failure_is_an_answer(faulty: FaultyEngine, engine: Answering, way: Way,
 def test_act_is_done_and_its_answer_spoiled(
     faulty: FaultyEngine, engine: Answering, way: Way, error: type[Exception]
 ) -> None:
-    faulty.trouble = Trouble(way, seconds=0.4)
+    faulty.trouble = Trouble(way, seconds=3)
     with pytest.raises(error):
         ask(faulty)
     assert engine.asked == ["POST /act"]
     assert faulty.spoiled == {way: 1}
     faulty.trouble = None
-    assert ask(faulty) == [200]
+    assert ask(faulty, seconds=10) == [200]
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 500)])

@@ -131,7 +131,7 @@ def test_timeout_of_a_block_is_for_all_its_requests(mode: Mode) -> None:
 def test_timeout_includes_the_sent_content() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, open_client() as client:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"  # the kernel accepts the connection and some bytes
-        with pytest.raises(httpx.WriteTimeout), transport.timeout(0.3):
+        with pytest.raises(httpx.WriteTimeout), transport.timeout(1.5):
             client.post(url, content=b"x" * 50_000_000, timeout=60)
 
 
