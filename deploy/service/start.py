@@ -35,8 +35,11 @@ def main(arguments: list[str]) -> None:
         # Commands of the Procfile and of `prepare` come from this Python environment.
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         prepare(settings)
-        if any(process.name == "web" for process in processes):
+        names = {process.name for process in processes}
+        if "web" in names:
             hold_sockets(settings)
+        if "flower" in names:
+            os.environ.setdefault("AW_REMOTE_CONTROL", "1")  # of the workers
         supervise(write_configuration(processes, settings.var_dir))
 
 
