@@ -1,6 +1,7 @@
-"""`python -m deploy.engine_filter SOCKET USER`: filter a worker's requests to the engine of AW_DOCKER_HOST.
+"""`python -m deploy.engine_filter [SOCKET USER]`: filter a worker's requests to the engine of AW_DOCKER_HOST.
 
-The worker is given the socket as its `AW_DOCKER_HOST`, and no access to the engine's. Only USER may use the socket.
+The worker is given the socket as its `AW_DOCKER_HOST`, and no access to the engine's. Only USER may use the socket. By
+default these are the socket and the user of `make run`.
 """
 
 import json
@@ -13,6 +14,7 @@ import structlog
 
 from deploy.engine_filter.bodies import Policy
 from deploy.engine_filter.proxy import EngineFilter
+from deploy.service.owners import WORKER, engine_socket
 from shared.db.database import Database
 from shared.nodes import registry as node_registry
 from shared.observability.logs import configure_logs
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(
             f"engine filter: AW_DOCKER_HOST is {settings.docker_host}; only an engine on a unix socket is filtered"
         )
-    path, user = Path(arguments[0]).absolute(), arguments[1]
+    path, user = (Path(arguments[0]).absolute(), arguments[1]) if arguments else (engine_socket(shared.var_dir), WORKER)
     with EngineFilter(path, settings.docker_host.removeprefix(UNIX), make_policy(shared, settings)) as server:
         shutil.chown(path, user)
         log.info("filtering", engine=settings.docker_host, socket=str(path))
