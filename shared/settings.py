@@ -115,6 +115,9 @@ class Settings(BaseSettings):
     @cached_property
     def broker(self) -> str:
         """The kombu URL in force."""
+        if self.redis_url.startswith("rediss://") and "ssl_cert_reqs=" not in self.redis_url:
+            # kombu's default is to check no certificate.
+            return f"{self.redis_url}{'&' if '?' in self.redis_url else '?'}ssl_cert_reqs=required"
         return self.redis_url or f"redis+socket://{self.broker_socket}"
 
     @cached_property

@@ -73,6 +73,7 @@ def main() -> None:
     for task in periodic_tasks:
         task.start()
     log.info("working", node=settings.node, engine=settings.docker_host, concurrency=settings.concurrency)
+    app.conf.worker_enable_remote_control = settings.remote_control
     worker = app.Worker(
         pool="threads",
         concurrency=settings.concurrency,

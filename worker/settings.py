@@ -64,6 +64,16 @@ class WorkerSettings(BaseSettings):
         ge=0,
         description="Max time from the creation of a conversation to its first message",
     )
+    allowed_capabilities: str = Field(
+        "", description="Capabilities that the engine filter lets specs add, comma-separated; empty: none"
+    )
+    allowed_runtimes: str = Field(
+        "",
+        description="Runtimes beside the default that the engine filter lets specs use, comma-separated; empty: none",
+    )
+    remote_control: bool = Field(
+        default=False, description="Celery's remote control of this worker, by which Flower reads its details"
+    )
     metrics_host: str = Field("127.0.0.1", description="Address on which a worker serves this machine's metrics")
     metrics_port: int = Field(0, ge=0, le=65535, description="Port on which a worker serves metrics; 0: none")
     max_attempts: int = renamed(

@@ -6,23 +6,34 @@ from collections.abc import Sequence
 from configparser import RawConfigParser
 from pathlib import Path
 
-from deploy.service.processes import Process
+from deploy.service.owners import API, OWNERS, engine_socket
+from deploy.service.processes import ENGINE_FILTER, Process
 from deploy.service.sockets import MIN_DESCRIPTOR
 
 # The start order, and in reverse the stop order: no process is left without the broker.
-ORDER = ("broker", "worker", "flower", "web")
+ORDER = ("broker", ENGINE_FILTER, "worker", "flower", "web")
 # Workers finish their running jobs, and the API closes its connections gracefully.
 STOP_SECONDS = {"worker": 30, "web": 26}
 COLOURS = (36, 33, 32, 35, 34, 31)
 
 
-def write_configuration(processes: Sequence[Process], var: Path) -> Path:
-    """Write `run/supervisord.conf` in the var directory, and create its `log` folder."""
+def write_configuration(processes: Sequence[Process], var: Path, *, own_users: bool = False) -> Path:
+    """Write `run/supervisord.conf` in the var directory, and create its `log` folder.
+
+    Args:
+        processes: the programs.
+        var: the var directory.
+        own_users: the processes run as users of their own (`deploy.service.owners`).
+    """
     for folder in (var, var / "run", var / "log"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     parser = RawConfigParser()
     own = {"supervisord": _supervisor(var)} | _control(var)
-    parser.read_dict(own | _programs(processes) | {"program:ready": _announcer()})
+    programs = _programs(processes)
+    if own_users:
+        for process in processes:
+            programs[f"program:{process.name}"] |= _identity(process.name, var)
+    parser.read_dict(own | programs | {"program:ready": _announcer()})
     path = var / "run" / "supervisord.conf"
     with path.open("w") as file:
         parser.write(file)
@@ -73,6 +84,17 @@ def _program(process: Process, width: int, colour: int) -> dict[str, object]:
         "killasgroup": "true",
         **_output(),
     }
+
+
+def _identity(name: str, var: Path) -> dict[str, object]:
+    """The user of a process, and a worker's way to its engine. The filter remains root."""
+    if name not in OWNERS:
+        return {}
+    variables = {"RUN_AS": OWNERS[name]}
+    if OWNERS[name] != API:
+        variables["AW_DOCKER_HOST"] = f"unix://{engine_socket(var)}"
+    # They share files with their group, and with no other user.
+    return {"umask": "007", "environment": ",".join(f'{key}="{value}"' for key, value in variables.items())}
 
 
 def _announcer() -> dict[str, object]:

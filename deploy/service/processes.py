@@ -8,7 +8,7 @@ from honcho.environ import parse_procfile  # type: ignore[import-untyped]
 
 from deploy.service.errors import ServiceError
 
-BROKER = "broker"
+BROKER, ENGINE_FILTER = "broker", "engine-filter"
 
 
 @dataclass(frozen=True)
@@ -19,21 +19,25 @@ class Process:
     count: int
 
 
-def read_processes(procfile: Path, counts: Sequence[str], *, embedded_broker: bool) -> list[Process]:
+def read_processes(
+    procfile: Path, counts: Sequence[str], *, embedded_broker: bool, engine_filter: bool = False
+) -> list[Process]:
     """The processes of a Procfile in its order, without those whose number is 0.
 
     Args:
         procfile: the file.
         counts: numbers of processes, such as `web=2`; the default is 1.
         embedded_broker: start at most one broker; if false, none.
+        engine_filter: start at most one filter before the engine; if false, none.
 
     Raises:
         ServiceError: an item of `counts` is malformed, or names no process of the Procfile.
     """
     names = list(parse_procfile(procfile.read_text()).processes)
     numbers = dict.fromkeys(names, 1) | dict(_parse_count(text, names) for text in counts)
-    if BROKER in numbers:
-        numbers[BROKER] = min(numbers[BROKER], 1) if embedded_broker else 0
+    for name, is_wanted in ((BROKER, embedded_broker), (ENGINE_FILTER, engine_filter)):
+        if name in numbers:
+            numbers[name] = min(numbers[name], 1) if is_wanted else 0
     return [Process(name, number) for name, number in numbers.items() if number > 0]
 
 

@@ -17,6 +17,7 @@ from supervisor.xmlrpc import SupervisorTransport  # type: ignore[import-untyped
 
 from deploy.service.configuration import control_socket
 from deploy.service.errors import ServiceError
+from deploy.service.owners import hand_over, is_handed_over
 from shared.settings import Settings
 
 ROLLING = ("worker", "web")
@@ -28,8 +29,10 @@ def main(names: Sequence[str]) -> None:
     Raises:
         ServiceError: no service runs, or it has no process of that name.
     """
-    console = Console(highlight=False)
-    with _supervisor(control_socket(Settings().var_dir)) as supervisor:
+    console, settings = Console(highlight=False), Settings()
+    if is_handed_over(settings):
+        hand_over(settings)  # what a migration has added
+    with _supervisor(control_socket(settings.var_dir)) as supervisor:
         for group, process in _choose(supervisor.getAllProcessInfo(), names or ROLLING):
             began = time.monotonic()
             with console.status(f"restarting {process}"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from deploy.service.configuration import write_configuration
 from deploy.service.errors import ServiceError
 from deploy.service.folder import hold_folder
+from deploy.service.owners import hand_over, has_own_users
 from deploy.service.ports import refuse_taken_ports
 from deploy.service.processes import read_processes
 from deploy.service.sockets import hold_sockets
@@ -29,15 +30,23 @@ def main(arguments: list[str]) -> None:
             preparation command failed, whose output names the cause.
     """
     settings = Settings()
-    processes = read_processes(Path("Procfile"), arguments, embedded_broker=not settings.redis_url)
+    own_users = has_own_users(settings)
+    processes = read_processes(
+        Path("Procfile"), arguments, embedded_broker=not settings.redis_url, engine_filter=own_users
+    )
     with hold_folder(settings):
         refuse_taken_ports(settings, processes)
         # Commands of the Procfile and of `prepare` come from this Python environment.
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         prepare(settings)
-        if any(process.name == "web" for process in processes):
+        names = {process.name for process in processes}
+        if "web" in names:
             hold_sockets(settings)
-        supervise(write_configuration(processes, settings.var_dir))
+        if "flower" in names:
+            os.environ.setdefault("AW_REMOTE_CONTROL", "1")  # of the workers
+        if own_users:
+            hand_over(settings)
+        supervise(write_configuration(processes, settings.var_dir, own_users=own_users))
 
 
 def prepare(settings: Settings) -> None:

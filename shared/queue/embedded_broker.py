@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,12 +25,13 @@ def become_server(settings: Settings) -> NoReturn:
     """
     if settings.redis_url:
         raise Invalid("AW_REDIS_URL is set: an external broker is configured, and the embedded one is not needed")
-    socket, directory = settings.broker_socket, settings.var_dir.absolute() / "broker"
+    # A link to where the broker's own user may create it.
+    socket, directory = settings.broker_socket.resolve(), settings.var_dir.absolute() / "broker"
     if len(os.fsencode(socket)) > MAX_SOCKET_PATH_LENGTH:
         raise Invalid(f"{socket} is too long for a socket: set AW_VAR_DIR to a shorter path")
-    command = server_command(socket, directory)
     for private in (socket.parent, directory):
         private.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = server_command(socket, directory)
     _lock(directory)
     os.execv(command[0], command)  # noqa: S606 - a list, and no shell
 
@@ -57,7 +59,8 @@ def server_command(socket: Path, directory: Path) -> list[str]:
     options = {
         "--port": "0",
         "--unixsocket": str(socket),
-        "--unixsocketperm": "700",
+        # For the group, if it may enter the directory.
+        "--unixsocketperm": "770" if socket.parent.stat().st_mode & stat.S_IXGRP else "700",
         "--dir": str(directory),
         "--appendonly": "yes",
         "--appendfsync": "everysec",

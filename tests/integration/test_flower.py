@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -50,15 +51,26 @@ class Installation:
 
     def is_ready(self) -> bool:
         assert self.supervisor.poll() is None, (self.var / "output").read_text()
-        return all(map(answers, (f"{self.url}/ready", f"{self.flower}/")))
+        return answers(f"{self.url}/ready") and (self.var / "flower.password").exists() and self.answers_as_flower()
+
+    def answers_as_flower(self) -> bool:
+        return answers(f"{self.flower}/", auth=self.login)
+
+    @property
+    def login(self) -> tuple[str, str]:
+        return "flower", (self.var / "flower.password").read_text().strip()
+
+    def page(self, path: str, **options: Any) -> httpx.Response:
+        """One of Flower's pages."""
+        return http.get(f"{self.flower}/{path}", auth=self.login, **options)
 
     def log(self) -> str:
         return (self.var / "output").read_text()
 
 
-def answers(url: str) -> bool:
+def answers(url: str, **options: Any) -> bool:
     try:
-        return http.get(url, timeout=5).status_code == 200
+        return http.get(url, timeout=5, **options).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -113,6 +125,7 @@ def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Ins
 
     installation.supervisor.send_signal(signal.SIGTERM)
     assert installation.supervisor.wait(90) == 0
+    assert installation.login[1] not in installation.log()
     assert re.search(r"stopped: flower\.1 \((exit status 0|terminated by SIGTERM)\)", installation.log())
     with socket.socket() as probe:
         # The port is reserved but free: the bind fails if a server listens there.
@@ -122,12 +135,12 @@ def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Ins
 
 def tasks_of(installation: Installation, wanted: set[str]) -> str:
     """Flower's pages about every job, as text; empty until it has jobs of all these names."""
-    overview = http.get(f"{installation.flower}/tasks/datatable", params=DATATABLE).json()
+    overview = installation.page("tasks/datatable", params=DATATABLE).json()
     names = {task["name"] for task in overview["data"]}
     if not wanted <= names:
         return ""
-    pages = [http.get(f"{installation.flower}/task/{task['uuid']}").text for task in overview["data"]]
-    workers = [http.get(f"{installation.flower}/{page}").text for page in ("", "workers", "tasks", "broker")]
+    pages = [installation.page(f"task/{task['uuid']}").text for task in overview["data"]]
+    workers = [installation.page(page).text for page in ("", "workers", "tasks", "broker")]
     return "\n".join([str(overview), *pages, *workers])
 
 

@@ -5,8 +5,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tests.waiting import eventually
 class SupervisedService:
     """A running supervisor; `environment` is that of its processes and of commands about it."""
 
+    pid: int
     url: str
     var: Path
     environment: dict[str, str]
@@ -47,7 +48,12 @@ class SupervisedService:
 
 @contextmanager
 def running_supervised(
-    engine: Engine, *processes: str, repository: Path = REPOSITORY, **settings: str
+    engine: Engine,
+    *processes: str,
+    repository: Path = REPOSITORY,
+    var: Path | None = None,
+    launcher: Sequence[str] = (),
+    **settings: str,
 ) -> Iterator[SupervisedService]:
     """The service beside that engine, ready.
 
@@ -55,16 +61,20 @@ def running_supervised(
         engine: where its sandboxes run.
         processes: how many of each; two API processes and two workers unless it is said.
         repository: whose code is run.
+        var: the var directory, if it is to be kept.
+        launcher: a command that runs the command behind it.
         settings: environment variables beside those that connect it with the engine.
     """
     # SQLite's commits wait for the disk, which images for other tests keep busy: a writer then waits for too long.
-    with short_directory("supervised", in_memory=True) as directory, Port() as port:
+    place = nullcontext(var) if var else short_directory("supervised", in_memory=True)
+    with place as directory, Port() as port:
         own = {"AW_VAR_DIR": str(directory), "AW_PORT": str(port), "AW_LOG_FORMAT": "json"}
         environment = os.environ | own | engine_settings(engine) | settings
-        found = SupervisedService(f"http://127.0.0.1:{port}", directory, environment, directory / "output")
-        command = [sys.executable, "-m", "deploy.service", *(processes or ("web=2", "worker=2", "flower=0"))]
-        with found.log.open("ab") as output:
+        log = directory / "output"
+        command = [*launcher, sys.executable, "-m", "deploy.service", *(processes or ("web=2", "worker=2", "flower=0"))]
+        with log.open("ab") as output:
             service = subprocess.Popen(command, cwd=repository, env=environment, stdout=output, stderr=output)
+        found = SupervisedService(service.pid, f"http://127.0.0.1:{port}", directory, environment, log)
         try:
             eventually(found.is_ready, deadline_seconds=120, interval_seconds=0.2)
             yield found

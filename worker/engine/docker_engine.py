@@ -203,7 +203,7 @@ class DockerEngine:
     def list_unlabelled_volumes(self) -> list[str]:
         """List the volumes without an installation's label."""
         with self._clients.lend(LIST_SECONDS) as api:
-            found = api.volumes()
+            found = api.volumes(filters={"name": ["^aw-"]})
         volumes = found.get("Volumes") or []
         return [item["Name"] for item in volumes if INSTALLATION_LABEL not in (item["Labels"] or {})]
 

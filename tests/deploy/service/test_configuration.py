@@ -34,6 +34,24 @@ def test_every_process_is_a_program_with_its_number(written: RawConfigParser) ->
         assert written.getboolean(f"program:{name}", "stopasgroup")
 
 
+def test_processes_of_root_run_as_users_of_their_own(tmp_path: Path) -> None:
+    parser = RawConfigParser()
+    processes = [*FOUR, Process("engine-filter", 1)]
+    with write_configuration(processes, tmp_path / "var", own_users=True).open() as file:
+        parser.read_file(file)
+    variables = {
+        process.name: parser.get(f"program:{process.name}", "environment", fallback="") for process in processes
+    }
+    assert variables == {
+        "broker": 'RUN_AS="aw-api"',
+        "web": 'RUN_AS="aw-api"',
+        "flower": 'RUN_AS="aw-api"',
+        "worker": f'RUN_AS="aw-worker",AW_DOCKER_HOST="unix://{tmp_path}/var/run/engine.sock"',
+        "engine-filter": "",
+    }
+    assert parser.get("program:web", "umask") == "007"
+
+
 def test_broker_starts_first_and_stops_last(written: RawConfigParser) -> None:
     priorities = {name: written.getint(f"program:{name}", "priority") for name in ("broker", "worker", "flower", "web")}
     assert list(priorities) == sorted(priorities, key=lambda name: priorities[name])

@@ -43,6 +43,12 @@ def test_malformed_count_is_rejected(procfile: Path, text: str) -> None:
         read_processes(procfile, [text], embedded_broker=True)
 
 
+@pytest.mark.parametrize("is_started", [True, False])
+def test_engine_filter_is_started_where_it_is_needed(is_started: bool) -> None:
+    found = read_processes(REPOSITORY / "Procfile", [], embedded_broker=True, engine_filter=is_started)
+    assert [process.count for process in found if process.name == "engine-filter"] == [1] * is_started
+
+
 def test_procfile_of_the_repository_is_read() -> None:
     found = read_processes(REPOSITORY / "Procfile", [], embedded_broker=True)
     assert {process.name for process in found} == {"broker", "web", "worker", "flower"}

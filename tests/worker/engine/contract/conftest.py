@@ -1,15 +1,18 @@
-"""Engines whose contract is tested: the fake and the real one."""
+"""Engines whose contract is tested: the fake, the real one, and the real one as a worker without rights reaches it."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.engine import FakeEngine
-from tests.services.engine import TINY_IMAGE, docker_engine
+from deploy.engine_filter.bodies import Policy
+from tests.fakes.engine import NO_ADDRESS, FakeEngine
+from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine
+from tests.services.engine_socket import running_engine_filter
+from worker.engine.docker_engine import DockerEngine
 from worker.engine.protocol import Engine
 
 
-@pytest.fixture(params=["fake", "docker"])
+@pytest.fixture(params=["fake", "docker", "docker behind its filter"])
 def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine]:
     if request.param == "fake":
         fake = FakeEngine()
@@ -17,7 +20,20 @@ def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine
         yield fake
     else:
         with docker_engine(installation) as engine:
+            if request.param == "docker":
+                yield engine
+            else:
+                yield from _filtered(installation)
+
+
+def _filtered(installation: str) -> Iterator[Engine]:
+    policy = Policy(installation, frozenset({"127.0.0.1", NO_ADDRESS}))
+    with running_engine_filter(ENGINE, policy) as host:
+        engine = DockerEngine(host)
+        try:
             yield engine
+        finally:
+            engine.close()
 
 
 @pytest.fixture

@@ -230,7 +230,9 @@ def test_container_with_additional_labels_is_adopted(engine: Engine, request_: C
     assert state(engine, name) == RUNNING
 
 
-def test_lists_only_its_own_installation(engine: Engine, request_: ContainerRequest, installation: str) -> None:
+def test_lists_only_its_own_installation(
+    engine: Engine, another: Engine, request_: ContainerRequest, installation: str
+) -> None:
     name = started(engine, request_)
     assert [(item.name, item.state) for item in engine.list_containers(installation)] == [(name, RUNNING)]
-    assert engine.list_containers("another") == []
+    assert another.list_containers("another") == []

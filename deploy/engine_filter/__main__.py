@@ -1,0 +1,69 @@
+"""`python -m deploy.engine_filter [SOCKET USER]`: filter a worker's requests to the engine of AW_DOCKER_HOST.
+
+The worker is given the socket as its `AW_DOCKER_HOST`, and no access to the engine's. Only USER may use the socket. By
+default these are the socket and the user of `make run`.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from deploy.engine_filter.bodies import Policy
+from deploy.engine_filter.proxy import EngineFilter
+from deploy.service.owners import WORKER, engine_socket
+from shared.db.database import Database
+from shared.nodes import registry as node_registry
+from shared.observability.logs import configure_logs
+from shared.settings import Settings
+from worker.engine import docker_engine
+from worker.settings import WorkerSettings
+
+UNIX = "unix://"
+# The profiles that containers may have are the worker's own.
+PROFILES = Path(docker_engine.__file__).parent
+
+log = structlog.get_logger()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until a signal ends the process."""
+    shared, settings = Settings(), WorkerSettings()
+    configure_logs(shared, "engine-filter")
+    if not settings.docker_host.startswith(UNIX):
+        sys.exit(
+            f"engine filter: AW_DOCKER_HOST is {settings.docker_host}; only an engine on a unix socket is filtered"
+        )
+    path, user = (Path(arguments[0]).absolute(), arguments[1]) if arguments else (engine_socket(shared.var_dir), WORKER)
+    with EngineFilter(path, settings.docker_host.removeprefix(UNIX), make_policy(shared, settings)) as server:
+        shutil.chown(path, user)
+        log.info("filtering", engine=settings.docker_host, socket=str(path))
+        server.serve_forever()
+
+
+def make_policy(shared: Settings, settings: WorkerSettings) -> Policy:
+    """The policy for the installation of the database, which is read once."""
+    database = Database(shared.database, pool_size=1)
+    try:
+        with database.transaction() as session:
+            installation = node_registry.installation_id(session)
+    finally:
+        database.close()
+    return Policy(
+        installation=installation,
+        addresses=frozenset({settings.node_address}),
+        capabilities=_names(settings.allowed_capabilities),
+        runtimes=_names(settings.allowed_runtimes),
+        seccomp=[json.loads(file.read_text()) for file in PROFILES.glob("seccomp*.json")],
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.replace(" ", "").split(",")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,78 @@
+"""`python -m deploy.service.flower`: Flower, for people with its password only."""
+
+import hmac
+import logging
+import os
+import signal
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from flower.app import Flower  # type: ignore[import-untyped]
+from flower.options import options  # type: ignore[import-untyped]
+from flower.urls import settings as flower_settings  # type: ignore[import-untyped]
+from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
+from tornado.web import RequestHandler
+
+from deploy.service.flower_login import USER, read_password
+from deploy.service.ports import flower_port
+from shared.settings import Settings
+from worker.celery_app import app
+
+LOCAL = {"127.0.0.1", "localhost"}
+
+
+class GuardedFlower(Flower):  # type: ignore[misc]
+    """Refuses every request without the password, metrics and static files included.
+
+    A request that names another host is refused, too: a website may have its own name resolved to this machine, and is
+    then of the same origin to a browser.
+    """
+
+    def guard(self, hosts: set[str], user: str, password: str) -> None:
+        """Serve only requests for these host names, by this user."""
+        self._hosts = hosts
+        self._authorization = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+    def find_handler(self, request: HTTPServerRequest, **rest: Any) -> HTTPMessageDelegate:
+        """The handler of a request, or one that refuses it."""
+        given = request.headers.get("Authorization", "")
+        if request.host_name not in self._hosts:
+            return self._refuse(request, 403)
+        if not hmac.compare_digest(given.encode(), self._authorization.encode()):
+            return self._refuse(request, 401)
+        found: HTTPMessageDelegate = super().find_handler(request, **rest)
+        return found
+
+    def _refuse(self, request: HTTPServerRequest, status: int) -> HTTPMessageDelegate:
+        found: HTTPMessageDelegate = self.get_handler_delegate(request, _Refusal, {"status": status})
+        return found
+
+
+class _Refusal(RequestHandler):
+    def initialize(self, status: int) -> None:
+        self.set_status(status)
+        if status == 401:
+            self.set_header("WWW-Authenticate", 'Basic realm="Flower"')
+
+    def prepare(self) -> None:
+        self.finish("refused\n")
+
+
+def main(environment: Mapping[str, str]) -> None:
+    """Serve until a signal ends the process."""
+    logging.basicConfig(level=logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    password = read_password(Settings())
+    # Its own check is set, too: without one Flower closes its interface. Read-only: it stops no worker, sends no job.
+    options.basic_auth, options.read_only = [f"{USER}:{password}"], True
+    options.address, options.port = "127.0.0.1", flower_port()
+    flower = GuardedFlower(capp=app, options=options, **flower_settings)
+    flower.guard(LOCAL | set(environment.get("AW_FLOWER_HOSTS", "").lower().split(",")) - {""}, USER, password)
+    flower.start_http_server()
+    flower.start()
+
+
+if __name__ == "__main__":
+    main(os.environ)

@@ -1,0 +1,142 @@
+"""Users of their own for the processes, if root starts the service (decision 58).
+
+The API and the workers share the database, the keys and the broker. Neither can write what root executes, or settings
+that root reads. Only a worker reaches the engine, through the filter.
+"""
+
+import grp
+import os
+import pwd
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+from deploy.service.errors import ServiceError
+from deploy.service.flower_login import password_file, read_password
+from shared.settings import Settings
+from worker.settings import WorkerSettings
+
+GROUP, API, WORKER = "aw", "aw-api", "aw-worker"
+# The users of the processes. What is reachable through the API's user is so through the API: keys, database, broker.
+OWNERS = {"broker": API, "flower": API, "web": API, "worker": WORKER}
+# What a process needs at its start, besides the var directory.
+PROBE = "import api, worker, shared.settings; open('Procfile')"
+DATABASE = "agent-workspace.db"
+
+
+def engine_socket(var: Path) -> Path:
+    """The engine filter's socket."""
+    return var.absolute() / "run" / "engine.sock"
+
+
+def has_own_users(settings: Settings) -> bool:
+    """Whether the processes run as users of their own. If they should and can't, print the reason."""
+    if os.geteuid() != 0 or os.environ.get("AW_OWN_USERS") != "1":
+        return False
+    reason = _find_obstacle(settings)
+    if reason:
+        print(f"warning: all processes run as root, because {reason}", file=sys.stderr)
+    return not reason
+
+
+def is_handed_over(settings: Settings) -> bool:
+    """Whether the processes of this folder run as users of their own."""
+    return os.geteuid() == 0 and settings.var_dir.is_dir() and settings.var_dir.group() == GROUP
+
+
+def hand_over(settings: Settings) -> None:
+    """Give each user what its processes read and write, and nothing else. Safe beside a running service."""
+    var = settings.var_dir.absolute()
+    run = var / "run"
+    for folder in filter(Path.exists, (var, run, Path("var"))):
+        _own(folder, "root", 0o750)
+    for file in filter(Path.exists, (settings.secret_key_file, settings.metrics_key_file, Path("var/env"))):
+        _own(file, "root", 0o640)
+    read_password(settings)
+    _own(password_file(settings), API, 0o600)
+    _own_all(var / "broker", API, 0o750)
+    _own_all(run / "workers", WORKER, 0o700)
+    for shared in (run / "metrics", var / "db"):
+        _own_all(shared, API, 0o2770)  # what either user adds belongs to the group
+    _link(run / "broker.sock", Path("../broker/broker.sock"))
+    if not settings.database_url:
+        _move_database(var / DATABASE, var / "db" / DATABASE)
+
+
+def _find_obstacle(settings: Settings) -> str:
+    if settings.database_url.startswith("sqlite"):
+        return "AW_DATABASE_URL names a file"
+    if not WorkerSettings().docker_host.startswith("unix://"):
+        return "AW_DOCKER_HOST is not a socket of this machine"
+    if not all(folder.stat().st_mode & 0o001 for folder in settings.var_dir.absolute().parents):
+        return f"other users may not enter the folders above {settings.var_dir.absolute()}"
+    for user in (API, WORKER):
+        command = ["setpriv", f"--reuid={user}", f"--regid={GROUP}", "--clear-groups", sys.executable, "-c", PROBE]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            return f"the user {user} does not exist, or may not read {Path.cwd()} and its Python"
+    return ""
+
+
+def _own(path: Path, user: str, mode: int) -> None:
+    shutil.chown(path, user, GROUP)
+    path.chmod(mode)
+
+
+def _own_all(folder: Path, user: str, mode: int) -> None:
+    """Hand over a folder with its files, also those that root has added since."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    hand_over_folder(folder, pwd.getpwnam(user).pw_uid, grp.getgrnam(GROUP).gr_gid, mode)
+
+
+def hand_over_folder(folder: Path, uid: int, gid: int, mode: int) -> None:
+    """Give a folder and its files to a user, but nothing that a link in it names: the user could have added one."""
+    for _, _, names, descriptor in os.fwalk(folder):
+        os.fchown(descriptor, uid, gid)
+        os.fchmod(descriptor, mode)
+        for name in names:
+            with suppress(OSError):  # a symbolic link, a socket, or gone
+                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
+                with closing(os.fdopen(file)):
+                    _own_single_file(file, uid, gid)
+
+
+def _own_single_file(file: int, uid: int, gid: int) -> None:
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        os.fchown(file, uid, gid)
+        os.fchmod(file, 0o660)
+
+
+def _link(path: Path, target: Path) -> None:
+    """Replace a file by a link, so that it never misses."""
+    draft = path.with_suffix(".link")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.replace(path)
+
+
+def _move_database(path: Path, target: Path) -> None:
+    """Move SQLite's file to a folder that the processes may write to. Its path remains, as a link.
+
+    Raises:
+        ServiceError: another program has the database open.
+    """
+    if path.is_symlink():
+        return
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if path.with_name(f"{path.name}-wal").exists():
+        raise ServiceError(f"{path} is to be moved, but another program uses it: repeat this when that has ended")
+    _own(path, API, 0o660)
+    # Of the file before, if an operator has put another one in the place of the link.
+    for suffix in ("-wal", "-shm"):
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+    draft = target.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    draft.hardlink_to(path)
+    draft.replace(target)
+    _link(path, Path(target.parent.name, target.name))

@@ -1,0 +1,1 @@
+"""The engine filter without an engine: what it reads, and how it passes responses on."""

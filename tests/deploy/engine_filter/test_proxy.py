@@ -1,0 +1,112 @@
+"""Requests that the filter can read in two ways are refused; responses pass as they come."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.engine_filter import proxy
+from deploy.engine_filter.bodies import Policy
+from tests.services.engine_socket import EngineSocket, running_engine_filter
+from tests.waiting import eventually
+from tests.worker.engine.scripted_engine import STREAM, Answer, ScriptedEngine, chunk, running_scripted_engine, whole
+from worker.engine.docker_engine import INSTALLATION_LABEL
+
+POLICY = Policy("own", frozenset({"127.0.0.2"}))
+EVENTS = f'/events?filters={{"label":["{INSTALLATION_LABEL}=own"]}}'
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    with running_scripted_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def client(engine: ScriptedEngine) -> Iterator[EngineSocket]:
+    with running_engine_filter(engine.host, POLICY) as host:
+        yield EngineSocket(host)
+
+
+def send(client: EngineSocket, text: bytes) -> bytes:
+    """Send these bytes and read until the end."""
+    with client.connect() as connection:
+        connection.sendall(text)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"GET /version HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\nhello",
+        b"GET /version HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nContent-Length: 4194305\r\n\r\n",
+        b"GET http://engine/version HTTP/1.1\r\n\r\n",
+        b"GET /version?filters HTTP/1.1\r\n\r\n",
+        b"GET http://[/version HTTP/1.1\r\n\r\n",
+        b"GET /../version HTTP/1.1\r\n\r\n",
+        b"GET /%76ersion HTTP/1.1\r\n\r\n",
+        b"GET /v1.41/v1.41/version HTTP/1.1\r\n\r\n",
+        b"GET /version?unknown=1 HTTP/1.1\r\n\r\n",
+        b"GET /events?filters={}&filters={} HTTP/1.1\r\n\r\n",
+        b"POST /containers/create?name=aw-a&name=b HTTP/1.1\r\n\r\n",
+        b"POST /images/create?fromImage=a&tag=b&fromSrc=- HTTP/1.1\r\n\r\n",
+        b"GET /containers/aw-../json HTTP/1.1\r\n\r\n",
+        b"GET /containers/aw-a/../b/json HTTP/1.1\r\n\r\n",
+        b"CONNECT /version HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_ambiguous_request_is_refused(client: EngineSocket, engine: ScriptedEngine, text: bytes) -> None:
+    assert send(client, text).startswith((b"HTTP/1.1 403", b"HTTP/1.1 400"))
+    assert not engine.asked
+    assert client.send("GET", "/version").status == 200
+
+
+def test_second_request_of_a_connection_is_not_passed_on(client: EngineSocket, engine: ScriptedEngine) -> None:
+    engine.answers["/info"] = whole(b"{}")
+    send(client, b"GET /version HTTP/1.1\r\n\r\nGET /info HTTP/1.1\r\n\r\n")
+    assert set(engine.asked) <= {"/version"}
+
+
+def test_other_fields_of_the_head_are_not_passed_on(client: EngineSocket, engine: ScriptedEngine) -> None:
+    answer = send(client, b"GET /version HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+    assert answer == engine.answers["/version"].content
+
+
+def test_stream_passes_as_it_comes_and_ends_with_the_client(
+    client: EngineSocket, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: list[socket.socket] = []
+    connect_really = proxy.EngineFilter.connect
+
+    def connect(server: proxy.EngineFilter) -> socket.socket:
+        connections.append(connect_really(server))
+        return connections[-1]
+
+    monkeypatch.setattr(proxy.EngineFilter, "connect", connect)
+    event = STREAM + chunk(b'{"status":"start"}\n')
+    engine.answers["/events"] = Answer(event, holds=True)
+    with client.connect() as connection:
+        connection.sendall(f"GET {EVENTS} HTTP/1.1\r\n\r\n".encode())
+        received = b""
+        while len(received) < len(event):
+            received += connection.recv(65536)
+        assert received == event
+        assert connections[0].fileno() != -1
+    eventually(lambda: connections[0].fileno() == -1)
+
+
+def test_engine_that_is_away_ends_the_connection(engine: ScriptedEngine) -> None:
+    """The worker sees a lost connection, not an error of the engine (decision 44)."""
+    with running_engine_filter("unix:///nowhere/docker.sock", POLICY) as host:
+        assert send(EngineSocket(host), b"GET /version HTTP/1.1\r\n\r\n") == b""
+        assert send(EngineSocket(host), b"GET /containers/aw-a/json HTTP/1.1\r\n\r\n") == b""
+    assert not engine.asked
+
+
+def test_socket_is_its_owner_s(engine: ScriptedEngine) -> None:
+    with running_engine_filter(engine.host, POLICY) as host:
+        path = Path(host.removeprefix("unix://"))
+        assert path.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,134 @@
+"""Users of their own: the move of SQLite's file, and the reasons to run as root."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from deploy.service import owners
+from deploy.service.errors import ServiceError
+from shared.settings import Settings
+
+
+@pytest.fixture
+def var(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("shutil.chown", lambda *_: None)  # this machine may not have the users
+    (tmp_path / "db").mkdir()
+    return tmp_path
+
+
+def move(var: Path) -> None:
+    owners._move_database(var / owners.DATABASE, var / "db" / owners.DATABASE)
+
+
+def write(path: Path, row: int) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE IF NOT EXISTS t (n)")
+        connection.execute("INSERT INTO t VALUES (?)", (row,))
+
+
+def read(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [row for (row,) in connection.execute("SELECT n FROM t")]
+
+
+def test_database_is_moved_one_time_and_found_at_its_path(var: Path) -> None:
+    path = var / owners.DATABASE
+    write(path, 1)
+    for _ in range(2):
+        move(var)
+    write(path, 2)
+    assert read(path) == read(var / "db" / owners.DATABASE) == [1, 2]
+    assert path.is_symlink()
+    assert sorted(each.name for each in var.iterdir()) == [owners.DATABASE, "db"]
+    assert (var / "db" / owners.DATABASE).stat().st_mode & 0o777 == 0o660
+
+
+def test_what_a_killed_process_left_in_the_log_is_moved_too(var: Path) -> None:
+    path = var / owners.DATABASE
+    write(path, 1)
+    child = os.fork()
+    if child == 0:
+        connection = sqlite3.connect(path)
+        connection.execute("INSERT INTO t VALUES (2)")
+        connection.commit()
+        os._exit(0)  # it doesn't close the database
+    os.waitpid(child, 0)
+    assert path.with_name(f"{path.name}-wal").stat().st_size > 0
+    move(var)
+    assert read(path) == [1, 2]
+
+
+def test_database_put_in_place_of_the_link_is_the_database(var: Path) -> None:
+    path, moved = var / owners.DATABASE, var / "db" / owners.DATABASE
+    write(path, 1)
+    move(var)
+    moved.with_name(f"{moved.name}-wal").write_bytes(b"of the file before")
+    path.unlink()
+    write(path, 3)
+    move(var)
+    assert read(path) == [3]
+
+
+def test_database_in_use_is_not_moved(var: Path) -> None:
+    path = var / owners.DATABASE
+    write(path, 1)
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("SELECT * FROM t").fetchall()
+        with pytest.raises(ServiceError, match="another program uses it"):
+            move(var)
+    assert not path.is_symlink()
+    move(var)
+    assert read(path) == [1]
+
+
+def test_files_of_root_are_handed_over_and_what_links_name_is_not(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    (folder / "inner").mkdir(parents=True)
+    for path in (outside, tmp_path / "linked", folder / "file", folder / "inner" / "file"):
+        path.touch(mode=0o600)
+    (folder / "link").symlink_to(outside)
+    (folder / "hard-link").hardlink_to(tmp_path / "linked")
+    os.mkfifo(folder / "pipe", mode=0o600)
+    owners.hand_over_folder(folder, os.getuid(), os.getgid(), 0o750)
+    modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    handed_over = {"folder": 0o750, "folder/inner": 0o750, "folder/file": 0o660, "folder/inner/file": 0o660}
+    kept = dict.fromkeys(("outside", "linked", "folder/link", "folder/hard-link", "folder/pipe"), 0o600)
+    assert modes == handed_over | kept
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("AW_DATABASE_URL", "sqlite:////elsewhere/file.db", "AW_DATABASE_URL names a file"),
+        ("AW_DOCKER_HOST", "tcp://engine.example:2376", "AW_DOCKER_HOST is not a socket"),
+        ("AW_VAR_DIR", "closed/var", "other users may not enter"),
+    ],
+)
+def test_processes_run_as_root_where_others_can_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("AW_OWN_USERS", "1")
+    monkeypatch.setenv(variable, value)
+    assert not owners.has_own_users(Settings())
+    assert f"warning: all processes run as root, because {words}" in capsys.readouterr().err
+
+
+def test_processes_of_others_than_root_run_as_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_OWN_USERS", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert not owners.has_own_users(Settings())
+    monkeypatch.setenv("AW_OWN_USERS", "0")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert not owners.has_own_users(Settings())

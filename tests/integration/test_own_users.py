@@ -1,0 +1,171 @@
+"""The service as root starts it: the API and the worker run as users of their own.
+
+What each of them is denied, root is allowed in the same test.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.secret_search import family
+from tests.services.directories import REPOSITORY, short_directory
+from tests.services.engine import TINY_IMAGE
+from tests.services.own_users import API, GROUP, WORKER, launcher, run_as
+from tests.services.ports import Port
+from tests.services.private_engine import PrivateEngine
+from tests.services.supervised import SupervisedService, running_supervised
+from tests.waiting import eventually
+
+# An image that `make run` does not build by itself.
+IMAGE = "own-users/tiny:1"
+SANDBOXES = "/api/v1/sandboxes"
+STRANGER = 64999
+
+
+@pytest.fixture
+def var() -> Iterator[Path]:
+    with short_directory("own", in_memory=True) as directory:
+        yield directory
+
+
+@pytest.fixture
+def as_root(engine: PrivateEngine, var: Path) -> str:
+    """The id of a sandbox of a service that ran as root in the same folder before."""
+    engine.docker("tag", TINY_IMAGE, IMAGE)
+    with running_supervised(engine, "flower=0", var=var, AW_DEFAULT_SANDBOX_IMAGE=IMAGE) as service:
+        with service.client() as client:
+            sandbox_id = str(client.post(SANDBOXES, params={"wait": 60}).json()["id"])
+        assert owner_of(service, "-m api") == {0}
+    return sandbox_id
+
+
+@pytest.fixture
+def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[SupervisedService]:
+    assert as_root
+    with short_directory("users") as stage:
+        stage.chmod(0o755)
+        var.chmod(0o700)
+        with Port() as flower:
+            command = running_supervised(
+                engine,
+                "web=2",
+                "worker=2",
+                var=var,
+                launcher=launcher(stage),
+                AW_DEFAULT_SANDBOX_IMAGE=IMAGE,
+                AW_FLOWER_PORT=str(flower),
+                AW_OWN_USERS="1",
+            )
+            with command as service:
+                yield service
+
+
+def test_processes_run_as_users_of_their_own(service: SupervisedService, engine: PrivateEngine, as_root: str) -> None:
+    words = {"-m api": API, "-m worker": WORKER, "broker.sock": API, "deploy.service.flower": API}
+    eventually(lambda: owner_of(service, "deploy.service.flower"), deadline_seconds=60)
+    assert {word: owner_of(service, word) for word in words} == {word: {user} for word, user in words.items()}
+    assert owner_of(service, "deploy.engine_filter") == {0}
+    assert "run as root" not in service.log.read_text()
+    check_sandboxes(service, as_root)
+    check_engine(service, engine)
+    check_files(service)
+    check_restart(service, as_root)
+
+
+def check_sandboxes(service: SupervisedService, before: str) -> None:
+    """The sandbox from before, and a new one, obey."""
+    with service.client() as client:
+        after = client.post(SANDBOXES, params={"wait": 60}).json()["id"]
+        for sandbox_id in (before, after):
+            assert client.get(f"{SANDBOXES}/{sandbox_id}").json()["status"] == "RUNNING"
+            for verb in ("pause", "resume"):
+                assert client.post(f"{SANDBOXES}/{sandbox_id}/{verb}", params={"wait": 60}).is_success
+            assert client.get(f"{SANDBOXES}/{sandbox_id}").json()["status"] == "RUNNING"
+        assert client.delete(f"{SANDBOXES}/{after}", params={"wait": 60}).is_success
+        assert client.get("/metrics", headers=metrics_login(service)).status_code == 200
+
+
+def metrics_login(service: SupervisedService) -> dict[str, str]:
+    return {"Authorization": f"Bearer {(service.var / 'metrics.key').read_text().strip()}"}
+
+
+def check_engine(service: SupervisedService, engine: PrivateEngine) -> None:
+    """The worker has the filter's socket only, and the API has none."""
+    filtered, straight = str(service.var / "run" / "engine.sock"), engine.host.removeprefix("unix://")
+    Path(straight).parent.chmod(0o755)  # else its folder would keep both away
+    reached = {
+        (user, path): run_as(user, "test", "-w", path).returncode == 0
+        for user in (0, API, WORKER)
+        for path in (filtered, straight)
+    }
+    assert [pair for pair, is_reached in reached.items() if is_reached] == [
+        (0, filtered),
+        (0, straight),
+        (WORKER, filtered),
+    ]
+    for word in ("-m api", "-m worker"):
+        status = Path(f"/proc/{pids_of(service, word)[0]}/status").read_text()
+        assert re.findall(r"^(?:Groups:\t(.*)|CapEff:\t(.*))$", status, re.MULTILINE)[-1][1] == "0" * 16
+        assert re.findall(r"^Groups:[ \t]*(.*)$", status, re.MULTILINE)[0].split() in ([], [str(GROUP)])
+
+
+def check_files(service: SupervisedService) -> None:
+    """Both read the key and write the database; neither writes what root reads, and others do neither."""
+    var = service.var
+    allowed = {
+        ("-r", var / "secret.key"): {API, WORKER},
+        ("-w", var / "secret.key"): set(),
+        ("-r", var / "admin.key"): set(),
+        ("-r", var / "flower.password"): {API},
+        ("-w", var / "agent-workspace.db"): {API, WORKER},
+        ("-w", var / "run" / "broker.sock"): {API, WORKER},
+        ("-w", var / "run" / "workers"): {WORKER},
+        ("-w", var / "broker"): {API},
+        ("-w", var): set(),
+        ("-w", var / "run"): set(),
+        ("-w", var / "run" / "supervisord.conf"): set(),
+        ("-w", var / "run" / "supervisor.sock"): set(),
+    }
+    for (mode, path), users in allowed.items():
+        found = {user for user in (API, WORKER, STRANGER) if run_as(user, "test", mode, str(path)).returncode == 0}
+        assert (mode, path, found) == (mode, path, users)
+        assert run_as(0, "test", mode, str(path)).returncode == 0
+
+
+def check_restart(service: SupervisedService, sandbox_id: str) -> None:
+    """`make restart` replaces the API and the worker, by the same users."""
+    before = {word: pids_of(service, word) for word in ("-m api", "-m worker")}
+    command = ["nsenter", "--mount", f"--target={service.pid}", f"--wdns={REPOSITORY}"]
+    done = subprocess.run(
+        [*command, sys.executable, "-m", "deploy.service.restart"],
+        env=service.environment | {"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(set(pids).isdisjoint(pids_of(service, word)) for word, pids in before.items())
+    assert (owner_of(service, "-m api"), owner_of(service, "-m worker")) == ({API}, {WORKER})
+    with service.client() as client:
+        assert client.post(f"{SANDBOXES}/{sandbox_id}/pause", params={"wait": 60}).is_success
+        assert client.get(f"{SANDBOXES}/{sandbox_id}").json()["status"] == "PAUSED"
+
+
+def pids_of(service: SupervisedService, words: str) -> list[int]:
+    """The processes of the service, and not their launchers, with these words in their command line."""
+    found = []
+    for pid in family(service.pid):
+        command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        if words in command and not command.startswith(("bash", "setpriv", "/bin/bash", "/usr/bin/env")):
+            found.append(pid)
+    return found
+
+
+def owner_of(service: SupervisedService, words: str) -> set[int]:
+    return {Path(f"/proc/{pid}").stat().st_uid for pid in pids_of(service, words)}

@@ -1,0 +1,97 @@
+"""An authority of the tests' own, and a server that speaks TLS before one that does not."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+CHUNK = 65536
+
+
+class Authority:
+    """Signs certificates of servers; its own is `file`."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory, self._name = directory, name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.file = directory / f"{name}.pem"
+        self.file.write_bytes(_pem(self._sign(name, self._key, x509.BasicConstraints(ca=True, path_length=None))))
+
+    def issue(self, address: str) -> tuple[Path, Path]:
+        """The files of a certificate for this IP address, and of its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        alternatives = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
+        certificate_file, key_file = (self._directory / f"{self._name}-{address}.{kind}" for kind in ("crt", "key"))
+        certificate_file.write_bytes(_pem(self._sign(address, key, alternatives)))
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        key_file.chmod(0o600)
+        return certificate_file, key_file
+
+    def _sign(self, name: str, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType) -> x509.Certificate:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self._name)])
+        today = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(today - timedelta(days=1))
+            .not_valid_after(today + timedelta(days=1))
+            .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        )
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@contextmanager
+def speaking_tls(server: Path, certificate: Path, key: Path) -> Iterator[int]:
+    """The port at 127.0.0.1 where a server on a unix socket is reached by TLS, for the length of the block."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_accept, args=(listener, context, server), daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(listener: socket.socket, context: ssl.SSLContext, server: Path) -> None:
+    with suppress(OSError):
+        while True:
+            client, _ = listener.accept()
+            threading.Thread(target=_serve, args=(client, context, server), daemon=True).start()
+
+
+def _serve(client: socket.socket, context: ssl.SSLContext, server: Path) -> None:
+    with (
+        client,
+        suppress(OSError),
+        context.wrap_socket(client, server_side=True) as secured,
+        socket.socket(socket.AF_UNIX) as behind,
+    ):
+        behind.connect(str(server))
+        responses = threading.Thread(target=_pass, args=(behind, secured), daemon=True)
+        responses.start()
+        _pass(secured, behind)
+        responses.join()
+
+
+def _pass(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(CHUNK):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)

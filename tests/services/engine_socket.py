@@ -1,0 +1,70 @@
+"""Plain requests to an engine's socket, and the filter before it."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+
+from deploy.engine_filter.bodies import Policy
+from deploy.engine_filter.proxy import EngineFilter
+from tests.services.directories import short_directory
+
+VERSION = "/v1.41"
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Response:
+    """Status and body."""
+
+    status: int
+    body: bytes
+
+    def read(self) -> Any:
+        """The body, as JSON."""
+        return json.loads(self.body)
+
+
+class EngineSocket:
+    """A client that sends what it likes, as a program in a worker's place would."""
+
+    def __init__(self, host: str) -> None:
+        self._path = host.removeprefix("unix://")
+
+    def send(self, method: str, target: str, body: Any = None, *, version: str = VERSION) -> Response:
+        """Send a request; `body` is bytes, or an object that is sent as JSON."""
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        connection = HTTPConnection("engine")
+        connection.sock = self.connect()
+        try:
+            connection.request(method, version + target, content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return Response(response.status, response.read())
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        """A connection."""
+        found = socket.socket(socket.AF_UNIX)
+        found.settimeout(SECONDS)
+        found.connect(self._path)
+        return found
+
+
+@contextmanager
+def running_engine_filter(engine_host: str, policy: Policy) -> Iterator[str]:
+    """The URL of a filter's socket before that engine, for the length of the block."""
+    with short_directory("filter") as directory:
+        path = directory / "docker.sock"
+        with EngineFilter(path, engine_host.removeprefix("unix://"), policy) as server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+            thread.start()
+            try:
+                yield f"unix://{path}"
+            finally:
+                server.shutdown()
+                thread.join()

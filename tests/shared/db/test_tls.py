@@ -1,0 +1,78 @@
+"""PostgreSQL over TLS, as its URL asks for it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from shared.db.database import Database
+from shared.settings import Settings
+from tests.services import processes
+from tests.services.authority import Authority
+from tests.services.directories import short_directory
+from tests.services.ports import Port
+from tests.services.postgres import USER, running_postgres
+from tests.shared.cli.answers import COMMAND, Answer, assert_complains
+
+PASSWORD = "hush-of-the-database"
+
+
+@pytest.fixture(scope="module")
+def directory() -> Iterator[Path]:
+    with short_directory("tls") as directory:
+        directory.chmod(0o755)
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def authority(directory: Path) -> Authority:
+    return Authority(directory, "own")
+
+
+@pytest.fixture(scope="module")
+def port(authority: Authority) -> Iterator[int]:
+    """The port of a server whose certificate is for 127.0.0.1."""
+    certificate, key = authority.issue("127.0.0.1")
+    user = processes.unprivileged()
+    shutil.chown(key, user.pw_uid, user.pw_gid)
+    options = ("listen_addresses=127.0.0.1,127.0.0.2", "ssl=on", f"ssl_cert_file={certificate}", f"ssl_key_file={key}")
+    with ExitStack() as stack:
+        port = stack.enter_context(Port())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PGPORT", str(port))  # while it is awaited
+            stack.enter_context(running_postgres(*options, f"port={port}"))
+        yield port
+
+
+def url(port: int, authority: Authority, host: str = "127.0.0.1") -> str:
+    options = f"sslmode=verify-full&sslrootcert={authority.file}"
+    return f"postgresql://{USER}:{PASSWORD}@{host}:{port}/postgres?{options}"
+
+
+def test_connection_is_encrypted_and_its_server_known(port: int, authority: Authority) -> None:
+    settings = Settings(database_url=url(port, authority))
+    with closing(Database(settings.database)) as database, database.transaction() as session:
+        statement = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+        assert session.connection().execute(text(statement)).scalar_one()
+
+
+def test_server_of_another_authority_or_address_is_refused(
+    port: int, authority: Authority, directory: Path, tmp_path: Path
+) -> None:
+    stranger = Authority(directory, "stranger")
+    refused = {
+        url(port, stranger): "certificate verify failed",
+        url(port, authority, "127.0.0.2"): 'does not match host name "127.0.0.2"',
+    }
+    for wrong, words in refused.items():
+        environment = {"PATH": os.environ["PATH"], "AW_DATABASE_URL": wrong, "AW_VAR_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [COMMAND, "migrate"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert_complains(Answer(done.returncode, done.stdout, done.stderr), words)
+        assert PASSWORD not in done.stderr
