@@ -75,8 +75,9 @@ def _find_obstacle(settings: Settings) -> str:
     if not all(folder.stat().st_mode & 0o001 for folder in settings.var_dir.absolute().parents):
         return f"other users may not enter the folders above {settings.var_dir.absolute()}"
     for user in (API, WORKER):
-        command = ["setpriv", f"--reuid={user}", f"--regid={GROUP}", "--clear-groups", sys.executable, "-c", PROBE]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
+        # `env` starts Python with the user's rights only: setpriv itself may still enter root's folders.
+        command = ["setpriv", f"--reuid={user}", f"--regid={GROUP}", "--clear-groups", "env", sys.executable]
+        if subprocess.run([*command, "-c", PROBE], capture_output=True, check=False).returncode:
             return f"the user {user} does not exist, or may not read {Path.cwd()} and its Python"
     return ""
 

@@ -132,3 +132,14 @@ def test_processes_of_others_than_root_run_as_these(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AW_OWN_USERS", "0")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert not owners.has_own_users(Settings())
+
+
+def test_python_in_a_folder_of_root_s_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.symlink_to("/usr/bin/true")
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(python))
+    # Users that every machine has.
+    for name, known in (("API", "nobody"), ("WORKER", "daemon"), ("GROUP", "nogroup")):
+        monkeypatch.setattr(owners, name, known)
+    assert "may not read" in owners._find_obstacle(Settings(var_dir=Path("/var")))
