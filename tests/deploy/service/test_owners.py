@@ -140,6 +140,6 @@ def test_python_in_a_folder_of_root_s_is_an_obstacle(tmp_path: Path, monkeypatch
     tmp_path.chmod(0o700)
     monkeypatch.setattr("sys.executable", str(python))
     # Users that every machine has.
-    for name, known in (("API", "nobody"), ("WORKER", "daemon"), ("GROUP", "nogroup")):
+    for name, known in (("API", "daemon"), ("WORKER", "bin"), ("GROUP", "nogroup")):
         monkeypatch.setattr(owners, name, known)
     assert "may not read" in owners._find_obstacle(Settings(var_dir=Path("/var")))
