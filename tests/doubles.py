@@ -22,8 +22,10 @@ class PromptExecutor(Executor):
     """An executor that runs work immediately in the submitting thread."""
 
     def submit(self, act: Callable[..., Any], /, *args: Any, **_kwargs: Any) -> Future[Any]:
-        act(*args)
-        return Future()
+        """Run the work. Its errors are raised here."""
+        done = Future[Any]()
+        done.set_result(act(*args))
+        return done
 
 
 class ManualExecutor(Executor):

@@ -27,9 +27,9 @@ from shared.settings import Settings
 from worker.agent_server.transport import open_client
 from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
-from worker.context import AgentLane, WorkerContext
+from worker.context import Lane, LongRuns, WorkerContext
 from worker.engine.docker_engine import DockerEngine
-from worker.lease_renewer import LeaseRenewer
+from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
 from worker.loops.health_monitor import SHARDS, LivenessMonitor, open_monitor
@@ -88,6 +88,7 @@ def main() -> None:
     )
     gc.freeze()  # else each full collection scans all objects of the process's start: 85 ms
     worker.start()
+    context.runs.close()
     context.engine.close()  # ends the event stream, and with it the task that follows it
     for task in periodic_tasks:
         task.stop()
@@ -128,9 +129,13 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         renewer=LeaseRenewer(database, owner, settings.lease_seconds),
         http=open_client(),
         status_checks=open_threads(),
-        probes=ThreadPoolExecutor(settings.concurrency, "probe"),
+        probes=ThreadPoolExecutor(settings.node_capacity, "probe"),
         installation=installation,
-        lane=AgentLane(settings.concurrency),
+        # A thread for each sandbox, and one for each owner's runs on conversations.
+        runs=LongRuns(ThreadPoolExecutor(2 * settings.node_capacity + settings.concurrency, "run")),
+        agents=Lane(max(1, settings.concurrency // 2)),
+        boots=Lane(settings.concurrency),
+        pulls=SharedCalls(),
     )
 
 

@@ -1,16 +1,19 @@
 """Worker context: the objects that all jobs of a worker process share.
 
-One of them has places for jobs that call agent servers: a hostile server occupies a job's thread until the job times
-out.
+Two kinds of them are for work that takes long. It continues after its job, whose thread is free again, and has a
+limited number of places. A job without a place holds no thread: it is enqueued again.
 """
 
 import threading
 from collections import Counter
-from concurrent.futures import Executor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import httpx
+import structlog
 
 from shared.crypto import Vault
 from shared.db.database import Database
@@ -23,9 +26,13 @@ from shared.sandboxes.queries import agent_server
 from shared.settings import Settings
 from worker.agent_server.client import AgentServer
 from worker.engine.protocol import Engine
-from worker.lease_renewer import LeaseRenewer
+from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.settings import WorkerSettings
 
+log = structlog.get_logger()
+
+# Seconds for which a run occupies a job's thread. Most runs end sooner.
+JOB_SECONDS = 0.5
 # Conversation starts of one sandbox at a time, and refreshes of its conversations at a time.
 MAX_IN_SANDBOX = 4
 # Waiting jobs of one owner that are enqueued as soon as a place is free. The sweep enqueues the others.
@@ -37,29 +44,63 @@ RETRIES_A_SECOND = 10
 Key = TypeVar("Key")
 
 
-class AgentWork(NamedTuple):
-    """A job that calls the agent server of a sandbox of this owner."""
+class LongRuns:
+    """Runs of leased rows. Each has a thread: no run waits for the end of another, however many are stuck.
+
+    Their number is limited by that of the rows that a node leases at a time.
+    """
+
+    def __init__(self, threads: Executor) -> None:
+        """Run on these threads, of which there must be one for each row that may be leased."""
+        self._threads = threads
+        self._going_on: set[Future[bool]] = set()
+
+    def run(self, work: Callable[[], bool]) -> bool:
+        """Run `work`, and return its result; False if it goes on.
+
+        Raises:
+            Exception: any error of `work` while the job waits for it. Later ones are logged.
+        """
+        run = self._threads.submit(copy_context().run, work)
+        if wait([run], timeout=JOB_SECONDS).done:
+            return run.result()
+        self._going_on.add(run)
+        run.add_done_callback(self._end)
+        return False
+
+    def close(self) -> None:
+        """Wait for the end of the runs of all jobs. A status check may still begin one."""
+        wait(tuple(self._going_on))
+
+    def _end(self, run: Future[bool]) -> None:
+        self._going_on.discard(run)
+        if (error := run.exception()) is not None:
+            log.error("run_failed", error=type(error).__name__, exc_info=error)
+
+
+class LaneJob(NamedTuple):
+    """A job that takes long, in a sandbox of this owner. The owner of warm sandboxes is an empty text."""
 
     job: Job
     sandbox_id: str
     owner_id: str
 
 
-class AgentLane:
-    """Half of a worker's job threads, for jobs that call agent servers.
+class Lane:
+    """Places for jobs that take long by nature, or for as long as an agent server likes.
 
-    An owner gets a place while they have fewer than are free. One owner thus occupies at most a quarter of the job
-    threads and leaves places to others.
+    An owner gets a place while they have none, or fewer than are free. One owner thus occupies at most half of the
+    places, and no number of owners keeps another one out.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._free = max(1, threads // 2)
+    def __init__(self, places: int) -> None:
+        self._free = places
         self._of_owner = Counter[str]()
         self._in_sandbox = Counter[tuple[str, str]]()
-        self._waiting: dict[str, dict[Job, AgentWork]] = {}
+        self._waiting: dict[str, dict[Job, LaneJob]] = {}
         self._lock = threading.Lock()
 
-    def enter(self, work: AgentWork) -> bool:
+    def enter(self, work: LaneJob) -> bool:
         """Take a place. False: no place is free for this owner or this sandbox, and the job is remembered."""
         with self._lock:
             if not self._has_place(work):
@@ -69,12 +110,12 @@ class AgentLane:
             self._remove(work)
             return True
 
-    def leave(self, work: AgentWork) -> Job | None:
+    def leave(self, work: LaneJob) -> Job | None:
         """Free the place. Returns the waiting job that may take it, of the first owner in the queue."""
         with self._lock:
             self._count(work, -1)
             for owner_id, jobs in self._waiting.items():
-                if self._of_owner[owner_id] < self._free and (found := self._find(jobs)) is not None:
+                if self._has_share(owner_id) and (found := self._find(jobs)) is not None:
                     self._remove(found)
                     if owner_id in self._waiting:  # moved behind the other owners
                         self._waiting[owner_id] = self._waiting.pop(owner_id)
@@ -88,23 +129,27 @@ class AgentLane:
             waiting = sum(map(len, self._waiting.values()))
         return min(MAX_SECONDS, max(BUSY_SECONDS, waiting / RETRIES_A_SECOND))
 
-    def _has_place(self, work: AgentWork) -> bool:
-        return self._of_owner[work.owner_id] < self._free and self._in_sandbox[_key(work)] < MAX_IN_SANDBOX
+    def _has_place(self, work: LaneJob) -> bool:
+        return self._has_share(work.owner_id) and self._in_sandbox[_key(work)] < MAX_IN_SANDBOX
 
-    def _find(self, jobs: dict[Job, AgentWork]) -> AgentWork | None:
+    def _has_share(self, owner_id: str) -> bool:
+        held = self._of_owner[owner_id]
+        return held == 0 or held < self._free
+
+    def _find(self, jobs: dict[Job, LaneJob]) -> LaneJob | None:
         return next((work for work in jobs.values() if self._has_place(work)), None)
 
-    def _count(self, work: AgentWork, number: int) -> None:
+    def _count(self, work: LaneJob, number: int) -> None:
         self._free -= number
         _add(self._of_owner, work.owner_id, number)
         _add(self._in_sandbox, _key(work), number)
 
-    def _remember(self, work: AgentWork) -> None:
+    def _remember(self, work: LaneJob) -> None:
         jobs = self._waiting.setdefault(work.owner_id, {})
         if len(jobs) < MAX_REMEMBERED:
             jobs.setdefault(work.job, work)
 
-    def _remove(self, work: AgentWork) -> None:
+    def _remove(self, work: LaneJob) -> None:
         jobs = self._waiting.get(work.owner_id, {})
         jobs.pop(work.job, None)
         if not jobs:
@@ -117,7 +162,7 @@ def _add(counter: Counter[Key], key: Key, number: int) -> None:
         del counter[key]
 
 
-def _key(work: AgentWork) -> tuple[str, str]:
+def _key(work: LaneJob) -> tuple[str, str]:
     return work.job.task, work.sandbox_id
 
 
@@ -139,8 +184,14 @@ class WorkerContext:
     probes: Executor
     # Label of this installation's containers. Containers of other installations on the engine are left alone.
     installation: str
-    # Limits the job threads that wait for agent servers.
-    lane: AgentLane
+    # Runs leased rows. A run may outlast its job.
+    runs: LongRuns
+    # Places for runs on conversations and start tasks, which call agent servers.
+    agents: Lane
+    # Places for sandboxes that boot.
+    boots: Lane
+    # Pulls of images.
+    pulls: SharedCalls
 
     def agent_server(
         self, sandbox: Sandbox, url: str | None = None, redact: Redact = lambda text: text

@@ -17,6 +17,8 @@ log = structlog.get_logger()
 
 # A lease without progress is not renewed after this time, which is more than two calls to an engine may take.
 STALL_SECONDS = 20.0
+# A run that is older makes no progress.
+MAX_RUN_SECONDS = 3600.0
 # Pause between two checks during a long call.
 WATCH_SECONDS = 1.0
 # Set when the caller of the work in this context stops waiting for it.
@@ -32,8 +34,9 @@ class LeaseRenewer:
         self.seconds = seconds
         self._database = database
         self._held: dict[tuple[type[Any], str], int] = {}
-        # Time of the last progress of each holder, by the process's monotonic clock.
+        # Time of the last progress of each holder, and when it makes none any more, by the process's monotonic clock.
         self._progress: dict[tuple[type[Any], str], float] = {}
+        self._ends: dict[tuple[type[Any], str], float] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -42,6 +45,7 @@ class LeaseRenewer:
         key = (table, row.id)
         with self._lock:
             self._held[key], self._progress[key] = row.fence, monotonic()
+            self._ends[key] = monotonic() + MAX_RUN_SECONDS
         try:
             yield
         finally:
@@ -52,7 +56,7 @@ class LeaseRenewer:
         key = (table, row.id)
         with self._lock:
             if self._held.get(key) == row.fence:
-                self._progress[key] = monotonic()
+                self._progress[key] = min(monotonic(), self._ends[key])
 
     def renew_all(self) -> None:
         """Renew every held lease. A lost lease is dropped: its holder's next write fails."""
@@ -89,7 +93,43 @@ class LeaseRenewer:
         """Drop this lease, unless another thread has claimed the row since with a newer fencing token."""
         with self._lock:
             if self._held.get(key) == fence:
-                del self._held[key], self._progress[key]
+                del self._held[key], self._progress[key], self._ends[key]
+
+
+def begin(work: Callable[[], None]) -> Future[None]:
+    """Begin `work` in a thread of its own, which does not delay the process's end."""
+    done: Future[None] = Future()
+    threading.Thread(target=copy_context().run, args=(_run, work, done), daemon=True, name="watched").start()
+    return done
+
+
+def await_watched(done: Future[None], watch: Callable[[], None], first_seconds: float = 0.0) -> None:
+    """Wait for the end of work that was begun, and call `watch` meanwhile, as `run_watched` does.
+
+    Raises:
+        Exception: any error of the work or of `watch`. After an error of `watch` the work goes on.
+    """
+    seconds = max(first_seconds, WATCH_SECONDS)
+    while not wait([done], timeout=seconds).done:
+        watch()
+        seconds = WATCH_SECONDS
+    done.result()
+
+
+class SharedCalls:
+    """Calls of which one at a time is made for each key: all who need it wait for the same one."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, Future[None]] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, key: str, work: Callable[[], None]) -> Future[None]:
+        """Return the call for this key, which `work` makes if none is under way. It goes on without waiters."""
+        with self._lock:
+            call = self._begun.get(key)
+            if call is None or call.done():
+                call = self._begun[key] = begin(work)
+            return call
 
 
 class Abandoned(Exception):
@@ -106,7 +146,7 @@ def run_watched(work: Callable[[], None], watch: Callable[[], None], first_secon
     abandoned = threading.Event()
     token = _abandoned.set(abandoned)
     try:
-        _run_in_thread(work, watch, first_seconds)
+        await_watched(begin(work), watch, first_seconds)
     except BaseException:
         abandoned.set()
         raise
@@ -123,16 +163,6 @@ def require_awaited() -> None:
     abandoned = _abandoned.get()
     if abandoned is not None and abandoned.is_set():
         raise Abandoned
-
-
-def _run_in_thread(work: Callable[[], None], watch: Callable[[], None], first_seconds: float) -> None:
-    done: Future[None] = Future()
-    threading.Thread(target=copy_context().run, args=(_run, work, done), daemon=True, name="watched").start()
-    seconds = max(first_seconds, WATCH_SECONDS)
-    while not wait([done], timeout=seconds).done:
-        watch()
-        seconds = WATCH_SECONDS
-    done.result()
 
 
 def _run(work: Callable[[], None], done: Future[None]) -> None:

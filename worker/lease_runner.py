@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,7 +15,7 @@ from shared.db.database import UNAVAILABLE
 from shared.errors import LeaseLost
 from shared.leasing import leases
 from shared.leasing.leases import Row
-from worker.context import AgentWork, WorkerContext
+from worker.context import Lane, LaneJob, WorkerContext
 from worker.engine.protocol import EngineUnavailable
 
 log = structlog.get_logger()
@@ -49,6 +50,8 @@ def run_leased(
 ) -> bool:
     """Run `work` on a row until the row is no longer due, has to wait, or is leased by another worker.
 
+    A run that takes longer than `context.JOB_SECONDS` goes on after the return.
+
     `work` raises Retry to requeue the row. Any other error is a bug in this service and counts as a failed attempt:
     the row is never lost. After the last attempt `give_up` writes the failure to the row; it may raise Retry where
     the work must not be given up.
@@ -59,36 +62,25 @@ def run_leased(
     Returns:
         Whether the work ran and the row is no longer due.
     """
-    done = False
-    while (row := _claim(context, table, row_id, only_observed=only_observed)) is not None:
-        try:
-            with context.renewer.holding(table, row):
-                retry = _work(context, row, work, give_up)
-                is_due = _release(context, table, row, retry)
-        except LeaseLost:
-            log.warning("lease_lost", table=table.__tablename__, row=row_id)
-            return False
-        if retry is not None:
-            return False
-        if not is_due:
-            return True
-        done = True
-    return done
+    claim = partial(_claim, context, table, row_id, only_observed=only_observed)
+    if (row := claim()) is None:
+        return False
+    return context.runs.run(partial(_run_claimed, context, table, row, claim, work, give_up))
 
 
 @contextmanager
-def taking_place(context: WorkerContext, work: AgentWork) -> Iterator[None]:
-    """Occupy one of the places for jobs that call agent servers, for the length of the block.
+def taking_place(context: WorkerContext, lane: Lane, work: LaneJob) -> Iterator[None]:
+    """Occupy a place of the lane for the length of the block.
 
     Raises:
         Retry: no place is free. No thread waits for a place, and no attempt is counted.
     """
-    if not context.lane.enter(work):
-        raise Retry("too many jobs call agent servers", seconds=context.lane.retry_seconds, counts=False)
+    if not lane.enter(work):
+        raise Retry("too many jobs of this kind run", seconds=lane.retry_seconds, counts=False)
     try:
         yield
     finally:
-        if (job := context.lane.leave(work)) is not None:
+        if (job := lane.leave(work)) is not None:
             context.publisher.publish(job)
 
 
@@ -104,6 +96,28 @@ def _claim(context: WorkerContext, table: type[Row], row_id: str, *, only_observ
     renewer, node_id = context.renewer, context.settings.node
     claimant = (row_id, renewer.owner, renewer.seconds)
     return leases.claim_and_commit(context.database, table, *claimant, node_id=node_id, only_observed=only_observed)
+
+
+def _run_claimed(
+    context: WorkerContext,
+    table: type[Row],
+    row: Row | None,
+    claim: Callable[[], Row | None],
+    work: Callable[[WorkerContext, Row], None],
+    give_up: Callable[[WorkerContext, Row], None],
+) -> bool:
+    while row is not None:
+        try:
+            with context.renewer.holding(table, row):
+                retry = _work(context, row, work, give_up)
+                is_due = _release(context, table, row, retry)
+        except LeaseLost:
+            log.warning("lease_lost", table=table.__tablename__, row=row.id)
+            return False
+        if retry is not None:
+            return False
+        row = claim() if is_due else None
+    return True
 
 
 def _work(

@@ -41,6 +41,8 @@ Row = TypeVar("Row", Sandbox, StartTask, Conversation)
 MAX_SECONDS = 15.0
 # The columns that release a lease, for a worker that writes its last observed state with them.
 RELEASED: dict[str, Any] = {"lease_owner": None, "lease_until": None}
+# Due rows of one owner that a sweep enqueues: the others' rows do not wait behind thousands of theirs.
+MAX_OF_OWNER = 50
 # `MAX_SECONDS`, and some seconds for clocks that differ a little.
 FARTHEST = timedelta(seconds=20)
 ON_NODE = col(Sandbox.node_id) == bind("node_id")
@@ -72,10 +74,7 @@ class Backlog(NamedTuple):
 
 
 def claim(session: Session, table: type[Row], row_id: str, owner: str, seconds: float) -> Row | None:
-    """Lease a due row.
-
-    Args:
-        seconds: the length of the lease.
+    """Lease a due row for `seconds`.
 
     Returns:
         The row with its new fence, detached from any session; None if it is not due or another worker has its lease.
@@ -180,15 +179,10 @@ def mark_due(session: Session, table: type[Row], row_id: str, at: datetime, **st
     count_written(session, guarded_update(table, guard, {"due_at": case((due < at, due), else_=at)}))
 
 
-def find_due_on_node(session: Session, node_id: str) -> list[str]:
-    """Return the ids of a node's due sandboxes, as `find_due` does."""
-    return find_due(session, Sandbox, ON_NODE, node_id=node_id)
-
-
 def find_due(
     session: Session, table: type[Row], where: ColumnElement[bool], *, limit: int = 500, **values: Any
 ) -> list[str]:
-    """Return the ids of due rows without a live lease, oldest first, read without locks.
+    """Return the ids of due rows without a live lease, oldest first, read without locks: a few of each owner.
 
     Two queries each read a partial index: SQLite would read the whole table for both in one query.
 
@@ -281,10 +275,15 @@ def _claiming(table: type[Row], *conditions: ColumnElement[bool]) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _finding_due(table: type[Row], where: ColumnElement[bool], limit: int) -> tuple[Any, Any]:
-    waiting = select(table.id).where(where, _is_waiting(table)).order_by(col(table.due_at))
-    abandoned = select(table.id).where(where, _is_abandoned(table)).order_by(col(table.lease_until))
-    return waiting.limit(limit), abandoned.limit(limit)
+def _finding_due(table: type[Row], where: ColumnElement[bool], limit: int) -> tuple[Any, ...]:
+    kinds = ((_is_waiting(table), col(table.due_at)), (_is_abandoned(table), col(table.lease_until)))
+    return tuple(_oldest(table, and_(where, is_due), by).limit(limit) for is_due, by in kinds)
+
+
+def _oldest(table: type[Row], where: ColumnElement[bool], by: Any) -> Any:
+    place = func.row_number().over(partition_by=col(table.owner_id), order_by=by).label("place")
+    found = select(table.id, by.label("by"), place).where(where).subquery()
+    return select(found.c.id).where(found.c.place <= MAX_OF_OWNER).order_by(found.c.by)
 
 
 @lru_cache

@@ -20,7 +20,7 @@ from shared.states import Stage, Status
 from shared.users import settings_store
 from tests.bench.figures import Figure, Runs
 from tests.bench.site import running_store
-from tests.doubles import ManualExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
 from tests.factories import (
     NODE_ID,
     VAULT,
@@ -31,8 +31,8 @@ from tests.factories import (
     make_start_task,
 )
 from tests.fakes.engine import FakeEngine
-from worker.context import AgentLane, WorkerContext
-from worker.lease_renewer import LeaseRenewer
+from worker.context import Lane, LongRuns, WorkerContext
+from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.sweep import sweep
 from worker.settings import WorkerSettings
 
@@ -144,5 +144,8 @@ def _make_parts(database: Database) -> WorkerContext:
         status_checks=ManualExecutor(),
         probes=ManualExecutor(),
         installation="bench",
-        lane=AgentLane(32),
+        runs=LongRuns(PromptExecutor()),
+        agents=Lane(16),
+        boots=Lane(32),
+        pulls=SharedCalls(),
     )

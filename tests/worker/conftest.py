@@ -8,13 +8,13 @@ import pytest
 from shared.crypto import Vault
 from shared.db.database import Database
 from shared.settings import Settings
-from tests.doubles import ManualExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
 from tests.factories import NODE_ID, Person, make_node, make_spec
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import INSTALLATION, running, server_of
-from worker.context import AgentLane, WorkerContext
-from worker.lease_renewer import LeaseRenewer
+from worker.context import Lane, LongRuns, WorkerContext
+from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.settings import WorkerSettings
 
 
@@ -46,7 +46,10 @@ def context(
             status_checks=ManualExecutor(),
             probes=ManualExecutor(),
             installation=INSTALLATION,
-            lane=AgentLane(32),
+            runs=LongRuns(PromptExecutor()),
+            agents=Lane(16),
+            boots=Lane(32),
+            pulls=SharedCalls(),
         )
 
 

@@ -18,15 +18,15 @@ from shared.sandboxes import desired_state
 from shared.settings import Settings
 from shared.sql.statements import Rows
 from shared.states import Desired, Stage
-from tests.doubles import ManualExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
 from tests.drills.checker import Evidence
 from tests.drills.requests import Entry, Outcome, Verb
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, Person, make_node, make_person, make_spec, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
 from tests.worker.scheduler import Fate, Scheduler
-from worker.context import AgentLane, WorkerContext
-from worker.lease_renewer import LeaseRenewer
+from worker.context import Lane, LongRuns, WorkerContext
+from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.resync import resync
 from worker.sandboxes.reconciler import reconcile, refresh_status
 from worker.settings import WorkerSettings
@@ -193,7 +193,10 @@ def make_life(seed: int, database: Database, directory: Path) -> Life:
         status_checks=ManualExecutor(),
         probes=ManualExecutor(),
         installation=INSTALLATION,
-        lane=AgentLane(32),
+        runs=LongRuns(PromptExecutor()),
+        agents=Lane(16),
+        boots=Lane(32),
+        pulls=SharedCalls(),
     )
     user = make_person(database, f"user-{seed}")
     life = Life(scheduler, context, engine, user, scenes.start(context, user))

@@ -21,7 +21,7 @@ from tests.doubles import ManualExecutor, RecordingPublisher
 from tests.factories import Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import IMAGE, FakeEngine
-from worker.context import AgentLane, WorkerContext
+from worker.context import Lane, WorkerContext
 from worker.lease_renewer import LeaseRenewer
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
@@ -132,7 +132,7 @@ def deliver(context: WorkerContext) -> None:
 
 def another(context: WorkerContext) -> WorkerContext:
     """Return the context of a second worker on the same node."""
-    return replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15), lane=AgentLane(32))
+    return replace(context, renewer=LeaseRenewer(context.database, "worker-2", 15), agents=Lane(16), boots=Lane(32))
 
 
 def row(context: WorkerContext, table: type[Row], row_id: str) -> Row:

@@ -15,18 +15,19 @@ from shared.agent_server.errors import AgentServerUnreachable
 from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Sandbox
-from shared.states import Desired, Status
+from shared.states import Desired, Reason, Status
 from tests.factories import Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
-from tests.worker.scenes import another, change, row, set_desired
+from tests.worker.scenes import another, ask, assert_failed, change, configure, row, set_desired
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.conversations import refresh
 from worker.conversations.refresh import refresh_conversation
+from worker.conversations.start import start_conversation
 from worker.lease_renewer import STALL_SECONDS
 from worker.sandboxes.reconciler import reconcile
 
@@ -142,6 +143,22 @@ def test_endless_work_times_out(asking: WorkerContext, sandbox_id: str, monkeypa
             pool.submit(refresh_conversation, asking, CONVERSATION).result(20)
     found = row(asking, Conversation, CONVERSATION)
     assert (found.attempt, found.lease_until, found.due_at is not None) == (0, None, True)
+
+
+def test_start_that_uses_up_its_time_fails(
+    asking: WorkerContext, user: Person, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each response comes in time, but not all of them do."""
+    monkeypatch.setattr("worker.conversations.start.RUN_SECONDS", 0.5)
+    configure(asking, user)
+    with hostile(answering({"exit_code": 0})) as server:
+        slow = server.mode
+        server.mode = lambda ended: (ended.wait(0.2), slow(ended))[1]
+        move(asking, sandbox_id, server.url)
+        task_id = ask(asking, user, sandbox_id)
+        start_conversation(asking, task_id)
+    task = assert_failed(asking, task_id, Reason.AGENT_SERVER_UNREACHABLE, "no response")
+    assert task.attempt == 0
 
 
 @pytest.mark.usefixtures("conversation")

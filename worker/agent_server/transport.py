@@ -35,6 +35,8 @@ UNLIMITED_SECONDS = 86_400.0
 WRITE_BYTES = 64 * 1024
 # Timeout of an exchange that does not name one.
 CONTROL_SECONDS = 20.0
+# Timeout of a response's content after its header: a server sends the header when it has the result of its work.
+CONTENT_SECONDS = 10.0
 
 
 class _PeriodicCheck:
@@ -82,6 +84,7 @@ def exchange(
     with (
         timeout(seconds),
         client.stream(method, url, headers=dict(headers), timeout=seconds, **content) as response,
+        timeout(CONTENT_SECONDS),
     ):
         reader = ResponseReader(response, max_bytes)
         for chunk in response.iter_bytes():

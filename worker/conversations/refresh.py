@@ -22,7 +22,7 @@ from shared.queue.jobs import RefreshConversation
 from shared.states import Desired, Status
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import cancellable, timeout
-from worker.context import AgentWork, WorkerContext
+from worker.context import LaneJob, WorkerContext
 from worker.conversations.deletion import delete_from_agent_server
 from worker.conversations.message_delivery import deliver
 from worker.conversations.model_silence import check_silence
@@ -50,7 +50,7 @@ class _Deleted(Exception):
 def _refresh_leased(context: WorkerContext, conversation: Conversation) -> None:
     job = RefreshConversation(conversation.id, context.settings.node)
     with (
-        taking_place(context, AgentWork(job, conversation.sandbox_id, conversation.owner_id)),
+        taking_place(context, context.agents, LaneJob(job, conversation.sandbox_id, conversation.owner_id)),
         timeout(RUN_SECONDS),
         cancellable(partial(_require_current, context, conversation)),
         suppress(_Deleted),  # the deletion has enqueued the next run

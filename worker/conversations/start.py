@@ -5,6 +5,7 @@ begins the same stage. A stage with nothing to do is skipped; so is SETTING_UP_S
 of a project itself.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from shared.sandboxes import deadlines
 from shared.states import Reason, Stage, Status
 from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
-from worker.context import AgentWork, WorkerContext
+from worker.context import LaneJob, WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start_inputs import StartFailed, StartInputs, check_sandbox, load_inputs
@@ -42,6 +43,9 @@ from worker.workspace.setup import (
 )
 
 log = structlog.get_logger()
+
+# The timeout of all requests of a run to an agent server: more than a clone, a setup script and a create may take.
+RUN_SECONDS = 1200.0
 
 
 def start_conversation(context: WorkerContext, task_id: str) -> None:
@@ -60,6 +64,7 @@ class ConversationStart:
         self._contents = ProjectContents()
         # An earlier run may have sent the create request already.
         self._may_be_created = task.stage == Stage.STARTING_CONVERSATION
+        self._ends_at = time.monotonic() + RUN_SECONDS
 
     def run(self) -> None:
         """Continue from the stage in the row.
@@ -116,7 +121,8 @@ class ConversationStart:
         if sandbox is None:
             return  # the write of the sandbox's status enqueues the task
         job = StartConversation(self._task.id, self._context.settings.node)
-        with taking_place(self._context, AgentWork(job, sandbox.id, self._task.owner_id)):
+        place = LaneJob(job, sandbox.id, self._task.owner_id)
+        with taking_place(self._context, self._context.agents, place), transport.timeout(RUN_SECONDS):
             self._run_stages(sandbox)
 
     def _run_stages(self, sandbox: Sandbox) -> None:
@@ -251,8 +257,11 @@ class ConversationStart:
             raise Cancelled(f"the parent conversation {parent_id} is deleted")
 
     def _retry_or_fail(self, error: AgentServerUnreachable | WrongServer) -> None:
-        """Retry: the sandbox may have a new URL, and another sandbox's server may have the URL in the row."""
-        if self._task.attempt + 1 < self._context.settings.max_attempts:
+        """Retry: the sandbox may have a new URL, and another sandbox's server may have the URL in the row.
+
+        A run that has used up its time is not retried.
+        """
+        if self._task.attempt + 1 < self._context.settings.max_attempts and time.monotonic() < self._ends_at:
             raise Retry(str(error)) from None
         self._fail(Reason(error.reason), str(error))
 

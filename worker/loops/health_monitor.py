@@ -17,17 +17,15 @@ log = structlog.get_logger()
 
 # Sandboxes are probed in sixteen shards, by the first digit of their ids. This spreads the load without stored state.
 SHARDS = "0123456789abcdef"
-# Threads for probes, each of which has a timeout.
-PROBE_THREADS = 16
-# Threads for the checks of unresponsive servers: these wait for the engine and must not delay probes.
+# Threads for the checks of unresponsive servers. A check that takes long goes on in another thread.
 CHECK_THREADS = 4
 
 
 def open_monitor(context: WorkerContext) -> "LivenessMonitor":
-    """Create a monitor with its own threads."""
+    """Create a monitor with its own threads: for probes as many as a node has sandboxes, created when needed."""
     return LivenessMonitor(
         context,
-        probes=ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="health"),
+        probes=ThreadPoolExecutor(context.settings.node_capacity, thread_name_prefix="health"),
         checks=ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="unresponsive"),
     )
 

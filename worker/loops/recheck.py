@@ -16,7 +16,7 @@ from worker.sandboxes.reconciler import refresh_status
 
 log = structlog.get_logger()
 
-# A status check is a few queries and one or two calls to the engine.
+# A status check is a few queries and one or two calls to the engine. One that takes long goes on in another thread.
 THREADS = 4
 # For requests of a status check to an agent server: a newer desired state waits for the lease meanwhile.
 CHECK_SECONDS = 5.0

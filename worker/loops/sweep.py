@@ -36,7 +36,7 @@ def _place(context: WorkerContext) -> list[Job]:
 def _take_due(context: WorkerContext) -> list[Job]:
     node_id = context.settings.node
     with context.database.reading() as session:
-        due = leases.find_due_on_node(session, node_id)
+        due = leases.find_due(session, Sandbox, leases.ON_NODE, node_id=node_id)
         waiting = waiters.find_due(session, node_id, without_node=True)
     if not (due or any(waiting)):
         return []

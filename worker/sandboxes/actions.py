@@ -14,7 +14,7 @@ from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
-from worker.lease_renewer import run_watched
+from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
 from worker.sandboxes.container_spec import CONFIG_PATH, container_name, container_request
 from worker.sandboxes.planner import Action, Health
@@ -160,7 +160,8 @@ class SandboxActions:
             run_watched(create, self._require_current, first_seconds=ACT_SECONDS)
         except ImageMissing:
             log.info("pulling", sandbox=self._sandbox.id, image=request.image)
-            run_watched(partial(self._context.engine.pull, request.image), self._require_current)
+            pull = partial(self._context.engine.pull, request.image)
+            await_watched(self._context.pulls.begin(request.image, pull), self._require_current)
             run_watched(create, self._require_current, first_seconds=ACT_SECONDS)
 
     def _require_current(self) -> None:

@@ -4,6 +4,7 @@ Where it can't be reached, the loop ends with the status ERROR and a reason.
 """
 
 import time
+from contextlib import ExitStack
 
 import structlog
 
@@ -15,9 +16,9 @@ from shared.queue.jobs import CheckSandbox
 from shared.sandboxes import desired_state
 from shared.sandboxes.queries import CurrentDesiredState
 from shared.states import Desired, Reason, Status
-from worker.context import WorkerContext
+from worker.context import LaneJob, WorkerContext
 from worker.engine.protocol import ContainerStatus, EngineError, EngineRefused, EngineUnavailable, ImageMissing
-from worker.lease_runner import Retry, run_leased
+from worker.lease_runner import Retry, run_leased, taking_place
 from worker.sandboxes.actions import Overtaken, SandboxActions
 from worker.sandboxes.agent_server_lifecycle import ReadinessTimer
 from worker.sandboxes.planner import FINAL_ACTIONS, Action, plan
@@ -42,6 +43,8 @@ ACTION_REASONS = {
 REACHED = frozenset({Action.WRITE_RUNNING, Action.WRITE_PAUSED})
 # Actions that another node's engine may execute where this one refuses.
 RESCHEDULABLE = frozenset({Action.CREATE, Action.START})
+# Actions that boot a sandbox or wait for its boot: an owner has few at a time.
+BOOTING = frozenset({Action.CREATE, Action.START, Action.AWAIT_HEALTH})
 # Actions that pause, stop or remove a sandbox: without them it would go on to cost what its owner has ended.
 ENDING = frozenset({Action.PAUSE, Action.STOP, Action.REMOVE})
 
@@ -87,17 +90,21 @@ class SandboxReconciler:
         self._action_count = 0
         # Consecutive probes that another server has answered.
         self._wrong_server_count = 0
+        # The place in the lane of boots, if the run has taken one.
+        self._places = ExitStack()
+        self._has_place = False
 
     def run(self) -> None:
         """Execute actions until a final status is written.
 
         Raises:
             Retry: the engine refused an action or is in trouble, and the next attempt may succeed; or the run was for
-                the status only, and an action is due.
+                the status only, and an action is due; or too many sandboxes boot.
             LeaseLost: another worker owns the sandbox now.
         """
         try:
-            self._run()
+            with self._places:
+                self._run()
         except LeaseLost:
             if self._executed_since_fence_check:
                 self._bump_generation()
@@ -212,6 +219,8 @@ class SandboxReconciler:
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:
         """Execute one action; False if the run is over: the sandbox is in ERROR, or on another node."""
+        if action in BOOTING and not self._has_place and not self._health_wait.is_over:
+            self._take_place()
         if action == Action.AWAIT_HEALTH:
             return self._await_health(observed)
         if action == Action.AWAIT_REMOVAL:
@@ -232,6 +241,17 @@ class SandboxReconciler:
         if self._action_count > MAX_ACTIONS:
             raise Retry(f"{action} leads to no progress")
         return True
+
+    def _take_place(self) -> None:
+        """Take a place in the lane of boots until the end of the run.
+
+        Raises:
+            Retry: no place is free for the sandbox's owner.
+        """
+        row = self._sandbox
+        place = LaneJob(CheckSandbox(row.id, row.node_id), row.id, row.owner_id or "")
+        self._places.enter_context(taking_place(self._context, self._context.boots, place))
+        self._has_place = True
 
     def _await_health(self, observed: ContainerStatus) -> bool:
         self._health_wait.begin()

@@ -28,6 +28,7 @@ from tests.services.hostile_server import (
 )
 from tests.worker.scenes import change, row, set_desired
 from worker.agent_server import client as agent_server_client
+from worker.agent_server import transport
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
@@ -138,6 +139,14 @@ def test_timeout_is_for_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> N
     with hostile(dripping) as server, open_client() as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
         assert isinstance(asked.exception(20), AgentServerUnreachable)
+
+
+def test_content_follows_its_header_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request with a long timeout is for work that takes long. Its result is there when the header is."""
+    monkeypatch.setattr(transport, "CONTENT_SECONDS", 0.5)
+    with hostile(dripping) as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
+        assert isinstance(asked.exception(10), AgentServerUnreachable)
 
 
 def test_pages_have_a_max() -> None:

@@ -13,7 +13,7 @@ from shared.db.database import Database
 from shared.leasing import leases
 from shared.models import Sandbox
 from tests.factories import Person, make_sandbox
-from worker.lease_renewer import STALL_SECONDS, LeaseRenewer
+from worker.lease_renewer import MAX_RUN_SECONDS, STALL_SECONDS, LeaseRenewer
 
 HOUR = timedelta(hours=1)
 
@@ -95,6 +95,19 @@ def test_lease_of_a_holder_without_progress_ends(
         seconds += 1
         renewer.renew_all()
         assert renewer._held == {}
+
+
+def test_run_that_makes_progress_for_too_long_loses_its_lease(
+    database: Database, renewer: LeaseRenewer, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr("worker.lease_renewer.monotonic", lambda: seconds[0])
+    row = claim(database, sandbox_id)
+    with renewer.holding(Sandbox, row):
+        for seconds[0], is_held in ((MAX_RUN_SECONDS, True), (MAX_RUN_SECONDS + STALL_SECONDS + 1, False)):
+            renewer.mark_progress(Sandbox, row)
+            renewer.renew_all()
+            assert bool(renewer._held) is is_held
 
 
 def test_lost_lease_is_dropped(database: Database, renewer: LeaseRenewer, sandbox_id: str) -> None:

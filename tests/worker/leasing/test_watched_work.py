@@ -7,7 +7,7 @@ import pytest
 
 from tests.waiting import eventually
 from worker import lease_renewer
-from worker.lease_renewer import Abandoned, require_awaited, run_watched
+from worker.lease_renewer import Abandoned, SharedCalls, require_awaited, run_watched
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +74,12 @@ def test_first_check_is_delayed() -> None:
     run_watched(lambda: (eventually(lambda: len(watched) > 1), None)[1], watch, first_seconds=0.3)
     assert watched[0] >= 0.3
     assert watched[1] - watched[0] < 0.3
+
+
+def test_call_under_way_is_shared_and_a_finished_one_is_not() -> None:
+    over, calls = threading.Event(), SharedCalls()
+    first = calls.begin("a", lambda: (over.wait(10), None)[1])
+    assert calls.begin("a", lambda: pytest.fail("the call is under way")) is first
+    assert calls.begin("b", over.set).result(10) is None
+    first.result(10)
+    assert calls.begin("a", lambda: None) is not first

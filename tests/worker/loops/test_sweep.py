@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 import time_machine
-from sqlmodel import select
+from sqlmodel import insert, select
 
 from shared.clock import after, now
+from shared.ids import new_id
+from shared.leasing.leases import MAX_OF_OWNER
 from shared.models import Conversation, IdempotencyKey, Node, Sandbox, StartTask
 from shared.queue.jobs import CheckSandbox, Job, RefreshConversation, StartConversation, StartSandbox
 from shared.states import NodeStatus, Stage, Status
 from tests.doubles import RecordingPublisher
-from tests.factories import NODE_ID, Person, make_conversation, make_node, make_sandbox, make_start_task
+from tests.factories import NODE_ID, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
 from tests.worker.scenes import change, deliver, row, start
 from worker.context import WorkerContext
 from worker.loops.sweep import sweep
@@ -98,6 +100,17 @@ def test_abandoned_lease_is_found_and_a_held_one_respected(
     change(context, table, made, lease_until=after(-0.1), due_at=None)
     assert [job.subject for job in swept(context)] == [made]
     assert swept(context) == []
+
+
+def test_owner_with_many_due_rows_delays_no_other_owner(context: WorkerContext, user: Person, sandbox: Sandbox) -> None:
+    for owner, number, seconds in ((user, 600, 10), (make_person(context.database, "other-owner"), 1, 5)):
+        task = make_start_task(context.database, owner, sandbox, due_at=after(-seconds))
+        copies = [task.model_dump() | {"id": new_id(), "conversation_id": new_id()} for _ in range(number - 1)]
+        with context.database.transaction() as session:
+            session.execute(insert(StartTask), copies) if copies else None
+    jobs = swept(context)
+    assert StartConversation(task.id, NODE_ID) in jobs
+    assert len(jobs) == MAX_OF_OWNER + 1
 
 
 class TestPlacement:

@@ -19,15 +19,15 @@ from shared.errors import NotFound
 from shared.models import Sandbox, SandboxTransition
 from shared.settings import Settings
 from shared.states import Desired
-from tests.doubles import ManualExecutor, RecordingPublisher
+from tests.doubles import ManualExecutor, PromptExecutor, RecordingPublisher
 from tests.drills.checker import Evidence, check
 from tests.drills.requests import DESIRED_STATES, Entry, Outcome, Verb
 from tests.effort import bounds
 from tests.factories import NODE_ID, SECRET_KEY, VAULT, make_node, make_person, make_spec
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker import scenes
-from worker.context import AgentLane, WorkerContext
-from worker.lease_renewer import LeaseRenewer
+from worker.context import Lane, LongRuns, WorkerContext
+from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.sandboxes.reconciler import reconcile
 from worker.settings import WorkerSettings
 
@@ -154,7 +154,10 @@ def make_context(path: Path, engine: FakeEngine) -> WorkerContext:
         status_checks=ManualExecutor(),
         probes=ManualExecutor(),
         installation=INSTALLATION,
-        lane=AgentLane(32),
+        runs=LongRuns(PromptExecutor()),
+        agents=Lane(16),
+        boots=Lane(32),
+        pulls=SharedCalls(),
     )
 
 

@@ -1,8 +1,6 @@
 """Hostile agent servers occupy some of a worker's job threads; the other threads serve other sandboxes."""
 
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import Any
 
@@ -17,52 +15,18 @@ from tests.factories import Person, make_conversation, make_person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.waiting import eventually
-from tests.worker.scenes import ask, configure, row, running, server_of, set_desired, start, task_of
-from worker.context import MAX_IN_SANDBOX, AgentLane, AgentWork, WorkerContext
+from tests.worker.job_threads import JOB_SECONDS, JobThreads, assert_others_are_served, job_threads
+from tests.worker.scenes import ask, configure, row, running, server_of, start, task_of
+from worker.context import MAX_IN_SANDBOX, Lane, LaneJob, WorkerContext
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start import start_conversation
 from worker.sandboxes.reconciler import reconcile
 
-# Max duration of a job that does not wait for a hostile server, on a busy machine.
-JOB_SECONDS = 20
-
-
-class JobThreads:
-    """A worker's job threads, and servers that respond at the end of the test."""
-
-    def __init__(self, context: WorkerContext, pool: ThreadPoolExecutor) -> None:
-        self.context = context
-        self.number = context.settings.concurrency
-        self._pool = pool
-        self._over = threading.Event()
-
-    def silence(self, server: FakeAgentServer) -> None:
-        """Stop the server's responses until the end of the test."""
-
-        def wait(_method: str) -> None:
-            self._over.wait(60)
-
-        server.before = wait
-
-    def submit(self, work: Any, row_id: str) -> Future[Any]:
-        """Run a job on the next free thread."""
-        return self._pool.submit(work, self.context, row_id)
-
-    def run(self, work: Any, row_id: str) -> None:
-        """Run a job and wait for its end."""
-        self.submit(work, row_id).result(JOB_SECONDS)
-
-    def end(self) -> None:
-        """Let all servers respond."""
-        self._over.set()
-
 
 @pytest.fixture
 def threads(context: WorkerContext) -> Iterator[JobThreads]:
-    with ThreadPoolExecutor(context.settings.concurrency) as pool:
-        threads = JobThreads(context, pool)
+    with job_threads(context) as threads:
         yield threads
-        threads.end()
 
 
 def besiege(threads: JobThreads, jobs: Iterable[tuple[Any, str]], servers: list[FakeAgentServer]) -> None:
@@ -72,15 +36,6 @@ def besiege(threads: JobThreads, jobs: Iterable[tuple[Any, str]], servers: list[
     submitted = [threads.submit(work, row_id) for work, row_id in jobs]
     assert len(submitted) == threads.number
     eventually(lambda: sum(len(server.calls) for server in servers) >= MAX_IN_SANDBOX)
-
-
-def assert_others_are_served(threads: JobThreads, others: dict[Desired, str]) -> None:
-    """Assert that these sandboxes can be paused, stopped and deleted."""
-    for desired, sandbox_id in others.items():
-        set_desired(threads.context, sandbox_id, desired)
-        threads.run(reconcile, sandbox_id)
-    found = [row(threads.context, Sandbox, sandbox_id).status for sandbox_id in others.values()]
-    assert found == [Status.PAUSED, Status.PAUSED, Status.DELETED]
 
 
 @pytest.fixture
@@ -143,45 +98,52 @@ def test_many_unresponsive_sandboxes_leave_threads_for_others(
     assert row(context, StartTask, their_task).stage == Stage.READY
 
 
-def work(owner: str, number: int, sandbox: str | None = None) -> AgentWork:
+def work(owner: str, number: int, sandbox: str | None = None) -> LaneJob:
     """Return a start of this owner."""
-    return AgentWork(StartConversation(f"{owner}-{number}", "node-a"), sandbox or f"{owner}-{number}", owner)
+    return LaneJob(StartConversation(f"{owner}-{number}", "node-a"), sandbox or f"{owner}-{number}", owner)
 
 
-def enter_all(lane: AgentLane, owner: str) -> int:
+def enter_all(lane: Lane, owner: str) -> int:
     """Return how many of 40 jobs get a place."""
     return sum(lane.enter(work(owner, number)) for number in range(40))
 
 
 class TestShares:
-    def test_first_owner_gets_a_quarter_and_later_ones_less(self) -> None:
-        lane = AgentLane(32)
-        assert [enter_all(lane, owner) for owner in "abcdef"] == [8, 4, 2, 1, 1, 0]
+    def test_first_owner_gets_half_and_each_later_one_less_but_one_at_least(self) -> None:
+        lane = Lane(16)
+        assert [enter_all(lane, owner) for owner in "abcdefg"] == [8, 4, 2, 1, 1, 1, 1]
 
-    def test_few_threads_are_shared_too(self) -> None:
-        assert [enter_all(AgentLane(threads), "a") for threads in (1, 2, 3, 4, 8)] == [1, 1, 1, 1, 2]
+    def test_few_places_are_shared_too(self) -> None:
+        assert [enter_all(Lane(places), "a") for places in (1, 2, 3, 4, 8)] == [1, 1, 2, 2, 4]
+
+    def test_place_beyond_the_number_is_free_for_none_but_its_owner(self) -> None:
+        lane = Lane(1)
+        assert [lane.enter(work(owner, 1)) for owner in "ab"] == [True, True]
+        assert not lane.enter(work("a", 2))
+        assert lane.leave(work("b", 1)) is None
+        assert lane.leave(work("a", 1)) == work("a", 2).job
 
     def test_sandbox_gets_four_places_for_each_kind_of_job(self) -> None:
-        lane = AgentLane(320)
+        lane = Lane(160)
         starts = [work("a", number, "one") for number in range(MAX_IN_SANDBOX + 1)]
         refreshes = [one._replace(job=RefreshConversation(one.job.subject, "node-a")) for one in starts]
         for jobs in (starts, refreshes):
             assert [lane.enter(one) for one in jobs] == [True] * MAX_IN_SANDBOX + [False]
 
     def test_free_place_is_offered_to_each_owner_in_order(self) -> None:
-        lane = AgentLane(32)
+        lane = Lane(16)
         for owner in "abcde":
             enter_all(lane, owner)
         offered = [lane.leave(work("a", number)) for number in range(5)]
         assert [job.subject if job else None for job in offered] == [None, "d-1", "c-2", "e-1", "a-8"]
 
     def test_no_job_is_offered_if_none_waits(self) -> None:
-        lane = AgentLane(32)
+        lane = Lane(16)
         lane.enter(work("a", 1))
         assert lane.leave(work("a", 1)) is None
 
     def test_retry_delay_grows_with_waiting_jobs(self) -> None:
-        lane = AgentLane(32)
+        lane = Lane(16)
         seconds = [lane.retry_seconds]
         for owner in "abc":
             enter_all(lane, owner)

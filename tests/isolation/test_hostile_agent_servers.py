@@ -1,0 +1,211 @@
+"""Hostile agent servers in real containers harm their own sandboxes only.
+
+Whatever they respond, each operation on them settles in time, other users' operations take as long as before, and the
+worker's memory does not grow.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.models import Sandbox
+from tests.factories import make_conversation
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+from tests.services.stores import SqliteStores
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+
+# Replaces the program that the image's server runs for each connection. In the modes `redirect` and `refuse`, the
+# server still looks healthy.
+ANSWER = r"""
+CR=$(printf '\r')
+key=
+read -r _ path _
+while IFS= read -r line && [ "$line" != "$CR" ]; do
+    case $line in [Xx]-[Ss]ession-*) key=1 ;; esac
+done
+read -r mode </tmp/mode
+echo x >>/tmp/asked
+head() { printf 'HTTP/1.1 %s\r\nConnection: close\r\n%s\r\n' "$1" "$2"; }
+say() { head "$1" "Content-Length: ${#2}$CR
+$3"; printf %s "$2"; }
+case "$mode $path" in
+refuse*/api/conversations/count* | redirect*/api/conversations/count*)
+    if [ "$key" ]; then say '200 OK' 0; else say '401 Unauthorized' '{}'; fi ;;
+silent*) exec sleep 600 ;;
+drip*) head '200 OK' ''; while printf ' '; do sleep 1; done ;;
+huge*) head '200 OK' ''; exec head -c 400000000 /dev/zero ;;
+gzip*) head '200 OK' "Content-Encoding: gzip$CR
+"; exec head -c 400000000 /dev/zero | gzip ;;
+empty*) say '200 OK' '{}' ;;
+pages*) say '200 OK' '{"items":[{"id":"01234567-89ab-cdef-0123-456789abcdef"}],"next_page_id":"more"}' ;;
+refuse*) say '401 Unauthorized' '{"detail":"Unauthorized"}' ;;
+redirect*) say '307 Temporary Redirect' '{}' "Location: http://169.254.169.254/$CR
+" ;;
+esac
+"""
+MODES = ("silent", "drip", "huge", "gzip", "empty", "pages", "refuse", "redirect")
+SETTLED_SECONDS = 30
+# Of an operation on another user's sandbox, on a busy machine. It takes one or two seconds.
+OTHERS_SECONDS = 10
+MAX_GROWTH_KB = 32 * 1024
+# Fewer job threads than hostile sandboxes; frequent probes, so that an unresponsive server is found within the limit.
+SETTINGS = {
+    "AW_CONCURRENCY": "16",
+    "AW_HEALTH_PROBE_SECONDS": "2",
+    "AW_HEALTH_TIMEOUT": "10",
+    "AW_MAX_ATTEMPTS": "2",
+    "AW_STOP_SECONDS": "1",
+}
+SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
+Operation = Callable[[str], None]
+
+
+@pytest.fixture
+def service(engine: PrivateEngine, sqlite_stores: SqliteStores, valkey: Valkey, tmp_path: Path) -> Iterator[Deployment]:
+    """The running service."""
+    with (
+        sqlite_stores.fresh(tmp_path) as database_url,
+        deployed(engine, TINY_IMAGE, database_url=database_url, broker_url=valkey.url) as service,
+    ):
+        service.environment |= SETTINGS
+        service.start()
+        yield service
+
+
+class Siege:
+    """A user's sandboxes with hostile agent servers, and the operations on them. Each returns when it has settled."""
+
+    def __init__(self, service: Deployment, engine: PrivateEngine, alice: Client) -> None:
+        self._service, self._engine, self._alice = service, engine, alice
+        settings = {"llm_model": "openai/demo", "llm_base_url": "http://127.0.0.1:9"}
+        assert alice.post("/api/settings", json=settings).status_code == 200
+
+    def boot(self, _number: int) -> str:
+        """Start a sandbox with an honest server."""
+        sandbox_id = self._alice.start_sandbox()
+        self._alice.await_sandbox(sandbox_id, "RUNNING", deadline_seconds=120)
+        return sandbox_id
+
+    def replace_server(self, sandbox_id: str, mode: str) -> None:
+        """Replace the agent server, and wait until the hostile one got a request."""
+        with self._service.database.reading() as session:
+            row = session.get_one(Sandbox, sandbox_id)
+        make_conversation(self._service.database, self._alice.person, row, id=sandbox_id)
+        self._inside(sandbox_id, 'printf %s "$1" >/tmp/mode', mode)
+        self._inside(sandbox_id, 'printf %s "$1" >/server/answer', ANSWER)
+        eventually(lambda: self._inside(sandbox_id, "cat /tmp/asked || true"))
+
+    def converse(self, sandbox_id: str) -> None:
+        asked = self._alice.start_conversation(sandbox_id=sandbox_id)
+        task = self._settle(lambda: self._alice.start_task(asked), "READY", "ERROR")
+        assert task["status"] == "READY" or task["reason"]
+
+    def list_files(self, sandbox_id: str) -> None:
+        """The conversation has its sandbox's id."""
+        assert self._alice.get(f"{CONVERSATIONS}/{sandbox_id}/files").status_code in (200, 409, 413, 502)
+
+    def pause(self, sandbox_id: str) -> None:
+        self._pause(sandbox_id, "frozen", "paused")
+
+    def stop(self, sandbox_id: str) -> None:
+        self._pause(sandbox_id, "stopped", "exited")
+
+    def resume(self, sandbox_id: str) -> None:
+        assert self._alice.post(f"{SANDBOXES}/{sandbox_id}/resume").status_code == 200
+        found = self._settle(lambda: self._alice.sandbox(sandbox_id) or {}, "RUNNING", "ERROR")
+        assert found["status"] == "RUNNING" or found["reason"]
+
+    def delete(self, sandbox_id: str) -> None:
+        assert self._alice.delete(f"{SANDBOXES}/{sandbox_id}").status_code == 200
+        container = f"aw-{sandbox_id}"
+        eventually(
+            lambda: container not in [*self._engine.containers(), *self._engine.volumes()],
+            deadline_seconds=SETTLED_SECONDS,
+        )
+
+    def _inside(self, sandbox_id: str, script: str, *values: str) -> str:
+        return self._engine.docker("exec", "--user", "0", f"aw-{sandbox_id}", "sh", "-c", script, "sh", *values)
+
+    def _pause(self, sandbox_id: str, kind: str, state: str) -> None:
+        paused = self._alice.post(f"{SANDBOXES}/{sandbox_id}/pause", params={"kind": kind})
+        assert paused.status_code == 200
+        self._settle(lambda: self._alice.sandbox(sandbox_id) or {}, "PAUSED")
+        assert self._engine.docker("inspect", "--format", "{{.State.Status}}", f"aw-{sandbox_id}").strip() == state
+
+    @staticmethod
+    def _settle(read: Callable[[], dict[str, Any]], *statuses: str) -> dict[str, Any]:
+        return (
+            eventually(
+                lambda: found if (found := read())["status"] in statuses else None, deadline_seconds=SETTLED_SECONDS
+            )
+            or {}
+        )
+
+
+def use(client: Client, durations: dict[str, float]) -> None:
+    """Start, pause, resume and delete a sandbox; keep the longest duration of each operation."""
+    sandbox_id = ""
+
+    def start() -> None:
+        nonlocal sandbox_id
+        sandbox_id = client.start_sandbox()
+        client.await_sandbox(sandbox_id, "RUNNING")
+
+    def request(verb: str, status: str) -> None:
+        assert client.post(f"{SANDBOXES}/{sandbox_id}/{verb}").status_code == 200
+        client.await_sandbox(sandbox_id, status)
+
+    def delete() -> None:
+        assert client.delete(f"{SANDBOXES}/{sandbox_id}", params={"wait": "60"}).status_code == 200
+
+    for name, operation in (
+        ("start", start),
+        ("pause", lambda: request("pause", "PAUSED")),
+        ("resume", lambda: request("resume", "RUNNING")),
+        ("delete", delete),
+    ):
+        began = time.monotonic()
+        operation()
+        durations[name] = max(durations.get(name, 0.0), time.monotonic() - began)
+
+
+def memory(pid: int, name: str) -> int:
+    """A memory value of a process, in KB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment, engine: PrivateEngine) -> None:
+    with service.user("alice") as alice, service.user("bob") as bob, ThreadPoolExecutor(3 * len(MODES)) as threads:
+        siege = Siege(service, engine, alice)
+        plans = ((siege.converse, siege.list_files), (siege.pause, siege.resume), (siege.stop, siege.resume))
+        cells = list(product(MODES, plans))
+        hostile = list(threads.map(siege.boot, range(len(cells))))
+
+        def attack(sandbox_id: str, mode: str, plan: tuple[Operation, ...]) -> None:
+            siege.replace_server(sandbox_id, mode)
+            for operation in (*plan, siege.delete):
+                operation(sandbox_id)
+
+        use(bob, {})
+        worker = service.pid("worker")
+        before = memory(worker, "VmRSS")
+        Path(f"/proc/{worker}/clear_refs").write_text("5")  # resets the peak
+        attacks = [threads.submit(attack, one, *cell) for one, cell in zip(hostile, cells, strict=True)]
+        durations: dict[str, float] = {}
+        while not all(one.done() for one in attacks):
+            use(bob, durations)
+        for one in attacks:
+            one.result()
+        growth = memory(worker, "VmHWM") - before
+    assert growth <= MAX_GROWTH_KB
+    assert max(durations.values()) <= OTHERS_SECONDS, durations
