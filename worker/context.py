@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import httpx
@@ -42,6 +42,8 @@ BUSY_SECONDS = 2.0
 RETRIES_A_SECOND = 10
 
 Key = TypeVar("Key")
+# Returns why a node may take no new sandboxes; None if it may. It must return at once: each heartbeat calls it.
+NodeCheck = Callable[[], str | None]
 
 
 class LongRuns:
@@ -192,6 +194,12 @@ class WorkerContext:
     boots: Lane
     # Pulls of images.
     pulls: SharedCalls
+    # What this machine must have to take new sandboxes. Loops that check it more slowly keep their last result.
+    node_checks: list[NodeCheck] = field(default_factory=list)
+
+    def check_node(self) -> str | None:
+        """Return why this node takes no new sandboxes; None if it takes them."""
+        return "; ".join(reason for check in self.node_checks if (reason := check())) or None
 
     def agent_server(
         self, sandbox: Sandbox, url: str | None = None, redact: Redact = lambda text: text

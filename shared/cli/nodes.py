@@ -13,7 +13,7 @@ from shared.cli.output import NAME, age_text, print_table, time_text
 
 if TYPE_CHECKING:
     from shared.cli.node_operations import NodeOperations
-    from shared.models import NodeSpecBackoff, UnknownContainer
+    from shared.models import Node, NodeSpecBackoff, UnknownContainer
     from shared.sandboxes.drain import Drained
 
 Yes = Annotated[bool, typer.Option("--yes", help="Apply the change. Without it, only print the change.")]
@@ -32,7 +32,7 @@ def list_nodes() -> None:
             used,
             node.capacity,
             age_text(node.heartbeat_at),
-            _problems(node.detail, backoffs, unknown),
+            _problems(node, backoffs, unknown),
         )
         for node, used, backoffs, unknown in node_operations().list_nodes()
     ]
@@ -138,10 +138,11 @@ def _await_drained(operations: "NodeOperations", name: str) -> "Drained":
     return drained
 
 
-def _problems(detail: str | None, backoffs: "Sequence[NodeSpecBackoff]", unknown: int) -> str:
+def _problems(node: "Node", backoffs: "Sequence[NodeSpecBackoff]", unknown: int) -> str:
     paused_specs = [
         f"no new {row.spec_id} until {time_text(row.rests_until)}, {row.failures} failed: {row.detail}"
         for row in backoffs
     ]
     quarantined = [f"{unknown} unknown container(s): see `{NAME} nodes unknown`"] if unknown else []
-    return "; ".join([*([detail] if detail else []), *paused_specs, *quarantined])
+    closed = [f"takes no new sandboxes: {node.closed_reason}"] if node.closed_reason else []
+    return "; ".join([*([node.detail] if node.detail else []), *closed, *paused_specs, *quarantined])

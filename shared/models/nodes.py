@@ -33,6 +33,8 @@ class Node(SQLModel, table=True):
     engine_id: str | None = Field(default=None, index=True, unique=True, max_length=512)
     # Why it is LOST.
     detail: str | None = None
+    # Why its worker takes no new sandboxes, although worker and engine respond.
+    closed_reason: str | None = None
     heartbeat_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     # When an operator gave it up. Its next heartbeat clears this.
     forgotten_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

@@ -65,7 +65,7 @@ def takes_sandboxes(oldest: Any = None) -> tuple[ColumnElement[bool], ...]:
         oldest: a bind parameter for `oldest_heartbeat`, in a prepared statement.
     """
     since = oldest_heartbeat() if oldest is None else oldest
-    return (col(Node.status) == NodeStatus.READY, col(Node.heartbeat_at) > since)
+    return (col(Node.status) == NodeStatus.READY, col(Node.closed_reason).is_(None), col(Node.heartbeat_at) > since)
 
 
 def oldest_heartbeat() -> datetime:

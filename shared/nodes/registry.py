@@ -36,6 +36,7 @@ def record_heartbeat(
     *,
     capacity: int,
     problem: str | None,
+    closed_reason: str | None = None,
     engine_id: str | None = None,
     reaped: Collection[str] = frozenset(),
 ) -> str | None:
@@ -44,6 +45,7 @@ def record_heartbeat(
     Args:
         capacity: the number of slots.
         problem: what is wrong with the engine; None if it is healthy.
+        closed_reason: why the node takes no new sandboxes; None if it takes them.
         engine_id: the id of the engine; None if the engine does not respond.
         reaped: the sandboxes that moved away and have no container on the engine any more. The node stays LOST until
             all of them are in it: a sandbox would run twice.
@@ -61,7 +63,7 @@ def record_heartbeat(
         problem = "its engine still has containers of sandboxes that moved away"
     if node.status != NodeStatus.CORDONED:
         node.status = NodeStatus.LOST if problem else NodeStatus.READY
-    node.capacity, node.detail = capacity, problem
+    node.capacity, node.detail, node.closed_reason = capacity, problem, closed_reason
     if problem is None:
         node.heartbeat_at, node.forgotten_at = now(), None
         _delete_tombstones(session, node_id, reaped)

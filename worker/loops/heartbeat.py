@@ -32,7 +32,13 @@ def send_heartbeat(context: WorkerContext) -> None:
         problem = f"the engine does not answer: {error}"
     with context.database.transaction() as session:
         replaced = node_registry.record_heartbeat(
-            session, settings.node, capacity=settings.node_capacity, problem=problem, engine_id=engine_id, reaped=reaped
+            session,
+            settings.node,
+            capacity=settings.node_capacity,
+            problem=problem,
+            closed_reason=context.check_node(),
+            engine_id=engine_id,
+            reaped=reaped,
         )
     if replaced:
         log.warning("engine_replaced", node=settings.node, before=replaced, now=engine_id)

@@ -97,3 +97,21 @@ def test_replaced_engine_is_accepted_if_the_node_was_silent(context: WorkerConte
         "another",
         NodeStatus.READY,
     )
+
+
+def test_node_that_fails_a_check_takes_no_new_sandboxes_until_it_passes(context: WorkerContext) -> None:
+    missing: list[str | None] = [None]
+    context.node_checks.append(lambda: missing[0])
+
+    def placed() -> str | None:
+        send_heartbeat(context)
+        with context.database.transaction() as session:
+            return placement.place(session, IMAGE)
+
+    assert placed() == NODE_ID
+    missing[0] = "its disk is full"
+    assert placed() is None
+    found = row(context, Node, NODE_ID)
+    assert (found.status, found.closed_reason) == (NodeStatus.READY, "its disk is full")
+    missing[0] = None
+    assert placed() == NODE_ID
