@@ -6,7 +6,7 @@ import structlog
 import uvicorn
 
 from api.app import create_app, make_context
-from api.server.connections import LimitedHttp, LimitedWebSocket
+from api.server.connections import ConnectionLimits, LimitedWebSocket, limited_http
 from api.server.graceful import DrainingServer
 from api.server.sockets import BACKLOG, get_sockets
 from shared.db.database_clock import begin_following
@@ -32,11 +32,12 @@ def main() -> None:
         log_config=None,
         access_log=False,
         backlog=BACKLOG,
-        http=LimitedHttp,
+        http=limited_http(ConnectionLimits(settings.head_seconds, settings.body_bytes_per_second)),
         ws=LimitedWebSocket,
         # Compressing a large message would block the event loop.
         ws_per_message_deflate=False,
         limit_concurrency=settings.max_connections,
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_keep_alive=KEEPALIVE_SECONDS,
         timeout_graceful_shutdown=10,
         server_header=False,

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from api import paths
 from api.errors.handlers import install_error_handlers
+from api.limits.keyless import KeylessLimits
 from api.lists import ResponseCache, ResponseCacheMiddleware
 from api.middleware.cors import Cors
 from api.middleware.request_body import BodyLimitMiddleware
@@ -70,6 +71,8 @@ THREADS = 120
 RESERVED_FOR_READING = 2
 V1 = "/api/v1"
 LISTS = (conversations.lists, sandboxes.lists)
+# Below /api, and open to callers without a key.
+KEYLESS_PATHS = {f"{V1}{route.path}" for route in web_client_config.router.routes if isinstance(route, Route)}
 LIST_PATHS = {f"{V1}{route.path}" for router in LISTS for route in router.routes if isinstance(route, Route)}
 
 
@@ -90,9 +93,15 @@ def create_app(context: Context) -> FastAPI:
     install_error_handlers(app)
     limits = context.settings
     # The first middleware is the innermost.
-    app.add_middleware(BodyLimitMiddleware, max_bytes=limits.max_body_bytes, max_webhook_bytes=limits.max_webhook_bytes)
+    app.add_middleware(
+        BodyLimitMiddleware,
+        max_bytes=limits.max_body_bytes,
+        max_webhook_bytes=limits.max_webhook_bytes,
+        max_seconds=limits.body_seconds,
+    )
     app.add_middleware(ResponseCacheMiddleware, paths=LIST_PATHS, cache=app.state.response_cache)
     app.add_middleware(ResponseRules)
+    app.add_middleware(KeylessLimits, limits=context.limits, keyless_paths=KEYLESS_PATHS)
     if limits.cors_origin_list:
         # The outermost: a preflight request has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))

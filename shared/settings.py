@@ -20,6 +20,16 @@ class QuotaPolicy(StrEnum):
 
 
 @dataclass(frozen=True)
+class StoredQuotas:
+    """The limits of what is stored for each user; 0: no limit."""
+
+    # Conversations that are not deleted, and those that are being started.
+    conversations: int = 0
+    events: int = 0
+    event_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Quotas:
     """The limits of each user; 0: no limit."""
 
@@ -30,6 +40,7 @@ class Quotas:
     # Sandboxes created within 60 seconds, deleted or not.
     creates_per_minute: int = 0
     policy: QuotaPolicy = QuotaPolicy.REJECT
+    stored: StoredQuotas = StoredQuotas()
 
     def __bool__(self) -> bool:
         """Whether there is any limit."""
@@ -72,6 +83,33 @@ class Settings(BaseSettings):
     max_connections: int = Field(
         4096, ge=1, description="Max concurrent connections of each API process; further requests get a 503"
     )
+    head_seconds: float = Field(20.0, gt=0, description="Max time for a request's line and headers, seconds")
+    body_seconds: float = Field(
+        120.0, gt=0, description="Max time for a request's body, seconds; bodies for sandboxes have none"
+    )
+    body_bytes_per_second: int = Field(
+        512, ge=0, description="Min rate of a request's body, bytes per second, in each 10 s; 0: none"
+    )
+    trusted_proxies: str = Field(
+        "127.0.0.1,::1",
+        description="Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto count, "
+        "comma-separated; empty: none",
+    )
+    rate_logins: int = Field(30, ge=0, description="Max logins of an address in a minute; 0: no limit")
+    rate_device_starts: int = Field(30, ge=0, description="Max device logins that an address may start in a minute")
+    rate_device_polls: int = Field(600, ge=0, description="Max polls of device logins of an address in a minute")
+    rate_keyless: int = Field(
+        3000, ge=0, description="Max other requests of an address in a minute that need no key, such as pages"
+    )
+    rate_wrong_keys: int = Field(
+        600, ge=0, description="Requests of an address in a minute with a wrong key or none that get a 401, not a 429"
+    )
+    rate_webhooks: int = Field(1200, ge=0, description="Max webhooks of a sandbox in a minute; 0: no limit")
+    user_streams: int = Field(100, ge=1, description="Max streams of a user in each API process")
+    user_websockets: int = Field(200, ge=1, description="Max websockets of a user in each API process")
+    user_waiting: int = Field(250, ge=1, description="Max waiting requests of a user in each API process")
+    max_streams: int = Field(1500, ge=1, description="Max streams in each API process")
+    max_websockets: int = Field(1500, ge=1, description="Max websockets in each API process")
     republish_seconds: float = Field(
         5.0, gt=0, le=15, description="Max time until a worker must start a published job, seconds"
     )
@@ -86,13 +124,16 @@ class Settings(BaseSettings):
     quota_policy: QuotaPolicy = Field(
         QuotaPolicy.REJECT, description="At the limit of running sandboxes: reject, or pause_oldest"
     )
+    quota_conversations: int = Field(0, ge=0, description="Max conversations of a user; 0: no limit")
+    quota_events: int = Field(0, ge=0, description="Max stored events of a user; 0: no limit")
+    quota_event_bytes: int = Field(0, ge=0, description="Max bytes of stored events of a user; 0: no limit")
     wake_seconds: float = Field(60.0, gt=0, description="Max time that a request waits for its sandbox to run, seconds")
     wake_max_waiting: int = renamed(
         "WAKE_MOST_HELD",
         "WAKE_MAX_WAITING",
         1000,
         ge=0,
-        description="Max requests that wait for a sandbox in each API process",
+        description="Max waiting requests in each API process",
     )
     cors_origins: str = Field(
         "", description="Origins of websites that may call the API from a browser, comma-separated; empty: none"
@@ -164,7 +205,13 @@ class Settings(BaseSettings):
     @cached_property
     def quotas(self) -> Quotas:
         """The limits of each user."""
-        return Quotas(self.quota_running, self.quota_sandboxes, self.quota_creates_per_minute, self.quota_policy)
+        return Quotas(
+            self.quota_running,
+            self.quota_sandboxes,
+            self.quota_creates_per_minute,
+            self.quota_policy,
+            StoredQuotas(self.quota_conversations, self.quota_events, self.quota_event_bytes),
+        )
 
     @cached_property
     def vault_keys(self) -> list[str]:

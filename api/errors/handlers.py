@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.routing import Match
 
+from api.errors.limits import TooManyRequests
 from api.errors.upstream import (
     Busy,
     GatewayTimeout,
@@ -50,6 +51,7 @@ STATUS: dict[type[WorkspaceError], int] = {
     Gone: 410,
     TooLarge: 413,
     QuotaExceeded: 429,
+    TooManyRequests: 429,
     AgentServerError: 502,
     Unreached: 502,
     TemporarilyUnavailable: 503,
@@ -106,6 +108,8 @@ def _status_of(error: Exception) -> int | None:
 
 
 def _headers(error: Exception) -> dict[str, str] | None:
+    if isinstance(error, TooManyRequests):
+        return error.headers
     if isinstance(error, QuotaExceeded | Busy):
         return {"Retry-After": str(error.retry_seconds)}
     if isinstance(error, TemporarilyUnavailable) or (isinstance(error, UpstreamRejected) and error.status == 429):

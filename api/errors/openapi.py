@@ -24,10 +24,11 @@ DESCRIPTIONS = {
     401: "no valid key",
     403: "the key, the provider's token or a cookie from another site's page does not permit this",
     404: "no such resource, or it belongs to another user",
+    408: "the body was not received in time",
     409: "a conflict with the current state",
     410: "it is deleted",
     413: "the request is too large",
-    429: "a quota is used up, or the agent server is busy; retry after `Retry-After`",
+    429: "a quota or a limit is used up, or the agent server is busy; retry after `Retry-After`",
     502: "the sandbox's agent server, or the git provider, is unreachable or sent an invalid response",
     503: "temporarily unavailable: the store does not respond, the sandbox is in ERROR, or the git provider is busy",
     504: "the git provider, or what the agent server waits for, does not respond in time",
@@ -68,7 +69,9 @@ def _common(path: str, methods: set[str], *, accepts_cookie: bool) -> Responses:
         401: True,
         403: accepts_cookie and bool(methods & CHANGING),
         404: names_resource,
+        408: has_body,
         413: has_body,
+        429: True,
         503: True,
     }
     return error_responses(*(status for status, is_so in applies.items() if is_so))

@@ -24,8 +24,8 @@ EXEMPT = f"{SANDBOX_PATH_PREFIX}/"
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
 # For unauthenticated callers: more than any form of this service has, bytes.
 MAX_OPEN_BYTES = 16_384
-# From the first read of a body to its end.
-BODY_SECONDS = 120.0
+# After an error the rest of the body is not read.
+CLOSE = {"Connection": "close"}
 # In one request: the event loop validates each.
 MAX_VALUES = 20_000
 NUL_MESSAGE = "NUL characters can't be stored"
@@ -36,9 +36,10 @@ NUL_ESCAPE = rb"\u0000"
 class BodyLimitMiddleware:
     """Limits the size and the time of each body, except those for sandboxes."""
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int, max_webhook_bytes: int) -> None:
-        """Wrap `app`; limits in bytes."""
+    def __init__(self, app: ASGIApp, *, max_bytes: int, max_webhook_bytes: int, max_seconds: float) -> None:
+        """Wrap `app`; limits in bytes, and in seconds from the first read of a body to its end."""
         self._app = app
+        self._max_seconds = max_seconds
         self._max_bytes = max_bytes
         self._max_webhook_bytes = max_webhook_bytes
 
@@ -49,7 +50,9 @@ class BodyLimitMiddleware:
         elif (location := _nul_location(scope)) is not None:
             await JSONResponse({"detail": [_nul(location)]}, 422)(scope, receive, send)
         else:
-            limited = _Body(receive, self._limit(scope["path"])).receive if has_body(scope) else receive
+            limited = (
+                _Body(receive, self._limit(scope["path"]), self._max_seconds).receive if has_body(scope) else receive
+            )
             await self._app(scope, limited, send)
 
     def _limit(self, path: str) -> int:
@@ -61,8 +64,8 @@ class BodyLimitMiddleware:
 class _Body:
     """The messages of one body, within its limits."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._limit = receive, limit
+    def __init__(self, receive: Receive, limit: int, max_seconds: float) -> None:
+        self._receive, self._limit, self._max_seconds = receive, limit, max_seconds
         self._size = 0
         self._ends_at: float | None = None
         self._is_read = False
@@ -77,17 +80,17 @@ class _Body:
         self._size += len(message.get("body", b""))
         self._is_read = not message.get("more_body", False)
         if self._size > self._limit:
-            raise HTTPException(413, f"the body is larger than {self._limit} bytes")
+            raise HTTPException(413, f"the body is larger than {self._limit} bytes", CLOSE)
         return message
 
     async def _receive_in_time(self) -> Message:
         if self._ends_at is None:
-            self._ends_at = asyncio.get_running_loop().time() + BODY_SECONDS
+            self._ends_at = asyncio.get_running_loop().time() + self._max_seconds
         try:
             async with asyncio.timeout_at(self._ends_at):
                 return await self._receive()
         except TimeoutError:
-            raise HTTPException(408, f"the body was not received within {BODY_SECONDS:.0f} s") from None
+            raise HTTPException(408, f"the body was not received within {self._max_seconds:g} s", CLOSE) from None
 
 
 class CheckedRequest(Request):

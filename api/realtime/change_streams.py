@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import structlog
 from anyio import CapacityLimiter, to_thread
 
-from api.errors.upstream import TemporarilyUnavailable
 from api.realtime.completion_waiter import PollIntervals
 from shared.changes import change_feed
 from shared.db.database import Database, StoreError
@@ -20,8 +19,6 @@ log = structlog.get_logger()
 HEARTBEAT_SECONDS = 15.0
 # A stream's key is checked only when the stream begins: a revoked key must not read forever.
 MAX_SECONDS = 900.0
-# Streams of one user in each API process.
-MAX_OF_ONE = 100
 
 
 @dataclass(frozen=True)
@@ -70,15 +67,6 @@ class Streams:
                     yield batch
                 elif not await self._is_notified(subscriber):
                     yield None
-
-    def check_share(self, owner_id: str) -> None:
-        """Check that the user may open another stream.
-
-        Raises:
-            TemporarilyUnavailable: the user has `MAX_OF_ONE` open streams.
-        """
-        if len(self._subscribers.get(owner_id, ())) >= MAX_OF_ONE:
-            raise TemporarilyUnavailable(f"{MAX_OF_ONE} change streams of this user are open; close one, then retry")
 
     def hear(self, ids: Iterable[str]) -> None:
         """Wake the subscribers of these owners."""

@@ -12,6 +12,7 @@ from fastapi import Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from api.errors.openapi import DocumentedRoute
+from api.limits.addresses import client_address
 from api.middleware.request_body import CheckedRequest
 from api.request.context import Context, get_context
 from api.request.session_cookie import check_origin, own_origin, read_token
@@ -76,11 +77,19 @@ CurrentSandbox = Annotated[Sandbox, Depends(get_sandbox)]
 def _authenticated(handle: Handler, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Handler:
     async def authenticate_and_handle(request: Request) -> Response:
         failpoints.begin(f"{request.method} {request.scope['route'].path}")
-        request.state.caller = found = await find(request)
+        request.state.caller = found = await _find(request, find)
         caller.set((isinstance(found, Sandbox) and found.owner_id) or found.id)
         return await handle(request)
 
     return authenticate_and_handle
+
+
+async def _find(request: Request, find: Callable[[Request], Awaitable[Caller | Sandbox]]) -> Caller | Sandbox:
+    try:
+        return await find(request)
+    except Unauthenticated:
+        get_context(request).limits.wrong_keys.require(client_address(request.scope))
+        raise
 
 
 def _checked(handle: Handler) -> Handler:
@@ -150,11 +159,13 @@ async def _find_sandbox(request: Request) -> Sandbox:
 
     Raises:
         Unauthenticated: there is no key, or no sandbox has it.
+        TooManyRequests: the sandbox sends more than `AW_RATE_WEBHOOKS`.
     """
     key = request.headers.get("X-Session-API-Key") or ""
     sandbox = await run_in_threadpool(_read_sandbox, get_context(request), key)
     if sandbox is None:
         raise Unauthenticated("a webhook needs its sandbox's session key: X-Session-API-Key: <key>")
+    get_context(request).limits.webhooks.require(sandbox.id)
     return sandbox
 
 

@@ -92,6 +92,10 @@ class Wait:
 
     async def _await(self, row: AwaitedRow) -> str:
         """The value of `Operation-Settled`."""
+        with self._context.limits.waiting.count(self._request.state.caller.id):
+            return await self._settle(row)
+
+    async def _settle(self, row: AwaitedRow) -> str:
         waiting = asyncio.create_task(self._context.waiter.settle(row, self._seconds))
         leaving = asyncio.create_task(self._watch_caller())
         try:
@@ -123,10 +127,16 @@ async def read_wait(
         Header(description="`wait=seconds`, a whole number: as `wait` in the query, which takes precedence"),
     ] = None,
 ) -> Wait:
-    """Read how long this request may wait. Other preferences are ignored (RFC 7240)."""
+    """Read how long this request may wait. Other preferences are ignored (RFC 7240).
+
+    Raises:
+        TooManyRequests: too many requests of the caller wait. The command has not begun.
+    """
     if wait is None and (seconds := _read_preference(prefer or [])) is not None:
         response.headers[APPLIED] = f"wait={seconds}"
         wait = seconds
+    if wait:
+        context.limits.waiting.check(request.state.caller.id)
     return Wait(context, queue, request, response, wait or 0.0)
 
 

@@ -24,6 +24,7 @@ from starlette.requests import HTTPConnection
 
 from api.agent_server.client import AgentServers
 from api.git.http_client import GitClient
+from api.limits.process import ProcessLimits
 from api.realtime.change_streams import Streams
 from api.realtime.completion_waiter import CompletionWaiter
 from api.request.readiness import Readiness
@@ -189,6 +190,11 @@ class Context:
         """Looks up users by session cookie."""
         find = partial(web_sessions.authenticate, self.database, self.vault)
         return BatchedKeyLookup(find, "signed out: sign in at /login")
+
+    @cached_property
+    def limits(self) -> ProcessLimits:
+        """Limits requests by address, sandbox and user."""
+        return ProcessLimits(self.settings)
 
     @cached_property
     def publishing(self) -> JobPublisher:

@@ -2,6 +2,7 @@
 
 from starlette.concurrency import run_in_threadpool
 
+from api.limits.addresses import group
 from api.request.context import Context
 from api.sandbox_proxy.request import ProxyRequest
 from shared.errors import Unauthenticated
@@ -23,12 +24,17 @@ class AccessCheck:
         """Return the sandbox in its current state, if the caller's key gives access to it.
 
         Raises:
+            TooManyRequests: the address has sent too many wrong keys.
             Unauthenticated: the key is missing or wrong. The error does not reveal whether the sandbox exists.
             NotFound: the sandbox is deleted; or, for a user's key, it does not exist or has another owner.
         """
-        if not proxied.has_key:
-            raise Unauthenticated(KEY_REQUIRED)
-        sandbox, key = await run_in_threadpool(self._read, proxied)
+        try:
+            if not proxied.has_key:
+                raise Unauthenticated(KEY_REQUIRED)
+            sandbox, key = await run_in_threadpool(self._read, proxied)
+        except Unauthenticated:
+            self._context.limits.wrong_keys.require(group(proxied.client or ""))
+            raise
         if key is not None and api_keys.is_use_stale(key):
             await self._context.key_uses.note(key.id)
         return sandbox

@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 from api.errors.upstream import TemporarilyUnavailable, WakeTimeout
 from api.realtime.completion_waiter import AwaitedRow
 from api.request.context import Context
-from api.sandbox_proxy.user_limits import UserLimit
 from shared.clock import after
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
@@ -25,8 +24,6 @@ log = structlog.get_logger()
 
 # Poll interval for a sandbox that reached its desired state and boots all the same: no generation ends that wait.
 POLL_SECONDS = 1.0
-# One user's max among all requests that wait in a process.
-MAX_WAITING_OF_USER = 250
 
 Refresh = Callable[[], Awaitable[SandboxAccess]]
 
@@ -36,10 +33,8 @@ class Waker:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._waiting = 0
         self._resuming: dict[str, asyncio.Task[int]] = {}
         self._publishing: set[asyncio.Task[None]] = set()
-        self._limit = UserLimit(MAX_WAITING_OF_USER, "requests that wait for sandboxes")
 
     async def ensure_running(self, sandbox: SandboxAccess, refresh: Refresh) -> SandboxAccess:
         """Wait until the sandbox runs, and resume it if no other request has.
@@ -53,18 +48,13 @@ class Waker:
             NotFound: the sandbox was deleted.
             QuotaExceeded: the quota of running sandboxes of its owner is used up.
             WakeTimeout: the sandbox did not run in time.
+            TooManyRequests: too many requests of the user wait.
             TemporarilyUnavailable: too many requests wait, the sandbox was paused again, or this process is stopping.
         """
         if availability_of(sandbox) == Availability.RUNS:
             return sandbox
-        if self._waiting >= self._context.settings.wake_max_waiting:
-            raise TemporarilyUnavailable("too many requests are waiting for their sandboxes; retry later")
-        self._waiting += 1
-        try:
-            with self._limit.hold(sandbox.owner_id):
-                return await self._ensure_running(sandbox, refresh)
-        finally:
-            self._waiting -= 1
+        with self._context.limits.waiting.hold(sandbox.owner_id):
+            return await self._ensure_running(sandbox, refresh)
 
     async def _ensure_running(self, sandbox: SandboxAccess, refresh: Refresh) -> SandboxAccess:
         clock = asyncio.get_running_loop().time

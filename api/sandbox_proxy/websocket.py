@@ -23,7 +23,6 @@ from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.event_replay import frames, read_resend
 from api.sandbox_proxy.request import SESSION_KEY, ProxyRequest
 from api.sandbox_proxy.throttle import Throttle
-from api.sandbox_proxy.user_limits import UserLimit
 from api.sandbox_proxy.wake import Waker
 from api.server.connections import MAX_AUTH_BYTES
 from shared.agent_server.errors import AgentServerError, AgentServerUnreachable
@@ -40,8 +39,6 @@ log = structlog.get_logger()
 # The timeout of the first frame; the agent server has the same.
 KEY_SECONDS = 10.0
 CLOSE_SECONDS = 5.0
-# One user's max, in each API process.
-MAX_OF_USER = 200
 # The max of websockets that wait for their first frame, in each API process. They are not of any user yet.
 MAX_AWAITING_KEY = 1000
 # The max size of a message, in either direction: uvicorn's on both sides.
@@ -83,7 +80,7 @@ class WebSocketProxy:
     def __init__(self, context: Context, access: AccessCheck, waker: Waker, activity: ActivityRecorder) -> None:
         self._vault, self._agent_servers = context.vault, context.agent_servers
         self._access, self._waker, self._activity = access, waker, activity
-        self._limit = UserLimit(MAX_OF_USER, "websockets")
+        self._limit = context.limits.websockets
         self._awaiting_key = 0
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send, allow_long: Callable[[], None]) -> None:

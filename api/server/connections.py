@@ -1,75 +1,237 @@
 """Connections of uvicorn with the limits that uvicorn does not have.
 
-The head of a request is limited in time and size. A websocket of an unauthenticated caller starts with a short message,
-which contains the key.
+The head of a request is limited in time and size, its body has a minimal rate, and a client must read its response.
+When a process has all connections that it may have, those whose clients are slow are closed for new ones. A websocket
+of an unauthenticated caller starts with a short message, which contains the key.
 """
 
 import asyncio
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CTRL_OPCODES, Frame
 
-# From the connection, or from the first byte, to the end of a request's headers.
-HEAD_SECONDS = 20.0
+from api.server.slow_connections import SlowConnections
+
 # Request line and headers, bytes. One read may exceed it.
 MAX_HEAD_BYTES = 65_536
 # Of a websocket's first message if it must contain the key; a key is much shorter.
 MAX_AUTH_BYTES = 4096
 # In a websocket's scope, under `extensions`: the callback that lifts the limit if the request has the key.
 LONG_MESSAGES = "agent_workspace.long_messages"
+HEAD_TIMEOUT = "the head of the request was not received in time"
+BODY_TIMEOUT = "the body of the request comes too slowly"
+CROWDED = "this request was slow while the service had too many connections; retry"
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What a client may take, seconds and bytes."""
+
+    # From the connection, or from the first byte, to the end of a request's headers.
+    head_seconds: float = 20.0
+    # The least that a body must bring per second, in each period. 0: any.
+    body_bytes_per_second: int = 512
+    body_period: float = 10.0
+    # How long a client may read nothing of a response that is larger than the buffers.
+    read_seconds: float = 60.0
+
+
+def limited_http(limits: ConnectionLimits) -> type["LimitedHttp"]:
+    """Return the protocol of one server, whose connections share these limits."""
+    return type("LimitedHttp", (LimitedHttp,), {"limits": limits, "slow": SlowConnections()})
 
 
 class LimitedHttp(HttpToolsProtocol):
-    """An HTTP connection that is closed when the head of a request takes too long or is too large."""
+    """An HTTP connection that is closed when its client is too slow, or the head of a request is too large.
 
+    Where the request has begun and its response has not, the client gets a 408 before that (RFC 9110, 15.5.9).
+    """
+
+    limits = ConnectionLimits()
+    # Shared by the connections of one server.
+    slow: SlowConnections["LimitedHttp"] = SlowConnections()
     _deadline: asyncio.TimerHandle | None = None
+    _body_check: asyncio.TimerHandle | None = None
+    _read_deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _body_bytes = 0
+    _checked_bytes = 0
+    _body_began = 0.0
+    _in_head = False
+    _in_body = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # uvicorn would count the tasks of closed connections, too, until they end.
+        self._max_connections, self.limit_concurrency = self.limit_concurrency, None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the deadline of the first request's head."""
+        """Make room if the process is full, and start the deadline of the first request's head."""
         super().connection_made(transport)
+        self._make_room()
+        self.slow.add_idle(self)
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the deadline."""
-        self._cancel_deadline()
+        """Cancel all timers."""
+        self._forget()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse the data; reject a head that is too large."""
+        """Parse the data; reject a head that is too large; watch a body whose end has not come yet."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._deadline is not None and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The headers are too large.")
+        elif self._in_body and self._body_check is None and not self.transport.is_closing():
+            self.slow.add_sending(self)
+            self._body_check = self.loop.call_later(self.limits.body_period, self._check_body)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the websocket protocol."""
+        self._forget()
+        super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
         """Start the deadline of a request's head."""
         super().on_message_begin()
+        self._in_head = True
         if self._deadline is None:
             self._start_deadline()
 
     def on_headers_complete(self) -> None:
-        """Cancel the deadline: the head is complete."""
+        """Cancel the deadline: the head is complete, and a body may follow."""
         self._cancel_deadline()
+        self.slow.remove(self)
+        self._in_head = False
+        self._in_body, self._body_bytes, self._checked_bytes = True, 0, 0
+        self._body_began = self.loop.time()
+        self.app = service_unavailable if self._is_over() else self.config.loaded_app
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count the body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the watch over the body."""
+        self._in_body = False
+        if self._body_check is not None:
+            self._end_body_check()
+            self._note_idle()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Let the connection be closed for another from now on."""
+        super().on_response_complete()
+        self._note_idle()
+
+    def pause_writing(self) -> None:
+        """Start the deadline of a client that does not read."""
+        super().pause_writing()
+        self._read_deadline = self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Cancel the deadline: the client reads."""
+        super().resume_writing()
+        self._cancel_read_deadline()
+        self._note_idle()
+
+    @property
+    def body_rate(self) -> float:
+        """The bytes of the body per second until now."""
+        return self._body_bytes / max(1.0, self.loop.time() - self._body_began)
+
+    def give_up(self, detail: str) -> None:
+        """Close the connection, with a 408 if a response can still be sent."""
+        self._forget()
+        self.connections.discard(self)
+        if self.transport.is_closing():
+            return
+        if self._can_respond():
+            self.transport.write(_timeout_response(detail))
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _can_respond(self) -> bool:
+        if self._in_body:
+            return not (self.cycle.response_started or self.pipeline)
+        is_between = self.cycle is None or self.cycle.response_complete
+        return is_between and self._in_head
 
     def _should_upgrade(self) -> bool:
         """Treat a websocket over the limit of connections as a request: uvicorn answers it with a 503."""
-        max_connections = self.limit_concurrency
-        is_over = max_connections is not None and len(self.connections) >= max_connections
-        return super()._should_upgrade() and not is_over
+        return super()._should_upgrade() and not self._is_over()
+
+    def _is_over(self) -> bool:
+        return self._max_connections is not None and len(self.connections) >= self._max_connections
+
+    def _make_room(self) -> None:
+        while self._is_over() and (slowest := self.slow.take_slowest()):
+            slowest.give_up(CROWDED)
+
+    def _note_idle(self) -> None:
+        is_answered = self.cycle is not None and self.cycle.response_complete
+        is_busy = self._in_body or self.pipeline or self.flow.write_paused
+        if is_answered and not (is_busy or self.transport.is_closing()):
+            self.slow.add_idle(self)
+
+    def _check_body(self) -> None:
+        received = self._body_bytes - self._checked_bytes
+        is_slow = received < self.limits.body_bytes_per_second * self.limits.body_period
+        # While reading is paused, the application is slow and not the client. After a response nothing more is read.
+        if self.cycle.response_complete or (is_slow and not self.flow.read_paused):
+            self.give_up(BODY_TIMEOUT)
+            return
+        self._checked_bytes = self._body_bytes
+        self._body_check = self.loop.call_later(self.limits.body_period, self._check_body)
+
+    def _end_body_check(self) -> None:
+        if self._body_check is not None:
+            self._body_check.cancel()
+            self._body_check = None
+            self.slow.remove(self)
 
     def _start_deadline(self) -> None:
         self._head_bytes = 0
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
+        self._deadline = self.loop.call_later(self.limits.head_seconds, self.give_up, HEAD_TIMEOUT)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _cancel_read_deadline(self) -> None:
+        if self._read_deadline is not None:
+            self._read_deadline.cancel()
+            self._read_deadline = None
+
+    def _forget(self) -> None:
+        self._cancel_deadline()
+        self._end_body_check()
+        self._cancel_read_deadline()
+        self.slow.remove(self)
+
+
+def _timeout_response(detail: str) -> bytes:
+    body = json.dumps({"detail": detail}).encode()
+    head = (
+        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncache-control: no-store\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):

@@ -1,7 +1,6 @@
 """HTML pages of this service: no scripts, no external content, in no frame.
 
-They sign a user in with an API key and out, and approve a device's login. Users who are not signed in enter an API key
-for that. For signed-in users the page's own form is enough: a form on another site can't approve for them.
+They sign a user in with an API key and out. `api.web.device_pages` has those of device logins.
 """
 
 from html import escape
@@ -70,29 +69,3 @@ def show_signed_in(name: str, *, with_canvas: bool) -> HTMLResponse:
     """The signed-in user and a sign-out button; `with_canvas` adds links to the web UI."""
     filled = LOGIN_STATE.format(name=escape(name), links=LINKS if with_canvas else "")
     return show_page("Agent Workspace", filled)
-
-
-DEVICE_FORM = """
-<p>A device asks to act as you. Approve it only if you began this, and the device shows the same code.</p>
-{complaint}
-<form method="post" autocomplete="off">
-<label>Code <input class="code" name="user_code" value="{code}" required maxlength="20"></label>
-{who}
-<button name="decision" value="approve">Approve</button><button name="decision" value="deny">Deny</button>
-</form>
-"""
-KEY = '<label>Your API key <input name="api_key" type="password" required maxlength="500"></label>'
-SIGNED_IN = '<p>You are signed in as <strong class="who">{name}</strong>.</p>'
-
-
-def show_form(code: str, complaint: str = "", status: int = 200, name: str | None = None) -> HTMLResponse:
-    """The form, with the code filled in. `name` is the name of the signed-in user."""
-    who = KEY if name is None else SIGNED_IN.format(name=escape(name))
-    filled = DEVICE_FORM.format(code=escape(code), complaint=show_complaint(complaint), who=who)
-    return show_page("Approve a device", filled, status)
-
-
-def show_outcome(*, approved: bool) -> HTMLResponse:
-    """The page after the user's decision."""
-    words = "The device is signed in. You can close this page." if approved else "The device was denied."
-    return show_page("Approved" if approved else "Denied", f"<p>{words}</p>")

@@ -13,9 +13,11 @@ from sqlalchemy import delete, or_
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
+from shared.changes import usage_recorder
 from shared.changes.recorder import Change, Kind
+from shared.changes.usage_recorder import Usage
 from shared.clock import now
-from shared.conversations import pending_messages, start_tasks, webhook_reports
+from shared.conversations import events, pending_messages, start_tasks, webhook_reports
 from shared.conversations import queries as conversation_queries
 from shared.errors import NotFound
 from shared.leasing import leases
@@ -83,10 +85,12 @@ def delete_conversation(session: Session, conversation_id: str, owner_id: str, *
     return jobs
 
 
-def tombstone(conversation: Conversation, due_at: datetime) -> None:
+def tombstone(session: Session, conversation: Conversation, due_at: datetime) -> None:
     """Make a tombstone of a conversation that the caller has locked, and schedule the work in its sandbox."""
     # Otherwise an agent that was running in the conversation would keep its sandbox from being paused.
     webhook_reports.clear_status(conversation)
+    if conversation.deleted_at is None:
+        usage_recorder.record(session, conversation.owner_id, Usage(conversations=-1))
     conversation.listed = False
     conversation.deleted_at = conversation.updated_at = now()
     conversation.awaits_sandbox = True
@@ -95,15 +99,14 @@ def tombstone(conversation: Conversation, due_at: datetime) -> None:
         setattr(conversation, name, value)
 
 
-def remove_events(session: Session, conversation_id: str) -> bool:
+def remove_events(session: Session, conversation_id: str, owner_id: str) -> bool:
     """Remove one batch of a conversation's events.
 
     Returns:
         Whether more events may be left.
     """
     batch = select(Event.seq).where(Event.conversation_id == conversation_id).limit(EVENTS_AT_ONCE)
-    removed = session.execute(delete(Event).where(col(Event.seq).in_(batch)))
-    return bool(removed.rowcount >= EVENTS_AT_ONCE)  # type: ignore[attr-defined]
+    return events.remove(session, owner_id, col(Event.seq).in_(batch)) >= EVENTS_AT_ONCE
 
 
 def finish_deletion(session: Session, conversation: Conversation) -> None:
@@ -151,7 +154,7 @@ def _delete(session: Session, conversation_id: str, due_at: datetime) -> None:
     conversation = conversation_queries.find(session, conversation_id, lock=True)
     if conversation is None or not conversation.listed:
         return  # another transaction has deleted it in the meantime
-    tombstone(conversation, due_at)
+    tombstone(session, conversation, due_at)
     pending_messages.delete_all(session, conversation_id)
     change_recorder.record_change_of(session, Change(conversation.owner_id, Kind.CONVERSATION, conversation_id, GONE))
 

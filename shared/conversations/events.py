@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func
+from sqlalchemy import ColumnElement, delete, func
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, col, select
 
+from shared.changes import usage_recorder
+from shared.changes.usage_recorder import Usage
 from shared.models import Conversation, Event
 from shared.sql.pagination import Order, Page, check_batch, measure, read_bounded_page
 
@@ -26,16 +28,29 @@ class EventFilter:
     timestamp_before: datetime | None = None
 
 
-def store(session: Session, events: Sequence[Event]) -> None:
-    """Store events. An event that is stored already stays unchanged."""
+def store(session: Session, events: Sequence[Event]) -> Usage:
+    """Store events. An event that is stored already stays unchanged.
+
+    Returns:
+        The number and the bytes of the new events. The caller adds them to the owner's usage.
+    """
     if not events:
-        return
+        return Usage()
     dialect = session.get_bind().dialect.name
     insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
     names = [name for name in Event.model_fields if name != "seq"]
     # Rows are passed separately from the statement: a batch may have more values than one statement can bind.
     rows = [{name: getattr(event, name) for name in names} for event in events]
-    session.execute(insert(Event).on_conflict_do_nothing(index_elements=["conversation_id", "id"]), rows)
+    statement = insert(Event).on_conflict_do_nothing(index_elements=["conversation_id", "id"])
+    sizes = session.execute(statement.returning(measure(session, col(Event.body))), rows).scalars().all()
+    return Usage(events=len(sizes), event_bytes=sum(sizes))
+
+
+def remove(session: Session, owner_id: str, which: ColumnElement[bool]) -> int:
+    """Remove the owner's events that fulfil a condition, and return their number."""
+    removed = session.execute(delete(Event).where(which).returning(measure(session, col(Event.body)))).scalars().all()
+    usage_recorder.record(session, owner_id, Usage(events=-len(removed), event_bytes=-sum(removed)))
+    return len(removed)
 
 
 def search(

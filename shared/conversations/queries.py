@@ -11,11 +11,15 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from shared.changes import recorder as change_recorder
+from shared.changes import usage_recorder
+from shared.changes.usage_recorder import Usage
 from shared.clock import now
+from shared.conversations import events, stored_quotas
 from shared.db.database import Database
 from shared.errors import Invalid, NotFound
 from shared.ids import parse_id
 from shared.models import Conversation, Event, Sandbox, StartTask
+from shared.settings import NO_QUOTAS, StoredQuotas
 from shared.sql.statements import bind, bind_values
 from shared.states import Desired, Stage, Status
 
@@ -87,7 +91,9 @@ def default_title(conversation_id: str) -> str:
     return f"Conversation {conversation_id[:5]}"
 
 
-def find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation | None:
+def find_or_adopt(
+    session: Session, conversation_id: str, sandbox: Sandbox, limits: StoredQuotas = NO_QUOTAS.stored
+) -> Conversation | None:
     """Return the conversation that a sandbox reports on, locked.
 
     A conversation that a client created in the sandbox itself is added to the store.
@@ -95,12 +101,18 @@ def find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox) -> C
     Returns:
         None if the conversation belongs to another sandbox, or its start has failed; also if it is unknown and the
         sandbox has no owner or is not live. For a deleted conversation its tombstone is returned.
+
+    Raises:
+        QuotaExceeded: it would be added, and its sandbox or its owner has the maximum number of conversations already.
     """
     conversation = find(session, conversation_id, lock=True)
     if conversation is None and sandbox.owner_id is not None and _is_live(session, sandbox.id):
         task = session.exec(select(StartTask).where(StartTask.conversation_id == conversation_id)).first()
         if task is None or (task.sandbox_id == sandbox.id and task.stage != Stage.ERROR):
-            conversation = _adopt(session, conversation_id, sandbox, sandbox.owner_id, listed=task is None)
+            if task is None:
+                stored_quotas.check_sandbox(session, sandbox.id)
+            added = _new(conversation_id, sandbox, sandbox.owner_id, listed=task is None)
+            conversation = _adopt(session, added, limits)
     matches = conversation is not None and conversation.sandbox_id == sandbox.id
     return conversation if matches else None
 
@@ -149,7 +161,12 @@ def is_deleted(session: Session, conversation_id: str) -> bool:
 
 def purge(session: Session, conversation_id: str) -> None:
     """Delete a conversation whose start failed, with the events of its webhooks. The caller has locked it."""
-    session.execute(delete(Event).where(col(Event.conversation_id) == conversation_id))
+    conversation = find(session, conversation_id)
+    if conversation is None:
+        return
+    events.remove(session, conversation.owner_id, col(Event.conversation_id) == conversation_id)
+    if conversation.deleted_at is None:
+        usage_recorder.record(session, conversation.owner_id, Usage(conversations=-1))
     session.execute(delete(Conversation).where(col(Conversation.id) == conversation_id))
 
 
@@ -183,21 +200,19 @@ def _is_live(session: Session, sandbox_id: str) -> bool:
     return sandbox.desired == Desired.RUNNING or sandbox.status == Status.RUNNING
 
 
-def _adopt(
-    session: Session, conversation_id: str, sandbox: Sandbox, owner_id: str, *, listed: bool
-) -> Conversation | None:
+def _new(conversation_id: str, sandbox: Sandbox, owner_id: str, *, listed: bool) -> Conversation:
+    title = default_title(conversation_id)
+    return Conversation(id=conversation_id, owner_id=owner_id, sandbox_id=sandbox.id, title=title, listed=listed)
+
+
+def _adopt(session: Session, added: Conversation, limits: StoredQuotas) -> Conversation | None:
     # Two webhooks may report the same new conversation at the same time: the second one finds the row of the first.
     with contextlib.suppress(IntegrityError), change_recorder.savepoint(session):
-        session.add(
-            Conversation(
-                id=conversation_id,
-                owner_id=owner_id,
-                sandbox_id=sandbox.id,
-                title=default_title(conversation_id),
-                listed=listed,
-            )
-        )
-    found = find(session, conversation_id, lock=True)
+        session.add(added)
+        session.flush()
+        # An unlisted one was admitted with its start.
+        stored_quotas.add_conversation(session, added.owner_id, limits if added.listed else NO_QUOTAS.stored)
+    found = find(session, added.id, lock=True)
     if found is not None:
         change_recorder.record_change(session, found)
     return found

@@ -15,7 +15,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 from shared.changes import recorder as change_recorder
 from shared.clock import now
 from shared.conversations import queries as conversation_queries
-from shared.conversations import start_tasks
+from shared.conversations import start_tasks, stored_quotas
 from shared.crypto import Vault
 from shared.errors import Conflict
 from shared.ids import new_id
@@ -82,12 +82,15 @@ def create_start_task(session: Session, vault: Vault, command: StartCommand) -> 
         NotFound: the parent or the sandbox does not belong to the user.
         Invalid: the sandbox is in ERROR.
         Conflict: the conversation id is taken, or the same user has requested it with other values.
-        QuotaExceeded: the start needs a sandbox beyond the user's quota.
+        QuotaExceeded: the start needs a sandbox or a conversation beyond the user's quota.
     """
     sandbox_quotas.lock(session, command.owner_id, command.quotas)
+    if command.quotas.stored.conversations:
+        settings_store.lock(session, command.owner_id)
     earlier = _find_earlier(session, command)
     if earlier is not None:
         return _repeat(session, earlier)
+    stored_quotas.admit_start(session, command.owner_id, command.quotas.stored)
     try:
         # All or nothing: another transaction may take the conversation id concurrently.
         with change_recorder.savepoint(session):

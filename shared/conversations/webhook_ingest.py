@@ -1,21 +1,23 @@
 """Webhooks of sandboxes: stored without duplicates, merged into their conversations, passed to a worker if needed."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlmodel import Session
 
 from shared.changes import recorder as change_recorder
 from shared.clock import after
-from shared.conversations import events, webhook_reports
+from shared.conversations import events, stored_quotas, webhook_reports
 from shared.conversations import queries as conversation_queries
 from shared.conversations.webhook_reports import ConversationReport, EventReport, Report
-from shared.errors import NotFound
+from shared.errors import NotFound, QuotaExceeded
 from shared.leasing import leases
 from shared.models import Conversation, Sandbox
 from shared.queue.jobs import RefreshConversation
 from shared.sandboxes import deadlines
+from shared.settings import NO_QUOTAS, StoredQuotas
 
 # A worker checks after this time whether the model has responded; it is the furthest due time of a row.
 SILENCE_CHECK_SECONDS = leases.MAX_SECONDS
@@ -32,14 +34,26 @@ SHOWN = (
 )
 
 
-def record_conversation(session: Session, sandbox: Sandbox, reported: ConversationReport) -> None:
+class Recorded(NamedTuple):
+    """What was done with reported events."""
+
+    # To be published after the commit, if a worker must refresh the conversation.
+    job: RefreshConversation | None = None
+    # Why the events were not stored. Their agent server must get it as an error, so that it sends them again.
+    refusal: QuotaExceeded | None = None
+
+
+def record_conversation(
+    session: Session, sandbox: Sandbox, reported: ConversationReport, limits: StoredQuotas = NO_QUOTAS.stored
+) -> None:
     """Merge a sandbox's report on one of its conversations.
 
     Raises:
         NotFound: the conversation does not belong to that sandbox.
+        QuotaExceeded: the conversation is unknown, and its owner or sandbox has the maximum number of them.
     """
     _record_use(session, sandbox)
-    conversation = _find_or_adopt(session, reported.id, sandbox)
+    conversation = _find_or_adopt(session, reported.id, sandbox, limits)
     if conversation.deleted_at is None:
         _merge(session, conversation, [reported.report])
 
@@ -51,23 +65,42 @@ def record_events(
     reported: Sequence[EventReport],
     *,
     due_at: datetime,
-) -> RefreshConversation | None:
+    limits: StoredQuotas = NO_QUOTAS.stored,
+) -> Recorded:
     """Store a sandbox's events and merge their reports into the conversation.
 
+    The reports are merged even if a quota refuses the events: a sandbox must be able to end its work. The conversation
+    says then what is missing.
+
     Returns:
-        The job to be published after the commit, if a worker must refresh the conversation by `due_at`.
+        The job that refreshes the conversation by `due_at`, if that is needed, and why the events were refused.
 
     Raises:
         NotFound: the conversation does not belong to that sandbox.
+        QuotaExceeded: the conversation is unknown, and its owner or sandbox has the maximum number of them.
     """
     _record_use(session, sandbox)
-    conversation = _find_or_adopt(session, conversation_id, sandbox)
+    conversation = _find_or_adopt(session, conversation_id, sandbox, limits)
     if conversation.deleted_at is not None:
-        return None  # the agent server's final report on it, which an error would make it repeat
-    events.store(session, [event.as_row(conversation_id) for event in reported])
+        return Recorded()  # the agent server's final report on it, which an error would make it repeat
+    refusal = _store(session, conversation, reported, limits)
     batch = [event.report for event in reported if event.report is not None]
-    _merge(session, conversation, batch, progressed=any(event.kind != events.STATE for event in reported))
-    return _request_refresh(conversation, batch, sandbox, due_at)
+    progressed = any(event.kind != events.STATE for event in reported)
+    _merge(session, conversation, batch, progressed=progressed, refusal=refusal)
+    return Recorded(_request_refresh(conversation, batch, sandbox, due_at), refusal)
+
+
+def _store(
+    session: Session, conversation: Conversation, reported: Sequence[EventReport], limits: StoredQuotas
+) -> QuotaExceeded | None:
+    """Store all of the events and count them, or none: return why."""
+    rows = [event.as_row(conversation.id) for event in reported]
+    try:
+        with change_recorder.savepoint(session) if limits.events or limits.event_bytes else nullcontext():
+            stored_quotas.add_events(session, conversation.owner_id, events.store(session, rows), limits)
+    except QuotaExceeded as refusal:
+        return refusal
+    return None
 
 
 def _record_use(session: Session, sandbox: Sandbox) -> None:
@@ -76,22 +109,35 @@ def _record_use(session: Session, sandbox: Sandbox) -> None:
         deadlines.record_activity(session, sandbox.id)
 
 
-def _find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox) -> Conversation:
-    conversation = conversation_queries.find_or_adopt(session, conversation_id, sandbox)
+def _find_or_adopt(session: Session, conversation_id: str, sandbox: Sandbox, limits: StoredQuotas) -> Conversation:
+    conversation = conversation_queries.find_or_adopt(session, conversation_id, sandbox, limits)
     if conversation is None:
         raise NotFound("conversation", conversation_id)
     return conversation
 
 
-def _merge(session: Session, conversation: Conversation, batch: Sequence[Report], *, progressed: bool = False) -> None:
-    """Merge reports. `progressed`: the agent has acted or received a message."""
+def _merge(
+    session: Session,
+    conversation: Conversation,
+    batch: Sequence[Report],
+    *,
+    progressed: bool = False,
+    refusal: QuotaExceeded | None = None,
+) -> None:
+    """Merge reports. `progressed`: the agent has acted or received a message. `refusal`: its events are not stored."""
     before = _shown(conversation)
     if progressed and conversation.execution_reason == webhook_reports.MODEL_SILENT:
         webhook_reports.explain(conversation, None, None)
     for report in batch:
         webhook_reports.merge(conversation, report)
+    if progressed or refusal:
+        webhook_reports.explain_refusal(conversation, _show(refusal))
     if _shown(conversation) != before:
         change_recorder.record_change(session, conversation)
+
+
+def _show(refusal: QuotaExceeded | None) -> str | None:
+    return None if refusal is None else f"its newest events are not stored: {refusal}"
 
 
 def _shown(conversation: Conversation) -> list[Any]:

@@ -35,6 +35,8 @@ MAX_MODEL_LENGTH = 500
 MAX_DIRECTORY_LENGTH = 1024
 # The reason of a running agent that has been waiting for its model for a long time.
 MODEL_SILENT = "model_silent"
+# The reason of a conversation whose events exceed a quota of its owner.
+EVENTS_REFUSED = "events_refused"
 MAX_TAGS = 100
 
 
@@ -145,6 +147,14 @@ def merge(conversation: Conversation, report: Report) -> bool:
     if changes:
         conversation.updated_at = now()
     return bool(changes)
+
+
+def explain_refusal(conversation: Conversation, detail: str | None) -> None:
+    """Say that events are not stored, unless the conversation has a reason of its own; None: they are, by now."""
+    if detail is None and conversation.execution_reason == EVENTS_REFUSED:
+        explain(conversation, None, None)
+    elif detail is not None and conversation.execution_reason in (None, EVENTS_REFUSED, MODEL_SILENT):
+        explain(conversation, EVENTS_REFUSED, detail)
 
 
 def clear_status(conversation: Conversation) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from sqlmodel import Session
 
 from shared.changes import recorder as change_recorder
+from shared.changes import usage_recorder
 from shared.changes.recorder import Change
 from shared.db.postgresql import OPTIONS, SILENT, Timeouts, watch
 from shared.observability import failpoints, metrics
@@ -91,6 +92,7 @@ class Database:
         with self._slot(PLACES if needs_place else None), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
+                usage_recorder.write_recorded(session)
                 if changed := change_recorder.recorded_changes(session):
                     change_recorder.append(session, changed)
                 failpoints.before("database.commit")

@@ -5,7 +5,16 @@ from shared.models.conversations import Conversation, Event, PendingMessage, Sta
 from shared.models.idempotency import IdempotencyKey
 from shared.models.nodes import Installation, Node, NodeSpecBackoff, SandboxSpec, UnknownContainer
 from shared.models.sandboxes import Sandbox, SandboxTransition, StaleContainer
-from shared.models.users import ApiKey, DeviceAuthorization, ProviderToken, Secret, User, UserSettings, WebSession
+from shared.models.users import (
+    ApiKey,
+    DeviceAuthorization,
+    ProviderToken,
+    Secret,
+    StoredUsage,
+    User,
+    UserSettings,
+    WebSession,
+)
 
 __all__ = [
     "ApiKey",
@@ -27,6 +36,7 @@ __all__ = [
     "Secret",
     "StaleContainer",
     "StartTask",
+    "StoredUsage",
     "UnknownContainer",
     "User",
     "UserSettings",

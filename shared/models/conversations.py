@@ -12,6 +12,8 @@ from shared.models.columns import Json, UtcDateTime, one_of
 from shared.models.lease import Leased, leased_indexes
 from shared.states import FINAL_STAGES, Stage
 
+IS_UNFINISHED = " AND ".join(f"stage != '{stage}'" for stage in sorted(FINAL_STAGES))
+
 
 class Conversation(Leased, table=True):
     """The record of a conversation. It outlives its sandbox.
@@ -94,6 +96,13 @@ class StartTask(Leased, table=True):
         one_of("stage", Stage),
         Index("ix_start_task_owner_id_created_at_id", "owner_id", "created_at", "id"),
         Index("ix_start_task_owner_id_updated_at_id", "owner_id", "updated_at", "id"),
+        Index(
+            "ix_start_task_unfinished",
+            "owner_id",
+            "conversation_id",
+            sqlite_where=text(IS_UNFINISHED),
+            postgresql_where=text(IS_UNFINISHED),
+        ),
         *leased_indexes("start_task"),
     )
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import UniqueConstraint
+from sqlalchemy import BigInteger, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from shared.clock import now
@@ -20,6 +20,23 @@ class User(SQLModel, table=True):
     id: str = Field(default_factory=new_id, primary_key=True, max_length=32)
     name: str = Field(unique=True, max_length=100)
     created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
+class StoredUsage(SQLModel, table=True):
+    """How much is stored for a user. Each transaction that changes it writes it, as its last lock but the change feed.
+
+    No foreign key to the user: its check would lock the user's row after a conversation's row, against the lock order
+    (`shared.sql.locks`).
+    """
+
+    __tablename__ = "stored_usage"
+
+    owner_id: str = Field(primary_key=True, max_length=32)
+    # Those that are not deleted.
+    conversations: int = Field(default=0, sa_type=BigInteger)
+    # Of all conversations, until they are removed.
+    events: int = Field(default=0, sa_type=BigInteger)
+    event_bytes: int = Field(default=0, sa_type=BigInteger)
 
 
 class ApiKey(SQLModel, table=True):
@@ -114,6 +131,9 @@ class DeviceAuthorization(SQLModel, table=True):
     user_code_digest: str = Field(unique=True, max_length=64)
     # The name that the device sends; empty without one.
     client: str = Field(max_length=100)
+    # What it sends as its program, and the address that it sends from; empty without one. Shown to the user.
+    user_agent: str = Field(default="", max_length=200)
+    address: str = Field(default="", max_length=64)
     status: str = Field(default=DeviceStatus.PENDING, max_length=16)
     # The API key of the user who approved it.
     approved_with: str | None = Field(default=None, foreign_key="api_key.id", max_length=32)

@@ -44,6 +44,15 @@ class PollError(StrEnum):
     INVALID_GRANT = "invalid_grant"
 
 
+@dataclass(frozen=True)
+class Requester:
+    """The device as it describes itself, and the address that it sends from: for its user, and not to be trusted."""
+
+    client: str = ""
+    user_agent: str = ""
+    address: str = ""
+
+
 class Begun(NamedTuple):
     """The codes of a new request, which can't be read later."""
 
@@ -60,7 +69,7 @@ class Polled:
     interval: int = INTERVAL_SECONDS
 
 
-def begin(session: Session, vault: Vault, client: str) -> Begun:
+def begin(session: Session, vault: Vault, requester: Requester) -> Begun:
     """Open a request. If too many are pending, delete those with the oldest polls."""
     _delete_old(session)
     _make_room(session)
@@ -69,13 +78,20 @@ def begin(session: Session, vault: Vault, client: str) -> Begun:
         DeviceAuthorization(
             device_code_digest=vault.digest(begun.device_code),
             user_code_digest=vault.digest(_normal(begun.user_code)),
-            client=client[:100],
+            client=_printable(requester.client, 100),
+            user_agent=_printable(requester.user_agent, 200),
+            address=_printable(requester.address, 64),
             interval_seconds=INTERVAL_SECONDS,
             expires_at=after(LIFE_SECONDS),
         )
     )
     session.flush()
     return begun
+
+
+def find(session: Session, vault: Vault, user_code: str) -> DeviceAuthorization | None:
+    """The pending request under that code, as a user typed it."""
+    return session.exec(_of_user(vault, user_code)).one_or_none()
 
 
 def decide(session: Session, vault: Vault, user_code: str, key_id: str, *, approve: bool) -> None:
@@ -153,6 +169,10 @@ def _denied() -> Polled:
 def _new_user_code() -> str:
     letters = "".join(secrets.choice(LETTERS) for _ in range(CODE_LENGTH))
     return f"{letters[:4]}-{letters[4:]}"
+
+
+def _printable(text: str, max_length: int) -> str:
+    return "".join(letter for letter in text if letter.isprintable())[:max_length]
 
 
 def _normal(user_code: str) -> str:

@@ -52,8 +52,7 @@ def serving(app: Any, **options: Any) -> Iterator[str]:
         log_config=None,
         access_log=False,
         # What a test's client says of itself is not a proxy's word.
-        proxy_headers=False,
-        **options,
+        **{"proxy_headers": False, **options},
     )
     server = PromptServer(config)
     thread = threading.Thread(target=server.run)

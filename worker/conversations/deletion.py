@@ -36,7 +36,7 @@ def _remove_events(context: WorkerContext, conversation: Conversation) -> None:
     while more:
         context.renewer.mark_progress(Conversation, conversation)
         with context.database.transaction() as session:
-            more = conversation_deletion.remove_events(session, conversation.id)
+            more = conversation_deletion.remove_events(session, conversation.id, conversation.owner_id)
 
 
 def _delete_children(context: WorkerContext, conversation: Conversation) -> None:

@@ -17,15 +17,16 @@ from api.request.context import Context, ContextDep
 from api.request.form import Form
 from api.request.session_cookie import check_origin
 from api.schemas.v1.device_login import DeviceCodes, DeviceRefusal, DeviceToken
-from api.web.pages import show_form, show_outcome
+from api.web.device_pages import Asking, show_code_form, show_form, show_outcome
 from shared.errors import Forbidden, NotFound, Unauthenticated
 from shared.users import device_authorizations
 from shared.users.api_keys import AuthenticatedKey
-from shared.users.device_authorizations import LIFE_SECONDS, Polled, PollError
+from shared.users.device_authorizations import LIFE_SECONDS, Polled, PollError, Requester
 
 router = APIRouter(prefix="/oauth/device", tags=["device login"])
 
 PAGE = "/oauth/device/verify"
+UNKNOWN_CODE = "No device waits under that code: it is mistyped or has expired."
 DESCRIPTIONS = {
     PollError.AUTHORIZATION_PENDING: "not approved yet",
     PollError.SLOW_DOWN: "polled too soon: wait for the interval between polls",
@@ -38,11 +39,19 @@ Client = Annotated[str, Header(alias="X-OpenHands-Client", max_length=100, patte
 UserCode = Annotated[str, Query(max_length=20, pattern=r"^[A-Za-z -]*$")]
 
 
-@router.post("/authorize", responses=error_responses(413, 503))
-def authorize(context: ContextDep, client: Client = "") -> DeviceCodes:
-    """Codes for a device: one to show to its user, and one to poll for its key with."""
+@router.post("/authorize", responses=error_responses(408, 413, 429, 503))
+def authorize(context: ContextDep, request: Request, form: Form, client: Client = "") -> DeviceCodes:
+    """Codes for a device: one to show to its user, and one to poll for its key with.
+
+    The page shows the user what asks: `X-OpenHands-Client` or the form's `client_id`, the `User-Agent`, and the address.
+    """
+    asks = Requester(
+        client or form.get("client_id", ""),
+        request.headers.get("User-Agent", ""),
+        request.client.host if request.client else "",
+    )
     with context.database.transaction() as session:
-        begun = device_authorizations.begin(session, context.vault, client)
+        begun = device_authorizations.begin(session, context.vault, asks)
     page = f"{context.settings.public_url}{PAGE}"
     return DeviceCodes(
         device_code=begun.device_code,
@@ -55,7 +64,9 @@ def authorize(context: ContextDep, client: Client = "") -> DeviceCodes:
 
 
 @router.post(
-    "/token", response_model=DeviceToken, responses=error_responses(413, 503) | {400: {"model": DeviceRefusal}}
+    "/token",
+    response_model=DeviceToken,
+    responses=error_responses(408, 413, 429, 503) | {400: {"model": DeviceRefusal}},
 )
 def get_token(context: ContextDep, form: Form) -> Any:
     """The device's key, after its user has approved; until then, 400 with an error of RFC 8628.
@@ -73,36 +84,51 @@ def get_token(context: ContextDep, form: Form) -> Any:
     return JSONResponse(DeviceToken(access_token=polled.key).model_dump())
 
 
-@router.get("/verify", response_class=HTMLResponse, responses=error_responses(503))
-async def get_page(request: Request, user_code: UserCode = "") -> HTMLResponse:
-    """The page on which a user approves or denies."""
-    return show_form(user_code, name=_name(await find_signed_in(request)))
+@router.get("/verify", response_class=HTMLResponse, responses=pages(404) | error_responses(429, 503))
+async def get_page(request: Request, context: ContextDep, user_code: UserCode = "") -> HTMLResponse:
+    """The page on which a user approves or denies. Without a code, it asks for it."""
+    if not user_code:
+        return show_code_form()
+    asks = await run_in_threadpool(_find, context, user_code)
+    if asks is None:
+        return show_code_form(user_code, UNKNOWN_CODE, 404)
+    return show_form(user_code, asks, name=_name(await find_signed_in(request)))
 
 
-@router.post("/verify", response_class=HTMLResponse, responses=pages(400, 401, 403, 404) | error_responses(413, 503))
+@router.post(
+    "/verify", response_class=HTMLResponse, responses=pages(400, 401, 403, 404) | error_responses(408, 413, 429, 503)
+)
 async def decide(request: Request, context: ContextDep, form: Form) -> HTMLResponse:
     """Approve or deny a device: a form with `user_code`, and `decision`, which is `approve` or `deny`.
 
     Users who are not signed in send their `api_key` too.
     """
     code, decision, signed_in = form.get("user_code", ""), form.get("decision"), None
+    asks = await run_in_threadpool(_find, context, code)
+    if asks is None:
+        return show_code_form(code, UNKNOWN_CODE, 404)
     try:
         if not (key := form.get("api_key", "").strip()):
             signed_in = await find_signed_in(request)
         if signed_in:
             check_origin(request)
         if decision not in ("approve", "deny"):
-            return show_form(code, "Choose whether to approve or to deny.", 400, _name(signed_in))
+            return show_form(code, asks, "Choose whether to approve or to deny.", 400, _name(signed_in))
         holder = signed_in or await context.callers.find(key)
         await run_in_threadpool(_decide, context, code, holder.key_id, approve=decision == "approve")
     except Forbidden:
-        return show_form(code, "This must be sent from this page.", 403, _name(signed_in))
+        return show_form(code, asks, "This must be sent from this page.", 403, _name(signed_in))
     except Unauthenticated:
-        return show_form(code, "That is no valid API key.", 401)
+        return show_form(code, asks, "That is no valid API key.", 401)
     except NotFound:
-        complaint = "No device waits under that code: it is mistyped or has expired."
-        return show_form(code, complaint, 404, _name(signed_in))
+        return show_code_form(code, UNKNOWN_CODE, 404)
     return show_outcome(approved=decision == "approve")
+
+
+def _find(context: Context, code: str) -> Asking | None:
+    with context.database.reading() as session:
+        row = device_authorizations.find(session, context.vault, code)
+        return None if row is None else Asking(row.client, row.user_agent, row.address, row.created_at)
 
 
 def _name(holder: AuthenticatedKey | None) -> str | None:

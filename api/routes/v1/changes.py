@@ -1,7 +1,7 @@
 """Stream the caller's changes as server-sent events: ids and states, no secrets."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated
 
@@ -10,10 +10,10 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, format_sse_event
 
-from api.errors.openapi import Responses
+from api.errors.openapi import Responses, error_responses
 from api.realtime.change_streams import ChangeBatch
 from api.request.authentication import CurrentCaller, UserRoute
-from api.request.context import ContextDep
+from api.request.context import Context, ContextDep
 from shared.db.database import StoreError
 from shared.models import ChangeEntry
 
@@ -30,7 +30,7 @@ EXAMPLE = (
 SHAPE: Responses = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}}}}
 
 
-@router.get("", response_class=StreamingResponse, responses=SHAPE)
+@router.get("", response_class=StreamingResponse, responses=SHAPE | error_responses(429))
 async def follow_changes(
     context: ContextDep,
     caller: CurrentCaller,
@@ -51,15 +51,17 @@ async def follow_changes(
     the last id.
     """
     after = last_event_id if resumed_at is None else resumed_at
-    context.streams.check_share(caller.id)
-    return EventSourceResponse(_write(context.streams.follow(caller.id, after)), headers=HEADERS)
+    context.limits.streams.check(caller.id)
+    return EventSourceResponse(_write(context, caller.id, after), headers=HEADERS)
 
 
-async def _write(stream: AsyncGenerator[ChangeBatch | None]) -> AsyncIterator[bytes]:
+async def _write(context: Context, owner_id: str, after: int | None) -> AsyncIterator[bytes]:
+    stream = context.streams.follow(owner_id, after)
     try:
-        async with aclosing(stream):
-            async for batch in stream:
-                yield _show(batch)
+        with context.limits.streams.count(owner_id):
+            async with aclosing(stream):
+                async for batch in stream:
+                    yield _show(batch)
     except StoreError as error:
         # The response has begun, so it can only end. The client reconnects.
         log.warning("stream_broken", error=type(error).__name__)

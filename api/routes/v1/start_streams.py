@@ -30,6 +30,7 @@ async def stream_start(
 
     An invalid request is refused before the list begins. The start continues if the caller disconnects.
     """
+    context.limits.streams.check(caller.id)
     accepted = await run_in_threadpool(start, context, caller, queue, idempotent, request)
     queue.enqueue_now(*accepted.jobs)
     shown = await run_in_threadpool(_read_answer, accepted.answer)
@@ -45,6 +46,15 @@ async def _stream(
     context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response], shown: StartTaskInfo
 ) -> AsyncIterator[bytes]:
     yield b"[\n" + await run_in_threadpool(write_start_task, shown)
+    with context.limits.streams.count(caller.id):
+        async for text in _follow(context, caller, accepted, shown):
+            yield text
+    yield b"]"
+
+
+async def _follow(
+    context: Context, caller: Caller, accepted: Accepted[StartTaskInfo | Response], shown: StartTaskInfo
+) -> AsyncIterator[bytes]:
     ends = asyncio.get_running_loop().time() + MAX_SECONDS
     while (
         not Stage(shown.status).is_final and not context.waiter.is_closed and asyncio.get_running_loop().time() < ends
@@ -54,4 +64,3 @@ async def _stream(
         if current.status != shown.status:
             shown = current
             yield b",\n" + await run_in_threadpool(write_start_task, shown)
-    yield b"]"

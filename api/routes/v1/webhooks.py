@@ -23,7 +23,7 @@ router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=AgentServe
 def receive_conversation(context: ContextDep, sandbox: CurrentSandbox, report: ReportedConversation) -> Success:
     """Record that a conversation was created, paused or renamed (ConversationInfo)."""
     with context.database.transaction() as session:
-        webhook_ingest.record_conversation(session, sandbox, report)
+        webhook_ingest.record_conversation(session, sandbox, report, context.settings.quotas.stored)
     return Success()
 
 
@@ -35,9 +35,13 @@ def receive_events(
     hex_id = parse_id(conversation_id)
     reports = _redact(context, sandbox, hex_id, reports)
     with context.database.transaction() as session:
-        job = webhook_ingest.record_events(session, sandbox, hex_id, reports, due_at=queue.due_at)
-    if job is not None:
-        queue.enqueue(job)
+        recorded = webhook_ingest.record_events(
+            session, sandbox, hex_id, reports, due_at=queue.due_at, limits=context.settings.quotas.stored
+        )
+    if recorded.job is not None:
+        queue.enqueue(recorded.job)
+    if recorded.refusal is not None:
+        raise recorded.refusal
     return Success()
 
 

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from api.app import create_app
 from api.middleware import request_body
+from api.request.context import Context
 from shared.models import Conversation, Sandbox
 from tests.api.agent_reports import JSON
 from tests.api.asgi_requests import AsgiRequest, Receive, body_of, measure_max_stall, never
@@ -75,11 +78,10 @@ class TestLimits:
         answer = client.post(SETTINGS, content=content, headers=user.headers | JSON)
         assert (answer.status_code, answer.json()) == (413, {"detail": "the body is larger than 1000 bytes"})
 
-    def test_body_that_times_out_is_a_408(
-        self, client: TestClient, user: Person, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(request_body, "BODY_SECONDS", 0.01)
-        request = ask(client, "POST", SETTINGS, CHUNKED | user.headers, never)
+    def test_body_that_times_out_is_a_408(self, context: Context, user: Person) -> None:
+        hasty = replace(context, settings=context.settings.model_copy(update={"body_seconds": 0.01}))
+        with TestClient(create_app(hasty)) as client:
+            request = ask(client, "POST", SETTINGS, CHUNKED | user.headers, never)
         assert request.status == 408
         assert "was not received" in json.loads(request.body)["detail"]
 

@@ -10,8 +10,14 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from api.server import connections
-from api.server.connections import MAX_AUTH_BYTES, LimitedHttp, LimitedWebSocket, find_allowance
+from api.server.connections import (
+    MAX_AUTH_BYTES,
+    ConnectionLimits,
+    LimitedHttp,
+    LimitedWebSocket,
+    find_allowance,
+    limited_http,
+)
 from tests.services.asgi import serving
 
 LIMITED = {"http": LimitedHttp, "ws": LimitedWebSocket, "ws_per_message_deflate": False}
@@ -35,7 +41,11 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 def address() -> Iterator[tuple[str, int]]:
     with serving(application, lifespan="off", **LIMITED) as url:
-        yield str(urlsplit(url).hostname), int(urlsplit(url).port or 0)
+        yield address_of(url)
+
+
+def address_of(url: str) -> tuple[str, int]:
+    return str(urlsplit(url).hostname), int(urlsplit(url).port or 0)
 
 
 def answer_of(connection: socket.socket) -> bytes:
@@ -47,13 +57,15 @@ def answer_of(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", REQUEST + b"GET /next HTTP/1.1\r\n"])
-def test_head_that_times_out_closes_the_connection(
-    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
-    with socket.create_connection(address, timeout=30) as connection:
-        connection.sendall(sent)
-        assert answer_of(connection).count(b"200 OK") == sent.count(b"\r\n\r\n")
+def test_head_that_times_out_closes_the_connection(sent: bytes) -> None:
+    limited = LIMITED | {"http": limited_http(ConnectionLimits(head_seconds=0.05))}
+    with serving(application, lifespan="off", **limited) as url:
+        with socket.create_connection(address_of(url), timeout=30) as connection:
+            connection.sendall(sent)
+            answer = answer_of(connection)
+    assert answer.count(b"200 OK") == sent.count(b"\r\n\r\n")
+    # A client that has sent a part of a request learns why its connection is closed.
+    assert answer.count(b"408 Request Timeout") == (1 if sent else 0)
 
 
 def test_head_without_an_end_is_rejected(address: tuple[str, int]) -> None:

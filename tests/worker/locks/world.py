@@ -27,6 +27,7 @@ from shared.models import (
 from shared.sandboxes import quarantine
 from shared.states import DeadlineAction, Desired, NodeStatus, Reason, Stage, Status
 from shared.users import device_authorizations, settings_store
+from shared.users.device_authorizations import Requester
 from tests.factories import VAULT, Person, make_conversation, make_node, make_person, make_sandbox, make_start_task
 from tests.fakes.engine import IMAGE
 from worker.context import WorkerContext
@@ -181,6 +182,6 @@ def _add_devices(world: World) -> None:
     """Add a device authorization that waits for approval, and an approved one."""
     with world.database.transaction() as session:
         world.ids["key"] = session.exec(select(ApiKey.id).where(ApiKey.user_id == world.alice.id)).one()
-        waiting, approved = (device_authorizations.begin(session, VAULT, "a device") for _ in range(2))
+        waiting, approved = (device_authorizations.begin(session, VAULT, Requester("a device")) for _ in range(2))
         device_authorizations.decide(session, VAULT, approved.user_code, world.ids["key"], approve=True)
     world.ids |= {"code of a device": waiting.user_code, "approved device": approved.device_code}

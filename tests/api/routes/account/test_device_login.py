@@ -153,9 +153,9 @@ def test_malformed_requests_are_refused(client: TestClient, form: dict[str, str]
 )
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded", "text/plain"])
 def test_strange_bodies_are_refused(client: TestClient, body: bytes, content_type: str) -> None:
-    for path in (TOKEN, VERIFY):
+    for path, status in ((TOKEN, 400), (VERIFY, 404)):
         answer = client.post(path, content=body, headers={"Content-Type": content_type})
-        assert answer.status_code == 400, path
+        assert answer.status_code == status, path
 
 
 def test_token_request_may_be_json(client: TestClient) -> None:
@@ -199,15 +199,31 @@ def test_a_key_that_was_revoked_meanwhile_approves_nothing(client: TestClient, u
 
 
 def test_the_page_shows_the_code_and_runs_nothing(client: TestClient) -> None:
-    answer = client.get(VERIFY, params={"user_code": "BCDF-GHJK"})
-    assert (answer.status_code, "BCDF-GHJK" in answer.text) == (200, True)
+    code = begin(client)["user_code"]
+    answer = client.get(VERIFY, params={"user_code": code})
+    assert (answer.status_code, code in answer.text) == (200, True)
     assert answer.headers["Content-Type"].startswith("text/html")
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
     assert client.get(VERIFY).status_code == 200
     assert client.get(VERIFY, params={"user_code": '"><script>'}).status_code == 422
     typed = client.post(VERIFY, data={"user_code": '"><script>', "api_key": "x", "decision": "approve"})
-    assert (typed.status_code, "<script>" in typed.text) == (401, False)
+    assert (typed.status_code, "<script>" in typed.text) == (404, False)
+
+
+def test_the_page_says_what_asks_and_from_where(client: TestClient) -> None:
+    headers = {"X-OpenHands-Client": "cli 1.2", "User-Agent": "<b>curl</b>/8\x7f" + "x" * 500}
+    code = client.post(AUTHORIZE, headers=headers).json()["user_code"]
+    text = client.get(VERIFY, params={"user_code": code}).text
+    assert '<dd class="client">cli 1.2</dd>' in text
+    assert f'<dd class="agent">&lt;b&gt;curl&lt;/b&gt;/8{"x" * 187}</dd>' in text
+    assert '<dd class="address">testclient</dd>' in text
+    assert "Deny it if you did not begin this" in text
+    named = client.post(AUTHORIZE, data={"client_id": "<i>ide</i>"}).json()["user_code"]
+    assert "&lt;i&gt;ide&lt;/i&gt;" in client.get(VERIFY, params={"user_code": named}).text
+    # Without a code there is nothing to approve: the first page asks for it only.
+    assert "Approve</button>" not in client.get(VERIFY).text
+    assert client.get(VERIFY, params={"user_code": "BBBB-BBBB"}).status_code == 404
 
 
 class TestStrangers:

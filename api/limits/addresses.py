@@ -1,0 +1,30 @@
+"""The address that a limit counts a client under."""
+
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+
+from starlette.types import Scope
+
+# What one customer of an IPv6 provider has at least: a client may change its address within it at will (RFC 6177).
+IPV6_PREFIX_BITS = 64
+
+
+def client_address(scope: Scope) -> str:
+    """Return the client's address; for IPv6, its network.
+
+    Behind a proxy that `AW_TRUSTED_PROXIES` names, the server has replaced the address by the one that the proxy names.
+    """
+    client = scope.get("client")
+    return group(client[0] if client else "")
+
+
+@lru_cache(1024)
+def group(address: str) -> str:
+    """Return the address, or the /64 of an IPv6 address. A text that is no address is returned as it is, shortened."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address[:64]
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+        return f"{IPv6Address(int(parsed) >> IPV6_PREFIX_BITS << IPV6_PREFIX_BITS)}/{IPV6_PREFIX_BITS}"
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)

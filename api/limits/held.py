@@ -1,0 +1,57 @@
+"""Limits on what users may hold at a time in a process: streams, websockets, and requests that wait."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from api.errors.limits import TooManyRequests
+from api.errors.upstream import TemporarilyUnavailable
+
+
+class HeldLimit:
+    """A limit on one kind of thing, for each user and for all users of this process together."""
+
+    def __init__(self, things: str, *, of_user: int, of_process: int) -> None:
+        """Let each user hold `of_user`, and all users `of_process`; `things` is their name in errors."""
+        self._things, self._of_user, self._of_process = things, of_user, of_process
+        self._held = Counter[str]()
+        self._total = 0
+
+    def check(self, owner_id: str) -> None:
+        """Check that the user may hold one more.
+
+        Raises:
+            TooManyRequests: the user holds the maximum already.
+            TemporarilyUnavailable: all users together do.
+        """
+        if self._held[owner_id] >= self._of_user:
+            raise TooManyRequests(
+                f"you have reached the limit of {self._of_user} {self._things}; close one, then retry"
+            )
+        if self._total >= self._of_process:
+            raise TemporarilyUnavailable(f"too many {self._things} are open in this process; retry later")
+
+    @contextmanager
+    def count(self, owner_id: str) -> Iterator[None]:
+        """Hold one more for the duration of the block, even above the limit: the caller has checked it."""
+        self._held[owner_id] += 1
+        self._total += 1
+        try:
+            yield
+        finally:
+            self._total -= 1
+            self._held[owner_id] -= 1
+            if not self._held[owner_id]:
+                del self._held[owner_id]
+
+    @contextmanager
+    def hold(self, owner_id: str) -> Iterator[None]:
+        """Hold one more for the duration of the block.
+
+        Raises:
+            TooManyRequests: as for `check`.
+            TemporarilyUnavailable: as for `check`.
+        """
+        self.check(owner_id)
+        with self.count(owner_id):
+            yield

@@ -1,0 +1,24 @@
+"""All limits of one process. Each process counts for itself."""
+
+from api.limits.held import HeldLimit
+from api.limits.rates import RateLimit
+from shared.settings import Settings
+
+ADDRESS = "this address"
+
+
+class ProcessLimits:
+    """The limits of one process, from its settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.logins = RateLimit("login", settings.rate_logins, of=ADDRESS)
+        self.device_starts = RateLimit("device-start", settings.rate_device_starts, of=ADDRESS)
+        self.device_polls = RateLimit("device-poll", settings.rate_device_polls, of=ADDRESS)
+        self.keyless = RateLimit("keyless", settings.rate_keyless, of=ADDRESS)
+        self.wrong_keys = RateLimit("wrong-key", settings.rate_wrong_keys, of=ADDRESS)
+        self.webhooks = RateLimit("webhook", settings.rate_webhooks, of="this sandbox")
+        self.streams = HeldLimit("streams", of_user=settings.user_streams, of_process=settings.max_streams)
+        self.websockets = HeldLimit("websockets", of_user=settings.user_websockets, of_process=settings.max_websockets)
+        self.waiting = HeldLimit(
+            "requests that wait for sandboxes", of_user=settings.user_waiting, of_process=settings.wake_max_waiting
+        )

@@ -1,0 +1,140 @@
+"""Slow clients: they lose their connections to others, and lose them anyhow after a while."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from api.server.connections import ConnectionLimits, limited_http
+from api.server.slow_connections import MAX_COMPARED, SlowConnections
+from tests.services.asgi import serving
+from tests.api.server.test_connections import LIMITED, REQUEST, address_of, answer_of
+
+Address = tuple[str, int]
+# More slow clients than connections that the process may have.
+CLIENTS, MAX_CONNECTIONS = 300, 60
+HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow:"
+BODY = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * 10
+WEBHOOK = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Read the body, and respond; a path below /large has a response of 32 MB."""
+    if scope["type"] != "http":
+        return
+    message = {"more_body": True}
+    while message.get("more_body"):
+        message = await receive()
+    size = 32 * 1024 * 1024 if scope["path"] == "/large" else 2
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+    await send({"type": "http.response.body", "body": b"o" * size})
+
+
+@contextmanager
+def limited(limits: ConnectionLimits | None = None, **options: Any) -> Iterator[Address]:
+    """The address of a server with these limits."""
+    own = LIMITED | {"http": limited_http(limits or ConnectionLimits())} | options
+    with serving(application, lifespan="off", **own) as url:
+        yield address_of(url)
+
+
+def ask(address: Address, request: bytes = REQUEST) -> bytes:
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(request)
+        return connection.recv(65_536).partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, BODY, REQUEST])
+def test_slow_clients_keep_nobody_out(sent: bytes) -> None:
+    with limited(limit_concurrency=MAX_CONNECTIONS) as address, ExitStack() as stack:
+        slow = []
+        for number in range(CLIENTS):
+            slow.append(stack.enter_context(socket.create_connection(address, timeout=30)))
+            slow[-1].sendall(sent)
+            if number % 50 == 49:
+                assert ask(address) == b"HTTP/1.1 200 OK"
+                assert ask(address, WEBHOOK) == b"HTTP/1.1 200 OK"
+        closed = answer_of(slow[0])
+        # The oldest ones were closed; they learn why, if they were sending a request.
+        assert closed.count(b"408 Request Timeout") == (sent in (HEAD, BODY))
+        assert closed.count(b"200 OK") == (sent == REQUEST)
+
+
+def test_requests_that_the_service_works_for_keep_their_connections() -> None:
+    with limited(limit_concurrency=2) as address:
+        with socket.create_connection(address, timeout=30) as busy:
+            busy.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert busy.recv(100).startswith(b"HTTP/1.1 200 OK")
+            assert ask(address) == b"HTTP/1.1 503 Service Unavailable"
+        with socket.create_connection(address, timeout=30):
+            assert ask(address) == b"HTTP/1.1 200 OK"
+
+
+def test_body_that_comes_too_slowly_is_a_408() -> None:
+    limits = ConnectionLimits(body_bytes_per_second=100, body_period=0.1)
+    with limited(limits) as address, socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(BODY)
+        assert answer_of(connection).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+def test_body_after_its_response_ends_the_connection() -> None:
+    async def hasty(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+    own = LIMITED | {"http": limited_http(ConnectionLimits(body_period=0.1))}
+    with serving(hasty, lifespan="off", **own) as url, socket.create_connection(address_of(url), timeout=30) as sender:
+        sender.sendall(BODY + b"x" * 50_000)
+        assert answer_of(sender).count(b"HTTP/1.1") == 1
+
+
+def test_body_within_the_rate_is_received() -> None:
+    with limited(ConnectionLimits(body_bytes_per_second=1, body_period=0.2)) as address:
+        with socket.create_connection(address, timeout=30) as connection:
+            connection.sendall(WEBHOOK[:-40])
+            # Longer than a period, in which each byte is enough.
+            connection.settimeout(0.01)
+            for _ in range(39):
+                connection.sendall(b"x")
+                with pytest.raises(TimeoutError):
+                    connection.recv(1)
+            connection.settimeout(30)
+            connection.sendall(b"x")
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_client_that_does_not_read_loses_its_connection() -> None:
+    with limited(ConnectionLimits(read_seconds=0.1)) as address:
+        with socket.create_connection(address, timeout=30) as connection:
+            connection.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            # Everything is read that was sent until then.
+            received = 0
+            with pytest.raises(ConnectionResetError):
+                while chunk := connection.recv(65_536):
+                    received += len(chunk)
+                raise ConnectionResetError
+            assert received < 32 * 1024 * 1024
+
+
+class Sender:
+    def __init__(self, body_rate: float) -> None:
+        self.body_rate = body_rate
+
+
+def test_idle_connections_go_first_and_then_slow_bodies() -> None:
+    slow = SlowConnections[Sender]()
+    senders = [Sender(rate) for rate in (900, 100_000, 20, *[500] * MAX_COMPARED, 1)]
+    for sender in senders:
+        slow.add_sending(sender)
+    idle = [Sender(0), Sender(0)]
+    for one in (*idle, idle[0]):
+        slow.add_idle(one)
+    taken = [slow.take_slowest() for _ in range(4)]
+    assert taken == [idle[1], idle[0], senders[2], senders[3]]
+    assert slow.take_slowest() is senders[4]
+    for sender in senders[:1] + senders[2:]:
+        slow.remove(sender)
+    assert slow.take_slowest() is None
