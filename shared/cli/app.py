@@ -100,9 +100,11 @@ def create_user(
 
 @users.command("list")
 def list_users() -> None:
-    """List users, oldest first."""
-    rows = [(user.id, user.name, time_text(user.created_at)) for user in user_operations().list_users()]
-    print_table(("id", "name", "created"), rows)
+    """List users, oldest first, and what is stored for them."""
+    rows = [
+        (user.id, user.name, time_text(user.created_at), *stored) for user, stored in user_operations().list_users()
+    ]
+    print_table(("id", "name", "created", "conversations", "events", "event bytes"), rows)
 
 
 @keys.command("create")

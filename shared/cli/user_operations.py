@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from shared.changes import usage_recorder
+from shared.changes.usage_recorder import Usage
 from shared.cli.installation import Installation
 from shared.errors import Invalid
 from shared.models import ApiKey, User
@@ -28,10 +30,10 @@ class UserOperations(Installation):
             accounts.create_user(session, name)
         return True
 
-    def list_users(self) -> list[User]:
-        """Every user, oldest first."""
+    def list_users(self) -> list[tuple[User, Usage]]:
+        """Every user, oldest first, and what is stored for them."""
         with self.reading() as session:
-            return accounts.list_users(session)
+            return [(user, usage_recorder.read(session, user.id)) for user in accounts.list_users(session)]
 
     def create_key(self, user: str, name: str, expires_at: datetime | None) -> str:
         """Create a key for the user of that name.

@@ -43,7 +43,7 @@ UserCode = Annotated[str, Query(max_length=20, pattern=r"^[A-Za-z -]*$")]
 def authorize(context: ContextDep, request: Request, form: Form, client: Client = "") -> DeviceCodes:
     """Codes for a device: one to show to its user, and one to poll for its key with.
 
-    The page shows the user what asks: `X-OpenHands-Client` or the form's `client_id`, the `User-Agent`, and the address.
+    The page shows what asks: `X-OpenHands-Client` or the form's `client_id`, the `User-Agent`, and the address.
     """
     asks = Requester(
         client or form.get("client_id", ""),

@@ -16,6 +16,7 @@ from shared.ids import new_id
 from tests.factories import Person, make_sandbox, session_key_of
 from tests.services.asgi import serving
 
+START = "/oauth/device/authorize"
 Make = Callable[..., TestClient]
 
 
@@ -55,7 +56,7 @@ def test_request_over_the_limit_is_a_429_with_standard_headers(
     assert {answer.headers["RateLimit-Policy"] for answer in answers} == {f'"{name}";q=2;w=60'}
     refused = answers[-1]
     assert 0 < int(refused.headers["Retry-After"]) <= 30
-    assert refused.json() == {"detail": f"more than 2 {name} requests of this address in a minute; retry after Retry-After"}
+    assert refused.json()["detail"].startswith(f"more than 2 {name} requests of this address in a minute")
     # Requests with a key, and checks of health, are not counted.
     assert client.get("/api/v1/users/me", headers=user.headers).status_code == 200
     assert client.get("/alive").status_code == 200
@@ -66,7 +67,7 @@ def test_wrong_keys_are_429s_in_the_end_and_the_right_one_still_passes(
 ) -> None:
     client, sandbox = make(rate_wrong_keys=3), make_sandbox(database, user)
     wrong = {"Authorization": "Bearer wrong"}
-    paths = ("/api/v1/users/me", f"/sandbox/{sandbox.id}/x", "/api/v1/conversations/x", "/api/v1/app-conversations/search")
+    paths = ("/api/v1/users/me", f"/sandbox/{sandbox.id}/x", "/api/nowhere", "/api/v1/sandboxes/search")
     assert [client.get(path, headers=wrong).status_code for path in paths] == [401, 401, 404, 401]
     refused = [client.get(path, headers=wrong) for path in (paths[0], paths[1], paths[3])]
     assert [answer.status_code for answer in refused] == [429, 429, 429]
@@ -95,7 +96,7 @@ def test_only_a_trusted_proxy_names_the_address(context: Context) -> None:
         app = create_app(replace(own))
         with serving(app, proxy_headers=True, forwarded_allow_ips=trusted) as url:
             statuses = [
-                httpx.post(f"{url}/oauth/device/authorize", headers={"X-Forwarded-For": address}, trust_env=False).status_code
+                httpx.post(f"{url}{START}", headers={"X-Forwarded-For": address}, trust_env=False).status_code
                 for address in ("198.51.100.1", "198.51.100.2")
             ]
         assert statuses == expected

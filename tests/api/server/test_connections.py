@@ -59,10 +59,12 @@ def answer_of(connection: socket.socket) -> bytes:
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", REQUEST + b"GET /next HTTP/1.1\r\n"])
 def test_head_that_times_out_closes_the_connection(sent: bytes) -> None:
     limited = LIMITED | {"http": limited_http(ConnectionLimits(head_seconds=0.05))}
-    with serving(application, lifespan="off", **limited) as url:
-        with socket.create_connection(address_of(url), timeout=30) as connection:
-            connection.sendall(sent)
-            answer = answer_of(connection)
+    with (
+        serving(application, lifespan="off", **limited) as url,
+        socket.create_connection(address_of(url), timeout=30) as connection,
+    ):
+        connection.sendall(sent)
+        answer = answer_of(connection)
     assert answer.count(b"200 OK") == sent.count(b"\r\n\r\n")
     # A client that has sent a part of a request learns why its connection is closed.
     assert answer.count(b"408 Request Timeout") == (1 if sent else 0)

@@ -86,10 +86,14 @@ def test_transaction_that_fails_counts_nothing(database: Database, user: Person,
     conversation_id = new_id()
     send(database, sandbox, conversation_id, event_report())
     before = usage_of(database, user)
-    with pytest.raises(ZeroDivisionError), database.transaction() as session:
+
+    def fail(session: Session) -> None:
         report(conversation_id, event_report())(session, sandbox)
         conversation_queries.purge(session, conversation_id)
         raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), database.transaction() as session:
+        fail(session)
     assert usage_of(database, user) == before
 
 
