@@ -40,7 +40,7 @@ def admit_start(session: Session, owner_id: str, limits: StoredQuotas) -> None:
 
 
 def check_sandbox(session: Session, sandbox_id: str) -> None:
-    """Check that a sandbox may report one more conversation that nobody has started here.
+    """Check that a sandbox may report one more conversation that was not started here.
 
     Raises:
         QuotaExceeded: it has the maximum already.

@@ -10,11 +10,11 @@ from tests.docs.documents import read_page, read_section
 PAGE = read_page("operate/troubleshooting.md")
 PARTS = ("Meaning", "Cause", "Check", "Fix", "Data")
 SECTIONS = ("Reasons of sandboxes", "Reasons of warm sandboxes", "Reasons of start tasks", "Reasons of conversations")
-# Its reason is not one of a sandbox or a start task.
-OF_CONVERSATIONS = "model_silent"
+# Reasons that are not those of a sandbox or a start task.
+OF_CONVERSATIONS = ("model_silent", "events_refused")
 
 
-@pytest.mark.parametrize("reason", [*(reason.value for reason in Reason), OF_CONVERSATIONS])
+@pytest.mark.parametrize("reason", [*(reason.value for reason in Reason), *OF_CONVERSATIONS])
 def test_every_reason_has_an_entry_with_all_its_parts(reason: str) -> None:
     entry = read_section(PAGE, reason)
     assert re.findall(r"^- \*\*(\w+)\.\*\* \S", entry, re.MULTILINE) == list(PARTS)
@@ -23,7 +23,7 @@ def test_every_reason_has_an_entry_with_all_its_parts(reason: str) -> None:
 def test_entries_are_those_of_the_reasons() -> None:
     text = "\n".join(read_section(PAGE, section) for section in SECTIONS)
     entries = re.findall(r"^### (.+)$", text, re.MULTILINE)
-    assert sorted(entries) == sorted([*(reason.value for reason in Reason), OF_CONVERSATIONS])
+    assert sorted(entries) == sorted([*(reason.value for reason in Reason), *OF_CONVERSATIONS])
 
 
 def test_every_reason_is_in_the_reference() -> None:

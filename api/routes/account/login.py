@@ -23,7 +23,7 @@ SIGNED_IN_ALREADY: Responses = {303: {"description": "signed in already: redirec
 ReturnTo = Annotated[str | None, Query(alias="returnTo", max_length=10_000)]
 
 
-@router.get("/login", responses=SIGNED_IN_ALREADY | error_responses(503))
+@router.get("/login", responses=SIGNED_IN_ALREADY | error_responses(429, 503))
 async def get_page(request: Request, context: ContextDep, return_to: ReturnTo = None) -> Response:
     """The page that asks for a key. Users who are signed in are redirected, or, without `returnTo`, may sign out."""
     holder = await find_signed_in(request)
@@ -35,7 +35,10 @@ async def get_page(request: Request, context: ContextDep, return_to: ReturnTo = 
 
 
 @router.post(
-    "/login", response_class=RedirectResponse, status_code=303, responses=pages(401, 403) | error_responses(413, 503)
+    "/login",
+    response_class=RedirectResponse,
+    status_code=303,
+    responses=pages(401, 403) | error_responses(408, 413, 429, 503),
 )
 async def sign_in(request: Request, context: ContextDep, form: Form) -> Response:
     """Sign in with a form of `api_key` and `returnTo`: set a cookie, and redirect to that path of this service."""
@@ -55,7 +58,9 @@ async def sign_in(request: Request, context: ContextDep, form: Form) -> Response
     return response
 
 
-@router.post("/logout", response_class=RedirectResponse, status_code=303, responses=error_responses(403, 413, 503))
+@router.post(
+    "/logout", response_class=RedirectResponse, status_code=303, responses=error_responses(403, 408, 413, 429, 503)
+)
 async def sign_out(request: Request, context: ContextDep) -> Response:
     """End the login of this browser."""
     check_origin(request)

@@ -28,7 +28,7 @@ class _Scrape:
         return [*collector(self._context.settings).collect(), *read_gauges(self._context.database)]
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=error_responses(401, 503))
+@router.get("/metrics", response_class=PlainTextResponse, responses=error_responses(401, 429, 503))
 def get_metrics(request: Request, context: ContextDep) -> Response:
     """Counters and gauges for Prometheus, with the key in `metrics.key`."""
     _require_key(request, context)

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from api.errors.openapi import error_responses
 from api.schemas.v1.catalog import WebClientConfig
 from shared.clock import now
 
@@ -17,7 +18,7 @@ DEFAULT_HOSTS = {
 }
 
 
-@router.get("/config")
+@router.get("/config", responses=error_responses(429))
 async def get_config() -> WebClientConfig:
     """The features that a web UI offers; no key is needed."""
     return WebClientConfig(updated_at=STARTED_AT, provider_default_hosts=DEFAULT_HOSTS)

@@ -39,7 +39,7 @@ def upgrade() -> None:
         sqlite_where=which,
         postgresql_where=which,
     )
-    for name, length in (("user_agent", 200), ("address", 64)):
+    for name, characters in (("user_agent", 200), ("address", 64)):
         op.add_column(
-            "device_authorization", sa.Column(name, sa.String(length=length), nullable=False, server_default="")
+            "device_authorization", sa.Column(name, sa.String(length=characters), nullable=False, server_default="")
         )

@@ -82,7 +82,9 @@ def test_webhooks_are_limited_for_each_sandbox(make: Make, user: Person, databas
     one, other = (make_sandbox(database, user) for _ in range(2))
 
     def send(key: str) -> httpx.Response:
-        return client.post(f"/api/v1/webhooks/events/{new_id()}", json=[], headers={"X-Session-API-Key": key})
+        path = f"/api/v1/webhooks/events/{new_id()}"
+        answer: httpx.Response = client.post(path, json=[], headers={"X-Session-API-Key": key})
+        return answer
 
     answers = [send(session_key_of(one)) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
