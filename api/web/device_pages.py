@@ -30,8 +30,8 @@ DEVICE_FORM = """
 <dt>It gets</dt><dd>an API key with all rights of your account, which ends with the key that you sign in with; you can
 revoke it at any time</dd>
 </dl>
-<p class="wrong"><strong>Deny it if you did not begin this just now,</strong> or if you were sent this code or this link:
-the program of another person would get your account.</p>
+<p class="wrong"><strong>Deny it if you did not begin this just now,</strong> or if you were sent this code
+or this link: the program of another person would get your account.</p>
 {complaint}
 <form method="post" action="/oauth/device/verify" autocomplete="off">
 <label>Code <input class="code" name="user_code" value="{code}" required maxlength="20" readonly></label>

@@ -47,8 +47,7 @@ def add(session: Session, owner_id: str, change: Usage) -> Usage:
 def write_recorded(session: Session) -> None:
     """Write the recorded changes, at the end of the transaction."""
     recorded: dict[str, Usage] = session.info.pop(USAGE, {})
-    if recorded:
-        session.flush()
+    session.flush()  # what it locks comes before the usage
     for owner_id in sorted(recorded):  # one lock order prevents deadlocks
         if any(recorded[owner_id]):
             add(session, owner_id, recorded[owner_id])

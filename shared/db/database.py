@@ -92,7 +92,8 @@ class Database:
         with self._slot(PLACES if needs_place else None), Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
-                usage_recorder.write_recorded(session)
+                if usage_recorder.USAGE in session.info:
+                    usage_recorder.write_recorded(session)
                 if changed := change_recorder.recorded_changes(session):
                     change_recorder.append(session, changed)
                 failpoints.before("database.commit")
