@@ -9,8 +9,8 @@ from tests.stages.pythons import environment_of
 
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
-# Tests wait for half of their time: four processes have work for two cores meanwhile.
-PROCESSES = ("-n", "4", "--dist", "worksteal")
+# Three processes keep two cores busy while some wait; each more collects all tests once more.
+PROCESSES = ("-n", "3", "--dist", "worksteal")
 # Processes that start and stop keep two cores busy: with four at a time, tests run into their time limits. Tests that
 # share a heavy fixture stay in one process.
 WAITING = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")

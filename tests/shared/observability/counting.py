@@ -27,10 +27,10 @@ def _execute(command: Sequence[str], settings: Settings) -> None:
     match command:
         case ["start", source, *spec]:
             with Session() as session:
-                metrics.record_start(session, *spec or ["spec:1"], Source(source))
+                metrics.record_start(session, "".join(spec) or "spec:1", Source(source))
                 metrics.count_starts(session)
         case ["refill", seconds, *spec]:
-            metrics.observe_refill(*spec or ["spec:1"], timedelta(seconds=float(seconds)))
+            metrics.observe_refill("".join(spec) or "spec:1", timedelta(seconds=float(seconds)))
         case ["serve", port]:
             metrics.serve(settings, "127.0.0.1", int(port))
         case ["show"]:
