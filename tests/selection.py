@@ -65,6 +65,8 @@ UNIT_FOLDERS = (
     "tests/structure/",
     *(f"tests/worker/{room}/" for room in ("conversations", "leasing", "locks", "loops", "sandboxes", "workspace")),
 )
+# For a change: on one database, operations are recorded and installations made once for all drills. Chaos has the other.
+ON_ONE = {"drill": "sqlite", "chaos": "postgresql"}
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
 
@@ -164,8 +166,8 @@ def _wanted(name: str, variants: list[pytest.Item], database: str, *, thorough: 
     if name.startswith(POSTGRESQL_FOR_A_CHANGE):
         return {"postgresql"}
     kind = kind_of(variants[0])
-    if kind == "drill":  # on one, operations are recorded once and installations made once for all drills
-        return {None, "sqlite"}
+    if kind in ON_ONE:
+        return {None, ON_ONE[kind]}
     if kind == "real":
         return {there[zlib.crc32(name.encode()) % len(there)]}
     return {None, *DATABASES} if runs_on_postgresql(name, read_choice()) else {None, "sqlite"}

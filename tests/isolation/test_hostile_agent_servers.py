@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from shared.models import Sandbox
+from tests import effort
 from tests.factories import make_conversation
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
@@ -59,12 +60,14 @@ OTHERS_SECONDS = 10
 MAX_GROWTH_KB = 32 * 1024
 # Fewer job threads than hostile sandboxes; frequent probes, so that an unresponsive server is found within the limit.
 SETTINGS = {
-    "AW_CONCURRENCY": "16",
+    "AW_CONCURRENCY": effort.choose(quick="8", change="8", thorough="16"),
     "AW_HEALTH_PROBE_SECONDS": "2",
     "AW_HEALTH_TIMEOUT": "10",
     "AW_MAX_ATTEMPTS": "2",
     "AW_STOP_SECONDS": "1",
 }
+# For a change, every second of all pairs of a mode and a plan: a sandbox costs two seconds of processor time.
+STEP = effort.choose(quick=2, change=2, thorough=1)
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
 Operation = Callable[[str], None]
 
@@ -188,7 +191,7 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment
     with service.user("alice") as alice, service.user("bob") as bob, ThreadPoolExecutor(3 * len(MODES)) as threads:
         siege = Siege(service, engine, alice)
         plans = ((siege.converse, siege.list_files), (siege.pause, siege.resume), (siege.stop, siege.resume))
-        cells = list(product(MODES, plans))
+        cells = list(product(MODES, plans))[::STEP]
         hostile = list(threads.map(siege.boot, range(len(cells))))
 
         def attack(sandbox_id: str, mode: str, plan: tuple[Operation, ...]) -> None:
