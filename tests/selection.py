@@ -65,7 +65,7 @@ UNIT_FOLDERS = (
     "tests/structure/",
     *(f"tests/worker/{room}/" for room in ("conversations", "leasing", "locks", "loops", "sandboxes", "workspace")),
 )
-# For a change: on one database, operations are recorded and installations made once for all drills. Chaos has the other.
+# For a change: on one database, operations are recorded and installations made once for all drills; chaos has another.
 ON_ONE = {"drill": "sqlite", "chaos": "postgresql"}
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
