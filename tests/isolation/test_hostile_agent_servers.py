@@ -54,9 +54,10 @@ redirect*) say '307 Temporary Redirect' '{}' "Location: http://169.254.169.254/$
 esac
 """
 MODES = ("silent", "drip", "huge", "gzip", "empty", "pages", "refuse", "redirect")
-SETTLED_SECONDS = 30
-# Of an operation on another user's sandbox, on a busy machine. It takes one or two seconds.
-OTHERS_SECONDS = 10
+SETTLED_SECONDS = 90
+# Of an operation on another user's sandbox, on a busy machine. It takes one or two seconds; on a slow machine, so many
+# times as long as before the attacks.
+OTHERS_SECONDS, OTHERS_TIMES = 10, 5
 MAX_GROWTH_KB = 32 * 1024
 # Fewer job threads than hostile sandboxes; frequent probes, so that an unresponsive server is found within the limit.
 SETTINGS = {
@@ -199,7 +200,8 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment
             for operation in (*plan, siege.delete):
                 operation(sandbox_id)
 
-        use(bob, {})
+        undisturbed: dict[str, float] = {}
+        use(bob, undisturbed)
         worker = service.pid("worker")
         before = memory(worker, "VmRSS")
         Path(f"/proc/{worker}/clear_refs").write_text("5")  # resets the peak
@@ -211,4 +213,4 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment
             one.result()
         growth = memory(worker, "VmHWM") - before
     assert growth <= MAX_GROWTH_KB
-    assert max(durations.values()) <= OTHERS_SECONDS, durations
+    assert max(durations.values()) <= max(OTHERS_SECONDS, OTHERS_TIMES * max(undisturbed.values())), durations
