@@ -52,7 +52,7 @@ REACH_SECONDS = 20.0
 QUIET_SECONDS = 0.2
 POLL_SECONDS = 0.05
 # Within this time an operation's beginning is made if nothing is refused.
-SOON_SECONDS = 30.0
+SOON_SECONDS = 10.0
 
 
 class Runner:
