@@ -55,6 +55,18 @@ NOT_IN_THE_INNER_LOOP = (
     "tests/worker/test_celery_consumer.py",
     "tests/worker/test_interleavings.py",
 )
+# Rooms without a test of another kind: `-m real` does not even import them.
+UNIT_FOLDERS = (
+    *(f"tests/api/{room}/" for room in ("agent_server", "git", "lists", "middleware", "realtime", "request", "routes")),
+    "tests/contract/defects/",
+    "tests/docs/",
+    "tests/shared/",
+    "tests/stages/",
+    "tests/structure/",
+    *(f"tests/worker/{room}/" for room in ("conversations", "leasing", "locks", "loops", "sandboxes", "workspace")),
+)
+# For a change: on one database, operations are recorded and installations made once for all drills; chaos has another.
+ON_ONE = {"drill": "sqlite", "chaos": "postgresql"}
 # PostgreSQL's types refuse more: NUL, integers of 64 bits, surrogates.
 POSTGRESQL_FOR_A_CHANGE = ("tests/api/test_schemathesis.py",)
 
@@ -93,11 +105,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what the inner loop leaves out."""
-    if not config.option.quick or not collection_path.is_relative_to(config.rootpath):
+    """Do not even import what the inner loop leaves out, or what has no real test where only these are asked for."""
+    if not collection_path.is_relative_to(config.rootpath):
         return None
     name = str(collection_path.relative_to(config.rootpath)) + "/" * collection_path.is_dir()
-    return True if name.startswith((*REAL_FOLDERS, *NOT_IN_THE_INNER_LOOP)) else None
+    left_out = (*REAL_FOLDERS, *NOT_IN_THE_INNER_LOOP) if config.option.quick else ()
+    return True if name.startswith((*left_out, *(UNIT_FOLDERS if config.option.markexpr == "real" else ()))) else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,6 +121,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.nodeid.startswith(NO_RERUN):
             item.add_marker("no_rerun")
             item.user_properties.append(("rerun", "never"))
+    misplaced = [item.nodeid for item in items if item.nodeid.startswith(UNIT_FOLDERS) and kind_of(item) != "unit"]
+    if misplaced:
+        raise pytest.UsageError(f"not a unit test, in a room of unit tests (UNIT_FOLDERS): {misplaced[0]}")
     chosen = set(select_databases(items, config.option.database, thorough=config.option.thorough))
     if not config.option.thorough:
         chosen = {item for item in chosen if item.get_closest_marker("nightly") is None}
@@ -150,8 +166,8 @@ def _wanted(name: str, variants: list[pytest.Item], database: str, *, thorough: 
     if name.startswith(POSTGRESQL_FOR_A_CHANGE):
         return {"postgresql"}
     kind = kind_of(variants[0])
-    if kind == "drill":  # on one, operations are recorded once and installations made once for all drills
-        return {None, "sqlite"}
+    if kind in ON_ONE:
+        return {None, ON_ONE[kind]}
     if kind == "real":
         return {there[zlib.crc32(name.encode()) % len(there)]}
     return {None, *DATABASES} if runs_on_postgresql(name, read_choice()) else {None, "sqlite"}

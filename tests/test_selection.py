@@ -22,6 +22,8 @@ def pytest_collection_finish(session):
     with open({path!r}, "w") as file:
         json.dump(found, file)
 """
+# Pytest's exit statuses with tests, and without any.
+SELECTED = (0, 5)
 # Files of this repository with tests of every kind, and a test of each.
 KNOWN = {
     "tests/worker/engine/contract/test_containers.py::test_has_an_id[fake]": "unit",
@@ -78,7 +80,7 @@ def collect(root: Path, tmp_path: Path, *arguments: str) -> dict[str, set[str]]:
     # Plugins that are installed take longer to import than all the rest.
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}:{tmp_path}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert found.exists(), done.stdout + done.stderr
+    assert done.returncode in SELECTED, done.stdout + done.stderr
     read: dict[str, list[str]] = json.loads(found.read_text())
     return {name: set(marks) for name, marks in read.items()}
 
@@ -104,6 +106,13 @@ def test_every_test_is_of_one_kind(tmp_path: Path) -> None:
 def test_test_with_an_engine_is_real_under_any_fixture_name(tmp_path: Path) -> None:
     assert select(tmp_path, "-m", "unit", content=ENGINE) == ["test_nothing"]
     assert select(tmp_path, "-m", "real", content=ENGINE) == ["test_engine"]
+
+
+def test_room_of_unit_tests_has_no_others(tmp_path: Path) -> None:
+    file = "tests/shared/test_a.py"
+    with pytest.raises(AssertionError, match=f"not a unit test, in a room .*{file}::test_engine"):
+        select(tmp_path, file=file, content=ENGINE)
+    assert select(tmp_path, "-m", "real", file=file, content=ENGINE) == []
 
 
 def test_one_database_is_tested(tmp_path: Path) -> None:
@@ -161,6 +170,7 @@ def test_test_for_the_night_runs_with_thorough_alone(tmp_path: Path) -> None:
         list(read_choice()),
         selection.POSTGRESQL_FOR_A_CHANGE,
         selection.NOT_IN_THE_INNER_LOOP,
+        selection.UNIT_FOLDERS,
         [kinds.CHAOS],
     ],
 )

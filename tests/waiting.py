@@ -9,11 +9,12 @@ MAX_SECONDS = 1.0
 
 
 def eventually(
-    condition: Callable[[], Result], *, deadline_seconds: float = 30, interval_seconds: float = 0.02
+    condition: Callable[[], Result], *, deadline_seconds: float = 120, interval_seconds: float = 0.02
 ) -> Result:
     """Ask until the answer is true, and give that answer. The longer it takes, the less often: asking takes processor.
 
     Args:
+        deadline_seconds: far longer than it takes on an idle machine, on which no test may depend.
         interval_seconds: before the second question; later ones wait a tenth of the time so far, at most a second.
 
     Raises:

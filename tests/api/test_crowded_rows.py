@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
@@ -17,9 +17,11 @@ from tests.services.foreign_locks import locked_row
 # SQLite has no locks on rows.
 pytestmark = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 
-LOCK_SECONDS = 4.0
-# Far less than the wait for a lock, although a loaded machine writes 200 errors meanwhile.
-PROMPT_SECONDS = 2.5
+LOCK_SECONDS = 8.0
+# Less than the wait for a lock, although a loaded machine writes 200 errors meanwhile.
+PROMPT_SECONDS = 6.0
+# Between two rounds of the other user's requests.
+PAUSE_SECONDS = 0.1
 REQUESTS = 200
 
 
@@ -49,7 +51,7 @@ def request_all(request: Callable[[int], Any], lock: AbstractContextManager[None
     slowest: list[float] = []
     with ThreadPoolExecutor(REQUESTS) as pool, lock:
         waiting = [pool.submit(request, number) for number in range(REQUESTS)]
-        while not all(one.done() for one in waiting):
+        while wait(waiting, PAUSE_SECONDS).not_done:
             for url, method in other:
                 began = time.monotonic()
                 assert method(url).status_code == 200

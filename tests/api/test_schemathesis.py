@@ -95,7 +95,11 @@ def test_responses_to_generated_requests_are_described(
 ) -> None:
     complaints: list[str] = []
     untried: set[str] = set()
+    # Nothing invalid can be generated for these. It takes a thousand attempts each to find out, at night.
+    without_cases = set() if mode.is_positive else {one.label for one in operations(client) if takes_anything(one)}
     for operation in operations(client):
+        if operation.label in without_cases and not effort.is_thorough():
+            continue
         key = {"X-Session-API-Key": session_key_of(sandbox)} if is_for_sandboxes(operation.path) else user.headers
         params = {name: value for name, value in ids.items() if f"{{{name}}}" in operation.path}
         cases = operation.as_strategy(mode, path_parameters=params if mode.is_positive else None)
@@ -104,7 +108,7 @@ def test_responses_to_generated_requests_are_described(
         except Unsatisfiable:
             untried.add(operation.label)
     assert not complaints, "\n\n".join(complaints)
-    assert untried == (set() if mode.is_positive else {one.label for one in operations(client) if takes_anything(one)})
+    assert untried == (without_cases if effort.is_thorough() else set())
 
 
 def test_rejections_of_cross_site_requests_are_described(client: TestClient) -> None:

@@ -44,7 +44,10 @@ def blocked() -> list[str]:
 @pytest.fixture
 def page(browser: Browser, requested: list[str], blocked: list[str]) -> Iterator[Page]:
     """An empty tab of a browser without any state."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    # Spinners are drawn by the processor, sixty times a second.
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900}, accept_downloads=True, reduced_motion="reduce"
+    )
     page = context.new_page()
     page.set_default_timeout(120_000)
     context.on("request", lambda request: requested.append(request.url))

@@ -17,6 +17,7 @@ TOOLS = (
 )
 # Paths of the real machine that the scripts write to or depend on.
 ELSEWHERE = ("/var/run", "/run/systemd/system", "/etc/postgresql-common", "/usr/sbin/debootstrap", "/bin/busybox")
+LOCK = "/tmp/aw-image-build.lock"
 ID = """
 case "$1" in
 -u) echo "${STUB_UID:-1000}" ;;
@@ -59,7 +60,7 @@ class Machine:
         shutil.copytree(REPOSITORY / "deploy", self.deploy, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("pyproject.toml", "requirements.lock"):
             shutil.copy(REPOSITORY / name, self.project)
-        for folder in (self.bin, self.state / "images", self.elsewhere("/var/run")):
+        for folder in (self.bin, self.state / "images", self.elsewhere("/var/run"), self.elsewhere(LOCK).parent):
             folder.mkdir(parents=True)
         for script in self.scripts():
             self.redirect(script)
@@ -99,7 +100,7 @@ class Machine:
 
     def redirect(self, script: Path) -> None:
         text = script.read_text()
-        for path in ELSEWHERE:
+        for path in (*ELSEWHERE, LOCK):
             text = re.sub(rf"(?<!\w){path}", str(self.elsewhere(path)), text)
         script.write_text(text)
 

@@ -104,3 +104,12 @@ def test_unknown_image_is_rejected(machine: Machine) -> None:
 def test_failing_build_is_named(machine: Machine) -> None:
     done = build(machine, REGISTRY="1", BUILD_FAILS="1")
     assert (done.status, done.complaint) == (1, "\nbuilding agent-workspace/base:trixie failed: see above\n")
+
+
+def test_builds_run_one_after_the_other(machine: Machine) -> None:
+    machine.remove("flock")
+    machine.stub("flock", '[ "$1" != --nonblock ]')
+    done = build(machine, root=False, REGISTRY="1")
+    assert (done.status, done.complaint) == (0, "")
+    assert done.said.startswith("waiting for another build of images on this machine\n")
+    assert machine.calls("flock") == ["flock --nonblock 9", "flock 9"]

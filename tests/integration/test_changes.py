@@ -82,7 +82,9 @@ def test_stream_has_all_changes_of_its_user(service: Deployment, alice: Client, 
         theirs = bob.start_sandbox()
     task = alice.post("/api/v1/app-conversations", params=WAIT, json={}).json()
     sandbox_id, conversation_id = task["sandbox_id"], task["app_conversation_id"]
+    alice.await_start(task["id"])
     alice.post(f"{SANDBOXES}/{sandbox_id}/pause", params=WAIT)
+    alice.await_sandbox(sandbox_id, "PAUSED")
     service.ask_to_end("api")
     eventually(lambda: service.exit_code("api") is not None)
     service.start_api()

@@ -70,7 +70,7 @@ def test_idle_sandbox_is_paused_stopped_and_deleted(alice: Client, engine: Priva
     engine.docker("exec", container, "test", "-e", "/workspace/kept")
 
     change(alice, sandbox_id, freeze_after_seconds=1, stop_after_seconds=1, delete_after_seconds=1)
-    eventually(lambda: engine.containers() == [] and engine.volumes() == [], deadline_seconds=60)
+    eventually(lambda: engine.containers() == [] and engine.volumes() == [], deadline_seconds=180)
     assert alice.sandbox(sandbox_id) is None
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 404
     eventually(lambda: history(alice, sandbox_id)[-1] == ("DELETED", "idle_deleted"))

@@ -66,7 +66,7 @@ class Code:
         environment = self.environment | {"AW_PORT": str(self.port.number)}
         for module in ("worker", "api"):
             self.running[module] = start(self.tree, module, self.directory / f"{self.name}-{module}.log", environment)
-        eventually(self.is_ready, deadline_seconds=60, interval_seconds=0.1)
+        eventually(self.is_ready, deadline_seconds=180, interval_seconds=0.1)
 
     def stop(self) -> None:
         """Stop both processes gracefully."""
@@ -184,7 +184,7 @@ def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, C
 
     assert [failure for load in (*before, *after) for failure in load.failures] == []
     assert engine.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", f"aw-{kept}") == container
-    eventually(lambda: engine.containers() == engine.volumes() == [f"aw-{kept}"], deadline_seconds=60)
+    eventually(lambda: engine.containers() == engine.volumes() == [f"aw-{kept}"], deadline_seconds=180)
     for code in (earlier, today):
         assert re.search(r'"event": "(action|step)"', code.log("worker")), f"the worker of {code.name} did nothing"
         for module in code.running:

@@ -128,7 +128,7 @@ def test_lost_response_to_a_pull_does_not_block_a_delete(
     eventually(lambda: engine.spoiled.total() > 0)
     engine.trouble = None
     assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
-    eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=5)
+    eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=60)
     eventually(lambda: not private_engine.containers() and not private_engine.volumes())
 
 
@@ -140,8 +140,8 @@ def test_lost_response_to_a_create_does_not_block_a_delete(
     eventually(lambda: engine.spoiled.total() > 0)
     engine.trouble = None
     assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
-    eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=15)
-    eventually(lambda: not private_engine.containers() and not private_engine.volumes(), deadline_seconds=15)
+    eventually(lambda: alice.sandbox(sandbox_id) is None, deadline_seconds=60)
+    eventually(lambda: not private_engine.containers() and not private_engine.volumes(), deadline_seconds=60)
 
 
 def test_lost_response_to_a_pause_does_not_block_a_delete(
@@ -152,5 +152,5 @@ def test_lost_response_to_a_pause_does_not_block_a_delete(
     eventually(lambda: engine.spoiled.total() > 0)
     engine.trouble = None
     assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
-    eventually(lambda: not private_engine.containers(), deadline_seconds=25)
+    eventually(lambda: not private_engine.containers(), deadline_seconds=60)
     eventually(lambda: not private_engine.volumes())

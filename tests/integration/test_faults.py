@@ -86,7 +86,7 @@ class TestKilledWorker:
         started.kill("worker")
         assert alice.sandbox(sandbox_id) is None
         started.start_worker()
-        eventually(lambda: engine.containers() == engine.volumes() == [], deadline_seconds=60)
+        eventually(lambda: engine.containers() == engine.volumes() == [], deadline_seconds=180)
 
 
 @pytest.mark.nightly  # for a change, drills kill workers at such points, with the tiny agent server
@@ -102,7 +102,7 @@ class TestKilledWorkerOfAConversation:
         with installed.user("alice") as alice:
             store_settings(alice, model)
             task_id = alice.start_conversation(**REQUEST)
-            eventually(lambda: alice.start_task(task_id)["status"] in (stage, "READY"), deadline_seconds=90)
+            eventually(lambda: alice.start_task(task_id)["status"] in (stage, "READY"), deadline_seconds=240)
             eventually(lambda: len(engine.containers()) == 1)
             installed.kill("worker")
             installed.start_worker()

@@ -118,7 +118,7 @@ def test_flower_shows_jobs_by_name_on_loopback_alone_and_stops(installation: Ins
             assert client.post(f"{SANDBOXES}/{sandbox_id}/{verb}", params={"wait": 60}).is_success
         assert client.delete(f"{SANDBOXES}/{sandbox_id}", params={"wait": 60}).is_success
     wanted = {"conversations.start", *(f"sandboxes.{verb}" for verb in ("start", "pause", "resume", "delete"))}
-    shown = eventually(lambda: tasks_of(installation, wanted), deadline_seconds=30)
+    shown = eventually(lambda: tasks_of(installation, wanted))
     secrets = CANARIES | {"API key": installation.key, "session key": session_key}
     assert started["status"] == "ERROR"  # the tiny image does not support conversations: a failed job is shown too
     assert_hidden(secrets, Place("Flower", shown, control=sandbox_id))

@@ -160,7 +160,7 @@ def assert_log_is_bounded(run: Run, engine: PrivateEngine, sandbox_id: str) -> N
     assert done["exit_code"] == 0, done
     container = engine.docker("inspect", "--format", "{{.Id}}", f"aw-{sandbox_id}").strip()
     files = engine.data / "containers" / container
-    eventually(lambda: size_of_logs(files) > LOG_BYTES / 2, deadline_seconds=60)
+    eventually(lambda: size_of_logs(files) > LOG_BYTES / 2, deadline_seconds=180)
     assert size_of_logs(files) < LOG_BYTES + MEGABYTE
 
 

@@ -51,7 +51,7 @@ def test_main_job(
         engine.start()
 
     assert alice.delete(f"/api/v1/sandboxes/{sandbox_id}").status_code == 200
-    eventually(lambda: engine.containers() == [] and engine.volumes() == [], deadline_seconds=60)
+    eventually(lambda: engine.containers() == [] and engine.volumes() == [], deadline_seconds=180)
     assert_still_listed(alice, conversation_id, stored, sandbox_status="MISSING")
 
 

@@ -28,7 +28,7 @@ def worker_port(installed: Deployment) -> Iterator[int]:
     installed.start_api()
     with Port() as port:
         installed.start_worker(AW_METRICS_PORT=str(port))
-        eventually(lambda: "following_events" in installed.log(), deadline_seconds=60)
+        eventually(lambda: "following_events" in installed.log(), deadline_seconds=180)
         yield port
 
 

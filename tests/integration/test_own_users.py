@@ -67,7 +67,7 @@ def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[Supervis
 
 def test_processes_run_as_users_of_their_own(service: SupervisedService, engine: PrivateEngine, as_root: str) -> None:
     words = {"-m api": API, "-m worker": WORKER, "broker.sock": API, "deploy.service.flower": API}
-    eventually(lambda: owner_of(service, "deploy.service.flower"), deadline_seconds=60)
+    eventually(lambda: owner_of(service, "deploy.service.flower"), deadline_seconds=180)
     assert {word: owner_of(service, word) for word in words} == {word: {user} for word, user in words.items()}
     assert owner_of(service, "deploy.engine_filter") == {0}
     assert "run as root" not in service.log.read_text()

@@ -66,7 +66,7 @@ def test_reboot_during_pending_requests_reaches_the_desired_state(
 
     boot(installed, engine, valkey)
     began = time.monotonic()
-    eventually(lambda: unfinished(alice, paused, deleted, started) == 0, deadline_seconds=60)
+    eventually(lambda: unfinished(alice, paused, deleted, started) == 0, deadline_seconds=180)
     eventually(lambda: all(is_in_error(alice, sandbox_id) for sandbox_id in [*untouched, talking["sandbox_id"]]))
     names = sorted(f"aw-{name}" for name in [*untouched, *paused, *started, untouched_pause, talking["sandbox_id"]])
     eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names)
@@ -123,7 +123,7 @@ def is_in_error(alice: Client, sandbox_id: str) -> bool:
 
 
 def await_running(alice: Client, sandbox_id: str) -> None:
-    eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == "RUNNING", deadline_seconds=60)
+    eventually(lambda: (alice.sandbox(sandbox_id) or {}).get("status") == "RUNNING", deadline_seconds=180)
 
 
 def start_conversation(alice: Client) -> dict[str, Any]:

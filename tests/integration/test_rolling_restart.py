@@ -73,14 +73,14 @@ class Load:
 def test_restart_of_every_process_fails_no_request(supervised: SupervisedService, engine: PrivateEngine) -> None:
     with supervised.client() as client:
         kept = [client.post(SANDBOXES).json()["id"] for _ in range(2)]
-        eventually(lambda: all(status_of(client, sandbox_id) == "RUNNING" for sandbox_id in kept), deadline_seconds=90)
+        eventually(lambda: all(status_of(client, sandbox_id) == "RUNNING" for sandbox_id in kept), deadline_seconds=240)
         before = [describe(client, engine, sandbox_id) for sandbox_id in kept]
         loads = restart_under_load(supervised)
         assert [failure for load in loads for failure in load.failures] == []
         assert all(load.requests > 20 for load in loads)
         assert {name: supervised.spawned(name) for name in PROCESSES} == dict.fromkeys(PROCESSES, 2)
         names = sorted(f"aw-{name}" for name in kept)
-        eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names, deadline_seconds=60)
+        eventually(lambda: sorted(engine.containers()) == sorted(engine.volumes()) == names, deadline_seconds=180)
         assert [describe(client, engine, sandbox_id) for sandbox_id in kept] == before
         made = [sandbox_id for load in loads for sandbox_id in load.made]
         assert all(client.get(f"{SANDBOXES}/{sandbox_id}").status_code == 404 for sandbox_id in made)

@@ -86,7 +86,7 @@ def test_secrets_are_found_nowhere_after_starts_that_succeed_and_fail(
         sandbox_id = start_from_pool(service, alice, planted)
         task = alice.await_start(alice.start_conversation(**MESSAGE, secrets={"ASKED": planted["secret of a start"]}))
         planted.by_name["session key"] = session_key(service, str(task["sandbox_id"]))
-        eventually(lambda: listed(alice, task).get("execution_status") == "finished", deadline_seconds=60)
+        eventually(lambda: listed(alice, task).get("execution_status") == "finished", deadline_seconds=180)
         processes = processes_of(service, engine, str(task["sandbox_id"]))
         fail_in_every_way(alice, planted, engine, str(task["sandbox_id"]), sandbox_id, tmp_path)
         inspected = [engine.docker("inspect", name) for name in engine.containers()]
@@ -213,10 +213,10 @@ def fail_at_the_model(alice: Client, planted: Planted, sandbox_id: str) -> None:
     diff = {"mcp_config": config, "llm": {"model": "openai/rejecter"}}
     assert alice.post("/api/v1/settings", json={"agent_settings_diff": diff}).status_code == 200
     started = alice.start_conversation(**MESSAGE, sandbox_id=sandbox_id)
-    eventually(lambda: alice.start_task(started)["status"] in ("READY", "ERROR"), deadline_seconds=60)
+    eventually(lambda: alice.start_task(started)["status"] in ("READY", "ERROR"), deadline_seconds=180)
     task = alice.start_task(started)
     if task["status"] == "READY":
-        eventually(lambda: listed(alice, task).get("execution_status") in ("error", "stuck"), deadline_seconds=60)
+        eventually(lambda: listed(alice, task).get("execution_status") in ("error", "stuck"), deadline_seconds=180)
 
 
 def send_bad_requests(alice: Client, planted: Planted) -> None:

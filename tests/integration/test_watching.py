@@ -28,7 +28,7 @@ def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, mod
         events: Any = alice.read(path + SEARCH.format(id=conversation_id))["items"]
         return any(RESTING in json.dumps(event) for event in events if event["kind"] == "ActionEvent")
 
-    eventually(is_at_work, deadline_seconds=60)
+    eventually(is_at_work, deadline_seconds=180)
     url = f"{service.url.replace('http', 'ws', 1)}{path}/sockets/events/{conversation_id}?resend_mode=all"
     with connect(url, additional_headers=alice.person.headers, proxy=None, max_size=None) as connection:
         seen = ""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from shared.models import Sandbox
+from tests import effort
 from tests.factories import make_conversation
 from tests.services.client import Client
 from tests.services.deployment import Deployment, deployed
@@ -53,18 +54,21 @@ redirect*) say '307 Temporary Redirect' '{}' "Location: http://169.254.169.254/$
 esac
 """
 MODES = ("silent", "drip", "huge", "gzip", "empty", "pages", "refuse", "redirect")
-SETTLED_SECONDS = 30
-# Of an operation on another user's sandbox, on a busy machine. It takes one or two seconds.
-OTHERS_SECONDS = 10
+SETTLED_SECONDS = 90
+# Of an operation on another user's sandbox, on a busy machine. It takes one or two seconds; on a slow machine, so many
+# times as long as before the attacks.
+OTHERS_SECONDS, OTHERS_TIMES = 10, 5
 MAX_GROWTH_KB = 32 * 1024
 # Fewer job threads than hostile sandboxes; frequent probes, so that an unresponsive server is found within the limit.
 SETTINGS = {
-    "AW_CONCURRENCY": "16",
+    "AW_CONCURRENCY": effort.choose(quick="8", change="8", thorough="16"),
     "AW_HEALTH_PROBE_SECONDS": "2",
     "AW_HEALTH_TIMEOUT": "10",
     "AW_MAX_ATTEMPTS": "2",
     "AW_STOP_SECONDS": "1",
 }
+# For a change, every second of all pairs of a mode and a plan: a sandbox costs two seconds of processor time.
+STEP = effort.choose(quick=2, change=2, thorough=1)
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
 Operation = Callable[[str], None]
 
@@ -188,7 +192,7 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment
     with service.user("alice") as alice, service.user("bob") as bob, ThreadPoolExecutor(3 * len(MODES)) as threads:
         siege = Siege(service, engine, alice)
         plans = ((siege.converse, siege.list_files), (siege.pause, siege.resume), (siege.stop, siege.resume))
-        cells = list(product(MODES, plans))
+        cells = list(product(MODES, plans))[::STEP]
         hostile = list(threads.map(siege.boot, range(len(cells))))
 
         def attack(sandbox_id: str, mode: str, plan: tuple[Operation, ...]) -> None:
@@ -196,7 +200,8 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment
             for operation in (*plan, siege.delete):
                 operation(sandbox_id)
 
-        use(bob, {})
+        undisturbed: dict[str, float] = {}
+        use(bob, undisturbed)
         worker = service.pid("worker")
         before = memory(worker, "VmRSS")
         Path(f"/proc/{worker}/clear_refs").write_text("5")  # resets the peak
@@ -208,4 +213,4 @@ def test_hostile_agent_servers_harm_their_own_sandboxes_only(service: Deployment
             one.result()
         growth = memory(worker, "VmHWM") - before
     assert growth <= MAX_GROWTH_KB
-    assert max(durations.values()) <= OTHERS_SECONDS, durations
+    assert max(durations.values()) <= max(OTHERS_SECONDS, OTHERS_TIMES * max(undisturbed.values())), durations

@@ -37,7 +37,7 @@ class Client(httpx.Client):
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
-    def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 60) -> dict[str, Any]:
+    def await_sandbox(self, sandbox_id: str, status: str, *, deadline_seconds: float = 180) -> dict[str, Any]:
         """The sandbox once it has that status; an ERROR that is not waited for fails."""
 
         def there() -> dict[str, Any] | None:
@@ -59,7 +59,7 @@ class Client(httpx.Client):
         found: dict[str, Any] = self.read("/api/v1/app-conversations/start-tasks", ids=task_id)[0]
         return found
 
-    def await_start(self, task_id: str, *, status: str = "READY", deadline_seconds: float = 90) -> dict[str, Any]:
+    def await_start(self, task_id: str, *, status: str = "READY", deadline_seconds: float = 240) -> dict[str, Any]:
         """The start task once it is final, which must be so in that status."""
         eventually(lambda: self.start_task(task_id)["status"] in ("READY", "ERROR"), deadline_seconds=deadline_seconds)
         task = self.start_task(task_id)

@@ -141,7 +141,7 @@ class Deployment:
     def start_api(self, name: str = "api", **environment: str) -> None:
         """Start an API process and wait until the service is ready; several share the port."""
         self._start("api", name, environment)
-        eventually(lambda: self._is_ready(name), deadline_seconds=60)
+        eventually(lambda: self._is_ready(name), deadline_seconds=120)
 
     def start_worker(self, name: str = "worker", node: str | None = None, **environment: str) -> None:
         """Start a worker beside the engine of a node, by default the first; `environment` is this worker's alone."""

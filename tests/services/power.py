@@ -22,7 +22,7 @@ def cut_power(engine: PrivateEngine) -> None:
         looks.append(not kill_all(engine.data.parent, containers))
         return len(looks) >= CLEAN_LOOKS and all(looks[-CLEAN_LOOKS:])
 
-    eventually(nothing_is_left, deadline_seconds=20)
+    eventually(nothing_is_left)
     _forget(engine.data.with_name("exec"))
 
 

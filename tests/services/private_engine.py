@@ -49,7 +49,7 @@ class PrivateEngine:
         kill_half_made_shims(self._directory)
         with _alone():
             self._daemon = processes.start(self._command(), self._directory / "log")
-            eventually(self._answers, deadline_seconds=60)
+            eventually(self._answers)
 
     def stop(self) -> None:
         """Stop it in an orderly way; its containers end with it."""

@@ -9,14 +9,12 @@ from tests.stages.pythons import environment_of
 
 LINT = ("make", "lint")
 IMAGES = ("deploy/image/build", "sandbox", "tiny", "clients")
-# Tests wait for half of their time: four processes have work for two cores meanwhile.
-PROCESSES = ("-n", "4", "--dist", "worksteal")
+# Three processes keep two cores busy while some wait; each more collects all tests once more.
+PROCESSES = ("-n", "3", "--dist", "worksteal")
 # Processes that start and stop keep two cores busy: with four at a time, tests run into their time limits. Tests that
 # share a heavy fixture stay in one process.
 WAITING = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder", "--longest-first")
 ALONE = ("-n", "0")
-# Chaos on each database, with nothing else on the machine: by itself, one waits for a third of its time.
-BOTH = ("-n", "2")
 RANDOM = (
     "tests/api/test_schemathesis.py",
     "tests/worker/sandboxes/test_reconciler_properties.py",
@@ -98,7 +96,7 @@ CI: Groups = [
     [LINT_STAGE, IMAGES_STAGE, without_engine(select("unit", "-m", "unit", *PROCESSES))],
     [select("real", "-m", "real", *WAITING)],
     [select("drills", "-m", "drill", "tests/drills", *ALONE)],
-    [select("chaos", "-m", "chaos", "tests/drills", *BOTH)],
+    [select("chaos", "-m", "chaos", "tests/drills", *ALONE)],
 ]
 
 

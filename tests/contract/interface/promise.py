@@ -94,7 +94,7 @@ class Caller:
 
     def _compare(self, call: Call) -> list[str]:
         if call.repeats:
-            eventually(lambda: not compare(call, self._send(call)), deadline_seconds=90)
+            eventually(lambda: not compare(call, self._send(call)), deadline_seconds=240)
         response = self._send(call)
         if call.keeps and response.is_success:
             self._ids[call.keeps] = response.json()["id"]

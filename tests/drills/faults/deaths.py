@@ -18,7 +18,8 @@ class Deaths:
 
     Args:
         names: the operations.
-        most: the most points of each, spread over all that it has.
+        most: the most points of each, spread over all that it has; 1: one in its first half, of the next operation one
+            in its second half, and so on in turn.
     """
 
     def __init__(self, lanes: Lanes, recordings: Recordings, names: Sequence[str], most: int) -> None:
@@ -51,7 +52,8 @@ class Deaths:
         return {deaths[number]: outcome for number, outcome in self._lanes.attempt(_die, deaths)}
 
     def _points(self, name: str) -> Sequence[Point]:
-        return spread(self._recordings.points(name), self._most)
+        points = self._recordings.points(name)
+        return spread(points, self._most) if self._most > 1 else in_turn(points, self._names.index(name))
 
 
 def _die(runner: Runner, death: Death) -> bool:
@@ -63,3 +65,9 @@ def spread(points: Sequence[Point], most: int) -> Sequence[Point]:
     """The middle of each of so many equal parts: what comes before the first write, or after the last, breaks least."""
     middles = ((2 * number + 1) * len(points) // (2 * most) for number in range(most))
     return [points[middle] for middle in middles] if len(points) > most else points
+
+
+def in_turn(points: Sequence[Point], turn: int) -> Sequence[Point]:
+    """One of the two that `spread` gives, the first at an even turn."""
+    both = spread(points, 2)
+    return [both[turn % len(both)]] if both else []

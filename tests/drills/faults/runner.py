@@ -47,7 +47,7 @@ MADE = (PendingMessage, Event, StartTask, Conversation, SandboxTransition, Stale
 # The last fault is followed by agreement within this time: the promise.
 CONVERGENCE_SECONDS = 30.0
 # How long a process that is at rest may take to come by the point at which it is to be killed.
-REACH_SECONDS = 8.0
+REACH_SECONDS = 20.0
 # As long as no new point is met for this time, at rest, none will be.
 QUIET_SECONDS = 0.2
 POLL_SECONDS = 0.05

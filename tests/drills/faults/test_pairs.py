@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests import effort
 from tests.drills.faults.crash_states import Point
 from tests.drills.faults.drill import die_twice, record_recovery
 from tests.drills.faults.lanes import Lanes
@@ -13,7 +14,7 @@ from tests.drills.faults.recordings import Recordings
 from tests.drills.faults.runner import Runner
 
 SEED = 1
-FIRSTS, SECONDS = 2, 2
+FIRSTS, SECONDS = effort.choose(quick=1, change=1, thorough=2), 2
 
 
 @pytest.mark.timeout(600)

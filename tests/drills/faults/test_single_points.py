@@ -1,6 +1,6 @@
 """A process dies at points of each operation, once at each, and the promise is kept all the same.
 
-For a change at a few points of each operation on one database, at night at every one on both.
+For a change at one point of each operation on one database, at night at every one on both.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import effort
-from tests.drills.faults.deaths import Deaths, spread
+from tests.drills.faults.deaths import Deaths, in_turn, spread
 from tests.drills.faults.lanes import Lanes
 from tests.drills.faults.operations import ALL, OPERATIONS
 from tests.drills.faults.recordings import Recordings
@@ -16,7 +16,7 @@ from tests.services.stores import PostgresStores, Stores
 
 TEST = "tests/drills/faults/test_single_points.py::test_promise_is_kept"
 # Of each operation; a crash and the recovery from it take about a second.
-POINTS = effort.choose(quick=2, change=2, thorough=10_000)
+POINTS = effort.choose(quick=1, change=1, thorough=10_000)
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +44,10 @@ def test_points_of_a_change_are_spread(total: int, expected: list[int]) -> None:
     points = [("worker", str(number)) for number in range(total)]
     assert list(spread(points, 2)) == [points[number] for number in expected]
     assert list(spread(points, 1000)) == points
+
+
+def test_points_of_a_change_are_in_either_half_in_turn() -> None:
+    points = [("worker", str(number)) for number in range(8)]
+    assert [list(in_turn(points, turn)) for turn in range(3)] == [[points[2]], [points[6]], [points[2]]]
+    assert list(in_turn(points[:1], 1)) == points[:1]
+    assert list(in_turn([], 1)) == []

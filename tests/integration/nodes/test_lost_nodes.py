@@ -44,7 +44,7 @@ def test_sandbox_fails_over_from_an_engine_that_is_down(cluster: Cluster, alice:
         found = cluster.await_node(A, NodeStatus.LOST)
         assert "the engine does not answer" in (found.detail or "")
         # The engine may or may not have reported the end of the container: the next resume reports `node_lost` then.
-        eventually(lambda: is_moved(cluster, alice, sandbox_id), deadline_seconds=60, interval_seconds=0.5)
+        eventually(lambda: is_moved(cluster, alice, sandbox_id), deadline_seconds=180, interval_seconds=0.5)
     finally:
         cluster.engines[A].start()
     cluster.await_node(A, NodeStatus.READY)

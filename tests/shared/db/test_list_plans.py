@@ -1,9 +1,9 @@
 """Query plans of lists: they use an index, start at the page's first row, and read only the owner's rows."""
 
 import re
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,93 +13,30 @@ from shared.conversations import events, start_tasks
 from shared.conversations import lists as conversation_lists
 from shared.conversations.events import EventFilter
 from shared.conversations.lists import SORT_ORDERS, ConversationFilter
-from shared.db.database import Database
 from shared.models import Conversation, Event, StartTask
 from shared.sandboxes import lists as sandbox_lists
 from shared.sql.pagination import Order, encode_page_id
-from shared.sql.statements import prepare
 from shared.states import Stage
-from tests.bench.seeding import NEWEST, Seeded, seed
-from tests.factories import VAULT
-from tests.services.stores import Stores
+from tests.bench.seeding import NEWEST
+from tests.shared.db.explained import Explained, ExplainedStores
 from tests.shared.db.plans import plans_of_sessions
 
-# Enough rows for the planners to have a choice.
-SIZE = 5_000
 EVERYTHING = ConversationFilter()
 SPRING = datetime(2026, 4, 1, tzinfo=UTC)
 STORES = {"sqlite": "sqlite_stores", "postgresql": "postgres_stores"}
 ORDERS = sorted(SORT_ORDERS)
 
 
-class Explained(Database):
-    """A database that also explains its queries."""
-
-    seeded: Seeded
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url, idle_seconds=120)  # thousands of rows are inserted in one transaction
-        self.plan = ""
-
-    def fetch(self, statement: Any, values: Mapping[str, Any], *, custom_plan: bool = False) -> Any:
-        prepared = prepare(statement, self.engine.dialect.name)
-        explain = "EXPLAIN" if self.is_postgresql else "EXPLAIN QUERY PLAN"
-        connection = self._readers.raw_connection()
-        cursor = connection.cursor()
-        cursor.execute(f"{explain} {prepared.text}", prepared.write(values))
-        self.plan = "\n".join(str(row[-1]) for row in cursor.fetchall())
-        connection.close()
-        return super().fetch(statement, values, custom_plan=custom_plan)
-
-    @property
-    def is_postgresql(self) -> bool:
-        return self.engine.dialect.name == "postgresql"
-
-    def looks_through(self, table: str) -> bool:
-        """At every row of it."""
-        return bool(re.search(rf"(Seq Scan on|SCAN) {table}(_1)?\b", self.plan))
-
-    def sorts(self) -> bool:
-        return "Sort" in self.plan or "TEMP B-TREE" in self.plan
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainedStores]:
+    with ExitStack() as closing:
+        yield ExplainedStores(closing, tmp_path_factory.mktemp("plans"))
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explained]:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, made: ExplainedStores) -> Explained:
     """Thousands of conversations of many users."""
-    stores: Stores = request.getfixturevalue(STORES[request.param])
-    directory: Path = tmp_path_factory.mktemp("plans")
-    with stores.fresh(directory) as url:
-        database = Explained(url)
-        database.seeded = seed(database, VAULT, SIZE)
-        add_starts_and_events(database)
-        yield database
-        database.close()
-
-
-def add_starts_and_events(database: Database) -> None:
-    """A start task for each conversation, and events of some."""
-    with database.transaction() as session:
-        rows = session.exec(select(Conversation).order_by(col(Conversation.id))).all()
-        session.add_all(
-            StartTask(
-                owner_id=row.owner_id,
-                conversation_id=row.id,
-                stage=Stage.READY,
-                request={},
-                created_at=row.created_at,
-                updated_at=row.updated_at,
-            )
-            for row in rows
-        )
-        session.add_all(
-            Event(
-                conversation_id=row.id, id=f"{number}", kind="k", timestamp=NEWEST + timedelta(seconds=number), body={}
-            )
-            for row in {row.owner_id: row for row in rows}.values()
-            for number in range(100)
-        )
-    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql("ANALYZE")
+    return made.of(request.param, request.getfixturevalue(STORES[request.param]))
 
 
 @pytest.fixture(params=["average", "heavy"])

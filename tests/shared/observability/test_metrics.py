@@ -1,8 +1,6 @@
 """Counter files: every process serves the sum of a host's processes, dead ones included."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,57 +16,25 @@ from shared.observability import metric_files, metrics
 from shared.observability.metrics import Source
 from shared.settings import Settings
 from tests.services import http
-from tests.services.directories import REPOSITORY
+from tests.services.forked_program import ForkedProgram, Run, forked_program
 from tests.services.metrics import read_metrics
 from tests.services.ports import Port
 
 STARTS = "agent_workspace_sandbox_starts_total"
 REFILL = "agent_workspace_warm_pool_refill_seconds"
-# Executes commands, one per line, and responds to each.
-PROGRAM = """
-import sys
-from datetime import timedelta
-from pathlib import Path
-from prometheus_client import generate_latest
-from sqlmodel import Session
-from shared.observability import metrics
-from shared.observability.metrics import Source
-from shared.settings import Settings
-
-settings = Settings(var_dir=Path(sys.argv[1]))
-metrics.configure_instruments(settings)
-print("counting", flush=True)
-for line in sys.stdin:
-    match line.split():
-        case ["start", source, *spec]:
-            with Session() as session:
-                metrics.record_start(session, *spec or ["spec:1"], Source(source))
-                metrics.count_starts(session)
-        case ["refill", seconds, *spec]:
-            metrics.observe_refill(*spec or ["spec:1"], timedelta(seconds=float(seconds)))
-        case ["serve", port]:
-            metrics.serve(settings, "127.0.0.1", int(port))
-        case ["show"]:
-            print(generate_latest(metrics.collector(settings)).decode())
-    print("done", flush=True)
-"""
 
 
 class Process:
     """A process that counts."""
 
-    def __init__(self, var: Path) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(var)]
-        self._process = subprocess.Popen(
-            command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.pid = self._process.pid
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.pid = run.pid
         self.said = self._listen("counting")
 
     def send(self, order: str) -> str:
-        assert self._process.stdin
-        self._process.stdin.write(order + "\n")
-        self._process.stdin.flush()
+        self._run.stdin.write(order + "\n")
+        self._run.stdin.flush()
         return self._listen("done")
 
     def show(self) -> dict[tuple[str, ...], float]:
@@ -76,13 +42,11 @@ class Process:
         return read_metrics("".join(line for line in said if "[warning" not in line))
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._run.kill()
 
     def _listen(self, last: str) -> str:
-        assert self._process.stdout
         said: list[str] = []
-        for line in self._process.stdout:
+        for line in self._run.stdout:
             if line.strip() == last:
                 return "".join(said)
             said.append(line)
@@ -94,13 +58,19 @@ def var(tmp_path: Path) -> Path:
     return tmp_path / "var"
 
 
+@pytest.fixture(scope="module")
+def program() -> Iterator[ForkedProgram]:
+    with forked_program("tests.shared.observability.counting") as program:
+        yield program
+
+
 @pytest.fixture
-def begin(var: Path) -> Iterator[Callable[[], Process]]:
+def begin(var: Path, program: ForkedProgram) -> Iterator[Callable[[], Process]]:
     """Start a process."""
     with ExitStack() as stack:
 
         def begin() -> Process:
-            process = Process(var)
+            process = Process(program.run(str(var)))
             stack.callback(process.kill)
             return process
 

@@ -51,7 +51,7 @@ class TestEvents:
     def test_refused_are_sent_again(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         receiver.refuse(id_of(body), REFUSED)
         place.server.create_conversation(body)
-        eventually(lambda: "running" in statuses(receiver, id_of(body)), deadline_seconds=60)
+        eventually(lambda: "running" in statuses(receiver, id_of(body)), deadline_seconds=180)
         refused = receiver.deliveries(id_of(body), status=503)
         assert len(refused) == REFUSED
         arrived = ids(receiver, id_of(body))

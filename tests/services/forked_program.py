@@ -1,0 +1,99 @@
+"""A program that tests run many times: its modules are imported once, and each run is a fork of that process.
+
+A new interpreter imports for most of a second. `python -m tests.services.forked_program MODULE FD` is the process that
+forks: it takes requests from a socket, and ends with it. The module has `main(arguments)`.
+"""
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from tests.services.directories import REPOSITORY
+from tests.waiting import eventually
+
+MAX_REQUEST = 65_536
+
+
+class Run:
+    """One run of the program: a process with pipes."""
+
+    def __init__(self, pid: int, stdin: IO[str], stdout: IO[str]) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+
+    def kill(self) -> None:
+        """Let it die in the middle of whatever it does; once it is gone, its number is free."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        eventually(lambda: not Path(f"/proc/{self.pid}").exists())
+        for pipe in (self.stdin, self.stdout):
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+
+class ForkedProgram:
+    """The process that forks a run for each request."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._alone = threading.Lock()  # each request has its response
+
+    def run(self, *arguments: str) -> Run:
+        """Run it with these arguments."""
+        (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
+        with self._alone:
+            socket.send_fds(self._requests, [json.dumps(arguments).encode()], [theirs_in, theirs_out])
+            pid = int(self._requests.recv(MAX_REQUEST))
+        for descriptor in (theirs_in, theirs_out):
+            os.close(descriptor)
+        return Run(pid, os.fdopen(ours_in, "w"), os.fdopen(ours_out))
+
+
+@contextmanager
+def forked_program(module: str) -> Iterator[ForkedProgram]:
+    """The program of that module, ready to run; its runs end with their pipes."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", __name__, module, str(theirs.fileno())]
+    with ours, subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[theirs.fileno()]) as process:
+        theirs.close()
+        try:
+            yield ForkedProgram(ours)
+        finally:
+            process.kill()
+
+
+def _serve(main: Callable[[Sequence[str]], None], requests: socket.socket) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead leave no zombie, whose number would be taken for alive
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST, 2)
+        if not message:
+            return
+        pid = os.fork()
+        if not pid:
+            requests.close()
+            _become(main, json.loads(message), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.send(str(pid).encode())
+
+
+def _become(main: Callable[[Sequence[str]], None], arguments: Sequence[str], descriptors: Sequence[int]) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for descriptor, number in zip(descriptors, (0, 1), strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    main(arguments)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(importlib.import_module(sys.argv[1]).main, socket.socket(fileno=int(sys.argv[2])))
