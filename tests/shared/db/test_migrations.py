@@ -167,7 +167,8 @@ STORED = """
         (id, owner_id, sandbox_id, listed, awaits_sandbox, title, title_settled, pr_number, agent_kind, tags,
          fence, attempt, created_at, updated_at, deleted_at)
         VALUES ('c', 'u', 's', true, false, '', false, '[]', 'a', '{}', 0, 0, '2026-01-01', '2026-01-01', NULL),
-               ('d', 'u', 's', false, false, '', false, '[]', 'a', '{}', 0, 0, '2026-01-01', '2026-01-01', '2026-01-02');
+               ('d', 'u', 's', false, false, '', false, '[]', 'a', '{}', 0, 0, '2026-01-01', '2026-01-01',
+                '2026-01-02');
     INSERT INTO event (conversation_id, id, kind, timestamp, body)
         VALUES ('c', 'e1', 'k', '2026-01-01', '{}'), ('c', 'e2', 'k', '2026-01-01', '{"a":1}'),
                ('d', 'e1', 'k', '2026-01-01', '{}')
