@@ -36,7 +36,7 @@ def test_hostile_cookie_is_not_authenticated(client: TestClient, cookie: str) ->
         ("POST", "/login", 401),
         ("POST", "/logout", 303),
         ("GET", "/oauth/device/verify", 200),
-        ("POST", "/oauth/device/verify", 400),
+        ("POST", "/oauth/device/verify", 404),
         ("POST", "/api/authenticate", 401),
         ("GET", f"/sandbox/{'0' * 32}/x", 401),
     ):

@@ -160,3 +160,27 @@ def _fail_after(calls: int) -> object:
             raise RuntimeError("power cut")
 
     return fail
+
+
+STORED = """
+    INSERT INTO conversation
+        (id, owner_id, sandbox_id, listed, awaits_sandbox, title, title_settled, pr_number, agent_kind, tags,
+         fence, attempt, created_at, updated_at, deleted_at)
+        VALUES ('c', 'u', 's', true, false, '', false, '[]', 'a', '{}', 0, 0, '2026-01-01', '2026-01-01', NULL),
+               ('d', 'u', 's', false, false, '', false, '[]', 'a', '{}', 0, 0, '2026-01-01', '2026-01-01',
+                '2026-01-02');
+    INSERT INTO event (conversation_id, id, kind, timestamp, body)
+        VALUES ('c', 'e1', 'k', '2026-01-01', '{}'), ('c', 'e2', 'k', '2026-01-01', '{"a":1}'),
+               ('d', 'e1', 'k', '2026-01-01', '{}')
+"""
+
+
+def test_migration_counts_what_is_stored(empty_url: str) -> None:
+    for revision_id, statements in (("0004", ROWS), ("0023", STORED)):
+        with opened(empty_url) as connection:
+            command.upgrade(configuration(connection), revision_id)
+            for statement in statements.split(";"):
+                connection.execute(text(statement.replace(":1}", r"\:1}")))
+    migrate(empty_url)
+    with opened(empty_url) as connection:
+        assert connection.execute(text("SELECT * FROM stored_usage")).all() == [("u", 1, 3, 11)]
