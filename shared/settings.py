@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -48,6 +49,10 @@ class Quotas:
 
 
 NO_QUOTAS = Quotas()
+# Addresses that no sandbox reaches: the machine itself, its link (with the metadata service of clouds), multicast.
+NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+# Sizes of the network of a node's sandboxes: a bridge has at most 1,023 ports.
+LONGEST_PREFIX, SHORTEST_PREFIX = 28, 16
 
 
 def renamed(old: str, new: str, default: Any, **constraints: Any) -> Any:
@@ -70,7 +75,20 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address the API listens on")
     port: int = Field(3000, ge=1, le=65535, description="Port the API listens on")
     gateway_host: str = Field(
-        "auto", description="Second address the API listens on, for sandboxes; auto: docker0's; empty: none"
+        "auto",
+        description="Second address the API listens on, for sandboxes; auto: their network's gateway; empty: none",
+    )
+    network_isolation: bool = Field(
+        default=True,
+        description="Sandboxes have a network and firewall rules of their own; off: for machines without nftables",
+    )
+    sandbox_addresses: IPv4Network = Field(
+        IPv4Network("10.213.0.0/20"),
+        description="Private network of a node's sandboxes; its first address is the node's",
+    )
+    model_servers: str = Field(
+        "",
+        description="Model servers on private addresses that sandboxes may reach, address:port, comma-separated",
     )
     web_url: str = Field("", description="The service's URL for its users; empty: from host and port")
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
@@ -144,6 +162,20 @@ class Settings(BaseSettings):
     )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
+
+    @field_validator("sandbox_addresses")
+    @classmethod
+    def _is_usable(cls, network: IPv4Network) -> IPv4Network:
+        if network.is_global or any(map(network.overlaps, NEVER)):
+            raise ValueError("not a private network: use one such as 10.213.0.0/20")
+        if not SHORTEST_PREFIX <= network.prefixlen <= LONGEST_PREFIX:
+            raise ValueError(f"use a prefix between /{SHORTEST_PREFIX} and /{LONGEST_PREFIX}")
+        return network
+
+    @cached_property
+    def sandbox_gateway(self) -> str:
+        """The node's address in the network of its sandboxes."""
+        return str(self.sandbox_addresses[1])
 
     @cached_property
     def database(self) -> str:

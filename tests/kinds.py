@@ -23,7 +23,13 @@ OTHER_MARKS = {
 }
 CHAOS = "tests/drills/chaos/test_chaos.py"
 DRILL_FIXTURES = {"lanes"}
-REAL_FOLDERS = ("tests/integration/", "tests/clients/", "tests/browser/", "tests/bench/test_bench.py")
+REAL_FOLDERS = (
+    "tests/integration/",
+    "tests/isolation/network/",
+    "tests/clients/",
+    "tests/browser/",
+    "tests/bench/test_bench.py",
+)
 REAL_FIXTURES = {"engine_of_our_own", "site", "sandbox_url"}
 # Fixtures that return what is defined there need an engine, whatever their names are.
 REAL_HOMES = (

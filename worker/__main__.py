@@ -8,6 +8,7 @@ import uuid
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import structlog
 from celery import Celery
@@ -29,6 +30,7 @@ from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
 from worker.context import Lane, LongRuns, WorkerContext
 from worker.engine.docker_engine import DockerEngine
+from worker.engine.protocol import Engine
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
@@ -39,6 +41,9 @@ from worker.loops.periodic import PeriodicTask, unless_clock_is_wrong
 from worker.loops.recheck import open_threads
 from worker.loops.resync import resync
 from worker.loops.sweep import sweep
+from worker.network.addresses import make_place
+from worker.network.firewall import FilteredFirewall, FirewallError, LocalFirewall
+from worker.network.isolation import Isolation, NetworkIsolation, NoIsolation, Parts
 from worker.settings import WorkerSettings
 from worker.tasks import register_tasks
 
@@ -65,6 +70,7 @@ def main() -> None:
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
         await_right_clock(context)
+        context.network.refresh()  # no container starts before its rules are there
         send_heartbeat(context)  # first: a sandbox that failed over while this worker was down must not run twice
     except Conflict as error:
         raise SystemExit(f"worker: {error}") from None
@@ -119,12 +125,14 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    vault, engine = Vault(shared.vault_keys), DockerEngine(settings.docker_host)
+    network = make_network(shared, settings, installation, database, vault, engine)
     return WorkerContext(
         shared=shared,
         settings=settings,
         database=database,
-        vault=Vault(shared.vault_keys),
-        engine=DockerEngine(settings.docker_host),
+        vault=vault,
+        engine=engine,
         publisher=Publisher(celery),
         renewer=LeaseRenewer(database, owner, settings.lease_seconds),
         http=open_client(),
@@ -136,6 +144,27 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         agents=Lane(max(1, settings.concurrency // 2)),
         boots=Lane(settings.concurrency),
         pulls=SharedCalls(),
+        network=network,
+        node_checks=[network.check],
+    )
+
+
+def make_network(
+    shared: Settings, settings: WorkerSettings, installation: str, database: Database, vault: Vault, engine: Engine
+) -> Isolation:
+    """The network of this node's sandboxes, or none."""
+    place = make_place(shared, installation, settings.node)
+    firewall = LocalFirewall(place) if os.geteuid() == 0 else FilteredFirewall(settings.docker_host)
+    if not shared.network_isolation:
+        with suppress(FirewallError):  # rules from before would go on denying
+            firewall.remove()
+        log.warning(
+            "network_not_isolated",
+            advice="AW_NETWORK_ISOLATION is off: sandboxes reach each other, this machine, its network and metadata",
+        )
+        return NoIsolation()
+    return NetworkIsolation(
+        Parts(shared, settings.node, settings.sandbox_dns, installation, database, vault, engine, firewall, place)
     )
 
 
@@ -143,6 +172,7 @@ def make_periodic_tasks(context: WorkerContext, monitor: LivenessMonitor) -> lis
     """Create the periodic tasks that this worker runs beside its jobs."""
     settings = context.settings
     return [
+        PeriodicTask("network", settings.resync_seconds, context.network.refresh),
         PeriodicTask("heartbeat", settings.heartbeat_seconds, lambda: send_heartbeat_or_exit(context)),
         PeriodicTask("leases", settings.lease_seconds / 3, context.renewer.renew_all),
         *_make_clock_dependent(context, monitor),

@@ -27,6 +27,7 @@ from shared.settings import Settings
 from worker.agent_server.client import AgentServer
 from worker.engine.protocol import Engine
 from worker.lease_renewer import LeaseRenewer, SharedCalls
+from worker.network.isolation import Isolation, NoIsolation
 from worker.settings import WorkerSettings
 
 log = structlog.get_logger()
@@ -194,6 +195,8 @@ class WorkerContext:
     boots: Lane
     # Pulls of images.
     pulls: SharedCalls
+    # The network of this node's sandboxes.
+    network: Isolation = field(default_factory=NoIsolation)
     # What this machine must have to take new sandboxes. Loops that check it more slowly keep their last result.
     node_checks: list[NodeCheck] = field(default_factory=list)
 

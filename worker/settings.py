@@ -71,6 +71,10 @@ class WorkerSettings(BaseSettings):
         "",
         description="Runtimes beside the default that the engine filter lets specs use, comma-separated; empty: none",
     )
+    sandbox_dns: str = Field(
+        "auto",
+        description="Name servers of sandboxes with open egress, comma-separated; auto: this machine's; none",
+    )
     remote_control: bool = Field(
         default=False, description="Celery's remote control of this worker, by which Flower reads its details"
     )

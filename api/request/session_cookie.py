@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
 from api.request.context import get_context
-from api.server.sockets import gateway_address
+from api.server.sockets import gateway_addresses
 from shared.errors import Forbidden
 
 COOKIE = "aw_session"
@@ -32,7 +32,7 @@ def read_token(request: HTTPConnection) -> str | None:
 def is_for_sandboxes(request: HTTPConnection) -> bool:
     """Whether a request came to the address that only sandboxes use: a cookie sent there may be stolen."""
     settings, server = get_context(request).settings, request.scope.get("server")
-    return server is not None and server[0] == gateway_address(settings) != settings.host
+    return server is not None and server[0] in gateway_addresses(settings) and server[0] != settings.host
 
 
 def own_origin(request: HTTPConnection) -> str:

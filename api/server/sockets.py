@@ -39,7 +39,7 @@ def open_sockets(settings: Settings, *, shared: bool) -> list[socket.socket]:
         settings: has the addresses and the port.
         shared: allow other processes to bind the same port; the kernel distributes the connections.
     """
-    hosts = dict.fromkeys(host for host in (settings.host, gateway_address(settings)) if host)
+    hosts = dict.fromkeys((settings.host, *gateway_addresses(settings)))
     return [_bind(host, settings.port, shared=shared) for host in hosts]
 
 
@@ -56,11 +56,17 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     return listener
 
 
-def gateway_address(settings: Settings) -> str:
-    """Return the address that sandboxes reach. Empty: the API listens on all addresses, or sandboxes reach none."""
+def gateway_addresses(settings: Settings) -> list[str]:
+    """Return the addresses that only sandboxes reach. Empty: the API listens on all, or sandboxes reach none.
+
+    The last one is for sandboxes that an earlier version, or one without isolation, started on Docker's own bridge.
+    """
     if settings.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        return ""
-    return _bridge_address() or DEFAULT_GATEWAY if settings.gateway_host == "auto" else settings.gateway_host
+        return []
+    if settings.gateway_host != "auto":
+        return [settings.gateway_host] if settings.gateway_host else []
+    own = [settings.sandbox_gateway] if settings.network_isolation else []
+    return [*own, _bridge_address() or DEFAULT_GATEWAY]
 
 
 def _bridge_address() -> str | None:

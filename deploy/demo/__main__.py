@@ -12,7 +12,7 @@ from deploy.demo.account import USER, temporary_key
 from deploy.demo.client import Service
 from deploy.demo.deadline import Deadline
 from deploy.demo.errors import DemoError
-from deploy.demo.network import bridge_address
+from deploy.demo.network import node_address, reachable
 from deploy.demo.scripted_model import ScriptedModel
 from deploy.demo.story import MODEL, SCRIPT, Story
 
@@ -35,7 +35,7 @@ ModelHost = Annotated[
     str | None,
     typer.Option(
         envvar="AW_DEMO_MODEL_HOST",
-        help="Address of this machine that sandboxes can reach. Default: the Docker Engine's bridge address.",
+        help="Address of this machine that sandboxes can reach. Default: the node's in their network.",
         show_default=False,
     ),
 ]
@@ -77,6 +77,7 @@ def run(console: Console, options: Options) -> None:
         anyone.check_alive()
     with ExitStack() as stack:
         model = stack.enter_context(scripted_model(options.model_host))
+        stack.enter_context(reachable(model.url))
         key = options.key or stack.enter_context(temporary_key())
         service = stack.enter_context(Service(options.url, key))
         if options.key is not None:
@@ -87,7 +88,7 @@ def run(console: Console, options: Options) -> None:
 
 def scripted_model(host: str | None) -> ScriptedModel:
     """The model on an address that sandboxes can reach, with an API key for this run."""
-    address = host or bridge_address()
+    address = host or node_address()
     try:
         return ScriptedModel({MODEL: SCRIPT}, address, api_key=secrets.token_urlsafe(16))
     except OSError as error:

@@ -4,8 +4,32 @@ import ipaddress
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from deploy.demo.account import run
 from deploy.demo.errors import DemoError
+from shared.settings import Settings
+
+
+def node_address() -> str:
+    """This machine's address in the network of its sandboxes."""
+    settings = Settings()
+    return settings.sandbox_gateway if settings.network_isolation else bridge_address()
+
+
+@contextmanager
+def reachable(url: str) -> Iterator[None]:
+    """Let the sandboxes whose owner's settings name the server at `url` reach it, for the length of the block."""
+    if not Settings().network_isolation:
+        yield
+        return
+    address = url.removeprefix("http://")
+    run("models", "allow", address)
+    try:
+        yield
+    finally:
+        run("models", "refuse", address)
 
 
 def bridge_address(network: str = "bridge") -> str:

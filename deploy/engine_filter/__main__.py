@@ -8,11 +8,13 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from deploy.engine_filter.bodies import Policy
+from deploy.engine_filter.network import NetworkRoute
 from deploy.engine_filter.proxy import EngineFilter
 from deploy.service.owners import WORKER, engine_socket
 from shared.db.database import Database
@@ -20,6 +22,9 @@ from shared.nodes import registry as node_registry
 from shared.observability.logs import configure_logs
 from shared.settings import Settings
 from worker.engine import docker_engine
+from worker.network.addresses import make_place
+from worker.network.firewall import FirewallError, LocalFirewall
+from worker.network.isolation import network_request
 from worker.settings import WorkerSettings
 
 UNIX = "unix://"
@@ -38,27 +43,34 @@ def main(arguments: Sequence[str]) -> None:
             f"engine filter: AW_DOCKER_HOST is {settings.docker_host}; only an engine on a unix socket is filtered"
         )
     path, user = (Path(arguments[0]).absolute(), arguments[1]) if arguments else (engine_socket(shared.var_dir), WORKER)
-    with EngineFilter(path, settings.docker_host.removeprefix(UNIX), make_policy(shared, settings)) as server:
+    policy, network = make_policy(shared, settings)
+    with EngineFilter(path, settings.docker_host.removeprefix(UNIX), policy, network) as server:
         shutil.chown(path, user)
         log.info("filtering", engine=settings.docker_host, socket=str(path))
         server.serve_forever()
 
 
-def make_policy(shared: Settings, settings: WorkerSettings) -> Policy:
-    """The policy for the installation of the database, which is read once."""
+def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, NetworkRoute | None]:
+    """The policy for the installation of the database, which is read once, and the rules of its network."""
     database = Database(shared.database, pool_size=1)
     try:
         with database.transaction() as session:
             installation = node_registry.installation_id(session)
     finally:
         database.close()
-    return Policy(
+    place = make_place(shared, installation, settings.node)
+    if not shared.network_isolation:
+        with suppress(FirewallError):  # rules from before would go on denying
+            LocalFirewall(place).remove()
+    policy = Policy(
         installation=installation,
         addresses=frozenset({settings.node_address}),
         capabilities=_names(settings.allowed_capabilities),
         runtimes=_names(settings.allowed_runtimes),
         seccomp=[json.loads(file.read_text()) for file in PROFILES.glob("seccomp*.json")],
+        network=network_request(place, installation) if shared.network_isolation else None,
     )
+    return policy, NetworkRoute(place, LocalFirewall(place)) if shared.network_isolation else None
 
 
 def _names(text: str) -> frozenset[str]:

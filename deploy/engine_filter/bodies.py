@@ -11,23 +11,20 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from worker.engine.docker_client import WORKSPACE
+from worker.engine.docker_client import WORKSPACE, network_data
 from worker.engine.docker_engine import INSTALLATION_LABEL
+from worker.engine.protocol import NetworkRequest
 
 Check = Callable[[Any], bool]
 
 NAME = re.compile(r"aw-[A-Za-z0-9][A-Za-z0-9_.-]{0,249}")
-# Networks of an installation, and volumes that show what the engine can do, are not named after a sandbox.
+# The network of a node, and volumes that show what the engine can do, are not named after a sandbox.
 OWN_NAME = re.compile(rf"{NAME.pattern}|agent-workspace-[A-Za-z0-9_.-]{{1,200}}")
 EMPTY: tuple[Any, ...] = (None, "", [], {}, False)
 NO_NEW_PRIVILEGES = {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}
 # A host name with an address, or with the engine's own address.
 EXTRA_HOST = re.compile(r"[A-Za-z0-9.-]+:(host-gateway|[0-9A-Fa-f.:]+)")
 TMPFS_OPTIONS = re.compile(r"[a-z0-9=,%]*")
-# The bridge itself is a new one: a container on one of the host's would be on the host's network.
-NETWORK_OPTION = re.compile(
-    r"com\.docker\.network\.(bridge\.name=(br-)?aw[a-z0-9-]{0,10}|bridge\.(enable|host|gateway|inhibit)_\w+=.*|driver\.mtu=\d+)"
-)
 LIMITS = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit")
 
 
@@ -47,6 +44,8 @@ class Policy:
     runtimes: frozenset[str] = frozenset()
     # Beside the engine's default.
     seccomp: Sequence[Any] = ()
+    # The one network that may be created, and that containers are on; None: they are on the engine's bridge.
+    network: NetworkRequest | None = None
 
 
 def container_body(text: bytes, name: str, policy: Policy) -> dict[str, Any]:
@@ -59,10 +58,12 @@ def container_body(text: bytes, name: str, policy: Policy) -> dict[str, Any]:
         "ExposedPorts": lambda ports: all(options == {} for options in ports.values()),
         "Labels": lambda labels: _are_own(labels, policy),
         "HostConfig": lambda _: True,
-        "NetworkingConfig": _is_own_network,
+        "NetworkingConfig": lambda config: _is_only_network(config, policy),
     }
     body = _checked(_parse(text), checks, ("Image", "Labels", "HostConfig"), "the container")
-    body["HostConfig"] = _checked(body["HostConfig"], host, ("CapDrop", "SecurityOpt", *LIMITS), "HostConfig")
+    # Without a mode, the container would be on the engine's own bridge.
+    required = ("CapDrop", "SecurityOpt", *LIMITS, *(("NetworkMode",) if policy.network else ()))
+    body["HostConfig"] = _checked(body["HostConfig"], host, required, "HostConfig")
     return body
 
 
@@ -78,21 +79,14 @@ def volume_body(text: bytes, policy: Policy) -> dict[str, Any]:
 
 
 def network_body(text: bytes, policy: Policy) -> dict[str, Any]:
-    """The checked body of `POST /networks/create`. The engine chooses the subnet: it could be that of a host's link."""
-    checks: dict[str, Check] = {
-        "Name": _is_own_name,
-        "Driver": lambda driver: driver == "bridge",
-        "Labels": lambda labels: _are_own(labels, policy),
-        "Options": lambda options: all(NETWORK_OPTION.fullmatch(f"{name}={value}") for name, value in options.items()),
-        **dict.fromkeys(("CheckDuplicate", "Internal"), lambda value: value is True),
-    }
-    return _checked(_parse(text), checks, ("Name", "Driver", "Labels"), "the network")
-
-
-def connection_body(text: bytes) -> dict[str, Any]:
-    """The checked body of `POST /networks/{name}/connect`."""
-    checks: dict[str, Check] = {"Container": _is_name, "EndpointConfig": _is_endpoint}
-    return _checked(_parse(text), checks, ("Container",), "the connection")
+    """The checked body of `POST /networks/create`: the network of this node, exactly as its worker creates it."""
+    if policy.network is None:
+        raise Refused("this node has no network of its own: AW_NETWORK_ISOLATION is off")
+    body = _parse(text)
+    wanted = network_data(policy.network)
+    if not isinstance(body, dict) or {key: value for key, value in body.items() if value not in EMPTY} != wanted:
+        raise Refused("the network is not this node's")
+    return wanted
 
 
 def label_filters(text: str, policy: Policy, *, names: bool = False) -> str:
@@ -121,7 +115,7 @@ def _host_config_checks(name: str, policy: Policy) -> dict[str, Check]:
         "CapAdd": lambda names: {each.removeprefix("CAP_") for each in names} <= policy.capabilities,
         "SecurityOpt": lambda options: _are_confining(options, policy),
         "Runtime": lambda runtime: runtime in policy.runtimes,
-        "NetworkMode": lambda mode: mode in ("default", "bridge", "none") or _is_own_name(mode),
+        "NetworkMode": lambda mode: mode in _networks(policy),
         "IpcMode": lambda mode: mode in ("private", "none"),
         "CgroupnsMode": lambda mode: mode == "private",
         "LogConfig": _is_bounded_log,
@@ -193,20 +187,13 @@ def _is_bounded_log(log: dict[str, Any]) -> bool:
     )
 
 
-def _is_own_network(config: dict[str, Any]) -> bool:
-    endpoints = config["EndpointsConfig"]
-    return (
-        config.keys() == {"EndpointsConfig"}
-        and all(map(_is_own_name, endpoints))
-        and all(map(_is_endpoint, endpoints.values()))
-    )
+def _networks(policy: Policy) -> tuple[str, ...]:
+    return ("none", policy.network.name) if policy.network else ("none", "default", "bridge")
 
 
-def _is_endpoint(endpoint: dict[str, Any] | None) -> bool:
-    return endpoint is None or {key for key, value in endpoint.items() if value not in EMPTY} <= {
-        "IPAMConfig",
-        "Aliases",
-    }
+def _is_only_network(config: dict[str, Any], policy: Policy) -> bool:
+    # No address of its choice: the engine chooses one that no rule allows anything.
+    return config == {"EndpointsConfig": {_networks(policy)[1]: None}}
 
 
 def _is_name(value: str) -> bool:

@@ -12,7 +12,9 @@ from typing import Any
 import structlog
 
 from deploy.engine_filter.bodies import Policy, Refused
+from deploy.engine_filter.network import NetworkRoute
 from deploy.engine_filter.requests import Context, Request, admit, parse
+from worker.network.firewall import ROUTE, FirewallError
 
 log = structlog.get_logger()
 
@@ -28,9 +30,9 @@ class EngineFilter(ThreadingMixIn, UnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, path: Path, engine: str, policy: Policy) -> None:
+    def __init__(self, path: Path, engine: str, policy: Policy, network: NetworkRoute | None = None) -> None:
         """Replace the socket at `path`; only its owner may use it until its mode is changed."""
-        self.engine, self.policy = engine, policy
+        self.engine, self.policy, self.network = engine, policy, network
         path.unlink(missing_ok=True)
         super().__init__(str(path), _Handler, bind_and_activate=False)
         self.socket.bind(str(path))
@@ -67,6 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: only refused requests are of interest."""
 
     def _serve(self) -> None:
+        if self.path == ROUTE and self.server.network is not None:
+            self._serve_network(self.server.network)
+            return
         try:
             request = parse(self.command, self.path, self._read_body(), self.headers.get("Content-Type", ""))
             self._forward(admit(request, Context(self.server.policy, _Inspector(self.server, request.version))))
@@ -112,9 +117,21 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 self.connection.sendall(data)
 
+    def _serve_network(self, network: NetworkRoute) -> None:
+        try:
+            self._respond(200, network.serve(self.command, self._read_body()))
+        except Refused as error:
+            log.warning("network_rules_refused", why=str(error))
+            self._refuse(str(error))
+        except FirewallError as error:
+            self._respond(503, {"message": str(error)})
+
     def _refuse(self, why: str) -> None:
-        body = json.dumps({"message": f"the engine filter refuses this: {why}"}).encode()
-        self.send_response_only(403)
+        self._respond(403, {"message": f"the engine filter refuses this: {why}"})
+
+    def _respond(self, status: int, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response_only(status)
         for name, value in {
             "Content-Type": "application/json",
             "Content-Length": len(body),

@@ -12,7 +12,6 @@ from deploy.engine_filter.bodies import (
     OWN_NAME,
     Policy,
     Refused,
-    connection_body,
     container_body,
     label_filters,
     network_body,
@@ -144,14 +143,6 @@ def _create_network(request: Request, _found: "re.Match[str]", context: Context)
     return _with_body(request, network_body(request.body, context.policy))
 
 
-def _connect(request: Request, found: "re.Match[str]", context: Context) -> Request:
-    body = connection_body(request.body)
-    _require_own_network(found["name"], context)
-    container = _inspect(context, "containers", body["Container"], "/json")
-    _require_own(container, (container or {}).get("Config", {}).get("Labels"), context)
-    return _with_body(request, body)
-
-
 def _require_own_volume(name: str, context: Context) -> None:
     """Check that the volume is this installation's, or one that the engine made for a container: it has no labels."""
     volume = _inspect(context, "volumes", name)
@@ -199,9 +190,6 @@ RULES: list[tuple[str, str, str, Rule]] = [
     ("GET", "/volumes", "filters", _list),
     ("POST", "/volumes/create", "", _create_volume),
     ("GET DELETE", f"/volumes/{_OWN_NAME}", "force", _own_volume),
-    ("GET", "/networks", "filters", _list),
     ("POST", "/networks/create", "", _create_network),
-    ("GET", "/networks/bridge", "", _pass),  # the machine's address
-    ("GET DELETE", f"/networks/{_OWN_NAME}", "", _own_network),
-    ("POST", f"/networks/{_OWN_NAME}/connect", "", _connect),
+    ("GET", f"/networks/{_OWN_NAME}", "", _own_network),
 ]

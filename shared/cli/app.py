@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import typer
 from pydantic import SecretStr, ValidationError
 
+from shared.cli.models import models
 from shared.cli.nodes import nodes
 from shared.cli.operations import installation, user_operations
 from shared.cli.output import NAME, print_table, time_text
@@ -27,7 +28,15 @@ app = typer.Typer(
 users = typer.Typer(help="Manage users.", no_args_is_help=True)
 keys = typer.Typer(help="Manage users' API keys.", no_args_is_help=True)
 configuration = typer.Typer(help="Show the configuration.", no_args_is_help=True)
-for group, noun in ((users, "users"), (keys, "keys"), (specs, "specs"), (nodes, "nodes"), (configuration, "settings")):
+GROUPS = {
+    "users": users,
+    "keys": keys,
+    "specs": specs,
+    "nodes": nodes,
+    "models": models,
+    "settings": configuration,
+}
+for noun, group in GROUPS.items():
     app.add_typer(group, name=noun)
 
 

@@ -6,6 +6,7 @@ from shared.settings import Settings
 
 if TYPE_CHECKING:
     from shared.cli.installation import Installation
+    from shared.cli.model_operations import ModelOperations
     from shared.cli.node_operations import NodeOperations
     from shared.cli.spec_operations import SpecOperations
     from shared.cli.user_operations import UserOperations
@@ -37,3 +38,10 @@ def node_operations() -> "NodeOperations":
     from shared.cli.node_operations import NodeOperations  # noqa: PLC0415 - slow to import
 
     return NodeOperations(Settings())
+
+
+def model_operations() -> "ModelOperations":
+    """Operations on the model servers that sandboxes may reach."""
+    from shared.cli.model_operations import ModelOperations  # noqa: PLC0415 - slow to import
+
+    return ModelOperations(Settings())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+OPEN = "open"
 UNITS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 FreezeAfter = Annotated[
     str | None,
@@ -49,6 +50,14 @@ Wake = Annotated[
     bool | None,
     typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it."),
 ]
+Egress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE",
+        help="What sandboxes reach outside their node: none, or open (public addresses), IPv4 networks or both, "
+        "comma-separated. Applies to running sandboxes, too.",
+    ),
+]
 specs = typer.Typer(help="Manage sandbox specs. The first spec is the default.", no_args_is_help=True)
 
 
@@ -70,6 +79,7 @@ def list_specs() -> None:
             " ".join(sorted(spec.env)),  # names only: a value may be a secret
             _pool_text(spec, *pools.get(spec.id, (0, 0))),
             "yes" if spec.wake_on_traffic else "no",
+            spec.egress.replace(",", " "),
             show_duration(spec.freeze_after_seconds),
             show_duration(spec.stop_after_seconds),
             show_duration(spec.delete_after_seconds),
@@ -78,7 +88,7 @@ def list_specs() -> None:
         for spec in spec_operations().list_specs()
     ]
     limits = ("memory MB", "cpus", "pids")
-    details = ("working dir", "runtime", "ports", "capabilities", "environment", "warm", "wake")
+    details = ("working dir", "runtime", "ports", "capabilities", "environment", "warm", "wake", "egress")
     print_table(("image", "command", *limits, *details, "freeze", "stop", "delete", "max age"), rows)
 
 
@@ -107,6 +117,7 @@ def add_spec(
     warm: Warm = None,
     warm_max: WarmMax = None,
     wake: Wake = None,
+    egress: Egress = None,
     freeze_after: FreezeAfter = None,
     stop_after: StopAfter = None,
     delete_after: DeleteAfter = None,
@@ -126,6 +137,7 @@ def add_spec(
         capabilities=_capabilities(capability),
         ports=_ports(port),
         wake_on_traffic=wake is not False,
+        egress=_egress(egress) or OPEN,
         **_pool(warm or 0, warm_max),
         **_durations(freeze_after, stop_after, delete_after, max_age),
     )
@@ -138,6 +150,7 @@ def set_spec(
     warm: Warm = None,
     warm_max: WarmMax = None,
     wake: Wake = None,
+    egress: Egress = None,
     env: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A variable. Replaces all existing ones. Repeatable."),
@@ -153,11 +166,11 @@ def set_spec(
 ) -> None:
     """Change a spec. Options that are left out stay unchanged.
 
-    Changed deadlines apply to existing sandboxes, too. All other changes apply to new containers only.
+    Changed deadlines and egress apply to existing sandboxes, too. All other changes apply to new containers only.
     """
     limits = {"memory_bytes": memory_mb and memory_mb * 1024**2, "cpus": cpus, "pids": pids}
     container: dict[str, object] = {"env": None if env is None else _pairs(env, "--env"), **limits}
-    container["wake_on_traffic"] = wake
+    container |= {"wake_on_traffic": wake, "egress": _egress(egress)}
     columns = {name: value for name, value in {**_pool(warm, warm_max), **container}.items() if value is not None}
     durations = _durations(freeze_after, stop_after, delete_after, max_age)
     if not durations and not columns:
@@ -171,6 +184,12 @@ def remove_spec(image: str) -> None:
     """Remove a spec that no sandbox was ever created from."""
     spec_operations().remove_spec(image)
     typer.echo(f"removed {image}")
+
+
+def _egress(text: str | None) -> str | None:
+    from shared.sandboxes.egress import normalize  # noqa: PLC0415 - slow to import
+
+    return None if text is None else normalize(text)
 
 
 def _pool_text(spec: "SandboxSpec", ready: int, booting: int) -> str:

@@ -3,7 +3,7 @@
 from shared.models.change_feed import ChangeEntry, ChangeFeed, ListVersion
 from shared.models.conversations import Conversation, Event, PendingMessage, StartTask
 from shared.models.idempotency import IdempotencyKey
-from shared.models.nodes import Installation, Node, NodeSpecBackoff, SandboxSpec, UnknownContainer
+from shared.models.nodes import Installation, ModelServer, Node, NodeSpecBackoff, SandboxSpec, UnknownContainer
 from shared.models.sandboxes import Sandbox, SandboxTransition, StaleContainer
 from shared.models.users import (
     ApiKey,
@@ -26,6 +26,7 @@ __all__ = [
     "IdempotencyKey",
     "Installation",
     "ListVersion",
+    "ModelServer",
     "Node",
     "NodeSpecBackoff",
     "PendingMessage",

@@ -55,6 +55,16 @@ class UnknownContainer(SQLModel, table=True):
     approved_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
+class ModelServer(SQLModel, table=True):
+    """A model server on a private address that sandboxes may reach if their owners' settings name it."""
+
+    __tablename__ = "model_server"
+
+    # An IPv4 address and a port, as `192.168.1.20:8000`.
+    address: str = Field(primary_key=True, max_length=32)
+    created_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
+
+
 class NodeSpecBackoff(SQLModel, table=True):
     """The circuit breaker of a spec on a node: consecutive failures of the node's engine while other engines run it."""
 
@@ -90,6 +100,8 @@ class SandboxSpec(SQLModel, table=True):
     # Capabilities added back after all were dropped.
     capabilities: list[str] = Field(default_factory=list, sa_type=Json)
     runtime: str | None = Field(default=None, max_length=64)
+    # What its sandboxes reach outside their node (`shared.sandboxes.egress`): open, none, or networks.
+    egress: str = "open"
     # Deadlines of its sandboxes (decision 17); empty: never.
     freeze_after_seconds: int | None = None
     stop_after_seconds: int | None = None

@@ -18,6 +18,13 @@ class FakeContainer:
     ports: dict[int, int] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    address: str = ""
+
+    @property
+    def networks(self) -> dict[str, str]:
+        """Its address in its network; empty while it does not run."""
+        running = self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
+        return {self.request.network.name if self.request.network else "bridge": self.address if running else ""}
 
     @property
     def session_key(self) -> str | None:

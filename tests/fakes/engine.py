@@ -25,6 +25,7 @@ from worker.engine.protocol import (
     EngineRefused,
     EngineUnavailable,
     ImageMissing,
+    NetworkRequest,
 )
 
 IMAGE = "agent-workspace/sandbox:test"
@@ -69,7 +70,9 @@ class FakeEngine:
         self.down = False
         # Agent servers by container. Their state is on the volume.
         self.servers: dict[str, FakeAgentServer] = {}
+        self.networks: dict[str, NetworkRequest] = {}
         self._ports = itertools.count(20_001)
+        self._addresses = itertools.count(2)
         self._lock = threading.RLock()
         self._subscribers: list[Follower] = []
 
@@ -95,6 +98,7 @@ class FakeEngine:
                 oom_killed=found.oom_killed,
                 ports=dict(found.ports) if running else {},
                 labels=dict(found.request.labels),
+                networks=found.networks,
             )
 
     def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
@@ -147,6 +151,7 @@ class FakeEngine:
                 raise EngineFailing("status 500: cannot assign requested address")
             found.ports = dict.fromkeys(found.request.ports, next(self._ports))
             found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
+            found.address = f"10.99.0.{next(self._addresses)}"
             found.log.append("the last line")
             self._publish(found, "start")
             if isinstance(self.at_boot, int):
@@ -191,7 +196,7 @@ class FakeEngine:
         self._enter("list_containers", "")
         with self._lock:
             return [
-                ContainerSummary(name, found.state, found.request.labels, found.request.image)
+                ContainerSummary(name, found.state, found.request.labels, found.request.image, found.networks)
                 for name, found in self.containers.items()
                 if found.request.labels.get(INSTALLATION_LABEL) == installation
             ]
@@ -205,6 +210,12 @@ class FakeEngine:
         self._enter("list_unlabelled_volumes", "")
         with self._lock:
             return [name for name, labels in self.volumes.items() if INSTALLATION_LABEL not in labels]
+
+    def ensure_network(self, request: NetworkRequest) -> None:
+        self._enter("ensure_network", request.name)
+        with self._lock:
+            if self.networks.setdefault(request.name, request) != request:
+                raise EngineRefused("the network has other addresses")
 
     def follow(self, installation: str) -> Iterator[str]:
         self._enter("follow", "")
@@ -221,7 +232,7 @@ class FakeEngine:
 
     def verbs(self, *, of: str = "") -> list[str]:
         """Return the verbs of the calls that change something, in order."""
-        quiet = ("observe", "has_", "read_", "list_")
+        quiet = ("observe", "has_", "read_", "list_", "ensure_")
         return [verb for verb, name in self.calls if not verb.startswith(quiet) and of in name]
 
     def agent_servers(self) -> httpx.Client:

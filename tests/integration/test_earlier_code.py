@@ -116,6 +116,7 @@ def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) 
             "AW_DATABASE_URL": empty_url,
             "AW_REDIS_URL": valkey.url,
             "AW_GATEWAY_HOST": engine.gateway,
+            "AW_NETWORK_ISOLATION": "off",
             "AW_DOCKER_HOST": engine.host,
             "AW_NODE_ADDRESS": engine.address,
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,

@@ -84,6 +84,7 @@ def installation(engine: PrivateEngine) -> Iterator[Installation]:
             "AW_PORT": str(port),
             "AW_FLOWER_PORT": str(flower_port),
             "AW_GATEWAY_HOST": engine.gateway,
+            "AW_NETWORK_ISOLATION": "off",
             "AW_DOCKER_HOST": engine.host,
             "AW_NODE_ADDRESS": engine.address,
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,

@@ -18,6 +18,7 @@ from tests.services.engine import TINY_IMAGE
 from tests.services.own_users import API, GROUP, WORKER, launcher, run_as
 from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
+from tests.services.slots import is_unused, taken_slot
 from tests.services.supervised import SupervisedService, running_supervised
 from tests.waiting import eventually
 
@@ -50,7 +51,7 @@ def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[Supervis
     with short_directory("users") as stage:
         stage.chmod(0o755)
         var.chmod(0o700)
-        with Port() as flower:
+        with Port() as flower, taken_slot(lambda slot: is_unused(slot.network)) as slot:
             command = running_supervised(
                 engine,
                 "web=2",
@@ -60,6 +61,10 @@ def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[Supervis
                 AW_DEFAULT_SANDBOX_IMAGE=IMAGE,
                 AW_FLOWER_PORT=str(flower),
                 AW_OWN_USERS="1",
+                # The filter writes the rules of the network for the worker.
+                AW_NETWORK_ISOLATION="on",
+                AW_SANDBOX_ADDRESSES=str(slot.network),
+                AW_SANDBOX_DNS="none",
             )
             with command as service:
                 yield service

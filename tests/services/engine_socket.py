@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 from deploy.engine_filter.bodies import Policy
+from deploy.engine_filter.network import NetworkRoute
 from deploy.engine_filter.proxy import EngineFilter
 from tests.services.directories import short_directory
 
@@ -56,11 +57,11 @@ class EngineSocket:
 
 
 @contextmanager
-def running_engine_filter(engine_host: str, policy: Policy) -> Iterator[str]:
+def running_engine_filter(engine_host: str, policy: Policy, network: NetworkRoute | None = None) -> Iterator[str]:
     """The URL of a filter's socket before that engine, for the length of the block."""
     with short_directory("filter") as directory:
         path = directory / "docker.sock"
-        with EngineFilter(path, engine_host.removeprefix("unix://"), policy) as server:
+        with EngineFilter(path, engine_host.removeprefix("unix://"), policy, network) as server:
             thread = threading.Thread(target=server.serve_forever, args=(0.05,))
             thread.start()
             try:

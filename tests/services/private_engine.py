@@ -11,11 +11,14 @@ from tests.services import processes
 from tests.services.borrowed_images import borrow_images
 from tests.services.directories import ROOT, short_directory
 from tests.services.engine_processes import kill_half_made_shims
+from tests.services.namespaces import Namespace
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
 from tests.waiting import eventually
 
 LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
+# The beginning of their names; what follows is in the names of their bridges, too.
+NETWORKS = "agent-workspace-"
 # The longest that a command may take; one that waits for an engine's lock would wait for ever.
 COMMAND_SECONDS = 120
 
@@ -23,9 +26,10 @@ COMMAND_SECONDS = 120
 class PrivateEngine:
     """Another dockerd with its own socket, data, bridge and images; bridge, network and addresses are its slot's."""
 
-    def __init__(self, directory: Path, slot: Slot) -> None:
+    def __init__(self, directory: Path, slot: Slot, namespace: Namespace | None = None) -> None:
         self._directory = directory
         self._slot = slot
+        self._namespace = namespace
         self._ballast = self.data / "ballast"
         self._daemon: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{directory}/docker.sock"
@@ -118,27 +122,42 @@ class PrivateEngine:
         return self.docker("volume", "ls", "--quiet").split()
 
     def clear(self) -> None:
-        """Remove every container and volume."""
+        """Remove every container, volume and network of sandboxes."""
         if names := self.containers():
             self.docker("rm", "--force", "--volumes", *names)
         if names := self.volumes():
             self.docker("volume", "rm", "--force", *names)
+        for name in self.docker("network", "ls", "--filter", f"name={NETWORKS}", "--format", "{{.Name}}").split():
+            self._remove_network(name)
+
+    def _remove_network(self, name: str) -> None:
+        """Remove a node's network, and the rules for it, if there are any."""
+        self.docker("network", "rm", name)
+        place = self._namespace.command if self._namespace else []
+        for family in ("inet", "bridge"):
+            table = [family, name.replace(NETWORKS, "br-aw")]
+            subprocess.run([*place, "nft", "delete", "table", *table], capture_output=True, check=False)
 
     def _command(self) -> Sequence[str]:
         return [
+            *(self._namespace.command if self._namespace else ()),
             "dockerd",
             f"--host={self.host}",
             f"--data-root={self.data}",
             f"--exec-root={self._directory}/exec",
             f"--pidfile={self._directory}/docker.pid",
-            f"--bridge={self._slot.bridge}",
-            f"--fixed-cidr={self._slot.network}",
+            *self._bridge_options(),
             # The chains are the whole machine's: an engine that starts would pull them from under all the others. The
             # proxy of each port is enough for the tests.
             "--iptables=false",
             # Without them, a sandbox reaches no name server, and each lookup would take ten seconds: refuse it at once.
             "--dns=127.0.0.1",
         ]
+
+    def _bridge_options(self) -> Sequence[str]:
+        if self._namespace:
+            return ["--bridge=none"]
+        return [f"--bridge={self._slot.bridge}", f"--fixed-cidr={self._slot.network}"]
 
     def _answers(self) -> bool:
         if self._daemon is not None and self._daemon.poll() is not None:
@@ -157,6 +176,20 @@ def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Ite
             engine.start()
             for image in () if borrowed else images:
                 engine.load(image)
+            yield engine
+            engine.clear()
+        finally:
+            engine.stop()
+
+
+@contextmanager
+def running_engine_in(namespace: Namespace, images: Sequence[str]) -> Iterator[PrivateEngine]:
+    """An engine in a network namespace, without a bridge of its own."""
+    with short_directory("engine") as directory, taken_slot() as slot:
+        engine = PrivateEngine(directory, slot, namespace)
+        assert borrow_images(engine.data, images)
+        try:
+            engine.start()
             yield engine
             engine.clear()
         finally:

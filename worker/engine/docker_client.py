@@ -18,10 +18,13 @@ from worker.engine.protocol import (
     EngineRefused,
     EngineUnavailable,
     ImageMissing,
+    NetworkRequest,
 )
 
 # Folder of the sandbox's files, which outlive the container.
 WORKSPACE = "/workspace"
+# The name server of a container that is to reach none: itself. Without one, the engine would give it the machine's.
+NO_RESOLVER = ("127.0.0.1",)
 NOT_MODIFIED, CONFLICT = 304, 409
 SERVER_ERROR = 500
 # "Request timeout" and "too many requests": the request is valid and may succeed later.
@@ -110,11 +113,14 @@ def already() -> Iterator[None]:
 
 def host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
     """Docker's host configuration: least privilege, and a limit on every resource of a container."""
+    place = request.network
     config: dict[str, Any] = api.create_host_config(
         binds={request.name: {"bind": WORKSPACE, "mode": "rw"}},
         # None: the engine chooses a free port, so that two starts can't race for one.
         port_bindings=dict.fromkeys(request.ports, (request.address, None)),
-        extra_hosts={"host.docker.internal": "host-gateway"},
+        extra_hosts={"host.docker.internal": place.host_address if place else "host-gateway"},
+        network_mode=place.name if place else None,
+        dns=list(place.resolvers or NO_RESOLVER) if place else None,
         cap_drop=["ALL"],
         cap_add=request.capabilities,
         security_opt=["no-new-privileges:true"],
@@ -127,6 +133,74 @@ def host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
         runtime=request.runtime,
     )
     return config
+
+
+def make_network(api: APIClient, request: NetworkRequest) -> None:
+    """Create the network, unless it exists, and check it.
+
+    Raises:
+        EngineRefused: what exists is not what was requested.
+    """
+    if (found := _find_network(api, request.name)) is None:
+        _create_network(api, request)
+        found = _find_network(api, request.name) or {}
+    _check_network(found, request)
+
+
+def network_data(request: NetworkRequest) -> dict[str, Any]:
+    """The body of Docker's `POST /networks/create`."""
+    return {
+        "Name": request.name,
+        "Driver": "bridge",
+        "Options": _network_options(request),
+        "IPAM": {"Driver": "default", "Config": [{"Subnet": request.subnet, "Gateway": request.gateway}]},
+        "CheckDuplicate": True,
+        "Labels": request.labels,
+    }
+
+
+def _create_network(api: APIClient, request: NetworkRequest) -> None:
+    data = network_data(request)
+    try:
+        with already():
+            api.create_network(
+                data["Name"],
+                driver=data["Driver"],
+                options=data["Options"],
+                ipam=data["IPAM"],
+                check_duplicate=data["CheckDuplicate"],
+                labels=data["Labels"],
+            )
+    except APIError as error:
+        raise EngineRefused(
+            f"the engine can't make the network of sandboxes, {request.subnet} ({_words(error)}): set "
+            "AW_SANDBOX_ADDRESSES to a network that is free"
+        ) from None
+
+
+def _find_network(api: APIClient, name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = api.inspect_network(name)
+    except NotFound:
+        return None
+    return found
+
+
+def _check_network(found: dict[str, Any], request: NetworkRequest) -> None:
+    subnets = [pool.get("Subnet") for pool in (found.get("IPAM") or {}).get("Config") or []]
+    options = found.get("Options") or {}
+    wanted = _network_options(request)
+    if subnets != [request.subnet]:
+        raise EngineRefused(
+            f"the network {request.name} has the addresses {', '.join(map(str, subnets))}, not {request.subnet}: stop "
+            f"its sandboxes, remove it (docker network rm {request.name}), or set AW_SANDBOX_ADDRESSES back"
+        )
+    if found.get("EnableIPv6") or any(options.get(name) != value for name, value in wanted.items()):
+        raise EngineRefused(f"the network {request.name} was changed: remove it (docker network rm {request.name})")
+
+
+def _network_options(request: NetworkRequest) -> dict[str, str]:
+    return {"com.docker.network.bridge.name": request.bridge, "com.docker.network.bridge.enable_icc": "false"}
 
 
 def _translate(error: APIError) -> EngineError:

@@ -11,8 +11,8 @@ from docker import APIClient
 from docker.errors import APIError, NotFound
 
 from shared.observability import failpoints
-from worker.engine.docker_client import CONFLICT, WORKSPACE, ClientPool, already, host_config, translated
-from worker.engine.docker_formats import STATES, pack_file, read_observed, read_time
+from worker.engine.docker_client import CONFLICT, WORKSPACE, ClientPool, already, host_config, make_network, translated
+from worker.engine.docker_formats import pack_file, read_observed, read_summary, read_time
 from worker.engine.own_events import OwnEventFilter
 from worker.engine.protocol import (
     ACT_SECONDS,
@@ -24,6 +24,7 @@ from worker.engine.protocol import (
     EngineRefused,
     EngineUnavailable,
     ImageMissing,
+    NetworkRequest,
 )
 from worker.lease_renewer import require_awaited
 
@@ -187,11 +188,7 @@ class DockerEngine:
         wanted = {"label": [f"{INSTALLATION_LABEL}={installation}"]}
         with self._clients.lend(LIST_SECONDS) as api:
             found = api.containers(all=True, filters=wanted)
-        return [
-            ContainerSummary(item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"], item["ImageID"])
-            for item in found
-            if item["Names"]
-        ]
+        return [read_summary(item) for item in found if item["Names"]]
 
     def list_volumes(self, installation: str) -> list[str]:
         """List the volumes of this installation."""
@@ -206,6 +203,11 @@ class DockerEngine:
             found = api.volumes(filters={"name": ["^aw-"]})
         volumes = found.get("Volumes") or []
         return [item["Name"] for item in volumes if INSTALLATION_LABEL not in (item["Labels"] or {})]
+
+    def ensure_network(self, request: NetworkRequest) -> None:
+        """Create the network, unless it exists; check what exists."""
+        with self._clients.lend(ACT_SECONDS) as api:
+            make_network(api, request)
 
     def follow(self, installation: str) -> Iterator[str]:
         """Yield the names of containers that change from outside."""

@@ -5,7 +5,7 @@ import tarfile
 from datetime import datetime
 from typing import Any
 
-from worker.engine.protocol import ContainerState, ContainerStatus
+from worker.engine.protocol import ContainerState, ContainerStatus, ContainerSummary
 
 STATES = {
     "created": ContainerState.CREATED,
@@ -28,7 +28,21 @@ def read_observed(found: dict[str, Any]) -> ContainerStatus:
         oom_killed=state["OOMKilled"],
         ports={int(port.split("/")[0]): int(to[0]["HostPort"]) for port, to in published.items() if to},
         labels=found["Config"]["Labels"] or {},
+        networks=read_networks(found),
     )
+
+
+def read_summary(item: dict[str, Any]) -> ContainerSummary:
+    """Convert an item of the list of containers (Docker's `GET /containers/json`)."""
+    return ContainerSummary(
+        item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"], item["ImageID"], read_networks(item)
+    )
+
+
+def read_networks(found: dict[str, Any]) -> dict[str, str]:
+    """A container's address in each of its networks, from an inspection or a list; empty while it does not run."""
+    networks = (found.get("NetworkSettings") or {}).get("Networks") or {}
+    return {name: (network or {}).get("IPAddress") or "" for name, network in networks.items()}
 
 
 def read_time(text: str) -> datetime:

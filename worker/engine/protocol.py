@@ -41,6 +41,31 @@ class ContainerStatus:
     ports: dict[int, int] = field(default_factory=dict)
     # Labels of the container, or of the volume if there is no container.
     labels: dict[str, str] = field(default_factory=dict)
+    # Names of its networks, and its address in each; empty if it does not run.
+    networks: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NetworkRequest:
+    """The network of this installation's containers on an engine: a bridge without traffic between its containers."""
+
+    name: str
+    bridge: str
+    # An IPv4 network; the first address is the engine's machine.
+    subnet: str
+    gateway: str
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True)
+class NetworkPlace:
+    """A container's place in a network."""
+
+    name: str
+    # The address of `host.docker.internal`.
+    host_address: str
+    # Name servers; a container without any reaches none.
+    resolvers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +87,8 @@ class ContainerRequest:
     runtime: str | None
     # Whether the volume may contain files of the owner: true if the sandbox was ever ready.
     has_files: bool = True
+    # None: the engine's own bridge, with whatever it has.
+    network: NetworkPlace | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +100,8 @@ class ContainerSummary:
     labels: dict[str, str]
     # Id of the container's image.
     image: str = ""
+    # Names of its networks, and its address in each; empty if it does not run.
+    networks: dict[str, str] = field(default_factory=dict)
 
 
 class EngineError(Exception):
@@ -165,6 +194,13 @@ class Engine(Protocol):
 
         Docker creates such a volume if a container's volume is missing: a delayed create request that Docker executes
         after the sandbox was removed leaves one behind.
+        """
+
+    def ensure_network(self, request: NetworkRequest) -> None:
+        """Create the network, or check that the existing one is as requested.
+
+        Raises:
+            EngineRefused: another network has its name, its addresses or its bridge.
         """
 
     def follow(self, installation: str) -> Iterator[str]:

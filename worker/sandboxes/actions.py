@@ -82,6 +82,8 @@ class SandboxActions:
         """
         if not self._server.is_relevant(unapplied=self.unapplied):
             return Health.SILENT
+        if observed.state == ContainerState.RUNNING:
+            self._context.network.admit(self._sandbox, observed)
         url = self._url(observed) if observed.state == ContainerState.RUNNING else None
         if url is None:
             return Health.SILENT
@@ -116,7 +118,9 @@ class SandboxActions:
                 self._status_writer.enter(Status.STARTING)
                 self._create()
             case Action.START:
+                self._context.network.require_rules()
                 self._status_writer.enter(Status.STARTING)
+                self._move_to_network(observed)
                 engine.put_file(self._name, CONFIG_PATH, self._server.config())
                 engine.start(self._name)
             case Action.INITIALIZE:
@@ -129,10 +133,12 @@ class SandboxActions:
                 self._unpause(observed)
             case Action.REMOVE_CONTAINER:
                 engine.remove_container(self._name)
+                self._context.network.withdraw(self._sandbox, observed)
             case Action.REMOVE:
                 self._status_writer.enter(Status.DELETING)
                 self._stop_if_used(observed)
                 engine.remove(self._name)
+                self._context.network.withdraw(self._sandbox, observed)
 
     def _initialize(self, observed: ContainerStatus) -> None:
         requested_before, self._init_requested = self._init_requested, True
@@ -151,6 +157,7 @@ class SandboxActions:
             self._status_writer.spec(),
             installation=self._context.installation,
             address=self._context.settings.node_address,
+            network=self._context.network.place,
         )
         # An engine that exceeds the client's timeout gets twice the time with each attempt. The first wait is not
         # interrupted: a container created after its sandbox's delete would be a stale container.
@@ -163,6 +170,14 @@ class SandboxActions:
             pull = partial(self._context.engine.pull, request.image)
             await_watched(self._context.pulls.begin(request.image, pull), self._require_current)
             run_watched(create, self._require_current, first_seconds=ACT_SECONDS)
+
+    def _move_to_network(self, observed: ContainerStatus) -> None:
+        """Replace a container that is elsewhere, such as one of an earlier version. Its files are on its volume."""
+        place = self._context.network.place
+        if place is not None and place.name not in observed.networks:
+            log.info("moving_to_network", sandbox=self._sandbox.id, network=place.name)
+            self._context.engine.remove_container(self._name)
+            self._create()
 
     def _require_current(self) -> None:
         """Mark progress, and stop the run if the desired state has changed.
@@ -209,6 +224,7 @@ class SandboxActions:
         self._context.engine.unpause(self._name)
         self._interrupt_runs(observed)
         self._context.engine.stop(self._name, self._context.settings.stop_seconds)
+        self._context.network.withdraw(self._sandbox, observed)
 
     def _interrupt_runs(self, observed: ContainerStatus) -> None:
         url = self._url(observed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.models import Sandbox, SandboxSpec
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
-from worker.engine.protocol import ContainerRequest, ContainerStatus
+from worker.engine.protocol import ContainerRequest, ContainerStatus, NetworkPlace
 
 NAME_PREFIX = "aw-"
 # The agent server reads it at boot. Keys are in this file, and not in the environment, which `docker inspect` shows.
@@ -37,7 +37,9 @@ def container_name(sandbox_id: str) -> str:
     return NAME_PREFIX + sandbox_id
 
 
-def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str, address: str) -> ContainerRequest:
+def container_request(
+    sandbox: Sandbox, spec: SandboxSpec, *, installation: str, address: str, network: NetworkPlace | None = None
+) -> ContainerRequest:
     """The request that creates the sandbox's container."""
     return ContainerRequest(
         name=container_name(sandbox.id),
@@ -58,6 +60,7 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
         capabilities=spec.capabilities,
         runtime=spec.runtime,
         has_files=sandbox.ready_at is not None,
+        network=network,
     )
 
 

@@ -4,6 +4,7 @@ import getpass
 import json
 import sys
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ from deploy.engine_filter.bodies import Policy, Refused, container_body, network
 from shared.db.database import Database
 from shared.db.migrations import migrate
 from shared.nodes import registry as node_registry
+from shared.settings import Settings
 from tests.services import processes
 from tests.services.directories import REPOSITORY
 from tests.services.engine_socket import EngineSocket
 from tests.waiting import eventually
 from tests.worker.engine.scripted_engine import running_scripted_engine, whole
+from worker.engine.docker_client import network_data
 from worker.engine.docker_engine import INSTALLATION_LABEL
+from worker.engine.protocol import NetworkRequest
+from worker.network.addresses import make_place, network_name
 
 PROFILE = {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": ["read"], "action": "SCMP_ACT_ALLOW"}]}
 POLICY = Policy(
@@ -59,7 +64,8 @@ def with_host(**fields: Any) -> bytes:
         ({"SecurityOpt": ["no-new-privileges", f"seccomp={SECCOMP}"]}, {"SecurityOpt": [f"seccomp={SECCOMP}"]}),
         ({}, {"SecurityOpt": ["no-new-privileges", "seccomp={}"]}),
         ({"Tmpfs": {"/tmp": "rw,exec,mode=1777,size=64m"}}, {"Tmpfs": {"/tmp": "rw,uid=0:0"}}),
-        ({"NetworkMode": "agent-workspace-own"}, {"NetworkMode": "host"}),
+        ({"NetworkMode": "bridge"}, {"NetworkMode": "host"}),
+        ({"NetworkMode": "none"}, {"NetworkMode": "agent-workspace-own"}),
         ({"Dns": ["9.9.9.9"]}, {"Dns": ["resolver"]}),
         ({"ReadonlyRootfs": True}, {"ReadonlyRootfs": "yes"}),
         ({"Mounts": [{"Type": "volume", "Source": "aw-1", "Target": "/workspace"}]}, {"Mounts": [{"Type": "npipe"}]}),
@@ -81,23 +87,55 @@ def test_malformed_body_is_refused(text: bytes) -> None:
         container_body(text, "aw-1", POLICY)
 
 
+ON_NETWORK = replace(POLICY, network=NetworkRequest("agent-workspace-1", "br-aw1", "10.9.0.0/24", "10.9.0.1", LABELS))
+
+
+def test_network_is_created_as_the_worker_creates_it() -> None:
+    assert ON_NETWORK.network is not None
+    body = network_data(ON_NETWORK.network)
+    assert network_body(json.dumps(body | {"EnableIPv6": False}).encode(), ON_NETWORK) == body
+    with pytest.raises(Refused):
+        network_body(json.dumps(body).encode(), POLICY)
+
+
 @pytest.mark.parametrize(
-    ("options", "is_allowed"),
+    "change",
     [
-        ({"com.docker.network.bridge.name": "br-aw1234", "com.docker.network.bridge.enable_icc": "false"}, True),
-        ({"com.docker.network.bridge.name": "docker0"}, False),
-        ({"com.docker.network.bridge.name": "eth0"}, False),
-        ({"parent": "eth0"}, False),
+        {"Name": "agent-workspace-2"},
+        {"Driver": "macvlan"},
+        {"EnableIPv6": True},
+        {"Internal": True},
+        {"Labels": {}},
+        {"Options": {}},
+        {"Options": {"com.docker.network.bridge.name": "docker0", "com.docker.network.bridge.enable_icc": "false"}},
+        {"IPAM": {"Driver": "default", "Config": [{"Subnet": "192.168.1.0/24", "Gateway": "192.168.1.1"}]}},
+        {"ipam": {"Driver": "default", "Config": [{"Subnet": "192.168.1.0/24"}]}},
     ],
 )
-def test_network_has_a_bridge_of_its_own(options: dict[str, str], is_allowed: bool) -> None:
-    body = {"Name": "agent-workspace-own", "Driver": "bridge", "Labels": LABELS, "Options": options}
-    text = json.dumps(body).encode()
+def test_other_networks_are_not_created(change: dict[str, Any]) -> None:
+    assert ON_NETWORK.network is not None
+    with pytest.raises(Refused):
+        network_body(json.dumps(network_data(ON_NETWORK.network) | change).encode(), ON_NETWORK)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_allowed"),
+    [("agent-workspace-1", True), ("none", True), ("bridge", False), ("default", False), ("", False)],
+)
+def test_containers_are_on_the_network_of_their_node_only(mode: str, is_allowed: bool) -> None:
+    text = with_host(NetworkMode=mode)
     if is_allowed:
-        assert network_body(text, POLICY) == body
+        assert container_body(text, "aw-1", ON_NETWORK)["HostConfig"]["NetworkMode"] == mode
     else:
-        with pytest.raises(Refused):
-            network_body(text, POLICY)
+        with pytest.raises(Refused, match="NetworkMode"):
+            container_body(text, "aw-1", ON_NETWORK)
+
+
+def test_container_chooses_no_address_in_its_network() -> None:
+    body = json.loads(with_host(NetworkMode="agent-workspace-1"))
+    body["NetworkingConfig"] = {"EndpointsConfig": {"agent-workspace-1": {"IPAMConfig": {"IPv4Address": "10.9.0.7"}}}}
+    with pytest.raises(Refused, match="NetworkingConfig"):
+        container_body(json.dumps(body).encode(), "aw-1", ON_NETWORK)
 
 
 def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> None:
@@ -106,11 +144,13 @@ def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> N
     with Database(url).transaction() as session:
         installation = node_registry.installation_id(session)
     with running_scripted_engine() as engine:
+        place = make_place(Settings(), installation, "node")
         engine.answers["/create"] = whole(b'{"Id":"1"}', 201)
         socket = tmp_path / "engine.sock"
         settings = {
             "AW_DATABASE_URL": url,
             "AW_DOCKER_HOST": engine.host,
+            "AW_NODE": "node",
             "AW_ALLOWED_CAPABILITIES": "CHOWN, KILL",
             "PYTHONPATH": str(REPOSITORY),
         }
@@ -123,7 +163,7 @@ def test_filter_takes_its_policy_from_database_and_settings(tmp_path: Path) -> N
             for capability, status in {"KILL": 201, "SYS_ADMIN": 403}.items():
                 body = deepcopy(BODY)
                 body["Labels"] = {INSTALLATION_LABEL: installation}
-                body["HostConfig"]["CapAdd"] = [capability]
+                body["HostConfig"] |= {"CapAdd": [capability], "NetworkMode": network_name(place)}
                 assert client.send("POST", "/containers/create?name=aw-1", body).status == status
         finally:
             processes.stop(process)

@@ -87,7 +87,7 @@ def test_waking_is_on_unless_a_spec_disables_it(migrated: Cli, database: Databas
     for command, wakes in (("add", "yes"), ("set --no-wake", "no"), ("set --pids 64", "no"), ("set --wake", "yes")):
         verb, *options = command.split()
         assert migrated("specs", verb, "own:1", *options).status == 0
-        assert rows(migrated("specs", "list"))[-1][-5] == wakes
+        assert rows(migrated("specs", "list"))[-1][-6] == wakes
     assert migrated("specs", "add", "own:2", "--no-wake").status == 0
     with database.reading() as session:
         first, second = specs.get_spec(session, "own:1"), specs.get_spec(session, "own:2")

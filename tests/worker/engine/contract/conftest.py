@@ -9,11 +9,19 @@ from tests.fakes.engine import NO_ADDRESS, FakeEngine
 from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine
 from tests.services.engine_socket import running_engine_filter
 from worker.engine.docker_engine import DockerEngine
-from worker.engine.protocol import Engine
+from worker.engine.protocol import Engine, NetworkRequest
+
+
+@pytest.fixture
+def filtered_network() -> NetworkRequest | None:
+    """The network that the filter lets containers be on; None: the engine's own bridge."""
+    return None
 
 
 @pytest.fixture(params=["fake", "docker", "docker behind its filter"])
-def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine]:
+def engine(
+    request: pytest.FixtureRequest, installation: str, filtered_network: NetworkRequest | None
+) -> Iterator[Engine]:
     if request.param == "fake":
         fake = FakeEngine()
         fake.images = {TINY_IMAGE}
@@ -23,11 +31,11 @@ def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine
             if request.param == "docker":
                 yield engine
             else:
-                yield from _filtered(installation)
+                yield from _filtered(installation, filtered_network)
 
 
-def _filtered(installation: str) -> Iterator[Engine]:
-    policy = Policy(installation, frozenset({"127.0.0.1", NO_ADDRESS}))
+def _filtered(installation: str, network: NetworkRequest | None) -> Iterator[Engine]:
+    policy = Policy(installation, frozenset({"127.0.0.1", NO_ADDRESS}), network=network)
     with running_engine_filter(ENGINE, policy) as host:
         engine = DockerEngine(host)
         try:

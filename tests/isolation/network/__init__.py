@@ -1,0 +1,1 @@
+"""What sandboxes reach, and what reaches them."""

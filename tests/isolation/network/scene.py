@@ -1,0 +1,187 @@
+"""A node with an engine and three sandboxes in one network namespace, and what is around it in another."""
+
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from shared.db.database import Database
+from shared.models import Sandbox
+from shared.settings import Settings
+from shared.users import settings_store
+from tests.factories import NODE_ID, VAULT, make_person, make_sandbox, make_spec
+from tests.services.engine import TINY_IMAGE
+from tests.services.namespaces import Namespace, Target, running_namespace
+from tests.services.private_engine import PrivateEngine, running_engine_in
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
+from worker.engine.protocol import ContainerRequest, ContainerStatus
+from worker.network.addresses import make_place
+from worker.network.firewall import LocalFirewall
+from worker.network.isolation import NetworkIsolation, Parts
+from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH, container_name
+
+NETWORK = IPv4Network("10.99.0.0/24")
+NODE, NODE_ON_LAN, LAN = "10.99.0.1", "192.168.77.1", "192.168.77.2"
+PUBLIC, METADATA, SHARED, OTHER_LAN = "8.8.8.8", "169.254.169.254", "100.64.9.9", "10.50.0.5"
+AROUND = (PUBLIC, METADATA, SHARED, OTHER_LAN)
+SERVICE, OTHER, WEB, MODEL, DNS, AGENT = 3000, 2222, 80, 8001, 53, 8000
+OPEN, CLOSED, LISTED = "open:1", "closed:1", "listed:1"
+# What a sandbox may try, by name.
+TARGETS: dict[str, Target] = {
+    "the service": ("tcp", NODE, SERVICE),
+    "another port of the node": ("tcp", NODE, OTHER),
+    "a datagram to the node": ("udp", NODE, OTHER),
+    "the service at the node's LAN address": ("tcp", NODE_ON_LAN, SERVICE),
+    "another port at the node's LAN address": ("tcp", NODE_ON_LAN, OTHER),
+    "the LAN": ("tcp", LAN, WEB),
+    "another private network": ("tcp", OTHER_LAN, WEB),
+    "the provider's shared network": ("tcp", SHARED, WEB),
+    "metadata": ("tcp", METADATA, WEB),
+    "the model server": ("tcp", LAN, MODEL),
+    "the resolver": ("udp", LAN, DNS),
+    "the resolver by TCP": ("tcp", LAN, DNS),
+    "a public address": ("tcp", PUBLIC, WEB),
+    "a public resolver": ("udp", PUBLIC, DNS),
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The node, what is around it, its isolation, and its sandboxes by their specs."""
+
+    node: Namespace
+    lan: Namespace
+    engine: PrivateEngine
+    client: DockerEngine
+    database: Database
+    isolation: NetworkIsolation
+    sandboxes: dict[str, Sandbox]
+
+    def observe(self, spec: str) -> ContainerStatus:
+        """The sandbox's container."""
+        return self.client.observe(container_name(self.sandboxes[spec].id))
+
+    def address(self, spec: str) -> str:
+        """The sandbox's address."""
+        [address] = self.observe(spec).networks.values()
+        return address
+
+    def reached(self, spec: str) -> set[str]:
+        """The names of the targets that the sandbox reaches, also its neighbours."""
+        others = {
+            f"its neighbour {other}": ("tcp", self.address(other), AGENT) for other in self.sandboxes if other != spec
+        }
+        return probe(self.inside(spec), TARGETS | others)
+
+    def inside(self, spec: str) -> Namespace:
+        """The namespace of the sandbox's container. Probes there are root's, so they may do more than an agent."""
+        name = container_name(self.sandboxes[spec].id)
+        pid = self.engine.docker("inspect", "--format", "{{.State.Pid}}", name).strip()
+        return Namespace(Path(f"/proc/{pid}/ns/net"))
+
+    def reached_from(self, place: Namespace) -> set[str]:
+        """What reaches the sandboxes' agent servers, and the service at the sandboxes' address of it."""
+        servers: dict[str, Target] = {spec: ("tcp", self.address(spec), AGENT) for spec in self.sandboxes}
+        return probe(place, servers | {"the service": TARGETS["the service"]})
+
+
+def probe(place: Namespace, targets: dict[str, Target]) -> set[str]:
+    """The names of the targets that answer."""
+    found = place.probe(list(targets.values()))
+    return {name for name, answers in zip(targets, found, strict=True) if answers}
+
+
+def open_scene(stack: ExitStack, directory: Path, database_url: str) -> Scene:
+    """The scene, until the stack is closed."""
+    node, lan = stack.enter_context(running_namespace()), stack.enter_context(running_namespace())
+    _connect(node, lan)
+    stack.enter_context(node.listening(directory / "node.log", SERVICE, OTHER))
+    stack.enter_context(lan.listening(directory / "lan.log", WEB, MODEL, DNS, addresses=[LAN, *AROUND]))
+    engine = stack.enter_context(running_engine_in(node, [TINY_IMAGE]))
+    client, database = DockerEngine(engine.host), Database(database_url)
+    stack.callback(client.close)
+    stack.callback(database.close)
+    isolation = make_isolation(node, client, database, LAN)
+    sandboxes = {spec: _make_sandbox(database, spec, egress) for spec, egress in EGRESS.items()}
+    client.ensure_network(isolation._parts.network)
+    for sandbox in sandboxes.values():
+        _start(client, isolation, sandbox)
+    return Scene(node, lan, engine, client, database, isolation, sandboxes)
+
+
+EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
+
+
+def make_isolation(node: Namespace, client: DockerEngine, database: Database, resolvers: str) -> NetworkIsolation:
+    """The isolation as the node's worker makes it."""
+    shared = Settings(sandbox_addresses=NETWORK, port=SERVICE)
+    place = make_place(shared, "scene", NODE_ID)
+    firewall = LocalFirewall(place, node.command)
+    return NetworkIsolation(Parts(shared, NODE_ID, resolvers, "scene", database, VAULT, client, firewall, place))
+
+
+def name_model(scene: Scene, spec: str, address: str) -> None:
+    """Let the settings of the sandbox's owner name a model server."""
+    with scene.database.transaction() as session:
+        owner = scene.sandboxes[spec].owner_id or ""
+        settings_store.change(session, VAULT, owner, {"llm_base_url": f"http://{address}/v1"})
+
+
+def _make_sandbox(database: Database, spec: str, egress: str) -> Sandbox:
+    make_spec(database, spec, egress=egress)
+    return make_sandbox(database, make_person(database, f"owner of {spec}"), spec_id=spec)
+
+
+def _start(client: DockerEngine, isolation: NetworkIsolation, sandbox: Sandbox) -> None:
+    name = container_name(sandbox.id)
+    request = ContainerRequest(
+        name=name,
+        image=TINY_IMAGE,
+        command=["--host", "0.0.0.0", "--port", str(AGENT)],
+        env={CONFIG_ENV: CONFIG_PATH},
+        labels={INSTALLATION_LABEL: "scene", SANDBOX_LABEL: sandbox.id},
+        working_dir="/workspace",
+        ports=[AGENT],
+        address="127.0.0.1",
+        memory_bytes=64 * 1024**2,
+        cpus=1.0,
+        pids=64,
+        capabilities=[],
+        runtime=None,
+        network=isolation.place,
+    )
+    client.create(request)
+    client.put_file(name, CONFIG_PATH, b'{"session_api_keys": ["k"], "secret_key": "s"}')
+    client.start(name)
+
+
+def _connect(node: Namespace, lan: Namespace) -> None:
+    """A link between both; all that is not the node's is behind it."""
+    link = [
+        "ip",
+        "link",
+        "add",
+        "lan0",
+        "netns",
+        node.path.name,
+        "type",
+        "veth",
+        "peer",
+        "lan0",
+        "netns",
+        lan.path.name,
+    ]
+    subprocess.run(link, check=True, capture_output=True)
+    for place, address in ((node, NODE_ON_LAN), (lan, LAN)):
+        _ip(place, "address", "add", f"{address}/24", "dev", "lan0")
+        _ip(place, "link", "set", "lan0", "up")
+    for address in AROUND:
+        _ip(lan, "address", "add", f"{address}/32", "dev", "lo")
+    _ip(node, "route", "add", "default", "via", LAN)
+    _ip(lan, "route", "add", str(NETWORK), "via", NODE_ON_LAN)
+
+
+def _ip(place: Namespace, *arguments: str) -> Sequence[str]:
+    return place.run("ip", *arguments).split()

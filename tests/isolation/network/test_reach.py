@@ -1,0 +1,82 @@
+"""What sandboxes reach, and what reaches them; as a control, without rules everything is reached."""
+
+from shared.nodes import model_servers
+from shared.sandboxes import specs
+from tests.isolation.network.scene import CLOSED, LAN, LISTED, MODEL, OPEN, TARGETS, Scene, name_model
+from worker.network.rules import Allowed
+
+SANDBOXES = {OPEN, CLOSED, LISTED}
+ALWAYS = {"the service"}
+OF_OPEN = {"a public address", "a public resolver", "the resolver", "the resolver by TCP"}
+OF_LISTED = {"another private network"}
+MODEL_SERVER = f"{LAN}:{MODEL}"
+
+
+def test_sandboxes_reach_what_their_specs_and_owners_say(scene: Scene) -> None:
+    control(scene)
+    scene.isolation.refresh()
+    assert scene.isolation.check() is None
+    assert scene.reached(OPEN) == ALWAYS | OF_OPEN
+    assert scene.reached(CLOSED) == ALWAYS
+    assert scene.reached(LISTED) == ALWAYS | OF_LISTED
+    assert scene.reached_from(scene.node) == SANDBOXES | {"the service"}
+    assert scene.reached_from(scene.lan) == set()
+
+    name_model(scene, CLOSED, MODEL_SERVER)
+    scene.isolation.refresh()
+    assert scene.reached(CLOSED) == ALWAYS, "named, and not allowed"
+    with scene.database.transaction() as session:
+        model_servers.allow(session, MODEL_SERVER)
+    change_egress(scene, OPEN, "none")
+    change_egress(scene, LISTED, "open")
+    scene.isolation.refresh()
+    assert scene.reached(CLOSED) == ALWAYS | {"the model server"}
+    assert scene.reached(OPEN) == ALWAYS
+    assert scene.reached(LISTED) == ALWAYS | OF_OPEN
+
+    scene.client.stop(f"aw-{scene.sandboxes[CLOSED].id}", 0)
+    with scene.database.transaction() as session:
+        model_servers.refuse(session, MODEL_SERVER)
+    scene.isolation.refresh()
+    rules = scene.isolation._parts.firewall.read()
+    assert rules is not None
+    assert rules.sandboxes == {scene.address(OPEN), scene.address(LISTED)}
+    assert (rules.models, rules.networks) == (frozenset(), frozenset())
+
+
+def test_node_without_rules_is_closed_until_they_are_back(scene: Scene) -> None:
+    scene.isolation.refresh()
+    assert scene.isolation.check() is None
+    scene.node.run("nft", "flush", "ruleset")
+    control(scene)
+    scene.isolation.refresh()
+    assert "missing or changed" in str(scene.isolation.check())
+    assert scene.reached(CLOSED) == ALWAYS
+    scene.isolation.refresh()
+    assert scene.isolation.check() is None
+
+
+def test_rules_are_there_before_a_sandbox_is_used_and_gone_with_it(scene: Scene) -> None:
+    scene.isolation.refresh()
+    observed, firewall = scene.observe(OPEN), scene.isolation._parts.firewall
+    address = frozenset({scene.address(OPEN)})
+    scene.isolation.withdraw(scene.sandboxes[OPEN], observed)
+    assert scene.reached(OPEN) == set()
+    scene.isolation.admit(scene.sandboxes[OPEN], observed)
+    assert scene.reached(OPEN) == ALWAYS | OF_OPEN
+    scene.isolation.withdraw(scene.sandboxes[OPEN], observed)
+    rules = firewall.read()
+    assert rules is not None
+    assert rules.of(address) == Allowed()
+
+
+def control(scene: Scene) -> None:
+    """Without rules, probes succeed."""
+    neighbours = {f"its neighbour {other}" for other in SANDBOXES - {CLOSED}}
+    assert scene.reached(CLOSED) == set(TARGETS) | neighbours
+    assert scene.reached_from(scene.lan) == SANDBOXES | {"the service"}
+
+
+def change_egress(scene: Scene, spec: str, egress: str) -> None:
+    with scene.database.transaction() as session:
+        specs.change(session, spec, {"egress": egress})

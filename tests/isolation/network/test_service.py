@@ -1,0 +1,102 @@
+"""The service with rules: a sandbox behind them works, and a node without them is closed until they are back."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.models import Node
+from shared.settings import Settings
+from tests.services.client import Client
+from tests.services.deployment import Deployment, deployed
+from tests.services.engine import TINY_IMAGE, name_installation
+from tests.services.namespaces import Namespace
+from tests.services.private_engine import PrivateEngine
+from tests.services.slots import is_unused, taken_slot
+from tests.services.stores import SqliteStores
+from tests.services.valkey import Valkey
+from tests.waiting import eventually
+from worker.network.addresses import make_place
+from worker.network.rules import Place
+
+NODE = "node-a"
+# Where the API listens for the sandboxes of earlier versions.
+OLD_GATEWAY = "172.17.0.1"
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """Where the sandboxes are, on addresses that no other test uses."""
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        yield make_place(Settings(sandbox_addresses=slot.network), INSTALLATION, NODE)
+
+
+INSTALLATION = name_installation()
+
+
+@pytest.fixture
+def service(
+    sqlite_stores: SqliteStores, valkey: Valkey, engine: PrivateEngine, tmp_path: Path, place: Place
+) -> Iterator[Deployment]:
+    """The service as it is by default, but for its addresses."""
+    rules_on = {
+        "AW_NETWORK_ISOLATION": "on",
+        "AW_SANDBOX_ADDRESSES": str(place.network),
+        "AW_SANDBOX_DNS": "none",
+        "AW_GATEWAY_HOST": "auto",
+    }
+    options: dict[str, Any] = {"broker_url": valkey.url, "installation": INSTALLATION}
+    with (
+        sqlite_stores.fresh(tmp_path) as url,
+        deployed({NODE: engine}, TINY_IMAGE, database_url=url, **options) as found,
+    ):
+        found.environment |= rules_on
+        found.start_api()
+        found.start_worker(node=NODE, **rules_on)
+        yield found
+
+
+@pytest.fixture
+def alice(service: Deployment) -> Iterator[Client]:
+    with service.user("alice") as client:
+        yield client
+
+
+def test_node_is_closed_while_its_rules_are_gone(
+    service: Deployment, alice: Client, engine: PrivateEngine, place: Place
+) -> None:
+    sandbox_id = alice.start_sandbox()
+    alice.await_sandbox(sandbox_id, "RUNNING")
+    name = f"aw-{sandbox_id}"
+    assert f"{place.gateway}\thost.docker.internal" in engine.docker("exec", name, "cat", "/etc/hosts")
+    assert reached(engine, name, place.gateway, service.port)
+    assert not reached(engine, name, OLD_GATEWAY, service.port)
+    assert f'"{place.bridge}"' in rules(place)
+
+    subprocess.run(["nft", "delete", "table", "inet", place.bridge], check=True, capture_output=True)
+    eventually(lambda: "missing" in str(closed_reason(service)), deadline_seconds=60)
+    eventually(lambda: closed_reason(service) is None, deadline_seconds=60)
+    assert "network_rules_missing" in service.log()
+    assert f'"{place.bridge}"' in rules(place)
+    assert reached(engine, name, place.gateway, service.port)
+
+    alice.delete(f"/api/v1/sandboxes/{sandbox_id}")
+    eventually(lambda: str(place.network[2]) not in rules(place), deadline_seconds=60)
+
+
+def reached(engine: PrivateEngine, name: str, address: str, port: int) -> bool:
+    pid = engine.docker("inspect", "--format", "{{.State.Pid}}", name).strip()
+    [found] = Namespace(Path(f"/proc/{pid}/ns/net")).probe([("tcp", address, port)])
+    return found
+
+
+def rules(place: Place) -> str:
+    command = ["nft", "-j", "list", "table", "inet", place.bridge]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def closed_reason(service: Deployment) -> str | None:
+    with service.database.reading() as session:
+        return session.get_one(Node, NODE).closed_reason

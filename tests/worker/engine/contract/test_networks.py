@@ -1,0 +1,53 @@
+"""The network of an installation's containers."""
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shared.ids import new_id
+from tests.fixtures.containers import started
+from tests.services.slots import is_unused, taken_slot
+from worker.engine.docker_engine import INSTALLATION_LABEL
+from worker.engine.protocol import ContainerRequest, Engine, EngineRefused, NetworkPlace, NetworkRequest
+
+
+@pytest.fixture
+def network(installation: str) -> Iterator[NetworkRequest]:
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot:
+        name = f"agent-workspace-test-{new_id()[:8]}"
+        labels = {INSTALLATION_LABEL: installation}
+        yield NetworkRequest(name, f"br-aw{new_id()[:8]}", str(slot.network), slot.gateway, labels)
+        subprocess.run(["docker", "network", "rm", name], check=False, capture_output=True)
+
+
+@pytest.fixture
+def filtered_network(network: NetworkRequest) -> NetworkRequest:
+    """The filter's, too."""
+    return network
+
+
+def test_containers_have_an_address_in_the_network_while_they_run(
+    engine: Engine, request_: ContainerRequest, network: NetworkRequest, installation: str
+) -> None:
+    for _ in range(2):  # safe to repeat
+        engine.ensure_network(network)
+    name = started(engine, replace(request_, network=NetworkPlace(network.name, network.gateway)))
+    try:
+        [address] = engine.observe(name).networks.values()
+        assert list(engine.observe(name).networks) == [network.name]
+        assert address
+        [listed] = engine.list_containers(installation)
+        assert listed.networks == {network.name: address}
+        engine.stop(name, 0)
+        assert engine.observe(name).networks == {network.name: ""}
+    finally:
+        engine.remove(name)
+
+
+def test_network_with_other_addresses_is_refused(engine: Engine, network: NetworkRequest) -> None:
+    engine.ensure_network(network)
+    other = replace(network, subnet="10.250.250.0/24", gateway="10.250.250.1")
+    with pytest.raises(EngineRefused, match="addresses"):
+        engine.ensure_network(other)

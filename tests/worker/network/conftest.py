@@ -1,0 +1,23 @@
+"""The isolation of a node with an engine and a firewall in memory."""
+
+import pytest
+
+from shared.settings import Settings
+from tests.factories import NODE_ID
+from tests.fakes.engine import FakeEngine
+from tests.fakes.firewall import FakeFirewall
+from tests.worker.network.scene import Scene
+from tests.worker.scenes import INSTALLATION
+from worker.context import WorkerContext
+from worker.network import isolation as module
+from worker.network.addresses import make_place
+from worker.network.isolation import NetworkIsolation, Parts
+
+
+@pytest.fixture
+def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The isolation, and a worker that uses it; the machine has no routes."""
+    monkeypatch.setattr(module, "find_conflict", lambda _: None)
+    firewall, place = FakeFirewall(), make_place(settings, INSTALLATION, NODE_ID)
+    parts = Parts(settings, NODE_ID, "9.9.9.9", INSTALLATION, context.database, context.vault, engine, firewall, place)
+    return Scene(context, engine, firewall, NetworkIsolation(parts))

@@ -1,0 +1,35 @@
+"""A node with an engine and a firewall in memory, and a worker that uses its isolation."""
+
+from dataclasses import dataclass, replace
+
+from tests.fakes.engine import FakeEngine
+from tests.fakes.firewall import FakeFirewall
+from worker.context import WorkerContext
+from worker.network.isolation import NetworkIsolation
+from worker.network.rules import Allowed
+from worker.sandboxes.container_spec import container_name
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The parts of the node."""
+
+    bare: WorkerContext
+    engine: FakeEngine
+    firewall: FakeFirewall
+    isolation: NetworkIsolation
+
+    @property
+    def context(self) -> WorkerContext:
+        """The worker's context, with the isolation."""
+        return replace(self.bare, network=self.isolation, node_checks=[self.isolation.check])
+
+    @property
+    def rules(self) -> Allowed:
+        """The rules as the firewall has them."""
+        assert self.firewall.allowed is not None
+        return self.firewall.allowed
+
+    def address(self, sandbox_id: str) -> str:
+        """The sandbox's address."""
+        return self.engine.containers[container_name(sandbox_id)].address

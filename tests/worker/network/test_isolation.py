@@ -1,0 +1,184 @@
+"""Rules follow database and engine; without them the node is closed, and starts no container."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.models import Node, Sandbox, SandboxSpec
+from shared.nodes import model_servers
+from shared.sandboxes import specs
+from shared.states import Desired, Status
+from tests.factories import NODE_ID, Person
+from tests.fakes.engine import IMAGE
+from tests.worker.network.scene import Scene
+from tests.worker.scenes import row, running, set_desired, start, store_settings
+from worker.engine.protocol import ContainerState
+from worker.loops.heartbeat import send_heartbeat
+from worker.network import isolation as module
+from worker.network.rules import Allowed
+from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.reconciler import reconcile
+
+SERVER = "192.168.1.20:8000"
+MODELS = {"llm_base_url": f"http://{SERVER}/v1"}
+
+
+@pytest.fixture
+def sandbox_id(scene: Scene, user: Person) -> str:
+    """A sandbox that runs behind rules."""
+    scene.isolation.refresh()
+    return running(scene.context, user)
+
+
+def set_egress(scene: Scene, egress: str) -> None:
+    with scene.context.database.transaction() as session:
+        specs.change(session, IMAGE, {"egress": egress})
+
+
+def test_first_refresh_makes_network_and_rules(scene: Scene) -> None:
+    assert scene.isolation.check() is not None
+    scene.isolation.refresh()
+    assert scene.isolation.check() is None
+    [network] = scene.engine.networks.values()
+    assert (network.bridge, network.subnet, network.gateway) == (
+        scene.isolation._parts.place.bridge,
+        "10.213.0.0/20",
+        "10.213.0.1",
+    )
+    assert scene.rules == Allowed(services=frozenset({"10.213.0.1 . 3000"}), resolvers=frozenset({"9.9.9.9"}))
+
+
+def test_sandbox_is_admitted_before_it_is_running_and_withdrawn_with_its_end(scene: Scene, sandbox_id: str) -> None:
+    address = scene.address(sandbox_id)
+    assert scene.rules.of(frozenset({address})) == Allowed(sandboxes=frozenset({address}), open=frozenset({address}))
+    place = scene.engine.containers[container_name(sandbox_id)].request.network
+    assert place is not None
+    assert (place.host_address, place.resolvers) == ("10.213.0.1", ("9.9.9.9",))
+    scene.isolation.refresh()
+    assert (scene.firewall.writes, scene.firewall.changes) == (1, 1), "the refresh found nothing to correct"
+    set_desired(scene.context, sandbox_id, Desired.DELETED)
+    reconcile(scene.context, sandbox_id)
+    assert row(scene.context, Sandbox, sandbox_id).status == Status.DELETED
+    assert scene.rules.of(frozenset({address})) == Allowed()
+
+
+def test_stop_withdraws_and_resume_admits_the_new_address(scene: Scene, sandbox_id: str) -> None:
+    before = scene.address(sandbox_id)
+    set_desired(scene.context, sandbox_id, Desired.STOPPED)
+    reconcile(scene.context, sandbox_id)
+    assert scene.rules.sandboxes == frozenset()
+    set_desired(scene.context, sandbox_id, Desired.RUNNING)
+    reconcile(scene.context, sandbox_id)
+    assert scene.rules.sandboxes == {scene.address(sandbox_id)} != {before}
+
+
+@pytest.mark.parametrize(
+    ("egress", "is_open", "networks"),
+    [("none", False, set()), ("10.1.0.0/16,8.8.8.8/32", False, {"10.1.0.0/16", "8.8.8.8"}), ("open", True, set())],
+)
+def test_egress_follows_the_spec_while_running(
+    scene: Scene, sandbox_id: str, egress: str, is_open: bool, networks: set[str]
+) -> None:
+    set_egress(scene, egress)
+    scene.isolation.refresh()
+    address = scene.address(sandbox_id)
+    assert scene.rules.open == ({address} if is_open else set())
+    assert scene.rules.networks == {f"{address} . {network}" for network in networks}
+    assert scene.firewall.writes == 1
+    with scene.context.database.reading() as session:
+        assert session.get_one(SandboxSpec, IMAGE).revision == 1, "warm sandboxes stay usable"
+
+
+def test_model_server_is_reached_if_it_is_allowed_and_named(scene: Scene, sandbox_id: str, user: Person) -> None:
+    address = scene.address(sandbox_id)
+    store_settings(scene.context, user, **MODELS)
+    scene.isolation.refresh()
+    assert scene.rules.models == frozenset()
+    with scene.context.database.transaction() as session:
+        model_servers.allow(session, SERVER)
+    scene.isolation.refresh()
+    assert scene.rules.models == {f"{address} . 192.168.1.20 . 8000"}
+    store_settings(scene.context, user, llm_base_url="http://192.168.1.21:8000")
+    scene.isolation.refresh()
+    assert scene.rules.models == frozenset()
+
+
+def test_model_server_of_a_new_sandbox_is_reached_at_once(scene: Scene, user: Person) -> None:
+    scene.isolation.refresh()
+    store_settings(scene.context, user, **MODELS)
+    with scene.context.database.transaction() as session:
+        model_servers.allow(session, SERVER)
+    sandbox_id = running(scene.context, user)
+    assert scene.rules.models == {f"{scene.address(sandbox_id)} . 192.168.1.20 . 8000"}
+
+
+@pytest.mark.usefixtures("sandbox_id")
+def test_flushed_rules_close_the_node_until_they_are_read_back(scene: Scene) -> None:
+    before = scene.rules
+    scene.firewall.remove()
+    scene.isolation.refresh()
+    assert scene.rules == before, "they are written again at once"
+    scene.isolation.refresh()
+    assert "missing or changed" in str(closed_reason(scene)), "a heartbeat tells it, however late"
+    scene.isolation.refresh()
+    assert closed_reason(scene) is None
+
+
+def test_node_without_rights_is_closed_and_starts_nothing(scene: Scene, user: Person) -> None:
+    scene.firewall.problem = "nft is missing: install the package nftables"
+    scene.isolation.refresh()
+    assert closed_reason(scene) == scene.firewall.problem
+    sandbox_id = start(scene.context, user)
+    reconcile(scene.context, sandbox_id)
+    assert scene.engine.observe(container_name(sandbox_id)).state in (ContainerState.CREATED, ContainerState.ABSENT)
+    assert "start" not in scene.engine.verbs()
+    scene.firewall.problem = None
+    scene.isolation.refresh()
+    assert closed_reason(scene) is None
+
+
+def test_network_of_others_closes_the_node(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_conflict", lambda _: "10.0.0.0/8 by eth1")
+    scene.isolation.refresh()
+    assert "AW_SANDBOX_ADDRESSES is 10.213.0.0/20" in str(scene.isolation.check())
+    monkeypatch.setattr(module, "find_conflict", lambda _: None)
+    request = scene.isolation._parts.network
+    scene.engine.networks[request.name] = replace(request, subnet="10.1.0.0/24")
+    scene.isolation.refresh()
+    assert "other addresses" in str(scene.isolation.check())
+
+
+@pytest.mark.usefixtures("sandbox_id")
+def test_change_that_fails_is_replaced_by_whole_rules(scene: Scene) -> None:
+    scene.firewall.fails_to_change = True
+    set_egress(scene, "none")
+    scene.isolation.refresh()
+    assert (scene.firewall.writes, scene.rules.open) == (2, frozenset())
+
+
+@pytest.mark.usefixtures("sandbox_id")
+def test_engine_that_is_away_changes_nothing(scene: Scene) -> None:
+    before, scene.engine.down = scene.rules, True
+    scene.isolation.refresh()
+    assert (scene.rules, scene.isolation.check()) == (before, None)
+
+
+def test_sandbox_of_an_earlier_version_moves_when_it_starts_again(scene: Scene, user: Person) -> None:
+    sandbox_id = running(scene.bare, user)  # on the engine's own bridge
+    scene.isolation.refresh()
+    assert scene.rules.sandboxes == frozenset()
+    name = container_name(sandbox_id)
+    scene.engine.servers[name].files["/workspace/kept"] = b"kept"
+    for desired in (Desired.STOPPED, Desired.RUNNING):
+        set_desired(scene.context, sandbox_id, desired)
+        reconcile(scene.context, sandbox_id)
+    assert row(scene.context, Sandbox, sandbox_id).status == Status.RUNNING
+    assert scene.engine.containers[name].request.network is not None
+    assert scene.engine.servers[name].files["/workspace/kept"] == b"kept"
+    assert scene.rules.sandboxes == {scene.address(sandbox_id)}
+
+
+def closed_reason(scene: Scene) -> str | None:
+    send_heartbeat(scene.context)
+    with scene.context.database.reading() as session:
+        return session.get_one(Node, NODE_ID).closed_reason

@@ -1,0 +1,84 @@
+"""The text of the rules, and what is read back from nft's listing."""
+
+from ipaddress import IPv4Network
+from typing import Any
+
+from worker.network.rules import Allowed, Change, Place, changed, element, read_allowed, ruleset, without_elements
+
+PLACE = Place("br-aw0a1b2c3d", IPv4Network("10.9.0.0/24"))
+ALLOWED = Allowed(
+    services=frozenset({"10.9.0.1 . 3000"}),
+    resolvers=frozenset({"9.9.9.9"}),
+    sandboxes=frozenset({"10.9.0.2", "10.9.0.3"}),
+    open=frozenset({"10.9.0.2"}),
+    networks=frozenset({"10.9.0.3 . 192.168.0.0/16"}),
+    models=frozenset({"10.9.0.3 . 192.168.1.5 . 8000"}),
+)
+
+
+def test_tables_are_replaced_in_one_transaction() -> None:
+    text = ruleset(PLACE, ALLOWED)
+    for family in ("inet", "bridge"):
+        assert f"add table {family} {PLACE.bridge}\ndelete table {family} {PLACE.bridge}\n" in text
+        assert f"\ntable {family} {PLACE.bridge} {{\n" in text
+    assert "elements = { 10.9.0.2, 10.9.0.3 }" in text
+    assert (
+        "set networks { type ipv4_addr . ipv4_addr; flags interval; elements = { 10.9.0.3 . 192.168.0.0/16 } }" in text
+    )
+    assert not any(word in text for word in ("BRIDGE", "NETWORK", "GATEWAY", "LOCAL", "DENIED", "SETS"))
+
+
+def test_whatever_no_rule_allows_is_refused_last() -> None:
+    text = ruleset(PLACE, Allowed())
+    for chain in ("input", "forward"):
+        body = text.partition(f"chain {chain} {{")[2].partition("}\n")[0] if chain == "forward" else text
+        assert "goto refuse" in body
+    assert text.index("ip daddr @denied goto refuse") < text.index("@networks accept")
+    assert "elements = { 10." not in text.partition("set local")[0]
+
+
+def test_change_touches_its_elements_only() -> None:
+    change = Change(add=ALLOWED.of(frozenset({"10.9.0.3"})), remove=Allowed(open=frozenset({"10.9.0.2"})))
+    assert changed(PLACE, change).splitlines() == [
+        # An element that is gone already is no error: it is added before.
+        "add element inet br-aw0a1b2c3d open { 10.9.0.2 }",
+        "delete element inet br-aw0a1b2c3d open { 10.9.0.2 }",
+        "add element inet br-aw0a1b2c3d sandboxes { 10.9.0.3 }",
+        "add element inet br-aw0a1b2c3d networks { 10.9.0.3 . 192.168.0.0/16 }",
+        "add element inet br-aw0a1b2c3d models { 10.9.0.3 . 192.168.1.5 . 8000 }",
+    ]
+
+
+def test_change_for_one_sandbox_costs_the_same_among_a_thousand() -> None:
+    many = Allowed(sandboxes=frozenset(f"10.9.{high}.{low}" for high in range(4) for low in range(250)))
+    one = Allowed(sandboxes=frozenset({"10.9.9.9"}))
+    assert len(changed(PLACE, Change(add=(many | one) - many))) < 100
+
+
+def test_elements_are_read_as_they_are_written() -> None:
+    assert element("10.9.0.2", IPv4Network("8.8.8.8/32")) == "10.9.0.2 . 8.8.8.8"
+    prefix = {"prefix": {"addr": "192.168.0.0", "len": 16}}
+    listing: list[dict[str, Any]] = [
+        {"metainfo": {"version": "1.0.6"}},
+        {"set": {"name": "sandboxes", "elem": ["10.9.0.2", "10.9.0.3"], "handle": 4}},
+        {"set": {"name": "networks", "elem": [{"concat": ["10.9.0.3", prefix]}]}},
+        {"set": {"name": "models", "elem": [{"concat": ["10.9.0.3", "192.168.1.5", 8000]}]}},
+        {"set": {"name": "services", "elem": [{"concat": ["10.9.0.1", 3000]}]}},
+        {"set": {"name": "resolvers", "elem": ["9.9.9.9"]}},
+        {"set": {"name": "open", "elem": ["10.9.0.2"]}},
+    ]
+    assert read_allowed(listing) == ALLOWED
+
+
+def test_rules_are_compared_without_handles_and_elements() -> None:
+    rule: dict[str, Any] = {"rule": {"chain": "forward", "handle": 7, "expr": [{"drop": None}]}}
+    fixed: dict[str, Any] = {"set": {"name": "denied", "handle": 1, "elem": ["127.0.0.0"]}}
+    sandboxes: dict[str, Any] = {"set": {"name": "sandboxes", "handle": 2, "elem": ["10.9.0.2"]}}
+    found = without_elements([rule, fixed, sandboxes])
+    assert found == [
+        {"rule": {"chain": "forward", "expr": [{"drop": None}]}},
+        {"set": {"name": "denied", "elem": ["127.0.0.0"]}},
+        {"set": {"name": "sandboxes"}},
+    ]
+    fixed["set"]["elem"] = []
+    assert without_elements([rule, fixed, sandboxes]) != found

@@ -1,0 +1,55 @@
+"""What sandboxes may reach, from their specs, their owners' settings, and the model servers that operators allow."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from shared.crypto import Vault
+from shared.db.database import Session
+from shared.nodes import model_servers
+from shared.sandboxes import egress, network_access
+from shared.sandboxes.network_access import NetworkRow
+from shared.settings import Settings
+from worker.network import addresses
+from worker.network.rules import Allowed, element
+
+MAX_CACHED = 10_000
+
+
+class AccessReader:
+    """Reads what sandboxes may reach. The URLs in a user's settings are decrypted again when these change."""
+
+    def __init__(self, shared: Settings, vault: Vault) -> None:
+        self._node_address = addresses.node_address(shared)
+        self._listed = frozenset(model_servers.read_setting(shared.model_servers))
+        self._vault = vault
+        # By owner: the version of the settings, and the servers that they name.
+        self._named: dict[str, tuple[str, frozenset[str]]] = {}
+
+    def read(self, session: Session, rows: Mapping[str, NetworkRow]) -> Allowed:
+        """What the sandboxes at these addresses may reach."""
+        servers = self._listed | {row.address for row in model_servers.list_allowed(session)}
+        named = self._read_named(session, {row.owner_id for row in rows.values() if row.owner_id}) if servers else {}
+        found = {address: egress.parse(row.egress) for address, row in rows.items()}
+        of_owner = {address: servers & named.get(row.owner_id, frozenset()) for address, row in rows.items()}
+        return Allowed(
+            sandboxes=frozenset(rows),
+            open=frozenset(address for address, each in found.items() if each.is_open),
+            networks=_elements((address, network) for address, each in found.items() for network in each.networks),
+            models=_elements((address, *each.split(":")) for address, servers in of_owner.items() for each in servers),
+        )
+
+    def _read_named(self, session: Session, owners: Collection[str]) -> dict[str | None, frozenset[str]]:
+        versions = network_access.settings_versions(session, owners)
+        if len(self._named) > MAX_CACHED:
+            self._named.clear()
+        for owner_id, version in versions.items():
+            if self._named.get(owner_id, ("", frozenset()))[0] != version:
+                self._named[owner_id] = (version, self._servers_of(session, owner_id))
+        return {owner_id: self._named[owner_id][1] for owner_id in versions}
+
+    def _servers_of(self, session: Session, owner_id: str) -> frozenset[str]:
+        urls = network_access.model_urls(session, self._vault, owner_id)
+        return frozenset(filter(None, (model_servers.named_by(url, self._node_address) for url in urls)))
+
+
+def _elements(parts: Iterable[tuple[object, ...]]) -> frozenset[str]:
+    return frozenset(element(*each) for each in parts)

@@ -1,0 +1,86 @@
+"""Names and addresses of a node's network, and the addresses that all of its sandboxes reach."""
+
+import hashlib
+import socket
+from ipaddress import IPv4Address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from shared.errors import Invalid
+from shared.settings import Settings
+from worker.network.rules import Place, element
+
+HOST_NAME = "host.docker.internal"
+# The second is systemd-resolved's list of the servers behind its own address, which containers can't reach.
+RESOLVER_FILES = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
+AUTO, NO_RESOLVERS = "auto", "none"
+MAX_RESOLVERS = 3
+
+
+def make_place(shared: Settings, installation: str, node: str) -> Place:
+    """The place of this node's sandboxes. The bridge's name has 13 characters; Linux allows 15."""
+    digest = hashlib.sha256(f"{installation}/{node}".encode()).hexdigest()
+    return Place(f"br-aw{digest[:8]}", shared.sandbox_addresses)
+
+
+def network_name(place: Place) -> str:
+    """The name of the engine's network."""
+    return f"agent-workspace-{place.bridge.removeprefix('br-aw')}"
+
+
+def node_address(shared: Settings) -> str:
+    """The address by which sandboxes know their node: `host.docker.internal`."""
+    return shared.gateway_host if shared.gateway_host not in ("auto", "") else shared.sandbox_gateway
+
+
+def service_addresses(shared: Settings) -> frozenset[str]:
+    """`address . port` at which sandboxes reach the API, from the URL that agent servers are given.
+
+    Raises:
+        OSError: the host's name can't be resolved.
+    """
+    url = urlsplit(shared.webhook_url)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    if url.hostname in (None, HOST_NAME):
+        return frozenset({element(node_address(shared), port)})
+    found = socket.getaddrinfo(url.hostname, port, socket.AF_INET, socket.SOCK_STREAM)
+    return frozenset(element(address[0], port) for *_, address in found)
+
+
+def resolvers(setting: str) -> tuple[str, ...]:
+    """The name servers of sandboxes with open egress, from AW_SANDBOX_DNS.
+
+    Raises:
+        Invalid: the setting is neither auto nor none nor a list of IPv4 addresses.
+    """
+    if setting == NO_RESOLVERS:
+        return ()
+    if setting != AUTO:
+        return tuple(_read_address(item.strip()) for item in setting.split(",") if item.strip())
+    for file in RESOLVER_FILES:
+        if found := _read_resolvers(file):
+            return found[:MAX_RESOLVERS]
+    return ()
+
+
+def _read_resolvers(file: Path) -> tuple[str, ...]:
+    try:
+        lines = [line.split() for line in file.read_text(errors="replace").splitlines()]
+    except OSError:
+        return ()
+    named = [words[1] for words in lines if len(words) > 1 and words[0] == "nameserver"]
+    return tuple(text for text in named if _is_reachable(text))
+
+
+def _is_reachable(text: str) -> bool:
+    try:
+        return not IPv4Address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_address(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except ValueError:
+        raise Invalid(f"AW_SANDBOX_DNS has {text[:64]!r}: use auto, none, or IPv4 addresses") from None

@@ -1,0 +1,186 @@
+"""The firewall of this machine: rules are written by `nft`, read back, and compared with what was written."""
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from http.client import HTTPConnection, HTTPException
+from typing import Any, Protocol
+
+from worker.engine.protocol import EngineUnavailable
+from worker.network.rules import (
+    FAMILIES,
+    TYPES,
+    Allowed,
+    Change,
+    Place,
+    changed,
+    read_allowed,
+    removal,
+    ruleset,
+    without_elements,
+)
+
+# Administrators' programs are not on every user's PATH.
+PATHS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
+SECONDS = 10
+# The route of the engine filter (deploy/engine_filter/network.py).
+ROUTE = "/agent-workspace/network"
+UNIX = "unix://"
+
+
+class FirewallError(EngineUnavailable):
+    """The rules can't be written or read now; the text says why."""
+
+
+class Firewall(Protocol):
+    """The tables of one node's sandboxes. All methods raise FirewallError."""
+
+    def read(self) -> Allowed | None:
+        """What the rules allow; None if they are missing, or are not those that `write` has written."""
+
+    def write(self, allowed: Allowed) -> None:
+        """Replace all rules in one transaction."""
+
+    def change(self, change: Change) -> None:
+        """Add and remove elements in one transaction. Safe to repeat."""
+
+    def remove(self) -> None:
+        """Remove all rules."""
+
+
+class LocalFirewall:
+    """The firewall of this network namespace, which root changes."""
+
+    def __init__(self, place: Place, prefix: Sequence[str] = ()) -> None:
+        """Take the tables' place; `prefix` is a command that runs `nft` elsewhere."""
+        self._place = place
+        self._prefix = prefix
+        # The listing right after the last `write`, without the elements: what intact rules look like.
+        self._written: list[dict[str, Any]] | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> Allowed | None:
+        """List both tables."""
+        with self._lock:
+            listing = self._list()
+            intact = listing is not None and without_elements(listing) == self._written
+            return read_allowed(listing) if listing is not None and intact else None
+
+    def write(self, allowed: Allowed) -> None:
+        """Replace both tables, and read them back."""
+        with self._lock:
+            self._run("-f", "-", text=ruleset(self._place, allowed))
+            listing = self._list()
+            if listing is None or read_allowed(listing) != allowed:
+                raise FirewallError("the firewall's rules are not what was just written: something else changes them")
+            self._written = without_elements(listing)
+
+    def change(self, change: Change) -> None:
+        """Change elements."""
+        if change:
+            with self._lock:
+                self._run("-f", "-", text=changed(self._place, change))
+
+    def remove(self) -> None:
+        """Remove both tables."""
+        with self._lock:
+            self._run("-f", "-", text=removal(self._place))
+
+    def _list(self) -> list[dict[str, Any]] | None:
+        found: list[dict[str, Any]] = []
+        for family in FAMILIES:
+            output = self._run("-j", "list", "table", family, self._place.bridge, missing=True)
+            if output is None:
+                return None
+            found += json.loads(output)["nftables"]
+        return found
+
+    def _run(self, *arguments: str, text: str | None = None, missing: bool = False) -> str | None:
+        program = shutil.which("nft", path=PATHS)
+        if program is None:
+            raise FirewallError("nft is missing: install the package nftables")
+        command = [*self._prefix, program, *arguments]
+        try:
+            done = subprocess.run(  # noqa: S603 - the arguments are addresses and names that this service has made
+                command, input=text, capture_output=True, text=True, check=False, timeout=SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise FirewallError(f"nft did not run: {type(error).__name__}") from None
+        if done.returncode == 0:
+            return done.stdout
+        if missing and "No such file or directory" in done.stderr:
+            return None
+        raise FirewallError(f"nft failed: {' '.join(done.stderr.split())[:300]}")
+
+
+class FilteredFirewall:
+    """The firewall as the engine filter changes it, which stays root: this process has no rights to do so."""
+
+    def __init__(self, docker_host: str) -> None:
+        """Take the filter's socket, which is the engine's to this worker."""
+        self._path = docker_host.removeprefix(UNIX) if docker_host.startswith(UNIX) else None
+
+    def read(self) -> Allowed | None:
+        """Ask the filter."""
+        found = self._request("GET")
+        return None if found.get("allowed") is None else read_document(found["allowed"])
+
+    def write(self, allowed: Allowed) -> None:
+        """Let the filter replace both tables."""
+        self._request("PUT", {"allowed": document(allowed)})
+
+    def change(self, change: Change) -> None:
+        """Let the filter change elements."""
+        if change:
+            self._request("PUT", {"add": document(change.add), "remove": document(change.remove)})
+
+    def remove(self) -> None:
+        """Let the filter remove both tables."""
+        self._request("DELETE")
+
+    def _request(self, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        if self._path is None:
+            raise FirewallError("only root, or an engine filter on a unix socket, can write firewall rules")
+        connection = HTTPConnection("engine", timeout=2 * SECONDS)
+        try:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.settimeout(2 * SECONDS)
+            connection.sock.connect(self._path)
+            connection.request(method, ROUTE, json.dumps(body or {}), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text, status = response.read(), response.status
+        except (OSError, HTTPException) as error:
+            raise FirewallError(f"the engine filter does not respond: {type(error).__name__}") from None
+        finally:
+            connection.close()
+        return _read_response(status, text)
+
+
+def document(allowed: Allowed) -> dict[str, list[str]]:
+    """What may pass, as JSON."""
+    return {name: sorted(elements) for name, elements in allowed.sets() if elements}
+
+
+def read_document(found: dict[str, list[str]]) -> Allowed:
+    """What may pass, from JSON. Sets that are not named are empty."""
+    return Allowed(**{name: frozenset(found.get(name, ())) for name in TYPES})
+
+
+def _read_response(status: int, text: bytes) -> dict[str, Any]:
+    if status == 404:
+        raise FirewallError(
+            "this worker is not root, and AW_DOCKER_HOST is no engine filter: start the service as root, or set "
+            "AW_NETWORK_ISOLATION=off"
+        )
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise FirewallError(f"the engine filter responds with status {status}") from None
+    if status != 200:
+        # A filter of an earlier version does not know the route.
+        advice = "; restart the engine filter if it is older than this worker" if status == 403 else ""
+        raise FirewallError(f"{str(found.get('message'))[:400]}{advice}")
+    return found

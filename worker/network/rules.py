@@ -1,0 +1,229 @@
+"""The firewall rules of a node's sandboxes, as text of nft. Pure functions.
+
+What may pass is in sets, by the address of a sandbox: a change for one sandbox changes a few elements, however many
+sandboxes there are. Whatever no set allows is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from ipaddress import IPv4Network
+from typing import Any
+
+from shared.settings import NEVER
+
+# Addresses that are not public (IANA's special-purpose registry), beside those that are never reachable.
+NOT_PUBLIC = (
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+)
+ADDRESS, PORT = "ipv4_addr", "inet_service"
+# The types of the sets' elements; those with networks are sets of intervals.
+TYPES = {
+    "services": (ADDRESS, PORT),
+    "resolvers": (ADDRESS,),
+    "sandboxes": (ADDRESS,),
+    "open": (ADDRESS,),
+    "networks": (ADDRESS, ADDRESS),
+    "models": (ADDRESS, ADDRESS, PORT),
+}
+# Sets whose elements begin with the address of a sandbox.
+OF_SANDBOXES = ("sandboxes", "open", "networks", "models")
+INTERVALS = ("networks",)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The bridge of a node's sandboxes, after which the tables are named, and its network."""
+
+    bridge: str
+    network: IPv4Network
+
+    @property
+    def gateway(self) -> str:
+        """The node's address."""
+        return str(self.network[1])
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What may pass: the elements of the sets, as nft writes them."""
+
+    # Where every sandbox reaches the API: `address . port`.
+    services: frozenset[str] = frozenset()
+    # Name servers of the sandboxes with open egress.
+    resolvers: frozenset[str] = frozenset()
+    # Addresses of sandboxes.
+    sandboxes: frozenset[str] = frozenset()
+    # Sandboxes that reach all public addresses.
+    open: frozenset[str] = frozenset()
+    # `sandbox . network`
+    networks: frozenset[str] = frozenset()
+    # `sandbox . address . port` of model servers, at whatever address
+    models: frozenset[str] = frozenset()
+
+    def __or__(self, other: "Allowed") -> "Allowed":
+        """What either allows."""
+        return Allowed(**{name: mine | getattr(other, name) for name, mine in self.sets()})
+
+    def __sub__(self, other: "Allowed") -> "Allowed":
+        """What the other does not allow."""
+        return Allowed(**{name: mine - getattr(other, name) for name, mine in self.sets()})
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return any(elements for _, elements in self.sets())
+
+    def sets(self) -> Iterator[tuple[str, frozenset[str]]]:
+        """The elements by the names of their sets."""
+        return ((each.name, getattr(self, each.name)) for each in fields(self))
+
+    def of(self, addresses: frozenset[str]) -> "Allowed":
+        """What is allowed to the sandboxes at these addresses."""
+        found = {name: elements for name, elements in self.sets() if name in OF_SANDBOXES}
+        kept = {name: (each for each in elements if source(each) in addresses) for name, elements in found.items()}
+        return Allowed(**{name: frozenset(elements) for name, elements in kept.items()})
+
+
+@dataclass(frozen=True)
+class Change:
+    """Elements to add and to remove."""
+
+    add: Allowed = field(default_factory=Allowed)
+    remove: Allowed = field(default_factory=Allowed)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.add or self.remove)
+
+
+def source(element: str) -> str:
+    """The address of the sandbox that an element is for."""
+    return element.partition(" ")[0]
+
+
+def element(*parts: object) -> str:
+    """An element as nft writes it: a network of one address is written as that address."""
+    return " . ".join(str(part).removesuffix("/32") for part in parts)
+
+
+def ruleset(place: Place, allowed: Allowed) -> str:
+    """Both tables, in one transaction that replaces those that are there."""
+    sets = "".join(_set(name, elements) for name, elements in allowed.sets())
+    local, denied = ", ".join(NOT_PUBLIC), ", ".join(map(str, NEVER))
+    text = TABLES.replace("  SETS\n", sets).replace("LOCAL", local).replace("DENIED", denied)
+    for name, value in {"BRIDGE": place.bridge, "NETWORK": str(place.network), "GATEWAY": place.gateway}.items():
+        text = text.replace(name, value)
+    return removal(place) + text
+
+
+def removal(place: Place) -> str:
+    """Both tables removed, if they are there."""
+    lines = [f"add table {family} {place.bridge}\ndelete table {family} {place.bridge}\n" for family in FAMILIES]
+    return "".join(lines)
+
+
+def changed(place: Place, change: Change) -> str:
+    """The elements of a change. Elements that are there already, or are gone already, are no error."""
+    lines = [_elements("add", place, name, elements) for name, elements in change.remove.sets() if elements]
+    lines += [_elements("delete", place, name, elements) for name, elements in change.remove.sets() if elements]
+    lines += [_elements("add", place, name, elements) for name, elements in change.add.sets() if elements]
+    return "".join(lines)
+
+
+def read_allowed(listing: list[dict[str, Any]]) -> Allowed:
+    """The elements in a listing of the tables (nft's JSON)."""
+    found = {item["set"]["name"]: item["set"].get("elem", []) for item in listing if "set" in item}
+    return Allowed(**{name: frozenset(map(_read_element, found.get(name, []))) for name in TYPES})
+
+
+def without_elements(listing: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A listing without what differs between two equal rulesets: handles, and the elements of the sets."""
+    items = [(kind, found) for item in listing for kind, found in item.items() if kind != "metainfo"]
+    return [{kind: {name: found[name] for name in found if not _differs(name, found)}} for kind, found in items]
+
+
+def _differs(name: str, found: Mapping[str, Any]) -> bool:
+    return name == "handle" or (name == "elem" and found["name"] in TYPES)
+
+
+def _set(name: str, elements: frozenset[str]) -> str:
+    flags = " flags interval;" if name in INTERVALS else ""
+    listed = f" elements = {{ {', '.join(sorted(elements))} }}" if elements else ""
+    return f"  set {name} {{ type {' . '.join(TYPES[name])};{flags}{listed} }}\n"
+
+
+def _elements(verb: str, place: Place, name: str, elements: frozenset[str]) -> str:
+    return f"{verb} element inet {place.bridge} {name} {{ {', '.join(sorted(elements))} }}\n"
+
+
+def _read_element(found: Any) -> str:
+    parts = found["concat"] if isinstance(found, dict) and "concat" in found else [found]
+    return element(*map(_read_part, parts))
+
+
+def _read_part(found: Any) -> str:
+    if isinstance(found, dict) and "prefix" in found:
+        return f"{found['prefix']['addr']}/{found['prefix']['len']}"
+    return str(found)
+
+
+FAMILIES = ("inet", "bridge")
+# Each packet of a sandbox is checked, not only the first of a connection: closed egress ends what was open. Replies to
+# the node's own connections pass. Model servers are named by the address that the sandbox sent to: the node may forward
+# it to a container. `arp` and `ip` in the bridge's table: not every kernel can match a bridge's name there.
+TABLES = """
+table inet BRIDGE {
+  SETS
+  set local { type ipv4_addr; flags interval; elements = { LOCAL } }
+  set denied { type ipv4_addr; flags interval; elements = { DENIED } }
+  chain refuse {
+    meta l4proto tcp reject with tcp reset
+    reject with icmpx admin-prohibited
+  }
+  chain from_sandboxes {
+    ct state invalid drop
+    ct direction reply ct state established accept
+    meta nfproto != ipv4 goto refuse
+    ip protocol icmp ct state related accept
+    ip saddr @sandboxes ip daddr . tcp dport @services accept
+    meta l4proto tcp ip saddr . ct original ip daddr . ct original proto-dst @models accept
+    ip daddr @denied goto refuse
+    ip saddr @open ip daddr @resolvers meta l4proto { tcp, udp } th dport 53 accept
+  }
+  chain input {
+    type filter hook input priority filter - 10; policy accept;
+    iifname != { "BRIDGE", "lo" } ip daddr GATEWAY drop
+    iifname != "BRIDGE" return
+    jump from_sandboxes
+    goto refuse
+  }
+  chain forward {
+    type filter hook forward priority filter - 10; policy accept;
+    iifname "BRIDGE" oifname "BRIDGE" drop
+    oifname "BRIDGE" ct direction reply ct state established accept
+    oifname "BRIDGE" ct state related accept
+    oifname "BRIDGE" drop
+    iifname != "BRIDGE" return
+    jump from_sandboxes
+    ip daddr NETWORK goto refuse
+    ip saddr . ip daddr @networks accept
+    ip saddr @open ip daddr != @local accept
+    goto refuse
+  }
+}
+table bridge BRIDGE {
+  chain forward {
+    type filter hook forward priority filter - 10; policy accept;
+    ip saddr NETWORK drop
+    arp saddr ip NETWORK drop
+  }
+}
+"""
