@@ -8,6 +8,8 @@ import uuid
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 import structlog
 from celery import Celery
@@ -28,7 +30,9 @@ from worker.agent_server.transport import open_client
 from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
 from worker.context import Lane, LongRuns, WorkerContext
-from worker.engine.docker_engine import DockerEngine
+from worker.engine.disk_engine import DiskEngine
+from worker.engine.protocol import EngineRefused, EngineUnavailable
+from worker.engine.requirements import find_lack_of_disk, require_runtimes
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
@@ -64,9 +68,10 @@ def main() -> None:
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
+        check_runtimes(context)
         await_right_clock(context)
         send_heartbeat(context)  # first: a sandbox that failed over while this worker was down must not run twice
-    except Conflict as error:
+    except (Conflict, EngineRefused) as error:
         raise SystemExit(f"worker: {error}") from None
     monitor = open_monitor(context)
     periodic_tasks = make_periodic_tasks(context, monitor)
@@ -100,6 +105,16 @@ def main() -> None:
     raise SystemExit(worker.exitcode)
 
 
+def check_runtimes(context: WorkerContext) -> None:
+    """Check that the engine has the runtimes that are allowed. Without an engine there is nothing to check yet.
+
+    Raises:
+        EngineRefused: the engine lacks some.
+    """
+    with suppress(EngineUnavailable):
+        require_runtimes(context.engine, context.settings.runtimes)
+
+
 def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
     """Log a warning if browsers reach the API and this node's sandboxes under one host: cookies ignore ports."""
     if settings.names_host_of(shared.public_url):
@@ -118,13 +133,14 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
+    engine = DiskEngine(settings.docker_host, installation)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     return WorkerContext(
         shared=shared,
         settings=settings,
         database=database,
         vault=Vault(shared.vault_keys),
-        engine=DockerEngine(settings.docker_host),
+        engine=engine,
         publisher=Publisher(celery),
         renewer=LeaseRenewer(database, owner, settings.lease_seconds),
         http=open_client(),
@@ -136,6 +152,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         agents=Lane(max(1, settings.concurrency // 2)),
         boots=Lane(settings.concurrency),
         pulls=SharedCalls(),
+        node_checks=[partial(find_lack_of_disk, engine, settings.min_free_disk_bytes)],
     )
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import structlog
 
 from deploy.engine_filter.bodies import Policy, Refused
+from deploy.engine_filter.disks import DiskRoute
 from deploy.engine_filter.requests import Context, Request, admit, parse
+from worker.engine.protocol import EngineFailing
 
 log = structlog.get_logger()
 
@@ -31,6 +33,7 @@ class EngineFilter(ThreadingMixIn, UnixStreamServer):
     def __init__(self, path: Path, engine: str, policy: Policy) -> None:
         """Replace the socket at `path`; only its owner may use it until its mode is changed."""
         self.engine, self.policy = engine, policy
+        self.disks = DiskRoute(policy.installation, _Inspector(self, ""))
         path.unlink(missing_ok=True)
         super().__init__(str(path), _Handler, bind_and_activate=False)
         self.socket.bind(str(path))
@@ -69,10 +72,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         try:
             request = parse(self.command, self.path, self._read_body(), self.headers.get("Content-Type", ""))
-            self._forward(admit(request, Context(self.server.policy, _Inspector(self.server, request.version))))
+            if DiskRoute.serves(request):
+                self._answer(200, self.server.disks.answer(request))
+            else:
+                self._forward(admit(request, Context(self.server.policy, _Inspector(self.server, request.version))))
+        except EngineFailing as error:
+            self._answer(500, {"message": str(error)})
         except Refused as error:
             log.warning("engine_request_refused", method=self.command, path=self.path, why=str(error))
-            self._refuse(str(error))
+            self._answer(403, {"message": f"the engine filter refuses this: {error}"})
 
     def _read_body(self) -> bytes:
         lengths = self.headers.get_all("Content-Length", ["0"])
@@ -112,9 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 self.connection.sendall(data)
 
-    def _refuse(self, why: str) -> None:
-        body = json.dumps({"message": f"the engine filter refuses this: {why}"}).encode()
-        self.send_response_only(403)
+    def _answer(self, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response_only(status)
         for name, value in {
             "Content-Type": "application/json",
             "Content-Length": len(body),

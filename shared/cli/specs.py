@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 UNITS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
+SIZES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}
+MIN_DISK_BYTES, MAX_DISK_BYTES = 16 * 1024**2, 16 * 1024**4
 FreezeAfter = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Pause sandboxes after this inactive time: 90s, 30m, 12h, 7d or never."),
@@ -45,6 +47,10 @@ WarmMax = Annotated[
         help="Max warm sandboxes, including booting ones. Default: --warm plus one. --warm-most is the former name.",
     ),
 ]
+Disk = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit."),
+]
 Wake = Annotated[
     bool | None,
     typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it."),
@@ -63,6 +69,7 @@ def list_specs() -> None:
             spec.memory_bytes // 1024**2,
             spec.cpus,
             spec.pids,
+            show_size(spec.disk_bytes),
             spec.working_dir,
             spec.runtime or "the engine's default",
             " ".join(f"{name}={number}" for name, number in spec.ports.items()),
@@ -77,7 +84,7 @@ def list_specs() -> None:
         )
         for spec in spec_operations().list_specs()
     ]
-    limits = ("memory MB", "cpus", "pids")
+    limits = ("memory MB", "cpus", "pids", "disk")
     details = ("working dir", "runtime", "ports", "capabilities", "environment", "warm", "wake")
     print_table(("image", "command", *limits, *details, "freeze", "stop", "delete", "max age"), rows)
 
@@ -91,6 +98,7 @@ def add_spec(
     memory_mb: Annotated[int, typer.Option(min=16, help="Memory limit, MB.")] = 4096,
     cpus: Annotated[float, typer.Option(min=0.01, help="CPU limit, in processors.")] = 2.0,
     pids: Annotated[int, typer.Option(min=16, help="Max processes and threads.")] = 2048,
+    disk: Disk = None,
     working_dir: Annotated[str, typer.Option(help="Working directory of agents.")] = "/workspace/project",
     runtime: Annotated[str | None, typer.Option(help="A container runtime of the engine, such as runsc.")] = None,
     capability: Annotated[
@@ -121,6 +129,7 @@ def add_spec(
         memory_bytes=memory_mb * 1024**2,
         cpus=cpus,
         pids=pids,
+        disk_bytes=_size(disk),
         working_dir=working_dir,
         runtime=runtime,
         capabilities=_capabilities(capability),
@@ -145,6 +154,7 @@ def set_spec(
     memory_mb: Annotated[int | None, typer.Option(min=16, help="Memory limit, MB.")] = None,
     cpus: Annotated[float | None, typer.Option(min=0.01, help="CPU limit, in processors.")] = None,
     pids: Annotated[int | None, typer.Option(min=16, help="Max processes and threads.")] = None,
+    disk: Disk = None,
     freeze_after: FreezeAfter = None,
     stop_after: StopAfter = None,
     delete_after: DeleteAfter = None,
@@ -155,7 +165,7 @@ def set_spec(
 
     Changed deadlines apply to existing sandboxes, too. All other changes apply to new containers only.
     """
-    limits = {"memory_bytes": memory_mb and memory_mb * 1024**2, "cpus": cpus, "pids": pids}
+    limits = {"memory_bytes": memory_mb and memory_mb * 1024**2, "cpus": cpus, "pids": pids, "disk_bytes": _size(disk)}
     container: dict[str, object] = {"env": None if env is None else _pairs(env, "--env"), **limits}
     container["wake_on_traffic"] = wake
     columns = {name: value for name, value in {**_pool(warm, warm_max), **container}.items() if value is not None}
@@ -235,6 +245,24 @@ def _duration(name: str, text: str) -> int | None:
     except Invalid as error:
         option = "--" + name.replace("_", "-")
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _size(text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})([MGT]?)", text)
+    size = int(found[1]) * SIZES[found[2] or "M"] if found else -1
+    if not (size == 0 or (found and found[2] and MIN_DISK_BYTES <= size <= MAX_DISK_BYTES)):
+        raise typer.BadParameter(f"use a size like 500M or 20G, 16M to 16T, or 0, not {text!r}", param_hint="--disk")
+    return size
+
+
+def show_size(size: int | None) -> str:
+    """Format bytes in the shortest form that `--disk` reads."""
+    if not size:
+        return "the node's default" if size is None else "no limit"
+    unit = next(unit for unit in reversed(SIZES) if size % SIZES[unit] == 0)
+    return f"{size // SIZES[unit]}{unit}"
 
 
 def parse_duration(text: str) -> int | None:

@@ -250,7 +250,14 @@ def deployed(
 
 def engine_settings(engine: Engine) -> dict[str, str]:
     """The environment variables that connect processes with an engine."""
-    return {"AW_DOCKER_HOST": engine.host, "AW_GATEWAY_HOST": engine.gateway, "AW_NODE_ADDRESS": engine.address}
+    return {
+        "AW_DOCKER_HOST": engine.host,
+        "AW_GATEWAY_HOST": engine.gateway,
+        "AW_NODE_ADDRESS": engine.address,
+        # Tests of disks set a size; a test machine may have little space.
+        "AW_SANDBOX_DISK_BYTES": "0",
+        "AW_MIN_FREE_DISK_BYTES": "0",
+    }
 
 
 def _numbered(name: str, count: int) -> list[str]:

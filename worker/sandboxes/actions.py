@@ -16,7 +16,7 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
-from worker.sandboxes.container_spec import CONFIG_PATH, container_name, container_request
+from worker.sandboxes.container_spec import config_path, container_name, container_request
 from worker.sandboxes.planner import Action, Health
 from worker.sandboxes.status_writer import StatusWriter
 
@@ -117,7 +117,7 @@ class SandboxActions:
                 self._create()
             case Action.START:
                 self._status_writer.enter(Status.STARTING)
-                engine.put_file(self._name, CONFIG_PATH, self._server.config())
+                engine.put_file(self._name, config_path(observed), self._server.config())
                 engine.start(self._name)
             case Action.INITIALIZE:
                 self._initialize(observed)
@@ -151,6 +151,7 @@ class SandboxActions:
             self._status_writer.spec(),
             installation=self._context.installation,
             address=self._context.settings.node_address,
+            disk_bytes=self._context.settings.sandbox_disk_bytes,
         )
         # An engine that exceeds the client's timeout gets twice the time with each attempt. The first wait is not
         # interrupted: a container created after its sandbox's delete would be a stale container.

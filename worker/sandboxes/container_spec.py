@@ -11,7 +11,11 @@ from worker.engine.protocol import ContainerRequest, ContainerStatus
 
 NAME_PREFIX = "aw-"
 # The agent server reads it at boot. Keys are in this file, and not in the environment, which `docker inspect` shows.
-CONFIG_PATH = "/etc/agent-workspace/server.json"
+# On the volume, as the root may be read-only. The default image's server removes its content when it has read it.
+CONFIG_PATH = "/workspace/.agent-server.json"
+# The path in containers without the label, which earlier versions created.
+FORMER_CONFIG_PATH = "/etc/agent-workspace/server.json"
+CONFIG_LABEL = "agent-workspace.configuration"
 CONFIG_ENV = "OPENHANDS_AGENT_SERVER_CONFIG_PATH"
 AGENT_SERVER = "AGENT_SERVER"
 
@@ -37,8 +41,19 @@ def container_name(sandbox_id: str) -> str:
     return NAME_PREFIX + sandbox_id
 
 
-def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str, address: str) -> ContainerRequest:
-    """The request that creates the sandbox's container."""
+def config_path(observed: ContainerStatus) -> str:
+    """Where the agent server of a container reads its configuration."""
+    return observed.labels.get(CONFIG_LABEL, FORMER_CONFIG_PATH)
+
+
+def container_request(
+    sandbox: Sandbox, spec: SandboxSpec, *, installation: str, address: str, disk_bytes: int = 0
+) -> ContainerRequest:
+    """The request that creates the sandbox's container.
+
+    Args:
+        disk_bytes: the size of its disk if the spec has none; 0: no limit.
+    """
     return ContainerRequest(
         name=container_name(sandbox.id),
         image=spec.id,
@@ -48,6 +63,7 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
             INSTALLATION_LABEL: installation,
             SANDBOX_LABEL: sandbox.id,
             OWNER_LABEL: sandbox.owner_id or "",
+            CONFIG_LABEL: CONFIG_PATH,
         },
         working_dir=spec.working_dir,
         ports=list(spec.ports.values()),
@@ -58,6 +74,7 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
         capabilities=spec.capabilities,
         runtime=spec.runtime,
         has_files=sandbox.ready_at is not None,
+        disk_bytes=disk_bytes if spec.disk_bytes is None else spec.disk_bytes,
     )
 
 

@@ -8,7 +8,7 @@ from deploy.engine_filter.bodies import Policy
 from tests.fakes.engine import NO_ADDRESS, FakeEngine
 from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine
 from tests.services.engine_socket import running_engine_filter
-from worker.engine.docker_engine import DockerEngine
+from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import Engine
 
 
@@ -29,7 +29,7 @@ def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine
 def _filtered(installation: str) -> Iterator[Engine]:
     policy = Policy(installation, frozenset({"127.0.0.1", NO_ADDRESS}))
     with running_engine_filter(ENGINE, policy) as host:
-        engine = DockerEngine(host)
+        engine = DiskEngine(host, installation)
         try:
             yield engine
         finally:
