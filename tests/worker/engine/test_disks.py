@@ -16,6 +16,7 @@ from worker.engine.disk_images import DEVICES, MIN_BYTES, DiskImages
 from worker.engine.disks import ROUTE
 from worker.engine.protocol import ContainerRequest, ContainerState, DiskKind, EngineRefused
 from worker.engine.requirements import find_lack_of_disk, require_runtimes
+from worker.sandboxes.container_spec import CONFIG_PATH
 
 SIZE = 32 * 1024**2
 
@@ -59,7 +60,7 @@ def test_disk_ends_where_its_limit_is(disks: DiskEngine, disk_request: Container
     assert "No space left" in inside(name, f"dd if=/dev/zero of=/workspace/large bs=64k count={2 * SIZE // 65536}")
     assert "No space left" in inside(name, "rm /workspace/large; i=0; while >/workspace/f$i; do i=$((i+1)); done")
     disks.stop(name, 0)
-    disks.put_file(name, "/workspace/.configuration", b"root's reserve")
+    disks.put_file(name, CONFIG_PATH, b"in the inode and the reserve that are kept for it")
     disks.remove(name)
     assert (made.names(), loops(made.folder / f"{name}.img"), (DEVICES / name).is_symlink()) == ([], [], False)
     assert disks.list_volumes(installation) == []
