@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import structlog
 from celery import Celery
@@ -29,8 +30,9 @@ from worker.agent_server.transport import open_client
 from worker.celery_app import app
 from worker.celery_consumer import EventBatchingConsumer
 from worker.context import Lane, LongRuns, WorkerContext
-from worker.engine.docker_engine import DockerEngine
-from worker.engine.protocol import Engine
+from worker.engine.disk_engine import DiskEngine
+from worker.engine.protocol import Engine, EngineRefused, EngineUnavailable
+from worker.engine.requirements import find_lack_of_disk, require_runtimes
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.loops.dead_workers import free_leases, lock_liveness_file
 from worker.loops.engine_events import follow_events
@@ -69,10 +71,11 @@ def main() -> None:
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
     try:
+        check_runtimes(context)
         await_right_clock(context)
         context.network.refresh()  # no container starts before its rules are there
         send_heartbeat(context)  # first: a sandbox that failed over while this worker was down must not run twice
-    except Conflict as error:
+    except (Conflict, EngineRefused) as error:
         raise SystemExit(f"worker: {error}") from None
     monitor = open_monitor(context)
     periodic_tasks = make_periodic_tasks(context, monitor)
@@ -106,6 +109,16 @@ def main() -> None:
     raise SystemExit(worker.exitcode)
 
 
+def check_runtimes(context: WorkerContext) -> None:
+    """Check that the engine has the runtimes that are allowed. Without an engine there is nothing to check yet.
+
+    Raises:
+        EngineRefused: the engine lacks some.
+    """
+    with suppress(EngineUnavailable):
+        require_runtimes(context.engine, context.settings.runtimes)
+
+
 def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
     """Log a warning if browsers reach the API and this node's sandboxes under one host: cookies ignore ports."""
     if settings.names_host_of(shared.public_url):
@@ -124,8 +137,9 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
+    engine = DiskEngine(settings.docker_host, installation)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-    vault, engine = Vault(shared.vault_keys), DockerEngine(settings.docker_host)
+    vault = Vault(shared.vault_keys)
     network = make_network(shared, settings, installation, database, vault, engine)
     return WorkerContext(
         shared=shared,
@@ -145,7 +159,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         boots=Lane(settings.concurrency),
         pulls=SharedCalls(),
         network=network,
-        node_checks=[network.check],
+        node_checks=[network.check, partial(find_lack_of_disk, engine, settings.min_free_disk_bytes)],
     )
 
 

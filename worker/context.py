@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -25,7 +26,7 @@ from shared.redaction import Redact
 from shared.sandboxes.queries import agent_server
 from shared.settings import Settings
 from worker.agent_server.client import AgentServer
-from worker.engine.protocol import Engine
+from worker.engine.protocol import Engine, EngineError
 from worker.lease_renewer import LeaseRenewer, SharedCalls
 from worker.network.isolation import Isolation, NoIsolation
 from worker.settings import WorkerSettings
@@ -203,6 +204,11 @@ class WorkerContext:
     def check_node(self) -> str | None:
         """Return why this node takes no new sandboxes; None if it takes them."""
         return "; ".join(reason for check in self.node_checks if (reason := check())) or None
+
+    def renew_network(self, sandbox: Sandbox) -> None:
+        """Let a sandbox's network rules follow its owner's settings. The next resync repeats a failed change."""
+        with suppress(EngineError):
+            self.network.renew(sandbox)
 
     def agent_server(
         self, sandbox: Sandbox, url: str | None = None, redact: Redact = lambda text: text

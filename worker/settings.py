@@ -69,7 +69,13 @@ class WorkerSettings(BaseSettings):
     )
     allowed_runtimes: str = Field(
         "",
-        description="Runtimes beside the default that the engine filter lets specs use, comma-separated; empty: none",
+        description="Runtimes beside the default that specs may use here, comma-separated; the engine must have them",
+    )
+    sandbox_disk_bytes: int = Field(
+        20 * 1024**3, ge=0, description="Size of a new sandbox's disk if its spec has none, in bytes; 0: no limit"
+    )
+    min_free_disk_bytes: int = Field(
+        5 * 1024**3, ge=0, description="Free bytes of the engine's disk below which this node takes no new sandboxes"
     )
     sandbox_dns: str = Field(
         "auto",
@@ -87,6 +93,11 @@ class WorkerSettings(BaseSettings):
         ge=1,
         description="Failed attempts after which a sandbox's or a start's status becomes ERROR",
     )
+
+    @property
+    def runtimes(self) -> frozenset[str]:
+        """The names in `allowed_runtimes`."""
+        return frozenset(filter(None, self.allowed_runtimes.replace(" ", "").split(",")))
 
     @field_validator("advertised_host")
     @classmethod

@@ -4,7 +4,6 @@ The worker is given the socket as its `AW_DOCKER_HOST`, and no access to the eng
 default these are the socket and the user of `make run`.
 """
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -21,15 +20,12 @@ from shared.db.database import Database
 from shared.nodes import registry as node_registry
 from shared.observability.logs import configure_logs
 from shared.settings import Settings
-from worker.engine import docker_engine
 from worker.network.addresses import make_place
 from worker.network.firewall import FirewallError, LocalFirewall
 from worker.network.isolation import network_request
 from worker.settings import WorkerSettings
 
 UNIX = "unix://"
-# The profiles that containers may have are the worker's own.
-PROFILES = Path(docker_engine.__file__).parent
 
 log = structlog.get_logger()
 
@@ -66,8 +62,7 @@ def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, Net
         installation=installation,
         addresses=frozenset({settings.node_address}),
         capabilities=_names(settings.allowed_capabilities),
-        runtimes=_names(settings.allowed_runtimes),
-        seccomp=[json.loads(file.read_text()) for file in PROFILES.glob("seccomp*.json")],
+        runtimes=settings.runtimes,
         network=network_request(place, installation) if shared.network_isolation else None,
     )
     return policy, NetworkRoute(place, LocalFirewall(place)) if shared.network_isolation else None

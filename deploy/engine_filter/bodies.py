@@ -6,11 +6,13 @@ writes itself, with the fields that it has checked. An empty field is left out: 
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
+from worker.engine.confinement import SECCOMP
+from worker.engine.disk_images import MAX_BYTES, volume_options
 from worker.engine.docker_client import WORKSPACE, network_data
 from worker.engine.docker_engine import INSTALLATION_LABEL
 from worker.engine.protocol import NetworkRequest
@@ -24,7 +26,8 @@ EMPTY: tuple[Any, ...] = (None, "", [], {}, False)
 NO_NEW_PRIVILEGES = {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}
 # A host name with an address, or with the engine's own address.
 EXTRA_HOST = re.compile(r"[A-Za-z0-9.-]+:(host-gateway|[0-9A-Fa-f.:]+)")
-TMPFS_OPTIONS = re.compile(r"[a-z0-9=,%]*")
+TMPFS_OPTIONS = re.compile(r"[a-z0-9_=,%]*")
+PROFILE = json.loads(SECCOMP)
 LIMITS = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit")
 
 
@@ -42,8 +45,6 @@ class Policy:
     capabilities: frozenset[str] = frozenset()
     # Beside the engine's default.
     runtimes: frozenset[str] = frozenset()
-    # Beside the engine's default.
-    seccomp: Sequence[Any] = ()
     # The one network that may be created, and that containers are on; None: they are on the engine's bridge.
     network: NetworkRequest | None = None
 
@@ -68,14 +69,24 @@ def container_body(text: bytes, name: str, policy: Policy) -> dict[str, Any]:
 
 
 def volume_body(text: bytes, policy: Policy) -> dict[str, Any]:
-    """The checked body of `POST /volumes/create`. Driver options can mount any folder of the host."""
+    """The checked body of `POST /volumes/create`. Options can mount any folder: only those of a disk are allowed."""
+    parsed = _parse(text)
+    disk = volume_options(str(parsed.get("Name"))) if isinstance(parsed, dict) else {}
     checks: dict[str, Check] = {
         "Name": _is_own_name,
         "Driver": lambda driver: driver == "local",
-        "DriverOpts": lambda options: options.keys() <= {"size"},
+        "DriverOpts": lambda options: options == disk,
         "Labels": lambda labels: _are_own(labels, policy),
     }
-    return _checked(_parse(text), checks, ("Name",), "the volume")
+    return _checked(parsed, checks, ("Name",), "the volume")
+
+
+def disk_body(text: bytes) -> int:
+    """The checked body of `PUT /agent-workspace/disks/{name}`: the bytes of a new disk; 0: only an existing one."""
+    size = _checked(_parse(text), {"bytes": _is_positive}, (), "the disk").get("bytes", 0)
+    if size > MAX_BYTES:
+        raise Refused(f"a disk has {MAX_BYTES} bytes at most")
+    return int(size)
 
 
 def network_body(text: bytes, policy: Policy) -> dict[str, Any]:
@@ -113,14 +124,14 @@ def _host_config_checks(name: str, policy: Policy) -> dict[str, Check]:
         "ExtraHosts": lambda hosts: all(EXTRA_HOST.fullmatch(host) for host in hosts),
         "CapDrop": lambda names: names == ["ALL"],
         "CapAdd": lambda names: {each.removeprefix("CAP_") for each in names} <= policy.capabilities,
-        "SecurityOpt": lambda options: _are_confining(options, policy),
+        "SecurityOpt": _are_confining,
         "Runtime": lambda runtime: runtime in policy.runtimes,
         "NetworkMode": lambda mode: mode in _networks(policy),
         "IpcMode": lambda mode: mode in ("private", "none"),
         "CgroupnsMode": lambda mode: mode == "private",
         "LogConfig": _is_bounded_log,
         "StorageOpt": lambda options: options.keys() <= {"size"},
-        "Ulimits": lambda limits: all(limit.keys() <= {"Name", "Soft", "Hard"} for limit in limits),
+        "Ulimits": lambda limits: all(limit.keys() == {"Name", "Soft", "Hard"} for limit in limits),
         **dict.fromkeys(("Init", "ReadonlyRootfs"), lambda value: value is True),
         **dict.fromkeys((*LIMITS, "ShmSize", "BlkioWeight"), _is_positive),
     }
@@ -162,10 +173,11 @@ def _are_own(labels: Mapping[str, Any], policy: Policy) -> bool:
     return labels.get(INSTALLATION_LABEL) == policy.installation and all(map(_is_text, labels.values()))
 
 
-def _are_confining(options: list[str], policy: Policy) -> bool:
+def _are_confining(options: list[str]) -> bool:
+    """Whether they are exactly the worker's: no new privileges, and its seccomp profile."""
     profiles = [option.removeprefix("seccomp=") for option in options if option.startswith("seccomp=")]
     others = {option for option in options if not option.startswith("seccomp=")}
-    return others <= NO_NEW_PRIVILEGES and bool(others) and all(json.loads(text) in policy.seccomp for text in profiles)
+    return others <= NO_NEW_PRIVILEGES and bool(others) and [json.loads(text) for text in profiles] == [PROFILE]
 
 
 def _is_own_mount(mount: dict[str, Any], name: str) -> bool:

@@ -12,8 +12,10 @@ from typing import Any
 import structlog
 
 from deploy.engine_filter.bodies import Policy, Refused
+from deploy.engine_filter.disks import DiskRoute
 from deploy.engine_filter.network import NetworkRoute
 from deploy.engine_filter.requests import Context, Request, admit, parse
+from worker.engine.protocol import EngineFailing
 from worker.network.firewall import ROUTE, FirewallError
 
 log = structlog.get_logger()
@@ -33,6 +35,7 @@ class EngineFilter(ThreadingMixIn, UnixStreamServer):
     def __init__(self, path: Path, engine: str, policy: Policy, network: NetworkRoute | None = None) -> None:
         """Replace the socket at `path`; only its owner may use it until its mode is changed."""
         self.engine, self.policy, self.network = engine, policy, network
+        self.disks = DiskRoute(policy.installation, _Inspector(self, ""))
         path.unlink(missing_ok=True)
         super().__init__(str(path), _Handler, bind_and_activate=False)
         self.socket.bind(str(path))
@@ -74,10 +77,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             request = parse(self.command, self.path, self._read_body(), self.headers.get("Content-Type", ""))
-            self._forward(admit(request, Context(self.server.policy, _Inspector(self.server, request.version))))
+            if DiskRoute.serves(request):
+                self._answer(200, self.server.disks.answer(request))
+            else:
+                self._forward(admit(request, Context(self.server.policy, _Inspector(self.server, request.version))))
+        except EngineFailing as error:
+            self._answer(500, {"message": str(error)})
         except Refused as error:
             log.warning("engine_request_refused", method=self.command, path=self.path, why=str(error))
-            self._refuse(str(error))
+            self._answer(403, {"message": f"the engine filter refuses this: {error}"})
 
     def _read_body(self) -> bytes:
         lengths = self.headers.get_all("Content-Length", ["0"])
@@ -119,18 +127,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve_network(self, network: NetworkRoute) -> None:
         try:
-            self._respond(200, network.serve(self.command, self._read_body()))
+            self._answer(200, network.serve(self.command, self._read_body()))
         except Refused as error:
             log.warning("network_rules_refused", why=str(error))
-            self._refuse(str(error))
+            self._answer(403, {"message": f"the engine filter refuses this: {error}"})
         except FirewallError as error:
-            self._respond(503, {"message": str(error)})
+            self._answer(503, {"message": str(error)})
 
-    def _refuse(self, why: str) -> None:
-        self._respond(403, {"message": f"the engine filter refuses this: {why}"})
-
-    def _respond(self, status: int, document: dict[str, Any]) -> None:
-        body = json.dumps(document).encode()
+    def _answer(self, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
         self.send_response_only(status)
         for name, value in {
             "Content-Type": "application/json",

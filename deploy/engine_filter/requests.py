@@ -149,7 +149,7 @@ def _require_own_volume(name: str, context: Context) -> None:
     labels = (volume or {}).get("Labels") or {}
     if INSTALLATION_LABEL in labels:
         _require_own(volume, labels, context)
-    elif not ((volume or {}).get("Options") or {}).keys() <= {"size"}:
+    elif (volume or {}).get("Options"):
         raise Refused("the volume has options, and may be a folder of the host")
 
 

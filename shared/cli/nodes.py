@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Yes = Annotated[bool, typer.Option("--yes", help="Apply the change. Without it, only print the change.")]
 POLL_SECONDS = 0.5
+# What new sandboxes have their files on.
+DISKS = {"image": "limited", "plain": "no limit"}
 
 nodes = typer.Typer(help="Manage nodes: Docker Engines with their workers.", no_args_is_help=True)
 
@@ -31,12 +33,13 @@ def list_nodes() -> None:
             "FORGOTTEN" if node.forgotten_at else node.status,
             used,
             node.capacity,
+            DISKS.get(node.disk_kind or "", "unknown"),
             age_text(node.heartbeat_at),
             _problems(node, backoffs, unknown),
         )
         for node, used, backoffs, unknown in node_operations().list_nodes()
     ]
-    print_table(("id", "status", "used", "capacity", "heartbeat", "detail"), rows)
+    print_table(("id", "status", "used", "capacity", "disks", "heartbeat", "detail"), rows)
 
 
 @nodes.command("cordon")

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sqlmodel import Session
+
 from shared.cli.installation import Installation
 from shared.errors import Conflict, Invalid
 from shared.models import SandboxSpec
+from shared.nodes import registry as node_registry
 from shared.sandboxes import specs
 from shared.warm_pool import pool as warm_pool
 
@@ -23,11 +26,12 @@ class SpecOperations(Installation):
 
         Raises:
             Conflict: a spec for that image exists.
-            Invalid: the image's reference is malformed.
+            Invalid: the image's reference is malformed, or no node has the spec's runtime.
         """
         if not image.isprintable() or not 1 <= len(image) <= 256 or " " in image:
             raise Invalid(f"invalid image {image[:256]!r}: use 1 to 256 printable characters without spaces")
         with self.writing() as session:
+            _require_runtime(session, columns.get("runtime"))
             specs.add_spec(session, SandboxSpec(id=image, position=0, **columns), default=default)
 
     def change_spec(
@@ -66,3 +70,11 @@ class SpecOperations(Installation):
         """
         with self.writing() as session:
             specs.remove_spec(session, image)
+
+
+def _require_runtime(session: Session, runtime: str | None) -> None:
+    """Check that the engine of a node has the runtime, if any node has reported its runtimes."""
+    reported = [node.runtimes for node in node_registry.list_nodes(session) if node.runtimes is not None]
+    found = sorted({name for names in reported for name in names})
+    if runtime and reported and runtime not in found:
+        raise Invalid(f"no node's engine has the runtime {runtime!r}; they have {', '.join(found)}")

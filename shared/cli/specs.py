@@ -9,8 +9,8 @@ import typer
 
 from shared.cli.operations import spec_operations
 from shared.cli.output import print_table
+from shared.cli.quantities import parse_duration, parse_size, show_duration, show_size
 from shared.errors import Invalid
-from shared.states import MAX_DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from shared.models import SandboxSpec
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 CAPABILITY = re.compile(r"[A-Z][A-Z_]{1,63}")
 PORT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 OPEN = "open"
-UNITS = {"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 FreezeAfter = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Pause sandboxes after this inactive time: 90s, 30m, 12h, 7d or never."),
@@ -46,6 +45,10 @@ WarmMax = Annotated[
         help="Max warm sandboxes, including booting ones. Default: --warm plus one. --warm-most is the former name.",
     ),
 ]
+Disk = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Size of a sandbox's disk: 500M, 20G, 1T, or 0 for no limit."),
+]
 Wake = Annotated[
     bool | None,
     typer.Option("--wake/--no-wake", help="Whether a proxied request to a paused sandbox resumes it."),
@@ -72,6 +75,7 @@ def list_specs() -> None:
             spec.memory_bytes // 1024**2,
             spec.cpus,
             spec.pids,
+            show_size(spec.disk_bytes),
             spec.working_dir,
             spec.runtime or "the engine's default",
             " ".join(f"{name}={number}" for name, number in spec.ports.items()),
@@ -87,7 +91,7 @@ def list_specs() -> None:
         )
         for spec in spec_operations().list_specs()
     ]
-    limits = ("memory MB", "cpus", "pids")
+    limits = ("memory MB", "cpus", "pids", "disk")
     details = ("working dir", "runtime", "ports", "capabilities", "environment", "warm", "wake", "egress")
     print_table(("image", "command", *limits, *details, "freeze", "stop", "delete", "max age"), rows)
 
@@ -101,6 +105,7 @@ def add_spec(
     memory_mb: Annotated[int, typer.Option(min=16, help="Memory limit, MB.")] = 4096,
     cpus: Annotated[float, typer.Option(min=0.01, help="CPU limit, in processors.")] = 2.0,
     pids: Annotated[int, typer.Option(min=16, help="Max processes and threads.")] = 2048,
+    disk: Disk = None,
     working_dir: Annotated[str, typer.Option(help="Working directory of agents.")] = "/workspace/project",
     runtime: Annotated[str | None, typer.Option(help="A container runtime of the engine, such as runsc.")] = None,
     capability: Annotated[
@@ -132,6 +137,7 @@ def add_spec(
         memory_bytes=memory_mb * 1024**2,
         cpus=cpus,
         pids=pids,
+        disk_bytes=_size(disk),
         working_dir=working_dir,
         runtime=runtime,
         capabilities=_capabilities(capability),
@@ -158,6 +164,7 @@ def set_spec(
     memory_mb: Annotated[int | None, typer.Option(min=16, help="Memory limit, MB.")] = None,
     cpus: Annotated[float | None, typer.Option(min=0.01, help="CPU limit, in processors.")] = None,
     pids: Annotated[int | None, typer.Option(min=16, help="Max processes and threads.")] = None,
+    disk: Disk = None,
     freeze_after: FreezeAfter = None,
     stop_after: StopAfter = None,
     delete_after: DeleteAfter = None,
@@ -168,7 +175,7 @@ def set_spec(
 
     Changed deadlines and egress apply to existing sandboxes, too. All other changes apply to new containers only.
     """
-    limits = {"memory_bytes": memory_mb and memory_mb * 1024**2, "cpus": cpus, "pids": pids}
+    limits = {"memory_bytes": memory_mb and memory_mb * 1024**2, "cpus": cpus, "pids": pids, "disk_bytes": _size(disk)}
     container: dict[str, object] = {"env": None if env is None else _pairs(env, "--env"), **limits}
     container |= {"wake_on_traffic": wake, "egress": _egress(egress)}
     columns = {name: value for name, value in {**_pool(warm, warm_max), **container}.items() if value is not None}
@@ -256,24 +263,8 @@ def _duration(name: str, text: str) -> int | None:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def parse_duration(text: str) -> int | None:
-    """Parse `90`, `90s`, `30m`, `12h` or `7d` to seconds, and `never` to None.
-
-    Raises:
-        Invalid: the text is none of these, zero, or more than ten years.
-    """
-    if text == "never":
-        return None
-    found = re.fullmatch(r"([0-9]{1,12})([smhd]?)", text)
-    seconds = int(found[1]) * UNITS[found[2] or "s"] if found else 0
-    if not 1 <= seconds <= MAX_DEADLINE_SECONDS:
-        raise Invalid(f"use a time like 90s, 30m, 12h or 7d, at most ten years, or never, not {text!r}")
-    return seconds
-
-
-def show_duration(seconds: int | None) -> str:
-    """Format seconds in the shortest form that `parse_duration` reads."""
-    if seconds is None:
-        return "never"
-    unit = next(unit for unit in reversed(UNITS) if seconds % UNITS[unit] == 0)
-    return f"{seconds // UNITS[unit]}{unit}"
+def _size(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_size(text)
+    except Invalid as error:
+        raise typer.BadParameter(str(error), param_hint="--disk") from None

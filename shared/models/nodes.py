@@ -35,6 +35,10 @@ class Node(SQLModel, table=True):
     detail: str | None = None
     # Why its worker takes no new sandboxes, although worker and engine respond.
     closed_reason: str | None = None
+    # What its new sandboxes have their files on; empty before the first heartbeat.
+    disk_kind: str | None = Field(default=None, max_length=16)
+    # The runtimes of its engine that its specs may use; empty before the first heartbeat.
+    runtimes: list[str] | None = Field(default=None, sa_type=Json)
     heartbeat_at: datetime = Field(default_factory=now, sa_type=UtcDateTime)
     # When an operator gave it up. Its next heartbeat clears this.
     forgotten_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -102,6 +106,8 @@ class SandboxSpec(SQLModel, table=True):
     runtime: str | None = Field(default=None, max_length=64)
     # What its sandboxes reach outside their node (`shared.sandboxes.egress`): open, none, or networks.
     egress: str = "open"
+    # Size of a sandbox's disk; 0: no limit; empty: the worker's setting.
+    disk_bytes: int | None = Field(default=None, sa_type=BigInteger)
     # Deadlines of its sandboxes (decision 17); empty: never.
     freeze_after_seconds: int | None = None
     stop_after_seconds: int | None = None

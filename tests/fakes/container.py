@@ -1,6 +1,7 @@
-"""A container of the in-memory engine."""
+"""A container of the in-memory engine, and a subscriber to its events."""
 
 import json
+import queue
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,3 +41,13 @@ class FakeContainer:
     @property
     def _configuration(self) -> dict[str, Any]:
         return next(map(json.loads, self.files.values()), {})
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Subscriber to the names of changed containers; None ends the stream."""
+
+    # The engine object through which it follows.
+    owner: object
+    installation: str
+    names: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)

@@ -2,25 +2,24 @@
 
 import copy
 import itertools
-import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import httpx
 
 from shared.ids import new_id
 from tests.fakes.agent_server import FakeAgentServer
-from tests.fakes.container import FakeContainer
-from worker.engine.docker_client import WORKSPACE
-from worker.engine.docker_engine import IDENTIFYING_LABELS, INSTALLATION_LABEL
+from tests.fakes.container import FakeContainer, Follower
+from worker.engine.docker_engine import FOLDERS, IDENTIFYING_LABELS, INSTALLATION_LABEL
 from worker.engine.protocol import (
     ACT_SECONDS,
     ContainerRequest,
     ContainerState,
     ContainerStatus,
     ContainerSummary,
+    DiskKind,
     EngineFailing,
     EngineRefused,
     EngineUnavailable,
@@ -35,15 +34,6 @@ NO_ADDRESS = "203.0.113.1"
 OWN = ("start", "pause", "unpause")
 
 
-@dataclass(frozen=True)
-class Follower:
-    """Subscriber to the names of changed containers; None ends the stream."""
-
-    owner: "FakeEngine"
-    installation: str
-    names: "queue.SimpleQueue[str | None]" = field(default_factory=queue.SimpleQueue)
-
-
 class FakeEngine:
     """Implementation of `worker.engine.protocol.Engine` in memory. `calls` records every call."""
 
@@ -53,6 +43,8 @@ class FakeEngine:
         self.volumes: dict[str, dict[str, str]] = {}
         self.images = {IMAGE}
         self.pullable: set[str] = set()
+        self.known_runtimes = frozenset({"runc"})
+        self.free: int | None = None
         self.calls: list[tuple[str, str]] = []
         # Functions called before a verb is executed, by verb: tests force interleavings with them.
         self.before: dict[str, Callable[[str], None]] = {}
@@ -77,12 +69,20 @@ class FakeEngine:
         self._subscribers: list[Follower] = []
 
     def connect(self) -> "FakeEngine":
-        """Return another engine object with the same containers."""
         return copy.copy(self)
 
     def read_id(self) -> str:
         self._enter("read_id", "")
         return self.id
+
+    def runtimes(self) -> frozenset[str]:
+        return self.known_runtimes
+
+    def disk_kind(self) -> DiskKind:
+        return DiskKind.PLAIN
+
+    def free_bytes(self) -> int | None:
+        return self.free
 
     def observe(self, name: str) -> ContainerStatus:
         self._enter("observe", name)
@@ -111,6 +111,8 @@ class FakeEngine:
             if request.image not in self.images:
                 raise ImageMissing(f"No such image: {request.image}")
             found = self.containers.get(request.name)
+            if request.runtime not in {None, *self.known_runtimes}:
+                raise EngineRefused(f"Unknown runtime specified {request.runtime}")
             labels = found.request.labels if found is not None else {}
             if found is not None and all(labels.get(key) == request.labels.get(key) for key in IDENTIFYING_LABELS):
                 return
@@ -131,7 +133,7 @@ class FakeEngine:
     def put_file(self, name: str, path: str, content: bytes) -> None:
         self._enter("put_file", name)
         self._get(name).files[path] = content
-        if path.startswith(WORKSPACE):
+        if path.startswith(tuple(FOLDERS)):
             self.servers[name].files[path] = content  # on the volume
 
     def has_new_files(self, name: str) -> bool:

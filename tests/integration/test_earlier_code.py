@@ -119,6 +119,8 @@ def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) 
             "AW_NETWORK_ISOLATION": "off",
             "AW_DOCKER_HOST": engine.host,
             "AW_NODE_ADDRESS": engine.address,
+            "AW_SANDBOX_DISK_BYTES": "0",
+            "AW_MIN_FREE_DISK_BYTES": "0",
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
             "AW_LOG_FORMAT": "json",
             "AW_SWEEP_SECONDS": "0.3",

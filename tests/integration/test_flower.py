@@ -87,6 +87,8 @@ def installation(engine: PrivateEngine) -> Iterator[Installation]:
             "AW_NETWORK_ISOLATION": "off",
             "AW_DOCKER_HOST": engine.host,
             "AW_NODE_ADDRESS": engine.address,
+            "AW_SANDBOX_DISK_BYTES": "0",
+            "AW_MIN_FREE_DISK_BYTES": "0",
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
         }
         command = [sys.executable, "-m", "deploy.service"]

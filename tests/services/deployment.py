@@ -256,6 +256,9 @@ def engine_settings(engine: Engine) -> dict[str, str]:
         "AW_NODE_ADDRESS": engine.address,
         # Several deployments share an engine, and all engines the machine's addresses: tests of rules turn them on.
         "AW_NETWORK_ISOLATION": "off",
+        # Tests of disks set a size; a test machine may have little space.
+        "AW_SANDBOX_DISK_BYTES": "0",
+        "AW_MIN_FREE_DISK_BYTES": "0",
     }
 
 

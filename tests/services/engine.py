@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from shared.ids import new_id
 from tests.services import leases
-from worker.engine.docker_engine import INSTALLATION_LABEL, DockerEngine
+from worker.engine.disk_engine import DiskEngine
+from worker.engine.docker_engine import INSTALLATION_LABEL
 
 ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 SANDBOX_IMAGE = "agent-workspace/sandbox:1.58.2"
@@ -17,9 +18,9 @@ TEST_INSTALLATION = "test-"
 
 
 @contextmanager
-def docker_engine(installation: str) -> Iterator[DockerEngine]:
+def docker_engine(installation: str) -> Iterator[DiskEngine]:
     """The engine that `make test` has seen to; what carries the installation's label is gone after the block."""
-    engine = DockerEngine(ENGINE)
+    engine = DiskEngine(ENGINE, installation)
     _sweep_the_dead(engine)
     try:
         yield engine
@@ -33,13 +34,13 @@ def name_installation() -> str:
     return f"{TEST_INSTALLATION}{leases.own_lease()}-{new_id()[:8]}"
 
 
-def _sweep(engine: DockerEngine, installation: str) -> None:
+def _sweep(engine: DiskEngine, installation: str) -> None:
     names = {item.name for item in engine.list_containers(installation)} | set(engine.list_volumes(installation))
     for name in names:
         engine.remove(name)
 
 
-def _sweep_the_dead(engine: DockerEngine) -> None:
+def _sweep_the_dead(engine: DiskEngine) -> None:
     for installation in _listed("ps", "--all") | _listed("volume", "ls"):
         lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
         if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):

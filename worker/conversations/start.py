@@ -7,7 +7,6 @@ of a project itself.
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -33,7 +32,6 @@ from worker.context import LaneJob, WorkerContext
 from worker.conversations.agent_request import TITLE_PROFILE, LlmNotConfigured, UnusableSecret, build_request
 from worker.conversations.refresh import refresh_conversation
 from worker.conversations.start_inputs import StartFailed, StartInputs, check_sandbox, load_inputs
-from worker.engine.protocol import EngineError
 from worker.lease_runner import Retry, run_leased, taking_place
 from worker.workspace.git_remotes import install_logins
 from worker.workspace.setup import (
@@ -135,8 +133,7 @@ class ConversationStart:
         server = self._context.agent_server(sandbox, redact=inputs.redact)
         if server is None:
             raise AgentServerUnreachable("the sandbox has no agent server's address yet")
-        with suppress(EngineError):  # the next resync does it, or closes the node
-            self._context.network.renew(sandbox)
+        self._context.renew_network(sandbox)
         works: tuple[tuple[Stage, Callable[[AgentServer, StartInputs], None]], ...] = (
             (Stage.PREPARING_REPOSITORY, self._prepare_repository),
             (Stage.RUNNING_SETUP_SCRIPT, self._run_setup_script),

@@ -1,7 +1,7 @@
 """Docker's client with a timeout for every call, and its errors translated to `worker.engine.protocol`."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, NotFound, StreamParseError
 from docker.types import LogConfig
 
+from worker.engine import confinement
 from worker.engine.protocol import (
     ContainerRequest,
     EngineError,
@@ -111,7 +112,7 @@ def already() -> Iterator[None]:
             raise
 
 
-def host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
+def host_config(api: APIClient, request: ContainerRequest, image_labels: Mapping[str, str]) -> dict[str, Any]:
     """Docker's host configuration: least privilege, and a limit on every resource of a container."""
     place = request.network
     config: dict[str, Any] = api.create_host_config(
@@ -123,14 +124,13 @@ def host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
         dns=list(place.resolvers or NO_RESOLVER) if place else None,
         cap_drop=["ALL"],
         cap_add=request.capabilities,
-        security_opt=["no-new-privileges:true"],
         mem_limit=request.memory_bytes,
         memswap_limit=request.memory_bytes,
         nano_cpus=int(request.cpus * 1_000_000_000),
         pids_limit=request.pids,
-        init=True,
         log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": "10m", "max-file": "3"}),
         runtime=request.runtime,
+        **confinement.host_options(image_labels, request.memory_bytes),
     )
     return config
 

@@ -62,12 +62,14 @@ class DockerEngine:
         self._follower: APIClient | None = None
         self._stream: Any = None
         self._own_events = OwnEventFilter()
+        # Docker's `GET /info`, as last read.
+        self.info: dict[str, Any] = {}
 
     def read_id(self) -> str:
         """Return the engine's id and data root (Docker's `GET /info`): older engines of one machine share their id."""
         # A short timeout: a node whose worker waits too long for this is marked lost.
         with self._clients.lend(READ_SECONDS) as api:
-            found = api.info()
+            found = self.info = api.info()
         return f"{found['ID']} {found['DockerRootDir']}"
 
     def observe(self, name: str) -> ContainerStatus:
@@ -76,7 +78,7 @@ class DockerEngine:
             try:
                 found = api.inspect_container(name)
             except NotFound:
-                volume = _find_volume(api, name)
+                volume = find_volume(api, name)
                 labels = (volume or {}).get("Labels") or {}
                 return ContainerStatus(ContainerState.ABSENT, has_volume=volume is not None, labels=labels)
         return read_observed(found)
@@ -123,8 +125,10 @@ class DockerEngine:
     @failpoints.around("engine.put_file")
     def put_file(self, name: str, path: str, content: bytes) -> None:
         """Write a read-only file into the container."""
+        # A read-only root takes a file only if the request names the volume.
+        folder = WORKSPACE if path.startswith(f"{WORKSPACE}/") else "/"
         with self._clients.lend(ACT_SECONDS) as api:
-            api.put_archive(name, "/", pack_file(path.lstrip("/"), content))
+            api.put_archive(name, folder, pack_file(path.removeprefix(folder).lstrip("/"), content))
 
     def has_new_files(self, name: str) -> bool:
         """Compare the times of existing folders with the volume's, which may be older than its container."""
@@ -241,6 +245,7 @@ class DockerEngine:
             self.remove(request.name)
             _create_volume(api, request)
         require_awaited()
+        image = api.inspect_image(request.image)  # type: ignore[no-untyped-call]
         with failpoints.around("engine.create_container"):
             api.create_container(
                 request.image,
@@ -250,7 +255,7 @@ class DockerEngine:
                 labels=request.labels,
                 working_dir=request.working_dir,
                 ports=request.ports,
-                host_config=host_config(api, request),
+                host_config=host_config(api, request, image["Config"]["Labels"] or {}),
             )
 
     def _adopt_or_replace(self, api: APIClient, request: ContainerRequest) -> None:
@@ -269,7 +274,8 @@ class DockerEngine:
             api.remove_volume(name)
 
 
-def _find_volume(api: APIClient, name: str) -> dict[str, Any] | None:
+def find_volume(api: APIClient, name: str) -> dict[str, Any] | None:
+    """Inspect a volume; None if there is none."""
     try:
         found: dict[str, Any] = api.inspect_volume(name)
     except NotFound:
@@ -289,5 +295,5 @@ def _time_of(api: APIClient, name: str, path: str) -> datetime | None:
 def _create_volume(api: APIClient, request: ContainerRequest) -> bool:
     """Create the volume. Returns whether it has labels: an existing volume keeps its labels or has none."""
     with failpoints.around("engine.create_volume"):
-        volume = api.create_volume(request.name, labels=request.labels)
+        volume = api.create_volume(request.name, labels=request.labels, driver_opts=request.volume_options)
     return INSTALLATION_LABEL in (volume["Labels"] or {})

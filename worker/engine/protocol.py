@@ -28,6 +28,15 @@ class ContainerState(StrEnum):
     DEAD = "dead"
 
 
+class DiskKind(StrEnum):
+    """What a node's sandboxes have their files on."""
+
+    # A file system of its own for each sandbox, with a limit of bytes and inodes.
+    IMAGE = "image"
+    # A volume on the engine's disk, without limit.
+    PLAIN = "plain"
+
+
 @dataclass(frozen=True)
 class ContainerStatus:
     """Observed state of a sandbox's container and volume."""
@@ -89,6 +98,10 @@ class ContainerRequest:
     has_files: bool = True
     # None: the engine's own bridge, with whatever it has.
     network: NetworkPlace | None = None
+    # Size of the disk of its files; 0: no limit. A node without disk images has no limit either.
+    disk_bytes: int = 0
+    # Options of the engine's volume driver.
+    volume_options: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,15 @@ class Engine(Protocol):
 
     def read_id(self) -> str:
         """Return a unique id of this engine, which is stable as long as the engine keeps its data."""
+
+    def runtimes(self) -> frozenset[str]:
+        """Return the names of the container runtimes that the engine has."""
+
+    def disk_kind(self) -> DiskKind:
+        """Return what new sandboxes have their files on if a size is requested."""
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of the disk with the engine's data; None if this machine does not have that disk."""
 
     def observe(self, name: str) -> ContainerStatus:
         """Return the observed state of the container and volume with this name."""

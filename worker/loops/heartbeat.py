@@ -24,8 +24,10 @@ def send_heartbeat(context: WorkerContext) -> None:
         _report_clock(context, clock.describe_error())
         return
     settings, problem, engine_id, reaped = context.settings, None, None, set[str]()
+    disk_kind, runtimes = None, None
     try:
         engine_id = context.engine.read_id()
+        disk_kind, runtimes = context.engine.disk_kind(), context.engine.runtimes()
         reaped = _reap_stale_containers(context, engine_id)
     except EngineError as error:
         log.warning("engine_unavailable", node=settings.node, error=str(error))
@@ -37,6 +39,8 @@ def send_heartbeat(context: WorkerContext) -> None:
             capacity=settings.node_capacity,
             problem=problem,
             closed_reason=context.check_node(),
+            disk_kind=disk_kind,
+            runtimes=runtimes,
             engine_id=engine_id,
             reaped=reaped,
         )

@@ -16,7 +16,7 @@ from worker.context import WorkerContext
 from worker.engine.protocol import ACT_SECONDS, ContainerState, ContainerStatus, ImageMissing
 from worker.lease_renewer import await_watched, run_watched
 from worker.sandboxes.agent_server_lifecycle import SandboxServer
-from worker.sandboxes.container_spec import CONFIG_PATH, container_name, container_request
+from worker.sandboxes.container_spec import config_path, container_name, container_request
 from worker.sandboxes.planner import Action, Health
 from worker.sandboxes.status_writer import StatusWriter
 
@@ -120,8 +120,8 @@ class SandboxActions:
             case Action.START:
                 self._context.network.require_rules()
                 self._status_writer.enter(Status.STARTING)
-                self._move_to_network(observed)
-                engine.put_file(self._name, CONFIG_PATH, self._server.config())
+                observed = self._move_to_network(observed)
+                engine.put_file(self._name, config_path(observed), self._server.config())
                 engine.start(self._name)
             case Action.INITIALIZE:
                 self._initialize(observed)
@@ -158,6 +158,7 @@ class SandboxActions:
             installation=self._context.installation,
             address=self._context.settings.node_address,
             network=self._context.network.place,
+            disk_bytes=self._context.settings.sandbox_disk_bytes,
         )
         # An engine that exceeds the client's timeout gets twice the time with each attempt. The first wait is not
         # interrupted: a container created after its sandbox's delete would be a stale container.
@@ -171,13 +172,15 @@ class SandboxActions:
             await_watched(self._context.pulls.begin(request.image, pull), self._require_current)
             run_watched(create, self._require_current, first_seconds=ACT_SECONDS)
 
-    def _move_to_network(self, observed: ContainerStatus) -> None:
+    def _move_to_network(self, observed: ContainerStatus) -> ContainerStatus:
         """Replace a container that is elsewhere, such as one of an earlier version. Its files are on its volume."""
         place = self._context.network.place
-        if place is not None and place.name not in observed.networks:
-            log.info("moving_to_network", sandbox=self._sandbox.id, network=place.name)
-            self._context.engine.remove_container(self._name)
-            self._create()
+        if place is None or place.name in observed.networks:
+            return observed
+        log.info("moving_to_network", sandbox=self._sandbox.id, network=place.name)
+        self._context.engine.remove_container(self._name)
+        self._create()
+        return self._context.engine.observe(self._name)
 
     def _require_current(self) -> None:
         """Mark progress, and stop the run if the desired state has changed.

@@ -11,7 +11,11 @@ from worker.engine.protocol import ContainerRequest, ContainerStatus, NetworkPla
 
 NAME_PREFIX = "aw-"
 # The agent server reads it at boot. Keys are in this file, and not in the environment, which `docker inspect` shows.
-CONFIG_PATH = "/etc/agent-workspace/server.json"
+# On the volume, as the root may be read-only. The default image's server removes its content when it has read it.
+CONFIG_PATH = "/workspace/.agent-server.json"
+# The path in containers without the label, which earlier versions created.
+FORMER_CONFIG_PATH = "/etc/agent-workspace/server.json"
+CONFIG_LABEL = "agent-workspace.configuration"
 CONFIG_ENV = "OPENHANDS_AGENT_SERVER_CONFIG_PATH"
 AGENT_SERVER = "AGENT_SERVER"
 
@@ -37,10 +41,26 @@ def container_name(sandbox_id: str) -> str:
     return NAME_PREFIX + sandbox_id
 
 
+def config_path(observed: ContainerStatus) -> str:
+    """Where the agent server of a container reads its configuration."""
+    return observed.labels.get(CONFIG_LABEL, FORMER_CONFIG_PATH)
+
+
 def container_request(
-    sandbox: Sandbox, spec: SandboxSpec, *, installation: str, address: str, network: NetworkPlace | None = None
+    sandbox: Sandbox,
+    spec: SandboxSpec,
+    *,
+    installation: str,
+    address: str,
+    network: NetworkPlace | None = None,
+    disk_bytes: int = 0,
 ) -> ContainerRequest:
-    """The request that creates the sandbox's container."""
+    """The request that creates the sandbox's container.
+
+    Args:
+        network: where it is; None: on the engine's own bridge.
+        disk_bytes: the size of its disk if the spec has none; 0: no limit.
+    """
     return ContainerRequest(
         name=container_name(sandbox.id),
         image=spec.id,
@@ -50,6 +70,7 @@ def container_request(
             INSTALLATION_LABEL: installation,
             SANDBOX_LABEL: sandbox.id,
             OWNER_LABEL: sandbox.owner_id or "",
+            CONFIG_LABEL: CONFIG_PATH,
         },
         working_dir=spec.working_dir,
         ports=list(spec.ports.values()),
@@ -61,6 +82,7 @@ def container_request(
         runtime=spec.runtime,
         has_files=sandbox.ready_at is not None,
         network=network,
+        disk_bytes=disk_bytes if spec.disk_bytes is None else spec.disk_bytes,
     )
 
 

@@ -28,7 +28,7 @@ def test_defect_10_engine_chooses_the_ports() -> None:
     request = container_request(Sandbox(**COLUMNS), spec, installation="home", address="10.0.0.7")
     api = APIClient(base_url="unix:///nowhere", version="1.44")
     try:
-        bindings = host_config(api, request)["PortBindings"]
+        bindings = host_config(api, request, {})["PortBindings"]
     finally:
         api.close()
     assert bindings == {f"{port}/tcp": [{"HostIp": "10.0.0.7", "HostPort": ""}] for port in (8000, 8001)}

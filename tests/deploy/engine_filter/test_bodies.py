@@ -20,18 +20,17 @@ from tests.services.directories import REPOSITORY
 from tests.services.engine_socket import EngineSocket
 from tests.waiting import eventually
 from tests.worker.engine.scripted_engine import running_scripted_engine, whole
+from worker.engine.confinement import SECCOMP
 from worker.engine.docker_client import network_data
 from worker.engine.docker_engine import INSTALLATION_LABEL
 from worker.engine.protocol import NetworkRequest
 from worker.network.addresses import make_place, network_name
 
-PROFILE = {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": ["read"], "action": "SCMP_ACT_ALLOW"}]}
 POLICY = Policy(
     "own",
     addresses=frozenset({"127.0.0.2"}),
     capabilities=frozenset({"CHOWN"}),
     runtimes=frozenset({"runsc"}),
-    seccomp=[PROFILE],
 )
 LABELS = {INSTALLATION_LABEL: "own"}
 BODY: dict[str, Any] = {
@@ -39,14 +38,15 @@ BODY: dict[str, Any] = {
     "Labels": LABELS,
     "HostConfig": {
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true"],
+        "SecurityOpt": ["no-new-privileges:true", f"seccomp={SECCOMP}"],
         "Memory": 1,
         "MemorySwap": 1,
         "NanoCpus": 1,
         "PidsLimit": 1,
     },
 }
-SECCOMP = json.dumps(dict(reversed(PROFILE.items())))
+REORDERED = json.dumps(dict(reversed(json.loads(SECCOMP).items())), indent=1)
+LOOSER = json.dumps(json.loads(SECCOMP) | {"defaultAction": "SCMP_ACT_ALLOW"})
 
 
 def with_host(**fields: Any) -> bytes:
@@ -61,8 +61,10 @@ def with_host(**fields: Any) -> bytes:
         ({"CapAdd": ["CHOWN"]}, {"CapAdd": ["CHOWN", "SYS_ADMIN"]}),
         ({"CapAdd": ["CAP_CHOWN"]}, {"CapAdd": "CHOWN"}),
         ({"Runtime": "runsc"}, {"Runtime": "runc"}),
-        ({"SecurityOpt": ["no-new-privileges", f"seccomp={SECCOMP}"]}, {"SecurityOpt": [f"seccomp={SECCOMP}"]}),
+        ({"SecurityOpt": ["no-new-privileges", f"seccomp={REORDERED}"]}, {"SecurityOpt": [f"seccomp={SECCOMP}"]}),
         ({}, {"SecurityOpt": ["no-new-privileges", "seccomp={}"]}),
+        ({}, {"SecurityOpt": ["no-new-privileges", f"seccomp={LOOSER}"]}),
+        ({}, {"SecurityOpt": ["no-new-privileges"]}),
         ({"Tmpfs": {"/tmp": "rw,exec,mode=1777,size=64m"}}, {"Tmpfs": {"/tmp": "rw,uid=0:0"}}),
         ({"NetworkMode": "bridge"}, {"NetworkMode": "host"}),
         ({"NetworkMode": "none"}, {"NetworkMode": "agent-workspace-own"}),

@@ -6,6 +6,7 @@ from typing import Any
 from shared.ids import new_id
 from tests.services.engine import TINY_IMAGE
 from tests.services.engine_socket import EngineSocket
+from worker.engine.confinement import SECCOMP
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
 OWN, OTHER = "installation-of-the-worker", "another-installation"
@@ -31,7 +32,7 @@ class Worker:
                 "Binds": [f"{name}:/workspace:rw"],
                 "PortBindings": {"8000/tcp": [{"HostIp": self.address, "HostPort": ""}]},
                 "CapDrop": ["ALL"],
-                "SecurityOpt": ["no-new-privileges:true"],
+                "SecurityOpt": ["no-new-privileges:true", f"seccomp={SECCOMP}"],
                 "Memory": 64 * 1024**2,
                 "MemorySwap": 64 * 1024**2,
                 "NanoCpus": 10**9,

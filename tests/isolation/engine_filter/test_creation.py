@@ -6,6 +6,7 @@ Each refused request is repeated straight at the engine, which executes it.
 import pytest
 
 from tests.isolation.engine_filter.scene import OTHER, OWN, Body, Worker, assert_refused, create, name_container
+from worker.engine.confinement import SECCOMP
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
 HOST_CONFIGS: dict[str, Body] = {
@@ -41,6 +42,7 @@ HOST_CONFIGS: dict[str, Body] = {
     "a seccomp profile of its own": {
         "SecurityOpt": ["no-new-privileges", 'seccomp={"defaultAction":"SCMP_ACT_ALLOW"}']
     },
+    "the engine's own seccomp profile": {"SecurityOpt": ["no-new-privileges:true"]},
     "no AppArmor": {"SecurityOpt": ["no-new-privileges:true", "apparmor=unconfined"]},
     "new privileges": {"SecurityOpt": []},
     "another runtime": {"Runtime": "runc"},
@@ -132,7 +134,7 @@ def assert_confined(worker: Worker, name: str) -> None:
         return
     host = found.read()["HostConfig"]
     assert (host["Privileged"], host["CapDrop"]) == (False, ["ALL"])
-    assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert host["SecurityOpt"] == ["no-new-privileges:true", f"seccomp={SECCOMP}"]
     assert host["MaskedPaths"]
     assert host["ReadonlyPaths"]
 

@@ -15,7 +15,8 @@ from tests.factories import NODE_ID, VAULT, make_person, make_sandbox, make_spec
 from tests.services.engine import TINY_IMAGE
 from tests.services.namespaces import Namespace, Target, running_namespace
 from tests.services.private_engine import PrivateEngine, running_engine_in
-from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL, DockerEngine
+from worker.engine.disk_engine import DiskEngine
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerStatus
 from worker.network.addresses import make_place
 from worker.network.firewall import LocalFirewall
@@ -54,7 +55,7 @@ class Scene:
     node: Namespace
     lan: Namespace
     engine: PrivateEngine
-    client: DockerEngine
+    client: DiskEngine
     database: Database
     isolation: NetworkIsolation
     sandboxes: dict[str, Sandbox]
@@ -100,7 +101,7 @@ def open_scene(stack: ExitStack, directory: Path, database_url: str) -> Scene:
     stack.enter_context(node.listening(directory / "node.log", SERVICE, OTHER))
     stack.enter_context(lan.listening(directory / "lan.log", WEB, MODEL, DNS, addresses=[LAN, *AROUND]))
     engine = stack.enter_context(running_engine_in(node, [TINY_IMAGE]))
-    client, database = DockerEngine(engine.host), Database(database_url)
+    client, database = DiskEngine(engine.host, "scene"), Database(database_url)
     stack.callback(client.close)
     stack.callback(database.close)
     isolation = make_isolation(node, client, database, LAN)
@@ -114,7 +115,7 @@ def open_scene(stack: ExitStack, directory: Path, database_url: str) -> Scene:
 EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
 
 
-def make_isolation(node: Namespace, client: DockerEngine, database: Database, resolvers: str) -> NetworkIsolation:
+def make_isolation(node: Namespace, client: DiskEngine, database: Database, resolvers: str) -> NetworkIsolation:
     """The isolation as the node's worker makes it."""
     shared = Settings(sandbox_addresses=NETWORK, port=SERVICE)
     place = make_place(shared, "scene", NODE_ID)
@@ -134,7 +135,7 @@ def _make_sandbox(database: Database, spec: str, egress: str) -> Sandbox:
     return make_sandbox(database, make_person(database, f"owner of {spec}"), spec_id=spec)
 
 
-def _start(client: DockerEngine, isolation: NetworkIsolation, sandbox: Sandbox) -> None:
+def _start(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sandbox) -> None:
     name = container_name(sandbox.id)
     request = ContainerRequest(
         name=name,

@@ -22,8 +22,8 @@ def test_nodes_are_listed(migrated: Cli, database: Database) -> None:
     make_node(database, "a", capacity=3, heartbeat_at=now() - timedelta(hours=1), detail="silent")
     first, second = rows(migrated("nodes", "list"))
     assert first[:4] == ["a", "READY", "0", "3"]
-    assert first[4] in {f"{3600 + seconds} s ago" for seconds in range(60)}
-    assert first[5] == "silent"
+    assert first[5] in {f"{3600 + seconds} s ago" for seconds in range(60)}
+    assert first[6] == "silent"
     assert second[:4] == ["b", "READY", "2", "100"]
 
 
@@ -34,10 +34,10 @@ def test_spec_backoffs_of_a_node_are_listed(migrated: Cli, database: Database) -
         until = now() + timedelta(minutes=1)
         session.add(NodeSpecBackoff(node_id="a", spec_id="own:1", failures=3, rests_until=until, detail="disk full"))
     (listed,) = rows(migrated("nodes", "list"))
-    assert listed[5].startswith("slow; no new own:1 until 20")
-    assert listed[5].endswith("3 failed: disk full")
+    assert listed[6].startswith("slow; no new own:1 until 20")
+    assert listed[6].endswith("3 failed: disk full")
     assert migrated("nodes", "uncordon", "a").status == 0
-    assert rows(migrated("nodes", "list"))[0][5] == "slow"
+    assert rows(migrated("nodes", "list"))[0][6] == "slow"
 
 
 def test_node_is_cordoned_and_uncordoned(migrated: Cli, database: Database) -> None:
@@ -97,7 +97,7 @@ def test_unknown_containers_are_listed(migrated: Cli, unknown: list[str]) -> Non
     assert [line[:2] for line in listed] == [*(["a", name] for name in unknown), ["b", "aw-b"]]
     assert {line[3] for line in listed[:-1]} == {"only by `nodes remove-unknown`: too many"}
     assert listed[-1][3] == "after its quarantine"
-    assert f"{len(unknown)} unknown container(s)" in rows(migrated("nodes", "list"))[0][5]
+    assert f"{len(unknown)} unknown container(s)" in rows(migrated("nodes", "list"))[0][6]
 
 
 @pytest.mark.parametrize("chosen", [[], ["aw-1", "aw-2"]])

@@ -4,7 +4,9 @@ import pytest
 
 from shared.clock import after
 from shared.db.database import Database
+from shared.models import Node
 from shared.sandboxes import specs
+from shared.states import NodeStatus
 from tests.factories import Person, make_sandbox
 from tests.rows import as_stored
 from tests.shared.cli.answers import Cli, assert_complains, rows
@@ -33,6 +35,20 @@ def test_spec_without_options_has_the_image_s_defaults(migrated: Cli, database: 
         assert specs.get_spec(session, None).id != "own:1"
     assert (spec.command, spec.env, spec.runtime) == (None, {}, None)
     assert (spec.ports, spec.capabilities) == ({"AGENT_SERVER": 8000}, [])
+
+
+def test_disk_and_runtime_of_a_spec(migrated: Cli, database: Database) -> None:
+    assert migrated("specs", "add", "own:1", "--disk", "20G").status == 0
+    assert "20G" in migrated("specs", "list").out
+    assert migrated("specs", "set", "own:1", "--disk", "0").status == 0
+    with database.transaction() as session:
+        assert specs.get_spec(session, "own:1").disk_bytes == 0
+        session.add(Node(id="n", status=NodeStatus.READY, capacity=1, runtimes=["runc"]))
+    for size in ("20", "8M", "17T", "x", "-1G"):
+        refused = migrated("specs", "set", "own:1", f"--disk={size}")
+        assert (refused.status, "use a size like 500M" in refused.err) == (2, True)
+    assert_complains(migrated("specs", "add", "own:2", "--runtime", "runsc"), "has the runtime 'runsc'")
+    assert migrated("specs", "add", "own:2", "--runtime", "runc").status == 0
 
 
 def test_ports_and_capabilities_of_a_spec(migrated: Cli, database: Database) -> None:

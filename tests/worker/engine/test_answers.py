@@ -157,7 +157,9 @@ def test_container_that_is_still_being_created_is_waited_for(
     scripted: ScriptedEngine, engine: DockerEngine, request_: ContainerRequest
 ) -> None:
     """The container's name is taken, and it can't be inspected yet."""
-    scripted.answers |= {"/volumes/create": VOLUME, "/containers/create": error(409, "conflict")}
+    image = whole(b'{"Id":"1","Config":{"Labels":null}}')
+    scripted.answers |= {f"/images/{request_.image}/json": image, "/volumes/create": VOLUME}
+    scripted.answers["/containers/create"] = error(409, "conflict")
     with pytest.raises(EngineUnavailable, match="still being created"):
         engine.create(request_)
 

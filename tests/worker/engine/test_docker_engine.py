@@ -16,24 +16,29 @@ from tests.fixtures.containers import started
 from tests.services.engine import ENGINE, docker_engine
 from tests.waiting import eventually
 from worker.engine import own_events
+from worker.engine.confinement import SECCOMP
+from worker.engine.disk_engine import DiskEngine
 from worker.engine.docker_engine import EVENTS, INSTALLATION_LABEL, DockerEngine
 from worker.engine.protocol import ContainerRequest, ContainerState, EngineUnavailable
 
 
 @pytest.fixture
-def docker(installation: str) -> Iterator[DockerEngine]:
+def docker(installation: str) -> Iterator[DiskEngine]:
     with docker_engine(installation) as engine:
         yield engine
 
 
-def test_least_privilege(docker: DockerEngine, request_: ContainerRequest) -> None:
+def test_least_privilege(docker: DiskEngine, request_: ContainerRequest) -> None:
     name = started(docker, request_)
     with docker._clients.lend(5) as api:
         found = api.inspect_container(name)
     host = found["HostConfig"]
     assert host["CapDrop"] == ["ALL"]
     assert not host["CapAdd"]
-    assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert host["SecurityOpt"] == ["no-new-privileges:true", f"seccomp={SECCOMP}"]
+    assert host["ReadonlyRootfs"], "the image's label says that it works so"
+    assert sum(int(options.split("size=")[1].split(",")[0]) for options in host["Tmpfs"].values()) < host["Memory"]
+    assert {limit["Name"]: limit["Hard"] for limit in host["Ulimits"]} == {"nofile": 16384, "core": 0}
     assert (host["Memory"], host["MemorySwap"]) == (request_.memory_bytes, request_.memory_bytes)
     assert (host["NanoCpus"], host["PidsLimit"], host["Init"]) == (10**9, 64, True)
     assert (host["Privileged"], host["PidMode"], host["IpcMode"]) == (False, "", "private")
@@ -44,7 +49,7 @@ def test_least_privilege(docker: DockerEngine, request_: ContainerRequest) -> No
     assert [port["HostIp"] for port in published] == ["127.0.0.1"]
 
 
-def test_log_of_a_container_that_ended(docker: DockerEngine, request_: ContainerRequest) -> None:
+def test_log_of_a_container_that_ended(docker: DiskEngine, request_: ContainerRequest) -> None:
     ends = ContainerRequest(**{**vars(request_), "env": {"TINY_EXIT_CODE": "3"}})
     name = started(docker, ends)
     eventually(lambda: docker.observe(name).state == ContainerState.EXITED)
@@ -53,7 +58,7 @@ def test_log_of_a_container_that_ended(docker: DockerEngine, request_: Container
 
 
 def test_follow_reports_outside_changes(
-    docker: DockerEngine,
+    docker: DiskEngine,
     request_: ContainerRequest,
     installation: str,
     monkeypatch: pytest.MonkeyPatch,

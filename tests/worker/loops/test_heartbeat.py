@@ -15,6 +15,7 @@ from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.scenes import change, row, running
 from worker.__main__ import send_heartbeat_or_exit
 from worker.context import WorkerContext
+from worker.engine.requirements import find_lack_of_disk
 from worker.loops.heartbeat import send_heartbeat
 from worker.sandboxes.container_spec import container_name
 
@@ -115,3 +116,13 @@ def test_node_that_fails_a_check_takes_no_new_sandboxes_until_it_passes(context:
     assert (found.status, found.closed_reason) == (NodeStatus.READY, "its disk is full")
     missing[0] = None
     assert placed() == NODE_ID
+
+
+def test_node_says_what_it_can_give_and_whether_its_disk_is_full(context: WorkerContext, engine: FakeEngine) -> None:
+    context.node_checks.append(lambda: find_lack_of_disk(engine, 2**30))
+    found = node_after_heartbeat(context)
+    assert (found.disk_kind, found.runtimes, found.closed_reason) == ("plain", ["runc"], None)
+    engine.free = 2**29
+    assert "has 512 MB free" in str(node_after_heartbeat(context).closed_reason)
+    engine.free = 2**30
+    assert node_after_heartbeat(context).closed_reason is None

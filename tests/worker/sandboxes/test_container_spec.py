@@ -9,6 +9,7 @@ from worker.engine.protocol import ContainerRequest, ContainerState, ContainerSt
 from worker.sandboxes.container_spec import (
     CONFIG_ENV,
     CONFIG_PATH,
+    config_path,
     container_name,
     container_request,
     exposed_urls,
@@ -66,6 +67,17 @@ class TestRequest:
         env = {"WORKER_1": "9", "LITELLM_LOCAL_MODEL_COST_MAP": "False", CONFIG_ENV: "/tmp/mine", "MORE": "1"}
         made = request(ports={"WORKER_1": 8011}, env=env)
         assert made.env == env | {CONFIG_ENV: CONFIG_PATH}
+
+    def test_spec_s_disk_wins_over_the_setting(self) -> None:
+        for disk, size in ((None, 7), (0, 0), (9, 9)):
+            spec = SandboxSpec(id="i", position=0, disk_bytes=disk)
+            made = container_request(SANDBOX, spec, installation="home", address="::1", disk_bytes=7)
+            assert made.disk_bytes == size
+
+    def test_containers_of_former_versions_keep_the_path_of_their_configuration(self) -> None:
+        created = ContainerStatus(ContainerState.CREATED, labels=request().labels)
+        assert config_path(created) == CONFIG_PATH
+        assert config_path(ContainerStatus(ContainerState.EXITED)) == "/etc/agent-workspace/server.json"
 
     def test_container_shows_no_secret(self) -> None:
         assert SANDBOX.session_key not in repr(request())

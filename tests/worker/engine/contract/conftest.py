@@ -8,7 +8,7 @@ from deploy.engine_filter.bodies import Policy
 from tests.fakes.engine import NO_ADDRESS, FakeEngine
 from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine
 from tests.services.engine_socket import running_engine_filter
-from worker.engine.docker_engine import DockerEngine
+from worker.engine.disk_engine import DiskEngine
 from worker.engine.protocol import Engine, NetworkRequest
 
 
@@ -37,7 +37,7 @@ def engine(
 def _filtered(installation: str, network: NetworkRequest | None) -> Iterator[Engine]:
     policy = Policy(installation, frozenset({"127.0.0.1", NO_ADDRESS}), network=network)
     with running_engine_filter(ENGINE, policy) as host:
-        engine = DockerEngine(host)
+        engine = DiskEngine(host, installation)
         try:
             yield engine
         finally:

@@ -1,0 +1,63 @@
+"""The filter's own route: disk images, which need root's rights (decision 55).
+
+`GET /agent-workspace/disks` lists them, `PUT …/{name}` makes one and attaches it, `DELETE …/{name}` removes it. All
+belong to the filter's installation, and their size is all that a worker chooses.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from deploy.engine_filter.bodies import NAME, Refused, disk_body
+from deploy.engine_filter.requests import Request
+from worker.engine.disk_images import DiskImages, missing_for
+from worker.engine.disks import ROUTE
+
+TARGET = re.compile(rf"{ROUTE}(?:/(?P<name>{NAME.pattern}))?")
+
+
+class DiskRoute:
+    """The disk images of one installation; the engine's data root is read once."""
+
+    def __init__(self, installation: str, inspect: Callable[[str], dict[str, Any] | None]) -> None:
+        self._installation, self._inspect = installation, inspect
+        self._images: DiskImages | None = None
+
+    @staticmethod
+    def serves(request: Request) -> bool:
+        """Whether the request is for this route, and not for the engine."""
+        return request.path.startswith(ROUTE)
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        """Do what a request asks for.
+
+        Raises:
+            Refused: no worker asks for this, or this machine can't have disk images.
+            EngineFailing: a program for disks failed.
+        """
+        found = TARGET.fullmatch(request.path)
+        if found is None or request.query:
+            raise Refused("workers do not make this request")
+        images, name = self._find(), found["name"]
+        match request.method, name:
+            case "GET", None:
+                return {"names": images.names()}
+            case "GET", str():
+                return {"exists": images.exists(name)}
+            case "PUT", str():
+                size = disk_body(request.body)
+                images.make(name, size) if size else images.attach(name)
+            case "DELETE", str():
+                images.remove(name)
+            case _:
+                raise Refused("workers do not make this request")
+        return {}
+
+    def _find(self) -> DiskImages:
+        if self._images is None:
+            root = Path((self._inspect("/info") or {})["DockerRootDir"])
+            if lacking := missing_for(root):
+                raise Refused(f"the filter lacks {lacking} for disk images")
+            self._images = DiskImages(root, self._installation)
+        return self._images

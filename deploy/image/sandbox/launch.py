@@ -1,0 +1,51 @@
+"""Start the agent server so that the agents' programs, which have its user id, can't read, trace or replace it.
+
+The kernel lets no program without rights read the memory or environment of a process that is not dumpable, or trace
+it. The interpreter's file can't be read, so the process is not dumpable from its first instruction; the call below
+says it again. Its configuration holds keys: it is taken from the file system before any tool runs.
+"""
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+CONFIG = "OPENHANDS_AGENT_SERVER_CONFIG_PATH"
+PR_SET_DUMPABLE = 4
+
+
+def main() -> None:
+    """Protect this process, take its configuration, and run the agent server in it."""
+    if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
+        sys.exit("launch: the kernel does not let this process protect itself")
+    if path := os.environ.get(CONFIG):
+        # The server reads the path several times at boot; the name means nothing to other processes.
+        os.environ[CONFIG] = take(path)
+    from openhands.agent_server.__main__ import main as serve  # noqa: PLC0415 (not before this process is protected)
+
+    serve()
+
+
+def take(path: str) -> str:
+    """Move a file's content into this process's memory; the path by which only this process reads it."""
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        content = b""
+    if not content:
+        # Without keys the server would answer all requests. The service writes the file before each start.
+        sys.exit(f"launch: {path} is missing or empty; the service writes it before each start")
+    memory = os.memfd_create("agent-server-configuration")
+    with open(memory, "wb", closefd=False) as kept:
+        kept.write(content)
+    try:
+        Path(path).unlink()
+        # Empty, in its place: a disk without a free inode must not keep the sandbox from its next start.
+        Path(path).touch(0o444, exist_ok=False)
+    except OSError as error:
+        print(f"launch: {path} stays: {error}", file=sys.stderr)
+    return f"/proc/self/fd/{memory}"
+
+
+if __name__ == "__main__":
+    main()

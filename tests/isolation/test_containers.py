@@ -1,0 +1,168 @@
+"""What an agent's program can do to its kernel, its root and its agent server, from inside the real image.
+
+Each blocked attack succeeds in a control: a container of the same image as the engine makes it without our options, or
+the agent's own child in the agent server's place.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shared.ids import new_id
+from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
+from tests.waiting import eventually
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.protocol import ContainerRequest
+from worker.sandboxes.container_spec import CONFIG_ENV, CONFIG_PATH
+
+KEY = "key-of-the-session"
+CONFIG = json.dumps({"session_api_keys": [KEY], "secret_key": "s"}).encode()
+FIND_SERVER = "server=$(ps -eo pid,args | awk '/[s]erver-python .*launch/ && !/init/ {print $1; exit}')"
+# Prints "open" if the system call or socket is possible, and "blocked" if the kernel refuses it.
+CALL = """
+import ctypes, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*arguments):
+    return libc.syscall(*arguments) >= 0 or ctypes.get_errno() not in (1, 38)
+def connected(*arguments):
+    try:
+        socket.socket(*arguments)
+    except PermissionError:
+        return False
+    return True
+print("open" if {} else "blocked")
+"""
+CALLS = {
+    "io_uring": "call(425, 0, 0)",
+    "vsock": "connected(40, 1, 0)",
+    "netlink of devices": "connected(16, 3, 15)",
+    "a keyring": "call(250, 0, -3, 1)",
+    "BPF": "call(321, 99, 0, 0)",
+    "performance events": "call(298, 0, 0, -1, -1, 0)",
+    "faults of user memory": "call(323, 1)",
+    "a namespace": "call(272, 0x10000000)",
+}
+NEEDED = {
+    "threads": "not __import__('threading').Thread(target=print, args=('',)).start()",
+    "unix sockets": "connected(1, 1, 0)",
+    "IPv6": "connected(10, 1, 0)",
+    "routes": "connected(16, 3, 0)",
+    "a debugger's child": "call(101, 0, 0, 0, 0)",
+    "asynchronous files": "call(206, 1, ctypes.byref(ctypes.c_ulong(0)))",
+}
+SEIZE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0) != 0)"
+# Each fails at the agent server and at the init, and succeeds at a child of the agent's own.
+ON_PROCESSES = {
+    "trace": f'python3 -c "{SEIZE}" $pid',
+    "read the environment": "head -c 1 /proc/$pid/environ",
+    "read the memory": "exec 3</proc/$pid/mem",
+    "write the memory": "exec 3<>/proc/$pid/mem",
+    "read the open files": "ls /proc/$pid/fd/",
+    "read the mappings": "head -c 1 /proc/$pid/maps",
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[str]:
+    """A running sandbox of the real image."""
+    installation, sandbox_id = name_installation(), new_id()
+    request = ContainerRequest(
+        name=f"aw-{sandbox_id}",
+        image=SANDBOX_IMAGE,
+        command=None,
+        env={CONFIG_ENV: CONFIG_PATH},
+        labels={INSTALLATION_LABEL: installation, SANDBOX_LABEL: sandbox_id},
+        working_dir="/workspace/project",
+        ports=[8000],
+        address="127.0.0.1",
+        memory_bytes=2 * 1024**3,
+        cpus=2.0,
+        pids=512,
+        capabilities=[],
+        runtime=None,
+    )
+    with docker_engine(installation) as engine:
+        engine.create(replace(request, has_files=False))
+        engine.put_file(request.name, CONFIG_PATH, CONFIG)
+        engine.start(request.name)
+        eventually(lambda: "startup complete" in engine.read_log(request.name, 50), deadline_seconds=180)
+        yield request.name
+
+
+@pytest.fixture(scope="module")
+def unconfined() -> Iterator[str]:
+    """The control: a container that the engine confines less."""
+    options = ["--user", "0", "--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined", "--entrypoint", "sleep"]
+    done = subprocess.run(
+        ["docker", "run", "--detach", "--rm", *options, SANDBOX_IMAGE, "3600"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    yield done.stdout.strip()
+    subprocess.run(["docker", "kill", done.stdout.strip()], capture_output=True, check=True)
+
+
+def attack(name: str, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", "exec", name, *command], capture_output=True, text=True, timeout=120, check=False)
+
+
+def shell(name: str, script: str) -> subprocess.CompletedProcess[str]:
+    return attack(name, "sh", "-c", script)
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_kernel_interface_is_closed(sandbox: str, unconfined: str, what: str) -> None:
+    script = CALL.format(CALLS[what])
+    assert attack(sandbox, "python3", "-c", script).stdout.strip() == "blocked"
+    assert attack(unconfined, "python3", "-c", script).stdout.strip() == "open"
+
+
+@pytest.mark.parametrize("what", NEEDED)
+def test_kernel_interface_that_agents_need_is_open(sandbox: str, what: str) -> None:
+    assert attack(sandbox, "python3", "-c", CALL.format(NEEDED[what])).stdout.strip() == "open"
+
+
+@pytest.mark.parametrize("what", ON_PROCESSES)
+def test_agent_server_and_init_are_out_of_reach(sandbox: str, what: str) -> None:
+    for target in ("pid=$server", "pid=1"):
+        script = f"{FIND_SERVER}; {target}; kill -0 $pid && echo there && {{ {ON_PROCESSES[what]} && echo done; }}"
+        assert shell(sandbox, script).stdout == "there\n"
+    control = shell(sandbox, f"sleep 60 & pid=$!; sleep 1; {{ {ON_PROCESSES[what]} && echo done; }}; kill $pid")
+    assert control.stdout.endswith("done\n")
+
+
+def test_keys_are_in_no_file_that_tools_can_read(sandbox: str) -> None:
+    found = shell(
+        sandbox, f"grep -rl {KEY} /workspace /home /tmp /var /run /etc /dev/shm 2>/dev/null; cat {CONFIG_PATH}"
+    )
+    assert found.stdout == ""
+    assert KEY in shell(sandbox, f"echo {KEY} >/tmp/control; grep -rh {KEY} /tmp; rm /tmp/control").stdout
+
+
+@pytest.mark.parametrize("folder", ["/", "/opt/agent-server/bin", "/usr/local/bin", "/etc", "/var/lib"])
+def test_root_is_read_only(sandbox: str, unconfined: str, folder: str) -> None:
+    assert shell(sandbox, f"touch {folder}/file").returncode != 0
+    assert shell(unconfined, f"touch {folder}/file").returncode == 0
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/home/agent"])
+def test_folders_in_memory_are_limited(sandbox: str, folder: str) -> None:
+    assert shell(sandbox, f"touch {folder}/file && rm {folder}/file").returncode == 0
+    assert "No space left" in shell(sandbox, f"head -c 3G /dev/zero >{folder}/file; rm {folder}/file").stderr
+
+
+def test_limits_and_rights(sandbox: str) -> None:
+    assert shell(sandbox, "ulimit -n; ulimit -c").stdout.split() == ["16384", "0"]
+    assert shell(sandbox, "find / -xdev -type f -perm /6000 2>/dev/null").stdout == ""
+    assert shell(sandbox, "cp /bin/true /tmp/x && chmod u+s /tmp/x && find /tmp -perm /6000; rm /tmp/x").stdout
+
+
+def test_tools_of_agents_work(sandbox: str) -> None:
+    script = (
+        "cd /workspace/project && git init -q x && tmux new-session -d 'echo hi >/tmp/hi' && sleep 2 && cat /tmp/hi"
+    )
+    assert shell(sandbox, script).stdout == "hi\n"

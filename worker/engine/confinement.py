@@ -1,0 +1,52 @@
+"""What a sandbox's container may do to the kernel and to its own root, beside its limits (decision 55).
+
+The seccomp profile `seccomp.json` lists what is allowed, and everything else fails with EPERM. It is this service's
+own: without io_uring, vsock, keyrings, BPF, performance events, namespaces, mounts, and 32-bit programs.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# The profile in the fewest bytes: each inspection of a container contains it.
+SECCOMP = json.dumps(json.loads(Path(__file__).with_name("seccomp.json").read_text()), separators=(",", ":"))
+
+# Labels by which an image says what it supports. Other images keep a writable root, and the engine's init.
+READ_ONLY_LABEL = "agent-workspace.read-only-root"
+INIT_LABEL = "agent-workspace.init"
+
+# Folders in memory on a read-only root, with their parts of the memory limit. What is in them counts as memory.
+FOLDERS = {"/tmp": 4, "/home/agent": 4, "/var/tmp": 16, "/run": 64}  # noqa: S108 (folders of a container)
+# A file in memory takes about a kilobyte of the kernel's. All of a folder's take at most an eighth of the limit.
+BYTES_PER_INODE = 8 * 1024
+
+# Not more than engines have themselves: only some may raise their own limit.
+OPEN_FILES = 16_384
+# Of 10 to 1000; other programs have 500. Engines that can't weigh input and output ignore it.
+IO_WEIGHT = 100
+
+
+def host_options(labels: Mapping[str, str], memory_bytes: int) -> dict[str, Any]:
+    """The options of Docker's host configuration, in the names of its Python client.
+
+    Args:
+        labels: those of the image.
+        memory_bytes: the container's limit.
+    """
+    options: dict[str, Any] = {
+        "security_opt": ["no-new-privileges:true", f"seccomp={SECCOMP}"],
+        "ulimits": [
+            {"Name": "nofile", "Soft": OPEN_FILES, "Hard": OPEN_FILES},
+            {"Name": "core", "Soft": 0, "Hard": 0},
+        ],
+        "blkio_weight": IO_WEIGHT,
+        "init": INIT_LABEL not in labels,
+    }
+    if READ_ONLY_LABEL in labels:
+        options |= {"read_only": True, "tmpfs": {path: _tmpfs(memory_bytes // part) for path, part in FOLDERS.items()}}
+    return options
+
+
+def _tmpfs(size: int) -> str:
+    return f"rw,exec,nosuid,nodev,mode=1777,size={size},nr_inodes={max(64, size // BYTES_PER_INODE)}"

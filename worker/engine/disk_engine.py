@@ -1,0 +1,113 @@
+"""The Docker Engine with a disk for each sandbox, where this worker can have disk images made."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from shared.observability import failpoints
+from worker.engine.disk_images import volume_options
+from worker.engine.disks import Disks, find_disks
+from worker.engine.docker_engine import READ_SECONDS, DockerEngine, find_volume
+from worker.engine.protocol import (
+    ACT_SECONDS,
+    ContainerRequest,
+    ContainerState,
+    ContainerStatus,
+    DiskKind,
+    EngineRefused,
+)
+
+
+class DiskEngine(DockerEngine):
+    """A Docker Engine. A sandbox that has a plain volume keeps it; a sandbox that has a disk keeps its size."""
+
+    def __init__(self, base_url: str, installation: str) -> None:
+        """Connect lazily to `base_url`."""
+        super().__init__(base_url)
+        self._base_url, self._installation = base_url, installation
+        self._found: Disks | None = None
+
+    def disk_kind(self) -> DiskKind:
+        """What new sandboxes with a limit get."""
+        return self._disks.kind
+
+    def free_bytes(self) -> int | None:
+        """The free space of the engine's data root; None if this machine does not have that folder."""
+        try:
+            return shutil.disk_usage(self._data_root()).free
+        except OSError:
+            return None
+
+    def runtimes(self) -> frozenset[str]:
+        """The names of the engine's runtimes."""
+        if not self.info:
+            self.read_id()
+        return frozenset(self.info.get("Runtimes") or ())
+
+    def observe(self, name: str) -> ContainerStatus:
+        """Inspect a sandbox's container and volume. A disk that is left without them counts as its volume."""
+        found = super().observe(name)
+        if found.state == ContainerState.ABSENT and not found.has_volume and self._disks.exists(name):
+            return replace(found, has_volume=True)
+        return found
+
+    def create(self, request: ContainerRequest, seconds: int = ACT_SECONDS) -> None:
+        """Create, adopt or replace the container, with a disk if it needs one."""
+        super().create(self._with_disk(request), seconds)
+
+    def start(self, name: str) -> None:
+        """Start the container."""
+        self._disks.attach(name)
+        super().start(name)
+
+    def put_file(self, name: str, path: str, content: bytes) -> None:
+        """Write a read-only file into the container."""
+        self._disks.attach(name)
+        super().put_file(name, path, content)
+
+    def has_new_files(self, name: str) -> bool:
+        """Compare the times of folders, on the sandbox's disk."""
+        self._disks.attach(name)
+        return super().has_new_files(name)
+
+    def remove(self, name: str) -> None:
+        """Remove the container, its volume and its disk."""
+        super().remove(name)
+        if self._disks.exists(name):
+            with failpoints.around("disk.remove"):
+                self._disks.remove(name)
+
+    def list_volumes(self, installation: str) -> list[str]:
+        """List the volumes of this installation, and the disks that are left without one."""
+        found = super().list_volumes(installation)
+        return sorted({*found, *self._disks.names()}) if installation == self._installation else found
+
+    def _with_disk(self, request: ContainerRequest) -> ContainerRequest:
+        options = self._volume_options(request.name)
+        if options is None and (not request.disk_bytes or self._disks.kind == DiskKind.PLAIN):
+            return request
+        if options is not None and options.get("device") != volume_options(request.name)["device"]:
+            return request
+        if options is not None and request.has_files and not self._disks.exists(request.name):
+            raise EngineRefused(f"the disk image of {request.name} is missing, and with it the sandbox's files")
+        with failpoints.around("disk.create"):
+            self._disks.make(request.name, request.disk_bytes)
+        return replace(request, volume_options=volume_options(request.name))
+
+    def _volume_options(self, name: str) -> Mapping[str, str] | None:
+        """The options of the sandbox's volume; None if there is no volume."""
+        with self._clients.lend(READ_SECONDS) as api:
+            volume = find_volume(api, name)
+        return None if volume is None else volume["Options"] or {}
+
+    def _data_root(self) -> Path:
+        if not self.info:
+            self.read_id()
+        return Path(self.info["DockerRootDir"])
+
+    @property
+    def _disks(self) -> Disks:
+        if self._found is None:
+            self._found = find_disks(self._base_url, self._clients, self._data_root(), self._installation)
+        return self._found

@@ -1,0 +1,147 @@
+"""Disk images: each sandbox's files in a file system of their own, with a limit of bytes and of inodes (decision 55).
+
+A sparse file with ext4 on a loop device. The engine mounts it as the sandbox's volume, by a link in a folder that a
+reboot empties: no device that another file got meanwhile is mounted instead. Only root beside the engine can do this.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from worker.engine.protocol import DiskKind, EngineFailing
+
+# Links to loop devices, by the name of the volume. The engine and the engine filter know them.
+DEVICES = Path("/run/agent-workspace/disks")
+LOOPS = Path("/sys/block")
+PROGRAMS = ("mke2fs", "debugfs", "losetup")
+MIN_BYTES, MAX_BYTES = 16 * 1024**2, 16 * 1024**4
+BYTES_PER_INODE = 16 * 1024
+# A journal of 4 MB, the smallest: what a crash of the machine interrupts is consistent afterwards.
+JOURNAL = ("-J", "size=4")
+# Parts of the file are written when they are used, and not before. The reserve is root's: the engine can write a
+# sandbox's configuration on a full disk.
+LAYOUT = ("-O", "^resize_inode", "-m", "0.1", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
+# `discard`: what the sandbox deletes is free again on the node.
+MOUNT_OPTIONS = "discard,noinit_itable,nosuid,nodev"
+SECONDS = 30
+
+
+def volume_options(name: str) -> dict[str, str]:
+    """The options of the engine's local volume driver that mount a sandbox's disk."""
+    return {"type": "ext4", "device": str(DEVICES / name), "o": MOUNT_OPTIONS}
+
+
+def missing_for(root: Path) -> str:
+    """What this process lacks for disk images of the engine whose data root is `root`; empty: nothing."""
+    if os.geteuid() != 0:
+        return "root's rights"
+    if not (root / "volumes").is_dir():
+        return f"the engine's data root {root}"
+    if lacking := [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]:
+        return f"the program {lacking[0]}"
+    try:
+        _run("losetup", "--find")
+    except EngineFailing:
+        return "loop devices"
+    return ""
+
+
+class DiskImages:
+    """The disk images of one installation on one engine. All methods are idempotent, and safe in several processes.
+
+    All methods raise EngineFailing.
+    """
+
+    kind = DiskKind.IMAGE
+
+    def __init__(self, root: Path, installation: str) -> None:
+        """Keep images on the disk of the engine's data root."""
+        self.folder = root / "agent-workspace" / installation
+
+    def names(self) -> list[str]:
+        """The names of the sandboxes that have an image."""
+        return [path.stem for path in self.folder.glob("*.img")]
+
+    def exists(self, name: str) -> bool:
+        """Whether the sandbox has an image."""
+        return self._image(name).exists()
+
+    def make(self, name: str, size: int) -> None:
+        """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
+        if not self.exists(name):
+            with self._locked():
+                self._format(name, min(max(size, MIN_BYTES), MAX_BYTES))
+        self.attach(name)
+
+    def attach(self, name: str) -> None:
+        """Give the image a loop device, if the sandbox has an image and that has none: after a reboot, for example."""
+        if self._is_attached(name) or not self.exists(name):
+            return
+        with self._locked():
+            device = _run("losetup", "--find", "--show", "--nooverlap", str(self._image(name)))
+            DEVICES.mkdir(parents=True, exist_ok=True)
+            link = DEVICES / f".{name}"
+            link.unlink(missing_ok=True)
+            link.symlink_to(device)
+            link.rename(DEVICES / name)
+
+    def remove(self, name: str) -> None:
+        """Detach the image and remove it. A device that is still mounted goes with its mount."""
+        image = self._image(name)
+        if not image.exists() and not image.with_suffix(".new").exists():
+            return
+        with self._locked():
+            (DEVICES / name).unlink(missing_ok=True)
+            for device in _run("losetup", "--noheadings", "--output", "NAME", "--associated", str(image)).split():
+                with suppress(EngineFailing):  # it went with its mount just now
+                    _run("losetup", "--detach", device)
+            image.unlink(missing_ok=True)
+            image.with_suffix(".new").unlink(missing_ok=True)
+
+    def _image(self, name: str) -> Path:
+        return self.folder / f"{name}.img"
+
+    def _format(self, name: str, size: int) -> None:
+        new = self._image(name).with_suffix(".new")
+        new.unlink(missing_ok=True)
+        with new.open("wb") as file:
+            file.truncate(size)
+        _run("mke2fs", "-q", "-F", "-t", "ext4", *JOURNAL, *LAYOUT, "-i", str(BYTES_PER_INODE), str(new))
+        # The engine copies the image's folders only to a volume that is empty.
+        _run("debugfs", "-w", "-R", "rmdir lost+found", str(new))
+        new.rename(self._image(name))
+
+    def _is_attached(self, name: str) -> bool:
+        try:
+            device = (DEVICES / name).readlink().name
+            return (LOOPS / device / "loop" / "backing_file").read_text().rstrip("\n") == str(self._image(name))
+        except OSError:
+            return False
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _run(program: str, *arguments: str) -> str:
+    command = [program, *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 (no shell; names are checked)
+            command, capture_output=True, text=True, timeout=SECONDS, check=False, env={"PATH": _path(), "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EngineFailing(f"{program}: {type(error).__name__}") from None
+    if done.returncode != 0:
+        raise EngineFailing(f"{program}: {done.stderr.strip()[-300:]}")
+    return done.stdout.strip()
+
+
+def _path() -> str:
+    return "/usr/sbin:/sbin:/usr/bin:/bin"

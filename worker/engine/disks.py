@@ -1,0 +1,122 @@
+"""A worker's way to disk images: its own rights, the engine filter's, or none."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from worker.engine.disk_images import DiskImages, missing_for
+from worker.engine.docker_client import ClientPool
+from worker.engine.protocol import DiskKind, EngineFailing
+
+# Timeout of the engine filter's response.
+DISK_SECONDS = 30
+# Timeout of the first request, which a heartbeat waits for.
+PROBE_SECONDS = 5
+# A route of the engine filter (deploy/engine_filter/disks.py).
+ROUTE = "/agent-workspace/disks"
+NOT_FOUND = 404
+OK = 200
+UNIX = "unix://"
+
+
+class Disks(Protocol):
+    """The disk images of an engine, as `DiskImages` documents them. All methods raise EngineUnavailable."""
+
+    kind: DiskKind
+
+    def names(self) -> list[str]:
+        """The names of the sandboxes that have an image."""
+
+    def exists(self, name: str) -> bool:
+        """Whether the sandbox has an image."""
+
+    def make(self, name: str, size: int) -> None:
+        """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
+
+    def attach(self, name: str) -> None:
+        """Attach the image, if the sandbox has one."""
+
+    def remove(self, name: str) -> None:
+        """Detach and remove the image."""
+
+
+class NoDisks:
+    """A node without disk images: its sandboxes have plain volumes."""
+
+    kind = DiskKind.PLAIN
+
+    def names(self) -> list[str]:
+        """None has an image."""
+        return []
+
+    def exists(self, _name: str) -> bool:
+        """It has none."""
+        return False
+
+    def make(self, name: str, _size: int) -> None:
+        """Fail: the sandbox's volume needs a disk that this worker can't attach any more."""
+        raise EngineFailing(f"{name} has its files on a disk image, and this worker has no right to attach it")
+
+    def attach(self, _name: str) -> None:
+        """Do nothing."""
+
+    def remove(self, _name: str) -> None:
+        """Do nothing."""
+
+
+class FilteredDisks:
+    """Disk images that the engine filter makes, which is root."""
+
+    kind = DiskKind.IMAGE
+
+    def __init__(self, clients: ClientPool) -> None:
+        """Reach the filter as the engine."""
+        self._clients = clients
+
+    def names(self) -> list[str]:
+        """The names of the sandboxes that have an image."""
+        return list(self._ask("GET")["names"])
+
+    def exists(self, name: str) -> bool:
+        """Whether the sandbox has an image."""
+        return bool(self._ask("GET", name)["exists"])
+
+    def make(self, name: str, size: int) -> None:
+        """Make an image of `size` bytes, unless the sandbox has one, and attach it."""
+        self._ask("PUT", name, size)
+
+    def attach(self, name: str) -> None:
+        """Attach the image, if the sandbox has one."""
+        self._ask("PUT", name, 0)
+
+    def remove(self, name: str) -> None:
+        """Detach and remove the image."""
+        self._ask("DELETE", name)
+
+    def _ask(self, method: str, name: str = "", size: int | None = None) -> dict[str, Any]:
+        with self._clients.lend(DISK_SECONDS) as api:
+            url = f"{api.base_url}{ROUTE}" + (f"/{name}" if name else "")
+            response = api.request(method, url, json=None if size is None else {"bytes": size}, timeout=DISK_SECONDS)
+        if response.status_code != OK:
+            raise EngineFailing(f"status {response.status_code}: {response.text[:500]}")
+        found: dict[str, Any] = response.json()
+        return found
+
+
+def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str) -> Disks:
+    """The way to disk images that this worker has.
+
+    Args:
+        root: the engine's data root.
+
+    Raises:
+        EngineUnavailable: the engine does not respond.
+    """
+    if not base_url.startswith(UNIX):
+        return NoDisks()
+    with clients.lend(PROBE_SECONDS) as api:
+        status = api.request("GET", f"{api.base_url}{ROUTE}", timeout=PROBE_SECONDS).status_code
+    if status == OK:
+        return FilteredDisks(clients)
+    if status == NOT_FOUND and not missing_for(root):
+        return DiskImages(root, installation)
+    return NoDisks()
