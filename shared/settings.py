@@ -58,14 +58,16 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address the API listens on")
     port: int = Field(3000, ge=1, le=65535, description="Port the API listens on")
-    gateway_host: str = Field(
-        "auto", description="Second address the API listens on, for sandboxes; auto: docker0's; empty: none"
-    )
     web_url: str = Field("", description="The service's URL for its users; empty: from host and port")
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
-    sandbox_api_url: str = Field(
-        "", description="The API's URL for sandboxes; empty: http://host.docker.internal:<port>"
+    client_port: int = Field(
+        3002, ge=0, le=65535, description="Port on which clients with a sandbox's key reach its agent server; 0: none"
     )
+    client_url: str = Field("", description="URL of the client port; empty: from the host of a request, and the port")
+    sandbox_api_url: str = Field(
+        "", description="The API's URL for the doors of nodes; empty: this machine's, from host and port"
+    )
+    door_ca: str = Field("", description="Certificate authority of the nodes' doors, a file; empty: they have no TLS")
     default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Max request body, bytes")
     max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Max webhook body, bytes")
@@ -146,10 +148,11 @@ class Settings(BaseSettings):
         return (self.web_url or f"http://{self.host}:{self.port}").rstrip("/")
 
     @cached_property
-    def webhook_url(self) -> str:
-        """The URL to which agent servers send their webhooks."""
-        root = self.sandbox_api_url or f"http://host.docker.internal:{self.port}"
-        return root.rstrip("/") + "/api/v1/webhooks"
+    def api_url(self) -> str:
+        """The API's URL for a node's door, without a trailing slash."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return (self.sandbox_api_url or f"http://{host}:{self.port}").rstrip("/")
 
     @cached_property
     def git_host_list(self) -> frozenset[str]:

@@ -13,6 +13,7 @@ import structlog
 from celery import Celery
 
 from shared import clock
+from shared.agent_server.door import open_access
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
 from shared.db.database import Database
@@ -59,7 +60,6 @@ def main() -> None:
         serve(shared, settings.metrics_host, settings.metrics_port)
     # Access to the engine equals root access, so Celery's warning about root adds nothing.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
-    warn_of_shared_host(shared, settings)
     context = make_context(shared, settings, app)
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
@@ -100,34 +100,23 @@ def main() -> None:
     raise SystemExit(worker.exitcode)
 
 
-def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
-    """Log a warning if browsers reach the API and this node's sandboxes under one host: cookies ignore ports."""
-    if settings.names_host_of(shared.public_url):
-        log.warning(
-            "host_shared_with_api",
-            api=shared.public_url,
-            node_address=settings.node_address,
-            host_in_urls=settings.advertised_host,
-            advice="set AW_NODE_ADDRESS or AW_ADVERTISED_HOST to another host: browsers send logins to all its ports",
-        )
-
-
 def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
     """Create the context of a worker with this configuration."""
     announce = ChangeNotifier(shared.broker).announce
     database = Database(shared.database, pool_size=settings.concurrency + PERIODIC_TASK_CONNECTIONS, announce=announce)
     with database.transaction() as session:
         installation = node_registry.installation_id(session)
+    vault = Vault(shared.vault_keys)
     owner = f"{settings.node}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     return WorkerContext(
         shared=shared,
         settings=settings,
         database=database,
-        vault=Vault(shared.vault_keys),
+        vault=vault,
         engine=DockerEngine(settings.docker_host),
         publisher=Publisher(celery),
         renewer=LeaseRenewer(database, owner, settings.lease_seconds),
-        http=open_client(),
+        http=open_client(open_access(vault, shared.door_ca)),
         status_checks=open_threads(),
         probes=ThreadPoolExecutor(settings.node_capacity, "probe"),
         installation=installation,

@@ -54,7 +54,6 @@ def make_policy(shared: Settings, settings: WorkerSettings) -> Policy:
         database.close()
     return Policy(
         installation=installation,
-        addresses=frozenset({settings.node_address}),
         capabilities=_names(settings.allowed_capabilities),
         runtimes=_names(settings.allowed_runtimes),
         seccomp=[json.loads(file.read_text()) for file in PROFILES.glob("seccomp*.json")],

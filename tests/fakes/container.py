@@ -15,7 +15,9 @@ class FakeContainer:
     state: ContainerState = ContainerState.CREATED
     exit_code: int = 0
     oom_killed: bool = False
-    ports: dict[int, int] = field(default_factory=dict)
+    # In the sandboxes' network; empty before the first start.
+    address: str = ""
+    is_published: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 

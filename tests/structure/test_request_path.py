@@ -15,8 +15,8 @@ from tests.factories import Person
 from tests.structure.trace import traced
 
 SANDBOXES, CONVERSATIONS = "/api/v1/sandboxes", "/api/v1/app-conversations"
-MAX_FILES = {SANDBOXES: 26, CONVERSATIONS: 30}
-MAX_COMMON_FILES = 13
+MAX_FILES = {SANDBOXES: 27, CONVERSATIONS: 31}
+MAX_COMMON_FILES = 14
 
 pytestmark = [
     pytest.mark.usefixtures("model_key", "spec", "node"),

@@ -112,8 +112,6 @@ def host_config(api: APIClient, request: ContainerRequest) -> dict[str, Any]:
     """Docker's host configuration: least privilege, and a limit on every resource of a container."""
     config: dict[str, Any] = api.create_host_config(
         binds={request.name: {"bind": WORKSPACE, "mode": "rw"}},
-        # None: the engine chooses a free port, so that two starts can't race for one.
-        port_bindings=dict.fromkeys(request.ports, (request.address, None)),
         extra_hosts={"host.docker.internal": "host-gateway"},
         cap_drop=["ALL"],
         cap_add=request.capabilities,

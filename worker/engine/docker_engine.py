@@ -188,7 +188,13 @@ class DockerEngine:
         with self._clients.lend(LIST_SECONDS) as api:
             found = api.containers(all=True, filters=wanted)
         return [
-            ContainerSummary(item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"], item["ImageID"])
+            ContainerSummary(
+                item["Names"][0].lstrip("/"),
+                STATES[item["State"]],
+                item["Labels"],
+                item["ImageID"],
+                is_published=any("PublicPort" in port for port in item.get("Ports") or ()),
+            )
             for item in found
             if item["Names"]
         ]
@@ -247,7 +253,6 @@ class DockerEngine:
                 environment=request.env,
                 labels=request.labels,
                 working_dir=request.working_dir,
-                ports=request.ports,
                 host_config=host_config(api, request),
             )
 

@@ -21,14 +21,20 @@ STATES = {
 def read_observed(found: dict[str, Any]) -> ContainerStatus:
     """Convert an inspection of a container (Docker's `GET /containers/{id}/json`)."""
     state = found["State"]
-    published = found["NetworkSettings"].get("Ports") or {}
     return ContainerStatus(
         STATES[state["Status"]],
         exit_code=state["ExitCode"],
         oom_killed=state["OOMKilled"],
-        ports={int(port.split("/")[0]): int(to[0]["HostPort"]) for port, to in published.items() if to},
+        address=_read_address(found["NetworkSettings"]),
+        is_published=bool(found["HostConfig"].get("PortBindings")),
         labels=found["Config"]["Labels"] or {},
     )
+
+
+def _read_address(found: dict[str, Any]) -> str:
+    """The address of a running or paused container in its only network. A stopped one has none."""
+    networks = found.get("Networks") or {}
+    return next((str(network["IPAddress"]) for network in networks.values() if network.get("IPAddress")), "")
 
 
 def read_time(text: str) -> datetime:

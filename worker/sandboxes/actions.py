@@ -26,7 +26,7 @@ MAX_CREATE_SECONDS = 40
 # Actions that bring the container to the desired state, from any former one.
 APPLYING = (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
 # Actions that would make a sandbox's files the row's owner's, or remove them.
-NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REMOVE)
+NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REPLACE, Action.REMOVE)
 
 
 class Overtaken(Exception):
@@ -127,6 +127,9 @@ class SandboxActions:
                 self._stop(observed)
             case Action.UNPAUSE:
                 self._unpause(observed)
+            case Action.REPLACE:
+                self._stop_if_used(observed)
+                engine.remove_container(self._name)
             case Action.REMOVE_CONTAINER:
                 engine.remove_container(self._name)
             case Action.REMOVE:
@@ -150,7 +153,6 @@ class SandboxActions:
             self._sandbox,
             self._status_writer.spec(),
             installation=self._context.installation,
-            address=self._context.settings.node_address,
         )
         # An engine that exceeds the client's timeout gets twice the time with each attempt. The first wait is not
         # interrupted: a container created after its sandbox's delete would be a stale container.

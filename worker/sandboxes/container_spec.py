@@ -5,6 +5,7 @@ import hmac
 import json
 from typing import Any
 
+from shared.agent_server.door import sandbox_url
 from shared.models import Sandbox, SandboxSpec
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerStatus
@@ -37,7 +38,7 @@ def container_name(sandbox_id: str) -> str:
     return NAME_PREFIX + sandbox_id
 
 
-def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str, address: str) -> ContainerRequest:
+def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str) -> ContainerRequest:
     """The request that creates the sandbox's container."""
     return ContainerRequest(
         name=container_name(sandbox.id),
@@ -50,8 +51,6 @@ def container_request(sandbox: Sandbox, spec: SandboxSpec, *, installation: str,
             OWNER_LABEL: sandbox.owner_id or "",
         },
         working_dir=spec.working_dir,
-        ports=list(spec.ports.values()),
-        address=address,
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
         pids=spec.pids,
@@ -86,12 +85,13 @@ def init_config(session_key: str, *, webhook_url: str) -> dict[str, Any]:
     }
 
 
-def exposed_urls(spec: SandboxSpec, observed: ContainerStatus, host: str) -> list[dict[str, str | int]]:
-    """The URLs of the published ports, in the shape of the wire's ExposedUrl."""
+def exposed_urls(spec: SandboxSpec, observed: ContainerStatus, door: str) -> list[dict[str, str | int]]:
+    """The URLs of the spec's ports at the node's door, in the shape of the wire's ExposedUrl."""
+    if not observed.address:
+        return []
     return [
-        {"name": name, "url": f"http://{host}:{observed.ports[port]}", "port": port}
+        {"name": name, "url": sandbox_url(door, observed.address, port), "port": port}
         for name, port in spec.ports.items()
-        if port in observed.ports
     ]
 
 

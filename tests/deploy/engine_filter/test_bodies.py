@@ -23,7 +23,6 @@ from worker.engine.docker_engine import INSTALLATION_LABEL
 PROFILE = {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": ["read"], "action": "SCMP_ACT_ALLOW"}]}
 POLICY = Policy(
     "own",
-    addresses=frozenset({"127.0.0.2"}),
     capabilities=frozenset({"CHOWN"}),
     runtimes=frozenset({"runsc"}),
     seccomp=[PROFILE],

@@ -18,7 +18,6 @@ class Worker:
 
     filtered: EngineSocket
     straight: EngineSocket
-    address: str
 
     def body(self, name: str) -> Body:
         """The body of a container as the worker creates it."""
@@ -29,7 +28,6 @@ class Worker:
             "ExposedPorts": {"8000/tcp": {}},
             "HostConfig": {
                 "Binds": [f"{name}:/workspace:rw"],
-                "PortBindings": {"8000/tcp": [{"HostIp": self.address, "HostPort": ""}]},
                 "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges:true"],
                 "Memory": 64 * 1024**2,

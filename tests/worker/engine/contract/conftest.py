@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.engine_filter.bodies import Policy
-from tests.fakes.engine import NO_ADDRESS, FakeEngine
+from tests.fakes.engine import FakeEngine
 from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine
 from tests.services.engine_socket import running_engine_filter
 from worker.engine.docker_engine import DockerEngine
@@ -27,8 +27,7 @@ def engine(request: pytest.FixtureRequest, installation: str) -> Iterator[Engine
 
 
 def _filtered(installation: str) -> Iterator[Engine]:
-    policy = Policy(installation, frozenset({"127.0.0.1", NO_ADDRESS}))
-    with running_engine_filter(ENGINE, policy) as host:
+    with running_engine_filter(ENGINE, Policy(installation)) as host:
         engine = DockerEngine(host)
         try:
             yield engine
