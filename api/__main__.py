@@ -21,7 +21,7 @@ KEEPALIVE_SECONDS = 75
 
 
 def main() -> None:
-    """Listen on the configured address and on the one that sandboxes reach, until a signal stops the process."""
+    """Listen on the configured ports until a signal stops the process."""
     settings = Settings()
     configure_logs(settings, "web")
     configure_instruments(settings)

@@ -54,6 +54,7 @@ from api.routes.v1 import (
 )
 from api.routes.v1 import settings as v1_settings
 from api.sandbox_proxy.app import SandboxProxy
+from api.sandbox_proxy.key_listener import KeyListener
 from api.web.canvas import Canvas
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
@@ -103,8 +104,11 @@ def create_app(context: Context) -> FastAPI:
     app.add_middleware(ResponseRules)
     app.add_middleware(KeylessLimits, limits=context.limits, keyless_paths=KEYLESS_PATHS)
     if limits.cors_origin_list:
-        # The outermost: a preflight request has no key.
+        # Before authentication: a preflight request has no key.
         app.add_middleware(Cors, origins=frozenset(limits.cors_origin_list))
+    if limits.client_port:
+        # The outermost: at the client port, paths are those of agent servers.
+        app.add_middleware(KeyListener, port=limits.client_port)
     return app
 
 

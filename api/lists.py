@@ -113,7 +113,7 @@ class ListRoute(UserRoute):
 def cache_key(request: Request) -> Hashable:
     """Return all that an authenticated request's response depends on, besides the version."""
     caller = to_caller(request, request.state.user)
-    return (caller.id, caller.origin, request.scope["path"], request.scope["query_string"])
+    return (caller.id, caller.sandbox_urls, request.scope["path"], request.scope["query_string"])
 
 
 def respond(request: Request, response: CachedResponse) -> Response:

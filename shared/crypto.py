@@ -49,6 +49,14 @@ class Vault:
         """Every digest under which a caller's key may be stored, so that secret keys can be rotated."""
         return [_digest(pepper, key) for pepper in self._keys]
 
+    def derive(self, purpose: str) -> str:
+        """A token of the first key for one purpose. It says nothing about the key."""
+        return self.derive_all(purpose)[0]
+
+    def derive_all(self, purpose: str) -> list[str]:
+        """The tokens of every key for one purpose, so that secret keys can be rotated."""
+        return [hmac.new(key, purpose.encode(), hashlib.sha256).hexdigest() for key in self._keys]
+
     def new_session_key(self) -> tuple[str, str]:
         """A new session key as it is stored: its token, and its digest."""
         key = new_api_key()

@@ -10,6 +10,8 @@ from typing import Any
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+SANDBOX_NETWORK = IPv4Network("10.213.0.0/20")
+
 
 class QuotaPolicy(StrEnum):
     """What happens to a request for one more running sandbox than the quota allows."""
@@ -74,17 +76,14 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address the API listens on")
     port: int = Field(3000, ge=1, le=65535, description="Port the API listens on")
-    gateway_host: str = Field(
-        "auto",
-        description="Second address the API listens on, for sandboxes; auto: their network's gateway; empty: none",
-    )
     network_isolation: bool = Field(
         default=True,
         description="Sandboxes have a network and firewall rules of their own; off: for machines without nftables",
     )
-    sandbox_addresses: IPv4Network = Field(
-        IPv4Network("10.213.0.0/20"),
-        description="Private network of a node's sandboxes; its first address is the node's",
+    sandbox_addresses: IPv4Network | None = Field(
+        None,
+        description="Private network of a node's sandboxes; its first address is the node's; empty: 10.213.0.0/20, or "
+        "docker0's without isolation",
     )
     model_servers: str = Field(
         "",
@@ -92,9 +91,14 @@ class Settings(BaseSettings):
     )
     web_url: str = Field("", description="The service's URL for its users; empty: from host and port")
     canvas_dir: str = Field("", description="Directory of the web UI; empty: canvas in the var directory")
-    sandbox_api_url: str = Field(
-        "", description="The API's URL for sandboxes; empty: http://host.docker.internal:<port>"
+    client_port: int = Field(
+        3002, ge=0, le=65535, description="Port on which clients with a sandbox's key reach its agent server; 0: none"
     )
+    client_url: str = Field("", description="URL of the client port; empty: from the host of a request, and the port")
+    sandbox_api_url: str = Field(
+        "", description="The API's URL for the doors of nodes; empty: this machine's, from host and port"
+    )
+    door_ca: str = Field("", description="Certificate authority of the nodes' doors, a file; empty: they have no TLS")
     default_sandbox_image: str = Field("agent-workspace/sandbox:1.58.2", description="Image of the first spec")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Max request body, bytes")
     max_webhook_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Max webhook body, bytes")
@@ -163,9 +167,16 @@ class Settings(BaseSettings):
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: str = Field("console", pattern="^(console|json)$", description="console or json")
 
+    @field_validator("sandbox_addresses", mode="before")
+    @classmethod
+    def _or_default(cls, network: object) -> object:
+        return network or None
+
     @field_validator("sandbox_addresses")
     @classmethod
-    def _is_usable(cls, network: IPv4Network) -> IPv4Network:
+    def _is_usable(cls, network: IPv4Network | None) -> IPv4Network | None:
+        if network is None:
+            return None
         if network.is_global or any(map(network.overlaps, NEVER)):
             raise ValueError("not a private network: use one such as 10.213.0.0/20")
         if not SHORTEST_PREFIX <= network.prefixlen <= LONGEST_PREFIX:
@@ -173,9 +184,14 @@ class Settings(BaseSettings):
         return network
 
     @cached_property
+    def sandbox_network(self) -> IPv4Network:
+        """The network of a node's sandboxes, if it is isolated."""
+        return self.sandbox_addresses or SANDBOX_NETWORK
+
+    @cached_property
     def sandbox_gateway(self) -> str:
-        """The node's address in the network of its sandboxes."""
-        return str(self.sandbox_addresses[1])
+        """The node's address in that network."""
+        return str(self.sandbox_network[1])
 
     @cached_property
     def database(self) -> str:
@@ -219,10 +235,11 @@ class Settings(BaseSettings):
         return (self.web_url or f"http://{self.host}:{self.port}").rstrip("/")
 
     @cached_property
-    def webhook_url(self) -> str:
-        """The URL to which agent servers send their webhooks."""
-        root = self.sandbox_api_url or f"http://host.docker.internal:{self.port}"
-        return root.rstrip("/") + "/api/v1/webhooks"
+    def api_url(self) -> str:
+        """The API's URL for a node's door, without a trailing slash."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return (self.sandbox_api_url or f"http://{host}:{self.port}").rstrip("/")
 
     @cached_property
     def git_host_list(self) -> frozenset[str]:

@@ -108,11 +108,11 @@ def vault() -> Vault:
 
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Settings with a temporary var directory."""
+    """Settings with a temporary var directory, and without a client port."""
     monkeypatch.chdir(tmp_path)  # there is no var/env here
     var = tmp_path / "var"
     var.mkdir(mode=0o700)
-    return Settings(var_dir=var, database_url=database_url, secret_keys=SecretStr(SECRET_KEY))
+    return Settings(var_dir=var, database_url=database_url, secret_keys=SecretStr(SECRET_KEY), client_port=0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from sqlmodel import SQLModel
 
+from shared.agent_server.door import open_access
 from shared.clock import now
 from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.db.database import Database
@@ -17,6 +18,7 @@ from shared.users import accounts, api_keys
 
 SECRET_KEY = new_secret_key()
 VAULT = Vault([SECRET_KEY])
+DOOR = open_access(VAULT)
 SPEC_ID = "agent-workspace/sandbox:test"
 NODE_ID = "node-a"
 

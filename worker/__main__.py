@@ -15,6 +15,7 @@ import structlog
 from celery import Celery
 
 from shared import clock
+from shared.agent_server.door import open_access
 from shared.changes.notifier import ChangeNotifier
 from shared.crypto import Vault
 from shared.db.database import Database
@@ -66,7 +67,6 @@ def main() -> None:
         serve(shared, settings.metrics_host, settings.metrics_port)
     # Access to the engine equals root access, so Celery's warning about root adds nothing.
     warnings.filterwarnings("ignore", message=".*superuser privileges")
-    warn_of_shared_host(shared, settings)
     context = make_context(shared, settings, app)
     register_tasks(app, context)
     liveness_file = lock_liveness_file(shared.workers_dir, context.renewer.owner)
@@ -119,18 +119,6 @@ def check_runtimes(context: WorkerContext) -> None:
         require_runtimes(context.engine, context.settings.runtimes)
 
 
-def warn_of_shared_host(shared: Settings, settings: WorkerSettings) -> None:
-    """Log a warning if browsers reach the API and this node's sandboxes under one host: cookies ignore ports."""
-    if settings.names_host_of(shared.public_url):
-        log.warning(
-            "host_shared_with_api",
-            api=shared.public_url,
-            node_address=settings.node_address,
-            host_in_urls=settings.advertised_host,
-            advice="set AW_NODE_ADDRESS or AW_ADVERTISED_HOST to another host: browsers send logins to all its ports",
-        )
-
-
 def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> WorkerContext:
     """Create the context of a worker with this configuration."""
     announce = ChangeNotifier(shared.broker).announce
@@ -149,7 +137,7 @@ def make_context(shared: Settings, settings: WorkerSettings, celery: Celery) -> 
         engine=engine,
         publisher=Publisher(celery),
         renewer=LeaseRenewer(database, owner, settings.lease_seconds),
-        http=open_client(),
+        http=open_client(open_access(vault, shared.door_ca)),
         status_checks=open_threads(),
         probes=ThreadPoolExecutor(settings.node_capacity, "probe"),
         installation=installation,
@@ -178,7 +166,18 @@ def make_network(
         )
         return NoIsolation()
     return NetworkIsolation(
-        Parts(shared, settings.node, settings.sandbox_dns, installation, database, vault, engine, firewall, place)
+        Parts(
+            shared,
+            settings.node,
+            settings.sandbox_dns,
+            settings.door_port,
+            installation,
+            database,
+            vault,
+            engine,
+            firewall,
+            place,
+        )
     )
 
 

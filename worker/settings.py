@@ -1,16 +1,13 @@
 """Configuration that only workers read."""
 
 import socket
-from urllib.parse import urlsplit
+from functools import cached_property
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.leasing.leases import MAX_SECONDS
 from shared.settings import renamed
-
-# Names of this machine in a browser that runs on it.
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class WorkerSettings(BaseSettings):
@@ -21,10 +18,13 @@ class WorkerSettings(BaseSettings):
     node: str = Field(default_factory=socket.gethostname, max_length=64, description="Name of this worker's node")
     docker_host: str = Field("unix:///var/run/docker.sock", description="The engine beside this worker")
     node_capacity: int = Field(200, ge=1, description="Max sandboxes on this node, in any state")
-    # Not the API's own host: a browser sends its login cookie to all ports of that host.
-    node_address: str = Field("127.0.0.2", description="Private address that sandbox ports are published on")
+    node_address: str = Field("127.0.0.1", description="Address on which this node's door listens for the API")
+    door_port: int = Field(3001, ge=1, le=65535, description="Port of this node's door")
+    door_certificate: str = Field(
+        "", description="Certificate and key of this node's door, a PEM file; empty: the door has no TLS"
+    )
     advertised_host: str = Field(
-        "", validate_default=True, description="Host name in sandbox URLs; empty: the node's address"
+        "", validate_default=True, description="Host name of this node's door for the API; empty: the node's address"
     )
     concurrency: int = Field(32, ge=1, description="Jobs that run at a time")
     warm_boot_concurrency: int = renamed(
@@ -104,8 +104,18 @@ class WorkerSettings(BaseSettings):
     def _or_address(cls, host: str, fields: ValidationInfo) -> str:
         return host or fields.data["node_address"]
 
-    def names_host_of(self, url: str) -> bool:
-        """Whether this node's sandboxes share the host of `url`, the API's: browsers send them its login cookie."""
-        host = urlsplit(url).hostname
-        hosts = LOOPBACK if host in LOOPBACK else {host}
-        return bool(hosts & {self.node_address.lower(), self.advertised_host.lower()})
+    @cached_property
+    def door_url(self) -> str:
+        """The URL of this node's door for the API and the workers."""
+        scheme = "https" if self.door_certificate else "http"
+        return f"{scheme}://{self.advertised_host}:{self.door_port}"
+
+    @cached_property
+    def service_url(self) -> str:
+        """The URL at which this node's sandboxes reach the service, by the door."""
+        return f"http://host.docker.internal:{self.door_port}"
+
+    @cached_property
+    def webhook_url(self) -> str:
+        """The URL to which agent servers send their webhooks."""
+        return f"{self.service_url}/api/v1/webhooks"

@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 import httpx
 
 from api.agent_server.transport import AgentServerTransport
-from api.schemas.v1.sandboxes import agent_server_url, wire_status
+from api.schemas.v1.sandboxes import wire_status
+from shared.agent_server.door import DoorAccess
 from shared.agent_server.errors import AgentServerUnreachable, IncompleteResponse
 from shared.agent_server.limits import CONNECT_SECONDS, MAX_DOWNLOAD_BYTES
 from shared.agent_server.responses import Answer, ResponseReader, client_options
@@ -19,6 +20,7 @@ from shared.crypto import Vault
 from shared.errors import Conflict, NotFound
 from shared.models import Sandbox
 from shared.observability import failpoints
+from shared.sandboxes.queries import agent_server
 from shared.states import Status
 
 # For a request and its whole response: a hostile server may send one byte at a time.
@@ -30,12 +32,12 @@ MAX_CONCURRENT = 8
 class AgentServers:
     """Connections to agent servers, for one process on one event loop."""
 
-    def __init__(self, vault: Vault) -> None:
-        """Send each agent server its own key, which `vault` decrypts."""
+    def __init__(self, vault: Vault, door: DoorAccess) -> None:
+        """Send each agent server its own key, which `vault` decrypts, through its node's door."""
         self._vault = vault
         self._slots = WeakValueDictionary[str, asyncio.Semaphore]()
         self._client = httpx.AsyncClient(
-            transport=AgentServerTransport(),
+            transport=AgentServerTransport(door),
             timeout=httpx.Timeout(SECONDS, connect=CONNECT_SECONDS),
             **client_options(),
         )
@@ -65,7 +67,7 @@ class AgentServers:
         The request is never retried, so its effect happens at most once.
 
         Args:
-            origin: URL of the server, without a path.
+            origin: URL of the server, at its node's door.
             key: the sandbox's key.
             method: of the request.
             path: of `shared.agent_server.paths`.
@@ -107,7 +109,7 @@ def _points(method: str, path: str) -> AbstractContextManager[None]:
 
 
 def _address(sandbox: Sandbox) -> str:
-    status, url = wire_status(sandbox), agent_server_url(sandbox)
+    status, url = wire_status(sandbox), agent_server(sandbox.exposed_urls)
     if status == "MISSING":
         raise NotFound("sandbox", sandbox.id)
     if status == Status.PAUSED:

@@ -1,22 +1,25 @@
-"""The API's connections to agent servers, for its own requests and for those that it proxies."""
+"""The API's connections to agent servers, by their nodes' doors: for its own requests and for those that it proxies."""
 
 from typing import Any
 
 import httpcore
 import httpx
 
+from shared.agent_server.door import DoorAccess, error_in
 from shared.agent_server.limits import KEEPALIVE_SECONDS, count_read, limited_header, max_read
-from shared.agent_server.responses import trust_nothing
 
 MAX_IDLE_CONNECTIONS = 1000
 
 
 class AgentServerTransport(httpx.AsyncHTTPTransport):
-    """httpx's transport with a limit of the responses' headers."""
+    """httpx's transport with the doors' token, and a limit of the responses' headers."""
 
-    def __init__(self) -> None:
-        super().__init__(verify=trust_nothing(), trust_env=False)
+    def __init__(self, door: DoorAccess) -> None:
+        tls = door.tls()
+        super().__init__(verify=tls, trust_env=False)
+        self._door = door
         self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=tls,
             max_connections=None,
             max_keepalive_connections=MAX_IDLE_CONNECTIONS,
             keepalive_expiry=KEEPALIVE_SECONDS,
@@ -24,9 +27,19 @@ class AgentServerTransport(httpx.AsyncHTTPTransport):
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; return its response as soon as the header is complete."""
+        """Send a request; return its response as soon as the header is complete.
+
+        Raises:
+            httpx.TransportError: there is no response of the agent server.
+        """
+        request.headers.update(self._door.headers)
         with limited_header():
-            return await super().handle_async_request(request)
+            response = await super().handle_async_request(request)
+        if error := error_in(response.headers):
+            await response.aread()
+            await response.aclose()
+            raise error
+        return response
 
 
 class _Backend(httpcore.AnyIOBackend):
@@ -46,6 +59,9 @@ class _Stream(httpcore.AsyncNetworkStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+    async def start_tls(self, *context: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return _Stream(await self._inner.start_tls(*context, **options))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

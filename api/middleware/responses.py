@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.middleware.request_body import BODY_HEADERS
 from api.paths import DOCS_ASSETS, SANDBOX_PATH_PREFIX
 
-# Responses of agent servers, and public files.
-CACHEABLE = (f"{SANDBOX_PATH_PREFIX}/", f"{DOCS_ASSETS}/")
+# Public files.
+CACHEABLE = f"{DOCS_ASSETS}/"
 # Agent servers respond to HEAD themselves.
 EXEMPT = f"{SANDBOX_PATH_PREFIX}/"
 

@@ -4,9 +4,11 @@ A caller without a valid key does not learn what is wrong with a body. Routers f
 routers for agent servers have `route_class=AgentServerRoute`.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +18,7 @@ from api.limits.addresses import client_address
 from api.middleware.request_body import CheckedRequest
 from api.request.context import Context, get_context
 from api.request.session_cookie import check_origin, own_origin, read_token
+from api.schemas.sandbox_urls import SandboxUrls
 from shared.errors import Unauthenticated
 from shared.models import Sandbox
 from shared.observability import failpoints
@@ -36,8 +39,10 @@ class Caller:
     # those of the key that the user signed in with.
     key_id: str
     key_prefix: str
-    # For a cookie: the origin of this service as the browser sees it.
-    origin: str | None = None
+    # The URLs of sandboxes that it is shown.
+    sandbox_urls: SandboxUrls
+    # Signed in by cookie.
+    is_browser: bool = False
 
 
 class UserRoute(DocumentedRoute):
@@ -134,8 +139,17 @@ async def find_signed_in(request: Request) -> AuthenticatedKey | None:
 
 def to_caller(request: Request, user: AuthenticatedKey) -> Caller:
     """Return an authenticated user as routes see them."""
-    origin = None if _read_key(request) else own_origin(request)
-    return Caller(user.id, user.name, user.key_id, user.key_prefix, origin)
+    is_browser = not _read_key(request)
+    return Caller(user.id, user.name, user.key_id, user.key_prefix, _urls(request, is_browser=is_browser), is_browser)
+
+
+def _urls(request: Request, *, is_browser: bool) -> SandboxUrls:
+    settings, origin = get_context(request).settings, own_origin(request)
+    if is_browser or not settings.client_port:
+        return SandboxUrls(origin)
+    host = urlsplit(origin).netloc.rpartition("@")[2]
+    host = re.sub(r":\d*$", "", host)
+    return SandboxUrls(origin, settings.client_url.rstrip("/") or f"http://{host}:{settings.client_port}")
 
 
 async def _find_caller(request: Request) -> Caller:

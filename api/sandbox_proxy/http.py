@@ -13,15 +13,15 @@ from starlette.types import Receive, Send
 from api.agent_server.transport import AgentServerTransport
 from api.request.context import Context
 from api.sandbox_proxy import headers
-from api.sandbox_proxy.access import AccessCheck
+from api.sandbox_proxy.access import AccessCheck, find_url
 from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.request import ProxyRequest
 from api.sandbox_proxy.wake import Waker
+from shared.agent_server.door import split_url
 from shared.agent_server.errors import AgentServerUnreachable
 from shared.agent_server.limits import CONNECT_SECONDS
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
-from shared.sandboxes.queries import agent_server
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ class HttpProxy:
         self._vault = context.vault
         self._access, self._waker, self._activity = access, waker, activity
         # Only the transport: an httpx client would send one sandbox's cookies to the next.
-        self._transport = AgentServerTransport()
+        self._transport = AgentServerTransport(context.door)
 
     async def serve(self, proxied: ProxyRequest, receive: Receive, send: Send) -> None:
         """Serve one request, or cancel it when its caller leaves."""
@@ -73,7 +73,7 @@ class HttpProxy:
     async def _ask(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
-        """Return the response, as soon as it begins, and the agent server's origin.
+        """Return the response, as soon as it begins, and the agent server's origin as it sees it itself.
 
         Raises:
             AgentServerUnreachable: there is no response.
@@ -94,21 +94,18 @@ class HttpProxy:
     async def _send(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, body: "RequestBody"
     ) -> tuple[httpx.Response, str]:
-        origin = agent_server(sandbox.exposed_urls)
-        if origin is None:
-            raise AgentServerUnreachable(f"sandbox {sandbox.id} has no agent server")
-        url = httpx.URL(origin)
-        key = proxied.session_key or self._vault.decrypt(sandbox.session_key)
+        door, path, host = split_url(find_url(proxied, sandbox))
+        key = None if proxied.port else proxied.session_key or self._vault.decrypt(sandbox.session_key)
         request = httpx.Request(
             proxied.method,
-            url,
-            headers=headers.for_server(proxied, url.netloc, key),
+            door,
+            headers=headers.for_server(proxied, host.encode(), key),
             content=body.chunks() if proxied.has_body else None,
-            # The target, byte for byte as the client sent it.
-            extensions={"target": proxied.target, "timeout": TIMEOUT},
+            # Below the sandbox's place at the door, the target is byte for byte as the client sent it.
+            extensions={"target": path.encode() + proxied.target, "timeout": TIMEOUT},
         )
         with nullcontext() if proxied.is_safe else failpoints.around("agent_server.forward"):
-            return await self._transport.handle_async_request(request), origin
+            return await self._transport.handle_async_request(request), f"http://{host}"
 
 
 class RequestBody:

@@ -12,8 +12,10 @@ from api.paths import SANDBOX_PATH_PREFIX
 from api.request.authentication import read_bearer
 
 # Other ids do not exist: they cost no query.
-SANDBOX_ID = re.compile(r"[0-9a-f]{32}")
+SANDBOX_ID = re.compile(r"([0-9a-f]{32})(?:-([1-9][0-9]{0,4}))?")
 SESSION_KEY = "session_api_key"
+# In the scope of a request to the client port.
+BY_KEY = "agent_workspace.by_key"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 Headers = list[tuple[bytes, bytes]]
@@ -23,7 +25,8 @@ Headers = list[tuple[bytes, bytes]]
 class ProxyRequest:
     """One request, or one websocket."""
 
-    sandbox_id: str
+    # None: the sandbox with the session key.
+    sandbox_id: str | None
     method: str
     # Path and query for the agent server: as the client sent them, without the prefix and without session keys.
     target: bytes
@@ -34,11 +37,15 @@ class ProxyRequest:
     session_key: str | None
     # A user's API key.
     api_key: str | None
+    # A port of the sandbox other than its agent server's.
+    port: int | None = None
 
     @property
     def path(self) -> str:
-        """The beginning of this sandbox's path in the client's URLs."""
-        return f"{SANDBOX_PATH_PREFIX}/{self.sandbox_id}"
+        """The beginning of this sandbox's path in the client's URLs; empty: the URLs have none."""
+        if self.sandbox_id is None:
+            return ""
+        return f"{SANDBOX_PATH_PREFIX}/{self.sandbox_id}" + (f"-{self.port}" if self.port else "")
 
     @property
     def has_body(self) -> bool:
@@ -75,11 +82,11 @@ def read_proxy_request(scope: Scope) -> ProxyRequest:
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
     sandbox_id, _, rest = raw_path.removeprefix(SANDBOX_PATH_PREFIX.encode() + b"/").partition(b"/")
     query, key = _take_key(scope["query_string"])
-    text = sandbox_id.decode("latin-1")
+    place = SANDBOX_ID.fullmatch(sandbox_id.decode("latin-1"))
     headers: Headers = scope["headers"]
     client: Any = scope.get("client")
     return ProxyRequest(
-        sandbox_id=text if SANDBOX_ID.fullmatch(text) else "",
+        sandbox_id=None if scope.get(BY_KEY) else place[1] if place else "",
         method=scope.get("method", "GET"),
         target=b"/" + rest + (b"?" + query if query else b""),
         headers=headers,
@@ -87,6 +94,7 @@ def read_proxy_request(scope: Scope) -> ProxyRequest:
         client=client[0] if client else None,
         session_key=_header(headers, b"x-session-api-key") or key,
         api_key=read_bearer(_header(headers, b"authorization")),
+        port=int(place[2]) if place and place[2] else None,
     )
 
 

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from api.errors.upstream import TemporarilyUnavailable
 from api.request.context import Context
 from api.sandbox_proxy import headers
-from api.sandbox_proxy.access import AccessCheck
+from api.sandbox_proxy.access import AccessCheck, find_url
 from api.sandbox_proxy.activity import ActivityRecorder
 from api.sandbox_proxy.event_replay import frames, read_resend
 from api.sandbox_proxy.request import SESSION_KEY, ProxyRequest
@@ -32,7 +32,6 @@ from shared.db.database import StoreError
 from shared.errors import NotFound, Unauthenticated, WorkspaceError
 from shared.observability import failpoints
 from shared.sandboxes.access import SandboxAccess
-from shared.sandboxes.queries import agent_server
 
 log = structlog.get_logger()
 
@@ -78,7 +77,8 @@ class WebSocketProxy:
     """Serves the websockets of one process."""
 
     def __init__(self, context: Context, access: AccessCheck, waker: Waker, activity: ActivityRecorder) -> None:
-        self._vault, self._agent_servers = context.vault, context.agent_servers
+        self._vault, self._agent_servers, self._door = context.vault, context.agent_servers, context.door
+        self._tls = context.door.tls()
         self._access, self._waker, self._activity = access, waker, activity
         self._limit = context.limits.websockets
         self._awaiting_key = 0
@@ -147,8 +147,8 @@ class WebSocketProxy:
     def _frames(
         self, proxied: ProxyRequest, sandbox: SandboxAccess, server: ClientConnection
     ) -> AsyncIterable[str | bytes]:
-        resend, origin = read_resend(proxied), agent_server(sandbox.exposed_urls)
-        if resend is None or origin is None:
+        resend, origin = None if proxied.port else read_resend(proxied), find_url(proxied, sandbox)
+        if resend is None:
             return server
 
         async def ask(path: str, params: dict[str, Any], seconds: float) -> Answer:
@@ -162,16 +162,15 @@ class WebSocketProxy:
 
     @asynccontextmanager
     async def _connected(self, proxied: ProxyRequest, sandbox: SandboxAccess) -> AsyncIterator[ClientConnection]:
-        origin = agent_server(sandbox.exposed_urls)
-        if origin is None:
-            raise AgentServerUnreachable(f"sandbox {sandbox.id} has no agent server")
-        key = self._key(proxied, sandbox)
+        origin, key = find_url(proxied, sandbox), self._key(proxied, sandbox)
         try:
             server = await NoRedirectConnect(
                 origin.replace("http", "ws", 1) + proxied.target.decode("latin-1"),
                 additional_headers=[
-                    (name.decode(), value.decode("latin-1")) for name, value in headers.forwarded(proxied)
+                    *self._door.headers.items(),
+                    *((name.decode(), value.decode("latin-1")) for name, value in headers.forwarded(proxied)),
                 ],
+                ssl=self._tls if origin.startswith("https:") else None,
                 user_agent_header=None,
                 compression=None,
                 proxy=None,
@@ -181,7 +180,8 @@ class WebSocketProxy:
                 ping_interval=None,
                 max_size=MAX_MESSAGE_BYTES,
             )
-            await server.send(json.dumps({"type": "auth", SESSION_KEY: key}))
+            if proxied.port is None:
+                await server.send(json.dumps({"type": "auth", SESSION_KEY: key}))
         except (OSError, TimeoutError, WebSocketException):
             raise AgentServerUnreachable(
                 f"sandbox {sandbox.id}: its agent server does not accept this websocket"

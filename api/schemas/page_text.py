@@ -5,17 +5,18 @@ from collections.abc import Callable, Iterable
 
 from fastapi import Response
 
+from api.schemas.sandbox_urls import SandboxUrls
 from shared.crypto import Vault
 from shared.sql.pagination import Page
 
-# The vault that decrypts session keys, and this service's origin for callers that reach sandboxes through it.
-ShownTo = tuple[Vault, str | None]
+# The vault that decrypts session keys, and the URLs of sandboxes for the caller.
+ShownTo = tuple[Vault, SandboxUrls]
 
 # Max items in the cache of each kind of row: two or three kilobytes for each.
 CACHED_ITEMS = 8192
 
 
-def write_page(page: Page[str], write: Callable[[str, Vault, str | None], bytes], *shown_to: *ShownTo) -> Response:
+def write_page(page: Page[str], write: Callable[[str, Vault, SandboxUrls], bytes], *shown_to: *ShownTo) -> Response:
     """Return a response with the JSON of a `PageOf`; `write` encodes each item."""
     return write_items([write(text, *shown_to) for text in page.items], page.next_page_id)
 

@@ -60,7 +60,6 @@ def make_policy(shared: Settings, settings: WorkerSettings) -> tuple[Policy, Net
             LocalFirewall(place).remove()
     policy = Policy(
         installation=installation,
-        addresses=frozenset({settings.node_address}),
         capabilities=_names(settings.allowed_capabilities),
         runtimes=settings.runtimes,
         network=network_request(place, installation) if shared.network_isolation else None,

@@ -40,8 +40,6 @@ class Policy:
     """What containers of this installation may have."""
 
     installation: str
-    # Addresses on which ports may be published.
-    addresses: frozenset[str]
     capabilities: frozenset[str] = frozenset()
     # Beside the engine's default.
     runtimes: frozenset[str] = frozenset()
@@ -119,7 +117,6 @@ def _host_config_checks(name: str, policy: Policy) -> dict[str, Check]:
         "Binds": lambda binds: binds == [bind],
         "Mounts": lambda mounts: all(_is_own_mount(mount, name) for mount in mounts),
         "Tmpfs": lambda found: all(TMPFS_OPTIONS.fullmatch(options) for options in found.values()),
-        "PortBindings": lambda ports: all(_is_published(targets, policy.addresses) for targets in ports.values()),
         "Dns": lambda addresses: all(map(ip_address, addresses)),
         "ExtraHosts": lambda hosts: all(EXTRA_HOST.fullmatch(host) for host in hosts),
         "CapDrop": lambda names: names == ["ALL"],
@@ -184,11 +181,6 @@ def _is_own_mount(mount: dict[str, Any], name: str) -> bool:
     filled = {key: value for key, value in mount.items() if value not in EMPTY}
     volume = {"Type": "volume", "Source": name, "Target": WORKSPACE}
     return filled in (volume, {"Type": "tmpfs", "Target": filled.get("Target")})
-
-
-def _is_published(targets: list[dict[str, str]], addresses: frozenset[str]) -> bool:
-    # The engine chooses the port: a worker can't take one of the host's.
-    return all(set(to) <= {"HostIp", "HostPort"} and to["HostIp"] in addresses and not to["HostPort"] for to in targets)
 
 
 def _is_bounded_log(log: dict[str, Any]) -> bool:

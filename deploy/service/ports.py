@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from deploy.service.errors import ServiceError
 from deploy.service.processes import Process
 from shared.settings import Settings
+from worker.settings import WorkerSettings
 
 FLOWER_PORT = 5555
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
@@ -24,11 +25,22 @@ def refuse_taken_ports(settings: Settings, processes: Iterable[Process]) -> None
             f"Port {settings.port} is in use, perhaps by another `make run`. "
             "Stop that process, or set AW_PORT to another port."
         )
+    if "web" in names and settings.client_port and _answers(settings.host, settings.client_port):
+        raise ServiceError(
+            f"Port {settings.client_port} is in use. Stop that process, or set AW_CLIENT_PORT to another port."
+        )
+    if "door" in names:
+        _refuse_taken_door(WorkerSettings())
     if "flower" in names and _answers("127.0.0.1", flower_port()):
         raise ServiceError(
             f"Port {flower_port()} is in use. "
             "Stop that process, set AW_FLOWER_PORT to another port, or disable Flower: make run FLOWER=0"
         )
+
+
+def _refuse_taken_door(own: WorkerSettings) -> None:
+    if _answers(own.node_address, own.door_port):
+        raise ServiceError(f"Port {own.door_port} is in use. Stop that process, or set AW_DOOR_PORT to another port.")
 
 
 def flower_port() -> int:

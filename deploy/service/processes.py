@@ -8,7 +8,7 @@ from honcho.environ import parse_procfile  # type: ignore[import-untyped]
 
 from deploy.service.errors import ServiceError
 
-BROKER, ENGINE_FILTER = "broker", "engine-filter"
+BROKER, ENGINE_FILTER, DOOR, WORKER = "broker", "engine-filter", "door", "worker"
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,15 @@ def read_processes(
         embedded_broker: start at most one broker; if false, none.
         engine_filter: start at most one filter before the engine; if false, none.
 
+    A machine with workers has one door.
+
     Raises:
         ServiceError: an item of `counts` is malformed, or names no process of the Procfile.
     """
     names = list(parse_procfile(procfile.read_text()).processes)
     numbers = dict.fromkeys(names, 1) | dict(_parse_count(text, names) for text in counts)
-    for name, is_wanted in ((BROKER, embedded_broker), (ENGINE_FILTER, engine_filter)):
+    has_workers = numbers.get(WORKER, 0) > 0
+    for name, is_wanted in ((BROKER, embedded_broker), (ENGINE_FILTER, engine_filter), (DOOR, has_workers)):
         if name in numbers:
             numbers[name] = min(numbers[name], 1) if is_wanted else 0
     return [Process(name, number) for name, number in numbers.items() if number > 0]

@@ -89,7 +89,7 @@ def show_settings() -> None:
         ("database", _masked(settings.database), "The database in use"),
         ("broker", _masked(settings.broker), "The broker in use"),
         ("web", settings.public_url, "The service's URL for its users"),
-        ("webhooks", settings.webhook_url, "The URL to which agent servers send webhooks"),
+        ("api", settings.api_url, "The API's URL for the doors of nodes"),
     ]
     print_table(("variable", "value", "meaning"), rows + derived)
 

@@ -106,19 +106,20 @@ COLUMNS: list[Any] = [
 OF_SPEC = col(SandboxSpec.id) == col(Sandbox.spec_id)
 
 
-def find_by_session_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> SandboxAccess:
-    """Return a sandbox if `key` is its own session key.
+def find_by_session_key(session: Session, vault: Vault, sandbox_id: str | None, key: str) -> SandboxAccess:
+    """Return a sandbox if `key` is its own session key; without an id, the sandbox with this key.
 
     Raises:
         Unauthenticated: the key does not match, or there is no such sandbox.
         NotFound: the key matches, but the sandbox is deleted.
     """
-    matches = and_(col(Sandbox.id) == sandbox_id, col(Sandbox.session_key_digest).in_(vault.digests(key)))
+    has_key = col(Sandbox.session_key_digest).in_(vault.digests(key))
+    matches = has_key if sandbox_id is None else and_(col(Sandbox.id) == sandbox_id, has_key)
     owned = col(Sandbox.owner_id).is_not(None)
     found = session.execute(select(*COLUMNS).join(SandboxSpec, OF_SPEC).where(matches, owned)).first()
     if found is None:
-        raise Unauthenticated("not this sandbox's session key")
-    return _alive(sandbox_id, found)
+        raise Unauthenticated("no sandbox has this key" if sandbox_id is None else "not this sandbox's session key")
+    return _alive(found[0], found)
 
 
 def find_by_api_key(session: Session, vault: Vault, sandbox_id: str, key: str) -> tuple[SandboxAccess, ApiKey]:

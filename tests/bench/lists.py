@@ -172,6 +172,7 @@ def _api(database_url: str, more: dict[str, str]) -> Iterator[Server]:
             "AW_DATABASE_URL": database_url,
             "AW_SECRET_KEYS": SECRET_KEY,
             "AW_PORT": str(port),
+            "AW_CLIENT_PORT": "0",
             "AW_GATEWAY_HOST": "",
         }
         with _process(["api"], environment | more, directory / "api.log"):

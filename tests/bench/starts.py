@@ -39,7 +39,7 @@ class Bare:
         engine.create(self.request)
         engine.put_file(self.request.name, CONFIG_PATH, config)
         engine.start(self.request.name)
-        return f"http://127.0.0.1:{engine.observe(self.request.name).ports[8000]}"
+        return f"http://{engine.observe(self.request.name).address}:8000"
 
     def remove(self) -> None:
         """Remove it, files and all."""
@@ -51,7 +51,7 @@ def bare_container(site: Site, image: str) -> Iterator[Bare]:
     """One that is gone after the block."""
     sandbox = Sandbox(id=new_id(), owner_id=new_id(), spec_id=image)  # type: ignore[call-arg]
     spec = SandboxSpec(id=image, position=0)
-    bare = Bare(site, container_request(sandbox, spec, installation=site.bare_installation, address="127.0.0.1"))
+    bare = Bare(site, container_request(sandbox, spec, installation=site.bare_installation))
     try:
         yield bare
     finally:

@@ -1,38 +1,94 @@
-"""Browsers send the login cookie to all ports of the API's host, so that no sandbox may use that host."""
+"""A sandbox's page, in a browser that is signed in: it sees no login, runs no script, and can't touch the API."""
+
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page
 
+from shared.models import Sandbox
+from tests.factories import make_sandbox, session_key_of
 from tests.services.client import Client
 from tests.services.deployment import Deployment
-from tests.services.hostile_server import answering, hostile
-from worker.settings import WorkerSettings
+from tests.services.engine import TINY_IMAGE
+from tests.services.hostile_server import HostileServer, answering, hostile
 
 COOKIE = b"aw_session="
+# It says what its script could do, in its title.
+PAGE = b"""<!doctype html><title>nothing</title><body><script>
+document.cookie = "aw_session=tossed; path=/";
+document.title = "ran";
+fetch("API/api/keys", {method: "POST", credentials: "include", headers: {"Content-Type": "application/json"},
+    body: '{"name": "stolen"}'}).then(answer => { document.title = "ran " + answer.status });
+</script><img src="API/logout">"""
 
 
 @pytest.fixture
 def service(installed: Deployment) -> Deployment:
-    """The service's API without sandboxes."""
-    installed.prepare()
+    """The service's API without a worker."""
+    installed.prepare(TINY_IMAGE)
     installed.start_api()
     return installed
 
 
-def test_following_a_link_to_a_sandbox_does_not_send_the_login(service: Deployment, alice: Client, page: Page) -> None:
+@pytest.fixture
+def server(service: Deployment) -> Iterator[HostileServer]:
+    """A server in an agent server's place, whose page attacks the API."""
+    content = PAGE.replace(b"API", service.url.encode())
+    with hostile(answering(content, Content_Type="text/html", Set_Cookie="aw_session=tossed; Path=/")) as server:
+        yield server
+
+
+@pytest.fixture
+def sandbox(service: Deployment, alice: Client, server: HostileServer) -> Sandbox:
+    """A sandbox with that server."""
+    urls = [{"name": "AGENT_SERVER", "url": server.url, "port": 8000}]
+    return make_sandbox(service.database, alice.person, exposed_urls=urls)
+
+
+def test_page_of_a_sandbox_gets_no_login_and_can_not_use_it(
+    service: Deployment, alice: Client, page: Page, sandbox: Sandbox, server: HostileServer
+) -> None:
+    sign_in(page, service, alice)
+    keys = count_keys(alice)
+    shown = page.evaluate(f"fetch('/api/v1/sandboxes/{sandbox.id}').then(answer => answer.json())")
+    assert [url["url"] for url in shown["exposed_urls"]] == [f"{service.url}/sandbox/{sandbox.id}"]
+
+    for place in (f"{service.url}/sandbox/{sandbox.id}", f"http://127.0.0.1:{service.client_port}"):
+        del server.asked[:]
+        page.goto(f"{place}/page?session_api_key={session_key_of(sandbox)}")
+        page.wait_for_load_state("networkidle")
+        assert page.title() == "nothing", "its script did not run"
+        assert server.asked
+        assert not [request for request in server.asked if COOKIE in request]
+
+    assert count_keys(alice) == keys
     page.goto(f"{service.url}/login")
-    page.fill('[name="api_key"]', alice.person.key)
+    page.wait_for_selector(".who")  # still signed in
+
+    # The control: straight from its server, as in the past, the page runs, and the browser sends it the login.
+    del server.asked[:]
+    page.goto(f"{server.url}/page")
+    page.wait_for_function("document.title != 'nothing'")
+    assert COOKIE in server.asked[0]
+
+
+def test_service_s_own_pages_can_not_be_framed(service: Deployment, alice: Client, page: Page) -> None:
+    sign_in(page, service, alice)
+    frames = "".join(f'<iframe src="{service.url}{path}"></iframe>' for path in ("/docs", "/login"))
+    with hostile(answering(f"<!doctype html>{frames}".encode(), Content_Type="text/html")) as server:
+        page.goto(server.url)
+        page.wait_for_load_state("networkidle")
+        assert [frame.url for frame in page.frames if frame.url.startswith(service.url)] == []
+
+
+def sign_in(page: Page, service: Deployment, user: Client) -> None:
+    page.goto(f"{service.url}/login")
+    page.fill('[name="api_key"]', user.person.key)
     page.click("button")
     page.wait_for_url(f"{service.url}/")
-    page.goto(f"{service.url}/login")
-    page.wait_for_selector(".who")
-    seen = {host: follow(page, host) for host in ("127.0.0.1", WorkerSettings().node_address)}
-    assert [COOKIE in request for request in seen.values()] == [True, False], "the first is the service's own host"
 
 
-def follow(page: Page, host: str) -> bytes:
-    """Follow a link to a server of that host, and return the request that it receives."""
-    with hostile(answering({}), host) as server:
-        page.evaluate("url => { location.href = url }", server.url)
-        page.wait_for_url(f"{server.url}/")
-        return server.asked[0]
+def count_keys(user: Client) -> int:
+    answer = user.get("/api/keys")
+    assert answer.status_code == 200
+    return len(answer.json())

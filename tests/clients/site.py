@@ -100,8 +100,7 @@ def running_site(stores: SqliteStores, broker: Valkey, directory: Path) -> Itera
         service = stack.enter_context(
             deployed(engine, SANDBOX_IMAGE, database_url=database_url, broker_url=broker.url, installation=installation)
         )
-        url = f"http://{engine.gateway}:{service.port}"
-        service.environment["AW_WEB_URL"] = url
+        url = f"http://{engine.gateway}:{service.door_port}"
         service.start()
         alice = stack.enter_context(service.user("alice"))
         assert alice.post("/api/settings", json=SETTINGS | {"llm_base_url": model.base_url}).is_success

@@ -13,7 +13,7 @@ from shared.ids import new_id
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
 from shared.users import settings_store
-from tests.factories import VAULT, Person, make_conversation, make_sandbox
+from tests.factories import DOOR, VAULT, Person, make_conversation, make_sandbox
 from tests.rows import as_stored
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
@@ -114,7 +114,7 @@ def sandbox(database: Database, user: Person, sandbox_url: str) -> Sandbox:
 @pytest.fixture
 def place(sandbox_url: str) -> Iterator[Place]:
     """The place of the real agent server."""
-    with open_client() as client:
+    with open_client(DOOR) as client:
         yield Place("real", sandbox_url, client)
 
 

@@ -11,7 +11,7 @@ from shared.db.database import Database
 from shared.models import Sandbox
 from tests.contract.recordings import recording
 from tests.contract.recordings.recording import SCENARIOS, Body, Recording
-from tests.factories import Person, make_conversation
+from tests.factories import DOOR, Person, make_conversation
 from tests.services.agent_servers import FOLDER, REAL_IMAGE, Place
 from tests.services.engine import SANDBOX_IMAGE
 from tests.services.webhooks import WebhookReceiver
@@ -84,7 +84,7 @@ def test_real_server_still_sends_the_recorded_webhooks(
     scenario: str, sandbox_url: str, contract_model: ScriptedModel, receiver: WebhookReceiver
 ) -> None:
     """Compare the recording with the tested image: after a change, record again and check that the service reads it."""
-    with open_client() as client:
+    with open_client(DOOR) as client:
         place = Place("real", sandbox_url, client)
         now = recording.record(scenario, REAL_IMAGE, place, contract_model, receiver)
     then = recording.read(scenario)

@@ -5,7 +5,7 @@ import queue
 from dataclasses import dataclass, field
 from typing import Any
 
-from worker.engine.protocol import ContainerRequest, ContainerState
+from worker.engine.protocol import ContainerRequest, ContainerState, ContainerSummary
 
 
 @dataclass
@@ -16,16 +16,25 @@ class FakeContainer:
     state: ContainerState = ContainerState.CREATED
     exit_code: int = 0
     oom_killed: bool = False
-    ports: dict[int, int] = field(default_factory=dict)
+    # In the sandboxes' network; empty before the first start.
+    address: str = ""
+    is_published: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
-    address: str = ""
 
     @property
     def networks(self) -> dict[str, str]:
         """Its address in its network; empty while it does not run."""
         running = self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
         return {self.request.network.name if self.request.network else "bridge": self.address if running else ""}
+
+    @property
+    def summary(self) -> ContainerSummary:
+        """It as a list of containers has it."""
+        request = self.request
+        return ContainerSummary(
+            request.name, self.state, request.labels, request.image, self.networks, is_published=self.is_published
+        )
 
     @property
     def session_key(self) -> str | None:

@@ -28,8 +28,6 @@ from worker.engine.protocol import (
 )
 
 IMAGE = "agent-workspace/sandbox:test"
-# An address that no machine has (RFC 5737): no port can be published on it.
-NO_ADDRESS = "203.0.113.1"
 # Actions of an engine object that its own follower does not report.
 OWN = ("start", "pause", "unpause")
 
@@ -63,8 +61,7 @@ class FakeEngine:
         # Agent servers by container. Their state is on the volume.
         self.servers: dict[str, FakeAgentServer] = {}
         self.networks: dict[str, NetworkRequest] = {}
-        self._ports = itertools.count(20_001)
-        self._addresses = itertools.count(2)
+        self._addresses = itertools.count(1)
         self._lock = threading.RLock()
         self._subscribers: list[Follower] = []
 
@@ -96,7 +93,8 @@ class FakeEngine:
                 found.state,
                 exit_code=found.exit_code,
                 oom_killed=found.oom_killed,
-                ports=dict(found.ports) if running else {},
+                address=found.address if running else "",
+                is_published=found.is_published,
                 labels=dict(found.request.labels),
                 networks=found.networks,
             )
@@ -148,12 +146,8 @@ class FakeEngine:
             found = self.containers.get(name)
             if found is None or found.state not in (ContainerState.CREATED, ContainerState.EXITED):
                 return
-            if found.request.address == NO_ADDRESS:
-                found.exit_code = 128
-                raise EngineFailing("status 500: cannot assign requested address")
-            found.ports = dict.fromkeys(found.request.ports, next(self._ports))
+            found.address = f"172.17.{next(self._addresses)}.2"
             found.state, found.exit_code, found.oom_killed = ContainerState.RUNNING, 0, False
-            found.address = f"10.99.0.{next(self._addresses)}"
             found.log.append("the last line")
             self._publish(found, "start")
             if isinstance(self.at_boot, int):
@@ -198,8 +192,8 @@ class FakeEngine:
         self._enter("list_containers", "")
         with self._lock:
             return [
-                ContainerSummary(name, found.state, found.request.labels, found.request.image, found.networks)
-                for name, found in self.containers.items()
+                found.summary
+                for found in self.containers.values()
                 if found.request.labels.get(INSTALLATION_LABEL) == installation
             ]
 
@@ -238,13 +232,14 @@ class FakeEngine:
         return [verb for verb, name in self.calls if not verb.startswith(quiet) and of in name]
 
     def agent_servers(self) -> httpx.Client:
-        """Return a client that reaches the containers' agent servers on their published ports."""
+        """Return a client that reaches the containers' agent servers as by a door."""
         return httpx.Client(transport=httpx.MockTransport(self.answer))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        """Return the response of the agent server on the request's port."""
+        """Return the response of the agent server at the address in the request's path."""
+        _, address, _, path = request.url.raw_path.decode().split("/", 3)
         with self._lock:
-            found = next((c for c in self.containers.values() if request.url.port in c.ports.values()), None)
+            found = next((c for c in self.containers.values() if c.address == address), None)
         if found is None or found.state != ContainerState.RUNNING or self.at_boot == "never":
             raise httpx.ConnectError("refused", request=request)
         self.asked(found.request.name)
@@ -258,6 +253,7 @@ class FakeEngine:
             server.session_key = found.session_key
         elif server.boot_key is None:
             server.boot_key, server.is_dormant = found.boot_key, True
+        request.url = request.url.copy_with(raw_path=f"/{path}".encode())
         return server.answer(request)
 
     def _enter(self, verb: str, name: str) -> None:

@@ -83,6 +83,7 @@ class TrafficServer:
             await send({"type": "http.response.body", "body": b"half", "more_body": True})
         else:
             extra = [(b"set-cookie", b"a=b"), (b"x-own", b"kept"), (b"keep-alive", b"timeout=5")]
+            extra += [(b"cache-control", b"public"), (b"expires", b"0"), (b"access-control-allow-origin", b"*")]
             extra += [(b"clear-site-data", b'"*"'), (b"content-security-policy", b"default-src *")]
             await _reply(send, 200, json.dumps({"target": target, "sha": got.body_sha}).encode(), *extra)
 

@@ -49,13 +49,14 @@ class Conversations(Load):
 
 @dataclass
 class Code:
-    """An API process and a worker of one tree."""
+    """An API process and a worker of one tree, with the door of the node if the code has one."""
 
     name: str
     tree: Path
     directory: Path
     environment: dict[str, str]
     port: Port = field(default_factory=Port)
+    door_port: Port = field(default_factory=Port)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -63,18 +64,26 @@ class Code:
         return f"http://127.0.0.1:{self.port.number}"
 
     def start(self) -> None:
-        environment = self.environment | {"AW_PORT": str(self.port.number)}
-        for module in ("worker", "api"):
+        ports = {"AW_PORT": self.port.number, "AW_CLIENT_PORT": 0, "AW_DOOR_PORT": self.door_port.number}
+        environment = self.environment | {name: str(number) for name, number in ports.items()}
+        has_door = (self.tree / "deploy" / "door").exists()
+        for module in ("deploy.door", "worker", "api") if has_door else ("worker", "api"):
             self.running[module] = start(self.tree, module, self.directory / f"{self.name}-{module}.log", environment)
         eventually(self.is_ready, deadline_seconds=180, interval_seconds=0.1)
 
+    def stop_worker(self) -> None:
+        """Stop the worker gracefully."""
+        self.running["worker"].terminate()
+        self.running.pop("worker").wait(60)
+
     def stop(self) -> None:
-        """Stop both processes gracefully."""
+        """Stop the processes gracefully."""
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
             process.wait(60)
-        self.port.release()
+        for port in (self.port, self.door_port):
+            port.release()
 
     def is_ready(self) -> bool:
         for module, process in self.running.items():
@@ -115,10 +124,10 @@ def both(empty_url: str, valkey: Valkey, engine: PrivateEngine, tmp_path: Path) 
             "AW_VAR_DIR": str(directory),
             "AW_DATABASE_URL": empty_url,
             "AW_REDIS_URL": valkey.url,
-            "AW_GATEWAY_HOST": engine.gateway,
             "AW_NETWORK_ISOLATION": "off",
             "AW_DOCKER_HOST": engine.host,
             "AW_NODE_ADDRESS": engine.address,
+            "AW_SANDBOX_ADDRESSES": engine.network,
             "AW_SANDBOX_DISK_BYTES": "0",
             "AW_MIN_FREE_DISK_BYTES": "0",
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,
@@ -173,12 +182,16 @@ def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, C
     with earlier.client() as client:
         kept = client.post(SANDBOXES, params={"wait": 60}).json()["id"]
     container = engine.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", f"aw-{kept}")
+    publishes = published(engine, kept)
+    engine.docker("exec", f"aw-{kept}", "sh", "-c", "echo precious >/workspace/kept")
 
     with ExitStack() as stack:
         with load_on(earlier) as before:
             go_on(before, 1)
             assert "schema_migrated" in run_command_line(REPOSITORY, "migrate", environment=today.environment)
             go_on(before, 1)
+            if publishes:
+                earlier.stop_worker()  # it would create containers that publish ports
             today.start()
             after = stack.enter_context(load_on(today))
             go_on([*before, *after], 1)
@@ -186,14 +199,29 @@ def test_update_with_a_migration_under_load_fails_no_request(both: tuple[Code, C
         go_on(after, 1)
 
     assert [failure for load in (*before, *after) for failure in load.failures] == []
-    assert engine.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", f"aw-{kept}") == container
+    if publishes:
+        eventually(lambda: is_replaced(engine, kept), deadline_seconds=180)
+    else:
+        assert engine.docker("inspect", "--format", "{{.Id}} {{.State.StartedAt}}", f"aw-{kept}") == container
     eventually(lambda: engine.containers() == engine.volumes() == [f"aw-{kept}"], deadline_seconds=180)
     for code in (earlier, today):
         assert re.search(r'"event": "(action|step)"', code.log("worker")), f"the worker of {code.name} did nothing"
-        for module in code.running:
+        for module in {"worker", *code.running}:
             assert errors_in(code.log(module)) == []
     with today.client() as client:
         assert [item["id"] for item in client.get(f"{SANDBOXES}/search").json()["items"]] == [kept]
+
+
+def published(engine: PrivateEngine, sandbox_id: str) -> bool:
+    """Whether a sandbox's container publishes ports."""
+    return bool(engine.docker("port", f"aw-{sandbox_id}").strip())
+
+
+def is_replaced(engine: PrivateEngine, sandbox_id: str) -> bool:
+    """Whether a sandbox runs in a container without published ports, on its files."""
+    if f"aw-{sandbox_id}" not in engine.docker("ps", "--format", "{{.Names}}").split() or published(engine, sandbox_id):
+        return False
+    return engine.docker("exec", f"aw-{sandbox_id}", "cat", "/workspace/kept").strip() == "precious"
 
 
 def errors_in(log: str) -> list[str]:

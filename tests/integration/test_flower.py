@@ -78,15 +78,17 @@ def answers(url: str, **options: Any) -> bool:
 @pytest.fixture
 def installation(engine: PrivateEngine) -> Iterator[Installation]:
     engine.docker("tag", TINY_IMAGE, IMAGE)
-    with short_directory("flower") as directory, Port() as port, Port() as flower_port:
+    with short_directory("flower") as directory, Port() as port, Port() as flower_port, Port() as door_port:
         environment = os.environ | {
             "AW_VAR_DIR": str(directory),
             "AW_PORT": str(port),
             "AW_FLOWER_PORT": str(flower_port),
-            "AW_GATEWAY_HOST": engine.gateway,
+            "AW_CLIENT_PORT": "0",
+            "AW_DOOR_PORT": str(door_port),
             "AW_NETWORK_ISOLATION": "off",
             "AW_DOCKER_HOST": engine.host,
             "AW_NODE_ADDRESS": engine.address,
+            "AW_SANDBOX_ADDRESSES": engine.network,
             "AW_SANDBOX_DISK_BYTES": "0",
             "AW_MIN_FREE_DISK_BYTES": "0",
             "AW_DEFAULT_SANDBOX_IMAGE": IMAGE,

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.secret_search import family
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
-from tests.services.own_users import API, GROUP, WORKER, launcher, run_as
+from tests.services.own_users import API, DOOR, GROUP, WORKER, launcher, run_as
 from tests.services.ports import Port
 from tests.services.private_engine import PrivateEngine
 from tests.services.slots import is_unused, taken_slot
@@ -71,7 +71,7 @@ def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[Supervis
 
 
 def test_processes_run_as_users_of_their_own(service: SupervisedService, engine: PrivateEngine, as_root: str) -> None:
-    words = {"-m api": API, "-m worker": WORKER, "broker.sock": API, "deploy.service.flower": API}
+    words = {"-m api": API, "-m worker": WORKER, "broker.sock": API, "deploy.service.flower": API, "haproxy": DOOR}
     eventually(lambda: owner_of(service, "deploy.service.flower"), deadline_seconds=180)
     assert {word: owner_of(service, word) for word in words} == {word: {user} for word, user in words.items()}
     assert owner_of(service, "deploy.engine_filter") == {0}

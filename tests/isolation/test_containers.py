@@ -76,8 +76,6 @@ def sandbox() -> Iterator[str]:
         env={CONFIG_ENV: CONFIG_PATH},
         labels={INSTALLATION_LABEL: installation, SANDBOX_LABEL: sandbox_id},
         working_dir="/workspace/project",
-        ports=[8000],
-        address="127.0.0.1",
         memory_bytes=2 * 1024**3,
         cpus=2.0,
         pids=512,

@@ -16,7 +16,6 @@ from deploy.demo.scripted_model import ScriptedModel
 from shared.ids import new_id
 from shared.models import Sandbox, SandboxSpec
 from tests.services.engine import SANDBOX_IMAGE, docker_engine, name_installation
-from tests.services.slots import taken_slot
 from worker.agent_server.client import AgentServer
 from worker.conversations.agent_request import AgentInputs, build_request
 from worker.sandboxes.container_spec import CONFIG_PATH, container_request
@@ -90,9 +89,9 @@ def booted(config: bytes, image: str = REAL_IMAGE, environment: Mapping[str, str
     columns: dict[str, Any] = {"id": new_id(), "owner_id": new_id()}
     sandbox = Sandbox(**columns)
     spec = SandboxSpec(id=image, position=0, env=dict(environment or {}))
-    with docker_engine(installation) as engine, taken_slot() as slot:
-        request = container_request(sandbox, spec, installation=installation, address=slot.address)
+    with docker_engine(installation) as engine:
+        request = container_request(sandbox, spec, installation=installation)
         engine.create(request)
         engine.put_file(request.name, CONFIG_PATH, config)
         engine.start(request.name)
-        yield f"http://{slot.address}:{engine.observe(request.name).ports[8000]}"
+        yield f"http://{engine.observe(request.name).address}:8000"

@@ -22,6 +22,7 @@ from tests.services import http
 from tests.services.client import Client
 from tests.services.deployment_settings import SHORTENED
 from tests.services.directories import short_directory
+from tests.services.door import start_door
 from tests.services.forks import Fork
 from tests.services.ports import Port
 from tests.waiting import eventually
@@ -43,7 +44,11 @@ class Engine(Protocol):
 
     @property
     def address(self) -> str:
-        """The address of this machine on which it publishes ports; no other engine publishes ports there."""
+        """The address of this machine on which the door beside it listens; no other engine's door listens there."""
+
+    @property
+    def network(self) -> str:
+        """The network of its containers, as a CIDR; empty: docker0's."""
 
 
 class Deployment:
@@ -51,7 +56,7 @@ class Deployment:
 
     Args:
         directory: of its logs and its var directory.
-        engines: one, or several by the names of their nodes. The API listens at the first one's gateway.
+        engines: one, or several by the names of their nodes.
         database_url: of a migrated database.
         broker_url: as Kombu writes it.
         installation: the label of its containers; several on one engine and one broker need one each.
@@ -74,8 +79,8 @@ class Deployment:
     ) -> None:
         self.installation = installation
         self.engines = dict(engines) if isinstance(engines, Mapping) else {f"node-{installation}": engines}
-        self._port = Port()
-        self.port = self._port.number
+        self._ports = [Port() for _ in range(3)]
+        self.port, self.client_port, self.door_port = (port.number for port in self._ports)
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = Database(database_url)
         self.vault = Vault([SECRET_KEY])
@@ -89,6 +94,8 @@ class Deployment:
             "AW_REDIS_URL": broker_url,
             "AW_SECRET_KEYS": SECRET_KEY,
             "AW_PORT": str(self.port),
+            "AW_CLIENT_PORT": str(self.client_port),
+            "AW_DOOR_PORT": str(self.door_port),
             "AW_LOG_FORMAT": "json",
             **settings,
             **self._settings_of_node(next(iter(self.engines))),
@@ -144,9 +151,14 @@ class Deployment:
         eventually(lambda: self._is_ready(name), deadline_seconds=120)
 
     def start_worker(self, name: str = "worker", node: str | None = None, **environment: str) -> None:
-        """Start a worker beside the engine of a node, by default the first; `environment` is this worker's alone."""
-        place = self._settings_of_node(node) if node else {}
-        self._start("worker", name, place | environment)
+        """Start a worker beside the engine of a node, by default the first; `environment` is this worker's alone.
+
+        The first worker of a node comes with the node's door.
+        """
+        place = self._settings_of_node(node or next(iter(self.engines)))
+        if (door := f"door-{place['AW_NODE']}") not in self._processes:
+            self._processes[door] = start_door(self.environment | place | environment, self._directory / f"{door}.log")
+        self._start("worker", name, (place if node else {}) | environment)
 
     def kill(self, name: str) -> None:
         """Kill a process in the middle of whatever it does (`kill -9`)."""
@@ -189,7 +201,7 @@ class Deployment:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Stop every process in an orderly way, and give the port up."""
+        """Stop every process in an orderly way, and give the ports up."""
         for process in self._processes.values():
             process.send_signal(signal.SIGCONT)  # a frozen one would not notice the next signal
             process.send_signal(signal.SIGTERM)
@@ -201,7 +213,8 @@ class Deployment:
                 process.wait()
         self._processes.clear()
         self.database.close()
-        self._port.release()
+        for port in self._ports:
+            port.release()
 
     def log(self) -> str:
         """Everything the processes have printed."""
@@ -252,8 +265,8 @@ def engine_settings(engine: Engine) -> dict[str, str]:
     """The environment variables that connect processes with an engine."""
     return {
         "AW_DOCKER_HOST": engine.host,
-        "AW_GATEWAY_HOST": engine.gateway,
         "AW_NODE_ADDRESS": engine.address,
+        "AW_SANDBOX_ADDRESSES": engine.network,
         # Several deployments share an engine, and all engines the machine's addresses: tests of rules turn them on.
         "AW_NETWORK_ISOLATION": "off",
         # Tests of disks set a size; a test machine may have little space.

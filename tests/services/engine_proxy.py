@@ -18,6 +18,7 @@ class EngineProxy:
 
     def __init__(self, path: Path, engine: Engine) -> None:
         self.host, self.gateway, self.address = f"unix://{path}", engine.gateway, engine.address
+        self.network = engine.network
         # How many streams were ended or silenced.
         self.harmed = 0
         self._engine = engine.host.removeprefix("unix://")

@@ -68,6 +68,7 @@ class FaultyEngine:
 
     def __init__(self, path: Path, engine: Engine, seed: int = 0) -> None:
         self.host, self.gateway, self.address = f"unix://{path}", engine.gateway, engine.address
+        self.network = engine.network
         self._trouble: Trouble | None = None
         self._since = 0
         # How many answers were spoiled, by way.

@@ -12,7 +12,7 @@ from worker.engine.docker_engine import DockerEngine
 
 @dataclass(frozen=True)
 class MachineEngine:
-    """The machine's engine, with an address of its own to publish ports on.
+    """The machine's engine, with an address of its own for the door beside it.
 
     Args:
         client: the product's client of it.
@@ -22,6 +22,7 @@ class MachineEngine:
     gateway: str
     address: str
     client: DockerEngine
+    network: str = ""
 
 
 @contextmanager

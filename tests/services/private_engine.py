@@ -35,8 +35,9 @@ class PrivateEngine:
         self.host = f"unix://{directory}/docker.sock"
         # Where sandboxes find this machine.
         self.gateway = slot.gateway
-        # Where this machine finds sandboxes. Engines on one machine would take ports of one address from each other.
+        # Where the door beside it listens.
         self.address = slot.address
+        self.network = str(slot.network)
 
     @property
     def data(self) -> Path:

@@ -31,12 +31,13 @@ def start(
     log: Path,
     user: pwd.struct_passwd | None = None,
     environment: Mapping[str, str] | None = None,
+    descriptors: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a server in a session of its own, so that a Ctrl-C for the tests reaches it through `stop` only.
 
     The kernel interrupts it should our process die first.
     """
-    return _STARTER.submit(_start, command, log, user, environment).result()
+    return _STARTER.submit(_start, command, log, user, environment, descriptors).result()
 
 
 def start_module(command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
@@ -73,7 +74,11 @@ def stop(process: subprocess.Popen[bytes], *, deadline_seconds: float = 20) -> N
 
 
 def _start(
-    command: Sequence[str], log: Path, user: pwd.struct_passwd | None, environment: Mapping[str, str] | None
+    command: Sequence[str],
+    log: Path,
+    user: pwd.struct_passwd | None,
+    environment: Mapping[str, str] | None,
+    descriptors: Sequence[int],
 ) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -84,6 +89,7 @@ def _start(
             start_new_session=True,
             cwd="/",
             env=environment,
+            pass_fds=descriptors,
         )
 
 

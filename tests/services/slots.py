@@ -34,7 +34,7 @@ class Slot:
 
     @property
     def address(self) -> str:
-        """A loopback address to publish ports on."""
+        """A loopback address for a door."""
         high, low = divmod(self.number, 256)
         return f"127.{18 + high}.{low}.1"
 

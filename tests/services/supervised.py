@@ -67,8 +67,14 @@ def running_supervised(
     """
     # SQLite's commits wait for the disk, which images for other tests keep busy: a writer then waits for too long.
     place = nullcontext(var) if var else short_directory("supervised", in_memory=True)
-    with place as directory, Port() as port:
-        own = {"AW_VAR_DIR": str(directory), "AW_PORT": str(port), "AW_LOG_FORMAT": "json"}
+    with place as directory, Port() as port, Port() as client_port, Port() as door_port:
+        own = {
+            "AW_VAR_DIR": str(directory),
+            "AW_PORT": str(port),
+            "AW_CLIENT_PORT": str(client_port),
+            "AW_DOOR_PORT": str(door_port),
+            "AW_LOG_FORMAT": "json",
+        }
         environment = os.environ | own | engine_settings(engine) | settings
         log = directory / "output"
         command = [*launcher, sys.executable, "-m", "deploy.service", *(processes or ("web=2", "worker=2", "flower=0"))]

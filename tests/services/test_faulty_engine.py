@@ -31,6 +31,7 @@ class Answering:
 
     path: Path
     gateway: str = "127.0.0.1"
+    network: str = ""
     address: str = "127.0.0.1"
     asked: list[str] = field(default_factory=list)
 

@@ -42,16 +42,17 @@ def test_external_broker_is_used_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "public", "webhooks"),
+    ("values", "public", "api"),
     [
-        ({}, "http://127.0.0.1:3000", "http://host.docker.internal:3000/api/v1/webhooks"),
-        ({"port": 80, "host": "h"}, "http://h:80", "http://host.docker.internal:80/api/v1/webhooks"),
-        ({"web_url": "https://w/", "sandbox_api_url": "https://s/p/"}, "https://w", "https://s/p/api/v1/webhooks"),
+        ({}, "http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+        ({"port": 80, "host": "h"}, "http://h:80", "http://h:80"),
+        ({"host": "::"}, "http://:::3000", "http://[::1]:3000"),
+        ({"web_url": "https://w/", "sandbox_api_url": "https://s/p/"}, "https://w", "https://s/p"),
     ],
 )
-def test_urls_have_no_slash_at_their_end(values: dict[str, Any], public: str, webhooks: str) -> None:
+def test_urls_have_no_slash_at_their_end(values: dict[str, Any], public: str, api: str) -> None:
     made = settings(**values)
-    assert (made.public_url, made.webhook_url) == (public, webhooks)
+    assert (made.public_url, made.api_url) == (public, api)
 
 
 @pytest.mark.parametrize("text", ["a,b", " a , b ,", "a\nb\n", ",a,\n\nb"])

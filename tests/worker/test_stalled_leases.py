@@ -16,7 +16,7 @@ from shared.clock import after, now
 from shared.conversations import deletion as conversation_deletion
 from shared.models import Conversation, Sandbox
 from shared.states import Desired, Reason, Status
-from tests.factories import Person, make_conversation
+from tests.factories import DOOR, Person, make_conversation
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import answering, dripping, hostile
@@ -120,7 +120,7 @@ def test_sandbox_is_deleted_by_another_worker(
 def asking(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerContext]:
     """Context of a worker that calls agent servers over HTTP."""
     monkeypatch.setattr(transport, "LOOK_SECONDS", 0.05)
-    with open_client() as http:
+    with open_client(DOOR) as http:
         yield replace(context, http=http)
 
 
@@ -179,7 +179,7 @@ def test_deletion_ends_the_work_in_progress(asking: WorkerContext, user: Person,
 def test_server_that_accepts_no_connections_times_out_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No progress is marked while a connection is opened, so the connect timeout is short for every request."""
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as queue, open_client() as http:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as queue, open_client(DOOR) as http:
         for _ in range(4):
             waiting = queue.enter_context(socket.socket())
             waiting.settimeout(0)

@@ -15,6 +15,7 @@ from typing import Any
 import httpcore
 import httpx
 
+from shared.agent_server.door import DoorAccess, error_in
 from shared.agent_server.limits import (
     CONNECT_SECONDS,
     KEEPALIVE_SECONDS,
@@ -23,7 +24,7 @@ from shared.agent_server.limits import (
     limited_header,
     max_read,
 )
-from shared.agent_server.responses import Answer, ResponseReader, client_options, trust_nothing
+from shared.agent_server.responses import Answer, ResponseReader, client_options
 
 # Pause between two cancellation checks.
 LOOK_SECONDS = 1.0
@@ -55,9 +56,10 @@ _periodic_check: ContextVar[_PeriodicCheck | None] = ContextVar("periodic_check"
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=float("inf"))
 
 
-def open_client() -> httpx.Client:
-    """Create a client for any number of agent servers and threads, with reuse of connections."""
-    return httpx.Client(timeout=CONTROL_SECONDS, transport=CancellableTransport(KEEPALIVE_SECONDS), **client_options())
+def open_client(door: DoorAccess) -> httpx.Client:
+    """Create a client for any number of agent servers and threads, with reuse of connections to their nodes' doors."""
+    transport = CancellableTransport(KEEPALIVE_SECONDS, door)
+    return httpx.Client(timeout=CONTROL_SECONDS, transport=transport, **client_options())
 
 
 def exchange(
@@ -148,11 +150,15 @@ class CancellableTransport(httpx.HTTPTransport):
 
     Args:
         keepalive_seconds: time after which an idle connection is closed.
+        door: the access to the nodes' doors.
     """
 
-    def __init__(self, keepalive_seconds: float) -> None:
-        super().__init__(verify=trust_nothing(), trust_env=False)
+    def __init__(self, keepalive_seconds: float, door: DoorAccess) -> None:
+        tls = door.tls()
+        super().__init__(verify=tls, trust_env=False)
+        self._door = door
         self._pool = httpcore.ConnectionPool(
+            ssl_context=tls,
             max_connections=None,
             max_keepalive_connections=None,
             keepalive_expiry=keepalive_seconds,
@@ -160,9 +166,19 @@ class CancellableTransport(httpx.HTTPTransport):
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; return its response as soon as the header is complete."""
+        """Send a request; return its response as soon as the header is complete.
+
+        Raises:
+            httpx.TransportError: there is no response of the agent server.
+        """
+        request.headers.update(self._door.headers)
         with limited_header():
-            return super().handle_request(request)
+            response = super().handle_request(request)
+        if error := error_in(response.headers):
+            response.read()
+            response.close()
+            raise error
+        return response
 
 
 class _CancellableBackend(httpcore.SyncBackend):

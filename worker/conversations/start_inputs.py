@@ -110,8 +110,7 @@ def load_inputs(context: WorkerContext, task: StartTask, sandbox: Sandbox) -> St
 
 
 def _logins(context: WorkerContext, sandbox: Sandbox, tokens: dict[str, ProviderCredential]) -> Logins:
-    root = context.shared.webhook_url.removesuffix("/webhooks")
-    address = f"{root}/sandboxes/{sandbox.id}/settings/secrets"
+    address = f"{context.settings.service_url}/api/v1/sandboxes/{sandbox.id}/settings/secrets"
     return Logins(address, context.vault.decrypt(sandbox.session_key), list_providers(tokens))
 
 

@@ -117,8 +117,6 @@ def host_config(api: APIClient, request: ContainerRequest, image_labels: Mapping
     place = request.network
     config: dict[str, Any] = api.create_host_config(
         binds={request.name: {"bind": WORKSPACE, "mode": "rw"}},
-        # None: the engine chooses a free port, so that two starts can't race for one.
-        port_bindings=dict.fromkeys(request.ports, (request.address, None)),
         extra_hosts={"host.docker.internal": place.host_address if place else "host-gateway"},
         network_mode=place.name if place else None,
         dns=list(place.resolvers or NO_RESOLVER) if place else None,

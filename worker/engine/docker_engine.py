@@ -254,7 +254,6 @@ class DockerEngine:
                 environment=request.env,
                 labels=request.labels,
                 working_dir=request.working_dir,
-                ports=request.ports,
                 host_config=host_config(api, request, image["Config"]["Labels"] or {}),
             )
 

@@ -21,12 +21,12 @@ STATES = {
 def read_observed(found: dict[str, Any]) -> ContainerStatus:
     """Convert an inspection of a container (Docker's `GET /containers/{id}/json`)."""
     state = found["State"]
-    published = found["NetworkSettings"].get("Ports") or {}
     return ContainerStatus(
         STATES[state["Status"]],
         exit_code=state["ExitCode"],
         oom_killed=state["OOMKilled"],
-        ports={int(port.split("/")[0]): int(to[0]["HostPort"]) for port, to in published.items() if to},
+        address=next(filter(None, read_networks(found).values()), ""),
+        is_published=bool(found["HostConfig"].get("PortBindings")),
         labels=found["Config"]["Labels"] or {},
         networks=read_networks(found),
     )
@@ -35,7 +35,12 @@ def read_observed(found: dict[str, Any]) -> ContainerStatus:
 def read_summary(item: dict[str, Any]) -> ContainerSummary:
     """Convert an item of the list of containers (Docker's `GET /containers/json`)."""
     return ContainerSummary(
-        item["Names"][0].lstrip("/"), STATES[item["State"]], item["Labels"], item["ImageID"], read_networks(item)
+        item["Names"][0].lstrip("/"),
+        STATES[item["State"]],
+        item["Labels"],
+        item["ImageID"],
+        read_networks(item),
+        is_published=any("PublicPort" in port for port in item.get("Ports") or ()),
     )
 
 

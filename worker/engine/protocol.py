@@ -46,8 +46,10 @@ class ContainerStatus:
     has_volume: bool = False
     exit_code: int = 0
     oom_killed: bool = False
-    # Port inside the container → published port.
-    ports: dict[int, int] = field(default_factory=dict)
+    # Address in the sandboxes' network, while the container runs or is paused.
+    address: str = ""
+    # Whether it publishes ports on its node: only containers from before decision 54 do.
+    is_published: bool = False
     # Labels of the container, or of the volume if there is no container.
     labels: dict[str, str] = field(default_factory=dict)
     # Names of its networks, and its address in each; empty if it does not run.
@@ -87,8 +89,6 @@ class ContainerRequest:
     env: dict[str, str]
     labels: dict[str, str]
     working_dir: str
-    ports: list[int]
-    address: str
     memory_bytes: int
     cpus: float
     pids: int
@@ -115,6 +115,8 @@ class ContainerSummary:
     image: str = ""
     # Names of its networks, and its address in each; empty if it does not run.
     networks: dict[str, str] = field(default_factory=dict)
+    # Whether it publishes ports on its node, while it runs.
+    is_published: bool = False
 
 
 class EngineError(Exception):

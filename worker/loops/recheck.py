@@ -10,6 +10,7 @@ from shared.leasing import leases
 from shared.models import Sandbox
 from shared.observability import failpoints
 from shared.queue.jobs import CheckSandbox
+from shared.sandboxes import desired_state
 from worker.agent_server.transport import timeout
 from worker.context import WorkerContext
 from worker.sandboxes.reconciler import refresh_status
@@ -42,6 +43,15 @@ def report_unresponsive(context: WorkerContext, sandbox_id: str, seconds: float)
 def check(context: WorkerContext, sandbox_id: str) -> None:
     """Enqueue a job that checks a sandbox: for work that may take longer than a status check."""
     _mark_due(context, sandbox_id)
+    context.publisher.publish(CheckSandbox(sandbox_id, context.settings.node))
+
+
+def replace_container(context: WorkerContext, sandbox_id: str) -> None:
+    """Have a sandbox reconciled by a new generation, for which its container is replaced, and its files are kept."""
+    due_at = after(context.shared.republish_seconds)
+    with context.database.transaction() as session:
+        bumped = desired_state.bump_generation(session, sandbox_id, due_at=due_at)
+    log.info("replacing_container", sandbox=sandbox_id, generation_bumped=bumped)
     context.publisher.publish(CheckSandbox(sandbox_id, context.settings.node))
 
 

@@ -11,7 +11,7 @@ from shared.states import Desired, PauseKind, Status
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState, ContainerSummary
 from worker.loops.quarantine import quarantine_unknown
-from worker.loops.recheck import check, recheck
+from worker.loops.recheck import check, recheck, replace_container
 from worker.loops.warm_pool import remove_outdated
 from worker.sandboxes.container_spec import NAME_PREFIX, container_name
 
@@ -39,6 +39,8 @@ def resync(context: WorkerContext) -> None:
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
+        elif _is_published(row, listed.get(name)):
+            replace_container(context, row.id)
         elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
     remove_outdated(context, listed)
@@ -49,6 +51,11 @@ def resync(context: WorkerContext) -> None:
 
 def _is_due_or_leased(row: ResyncRow) -> bool:
     return row.due_at is not None or leases.is_held(row.lease_until)
+
+
+def _is_published(row: ResyncRow, item: ContainerSummary | None) -> bool:
+    """Whether a running sandbox has a container from before decision 54."""
+    return item is not None and item.is_published and (row.desired, row.status) == (Desired.RUNNING, Status.RUNNING)
 
 
 def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool) -> bool:

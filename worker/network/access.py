@@ -8,7 +8,6 @@ from shared.nodes import model_servers
 from shared.sandboxes import egress, network_access
 from shared.sandboxes.network_access import NetworkRow
 from shared.settings import Settings
-from worker.network import addresses
 from worker.network.rules import Allowed, element
 
 MAX_CACHED = 10_000
@@ -18,7 +17,7 @@ class AccessReader:
     """Reads what sandboxes may reach. The URLs in a user's settings are decrypted again when these change."""
 
     def __init__(self, shared: Settings, vault: Vault) -> None:
-        self._node_address = addresses.node_address(shared)
+        self._node_address = shared.sandbox_gateway
         self._listed = frozenset(model_servers.read_setting(shared.model_servers))
         self._vault = vault
         # By owner: the version of the settings, and the servers that they name.

@@ -1,16 +1,13 @@
 """Names and addresses of a node's network, and the addresses that all of its sandboxes reach."""
 
 import hashlib
-import socket
 from ipaddress import IPv4Address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from shared.errors import Invalid
 from shared.settings import Settings
 from worker.network.rules import Place, element
 
-HOST_NAME = "host.docker.internal"
 # The second is systemd-resolved's list of the servers behind its own address, which containers can't reach.
 RESOLVER_FILES = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 AUTO, NO_RESOLVERS = "auto", "none"
@@ -20,7 +17,7 @@ MAX_RESOLVERS = 3
 def make_place(shared: Settings, installation: str, node: str) -> Place:
     """The place of this node's sandboxes. The bridge's name has 13 characters; Linux allows 15."""
     digest = hashlib.sha256(f"{installation}/{node}".encode()).hexdigest()
-    return Place(f"br-aw{digest[:8]}", shared.sandbox_addresses)
+    return Place(f"br-aw{digest[:8]}", shared.sandbox_network)
 
 
 def network_name(place: Place) -> str:
@@ -28,23 +25,9 @@ def network_name(place: Place) -> str:
     return f"agent-workspace-{place.bridge.removeprefix('br-aw')}"
 
 
-def node_address(shared: Settings) -> str:
-    """The address by which sandboxes know their node: `host.docker.internal`."""
-    return shared.gateway_host if shared.gateway_host not in ("auto", "") else shared.sandbox_gateway
-
-
-def service_addresses(shared: Settings) -> frozenset[str]:
-    """`address . port` at which sandboxes reach the API, from the URL that agent servers are given.
-
-    Raises:
-        OSError: the host's name can't be resolved.
-    """
-    url = urlsplit(shared.webhook_url)
-    port = url.port or (443 if url.scheme == "https" else 80)
-    if url.hostname in (None, HOST_NAME):
-        return frozenset({element(node_address(shared), port)})
-    found = socket.getaddrinfo(url.hostname, port, socket.AF_INET, socket.SOCK_STREAM)
-    return frozenset(element(address[0], port) for *_, address in found)
+def service_address(shared: Settings, door_port: int) -> str:
+    """`address . port` at which sandboxes reach the service: their node's door."""
+    return element(shared.sandbox_gateway, door_port)
 
 
 def resolvers(setting: str) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class Parts:
     node: str
     # AW_SANDBOX_DNS.
     resolvers: str
+    door_port: int
     installation: str
     database: Database
     vault: Vault
@@ -159,7 +160,7 @@ class NetworkIsolation:
         """The network of new containers."""
         shared = self._parts.shared
         found = addresses.resolvers(self._parts.resolvers)
-        return NetworkPlace(self._parts.network.name, addresses.node_address(shared), found)
+        return NetworkPlace(self._parts.network.name, shared.sandbox_gateway, found)
 
     def check(self) -> str | None:
         """Return the problem, and remember that it was reported."""
@@ -267,16 +268,8 @@ class NetworkIsolation:
             } | now
             allowed = self._access.read(session, running)
         resolvers = frozenset(addresses.resolvers(parts.resolvers))
-        return allowed | Allowed(services=self._find_services(), resolvers=resolvers)
-
-    def _find_services(self) -> frozenset[str]:
-        try:
-            return addresses.service_addresses(self._parts.shared)
-        except OSError as error:  # the name of AW_SANDBOX_API_URL can't be resolved now
-            log.warning("api_address_unknown", url=self._parts.shared.sandbox_api_url, error=type(error).__name__)
-            if not self._known.services:
-                raise
-            return self._known.services
+        services = frozenset({addresses.service_address(parts.shared, parts.door_port)})
+        return allowed | Allowed(services=services, resolvers=resolvers)
 
     def _apply(self, change: Change, address: str) -> None:
         self._parts.firewall.change(change)

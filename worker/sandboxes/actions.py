@@ -26,7 +26,7 @@ MAX_CREATE_SECONDS = 40
 # Actions that bring the container to the desired state, from any former one.
 APPLYING = (Action.START, Action.STOP, Action.PAUSE, Action.UNPAUSE)
 # Actions that would make a sandbox's files the row's owner's, or remove them.
-NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REMOVE)
+NEEDS_OWNERSHIP = (Action.CREATE, Action.START, Action.REPLACE, Action.REMOVE)
 
 
 class Overtaken(Exception):
@@ -131,6 +131,10 @@ class SandboxActions:
                 self._stop(observed)
             case Action.UNPAUSE:
                 self._unpause(observed)
+            case Action.REPLACE:
+                self._stop_if_used(observed)
+                engine.remove_container(self._name)
+                self._context.network.withdraw(self._sandbox, observed)
             case Action.REMOVE_CONTAINER:
                 engine.remove_container(self._name)
                 self._context.network.withdraw(self._sandbox, observed)
@@ -156,7 +160,6 @@ class SandboxActions:
             self._sandbox,
             self._status_writer.spec(),
             installation=self._context.installation,
-            address=self._context.settings.node_address,
             network=self._context.network.place,
             disk_bytes=self._context.settings.sandbox_disk_bytes,
         )

@@ -50,7 +50,7 @@ class SandboxServer:
         origins = [self._context.shared.public_url, *self._context.shared.cors_origin_list]
         if self._sandbox.owner_id is None and self._sandbox.boot_key is not None:
             return deferred_init_config(self._context.vault.decrypt(self._sandbox.boot_key), origins=origins)
-        return server_config(self._session_key(), webhook_url=self._context.shared.webhook_url, origins=origins)
+        return server_config(self._session_key(), webhook_url=self._context.settings.webhook_url, origins=origins)
 
     def probe_early(self, url: str) -> None:
         """Probe a paused server in the background: it answers when it is unpaused, before the engine reports that."""
@@ -87,7 +87,7 @@ class SandboxServer:
         """
         if self._sandbox.boot_key is None:
             return False
-        config = init_config(self._session_key(), webhook_url=self._context.shared.webhook_url)
+        config = init_config(self._session_key(), webhook_url=self._context.settings.webhook_url)
         return self._at(url).initialize(self._context.vault.decrypt(self._sandbox.boot_key), config)
 
     def interrupt_runs(self, url: str) -> None:

@@ -5,6 +5,7 @@ import hmac
 import json
 from typing import Any
 
+from shared.agent_server.door import sandbox_url
 from shared.models import Sandbox, SandboxSpec
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
 from worker.engine.protocol import ContainerRequest, ContainerStatus, NetworkPlace
@@ -51,7 +52,6 @@ def container_request(
     spec: SandboxSpec,
     *,
     installation: str,
-    address: str,
     network: NetworkPlace | None = None,
     disk_bytes: int = 0,
 ) -> ContainerRequest:
@@ -73,8 +73,6 @@ def container_request(
             CONFIG_LABEL: CONFIG_PATH,
         },
         working_dir=spec.working_dir,
-        ports=list(spec.ports.values()),
-        address=address,
         memory_bytes=spec.memory_bytes,
         cpus=spec.cpus,
         pids=spec.pids,
@@ -111,12 +109,13 @@ def init_config(session_key: str, *, webhook_url: str) -> dict[str, Any]:
     }
 
 
-def exposed_urls(spec: SandboxSpec, observed: ContainerStatus, host: str) -> list[dict[str, str | int]]:
-    """The URLs of the published ports, in the shape of the wire's ExposedUrl."""
+def exposed_urls(spec: SandboxSpec, observed: ContainerStatus, door: str) -> list[dict[str, str | int]]:
+    """The URLs of the spec's ports at the node's door, in the shape of the wire's ExposedUrl."""
+    if not observed.address:
+        return []
     return [
-        {"name": name, "url": f"http://{host}:{observed.ports[port]}", "port": port}
+        {"name": name, "url": sandbox_url(door, observed.address, port), "port": port}
         for name, port in spec.ports.items()
-        if port in observed.ports
     ]
 
 

@@ -17,6 +17,8 @@ class Action(StrEnum):
     UNPAUSE = auto()
     # Remove a container that can't be started any more, and keep its volume.
     REMOVE_CONTAINER = auto()
+    # Stop a container that publishes ports, as those from before decision 54 do, and remove it; keep its volume.
+    REPLACE = auto()
     # Remove container and volume.
     REMOVE = auto()
     # The engine is removing the container.
@@ -52,7 +54,15 @@ HEALTH_ACTIONS = {
 }
 
 
-def plan(desired: Desired, state: ContainerState, *, unapplied: bool, health: Health, has_volume: bool) -> Action:
+def plan(
+    desired: Desired,
+    state: ContainerState,
+    *,
+    unapplied: bool,
+    health: Health,
+    has_volume: bool,
+    is_published: bool = False,
+) -> Action:
     """The next action.
 
     Args:
@@ -62,6 +72,7 @@ def plan(desired: Desired, state: ContainerState, *, unapplied: bool, health: He
             is reported and not corrected: an operator who stopped a container had a reason.
         health: the agent server's; it counts only while the container runs.
         has_volume: the container is absent, and its volume exists.
+        is_published: the container publishes ports. A sandbox that is to run gets another container.
     """
     if state == ContainerState.REMOVING:
         return Action.AWAIT_REMOVAL
@@ -72,7 +83,8 @@ def plan(desired: Desired, state: ContainerState, *, unapplied: bool, health: He
     if state == ContainerState.DEAD:
         return Action.REMOVE_CONTAINER if unapplied else Action.FAIL
     if desired == Desired.RUNNING:
-        return _plan_running(state, unapplied=unapplied, health=health)
+        is_outdated = is_published and unapplied
+        return Action.REPLACE if is_outdated else _plan_running(state, unapplied=unapplied, health=health)
     return _plan_paused(desired, state, unapplied=unapplied, health=health)
 
 

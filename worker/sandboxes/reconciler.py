@@ -215,6 +215,7 @@ class SandboxReconciler:
             unapplied=self._actions.unapplied,
             health=self._actions.probe(observed),
             has_volume=observed.has_volume,
+            is_published=observed.is_published,
         )
 
     def _execute(self, action: Action, observed: ContainerStatus) -> bool:

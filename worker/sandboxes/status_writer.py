@@ -105,7 +105,7 @@ class StatusWriter:
         return True
 
     def agent_url(self, observed: ContainerStatus) -> str | None:
-        """The agent server's URL, if its port is published."""
+        """The agent server's URL at this node's door, if the container has an address."""
         return next((str(url["url"]) for url in self.urls(observed) if url["name"] == AGENT_SERVER), None)
 
     def give_up(self) -> None:
@@ -113,8 +113,8 @@ class StatusWriter:
         self._write(ObservedState(Status.ERROR, Reason.INTERNAL_ERROR, DEFECT))
 
     def urls(self, observed: ContainerStatus) -> list[dict[str, str | int]]:
-        """The URLs of the observed container's published ports."""
-        return exposed_urls(self.spec(), observed, self._context.settings.advertised_host)
+        """The URLs of the observed container's ports, at this node's door."""
+        return exposed_urls(self.spec(), observed, self._context.settings.door_url)
 
     def spec(self) -> SandboxSpec:
         """The sandbox's spec, read for the first call of this run and cached."""

@@ -10,7 +10,7 @@ from api.errors.openapi import Responses, error_responses, pages
 from api.request.authentication import find_signed_in
 from api.request.context import Context, ContextDep
 from api.request.form import Form
-from api.request.session_cookie import check_origin, clear_cookie, is_for_sandboxes, local_path, read_token, set_cookie
+from api.request.session_cookie import check_origin, clear_cookie, local_path, read_token, set_cookie
 from api.web.pages import show_login, show_signed_in
 from shared.errors import Forbidden, Unauthenticated
 from shared.users import web_sessions
@@ -43,8 +43,6 @@ async def get_page(request: Request, context: ContextDep, return_to: ReturnTo = 
 async def sign_in(request: Request, context: ContextDep, form: Form) -> Response:
     """Sign in with a form of `api_key` and `returnTo`: set a cookie, and redirect to that path of this service."""
     return_to = local_path(form.get("returnTo"))
-    if is_for_sandboxes(request):
-        return show_login(return_to, f"This address is for sandboxes: sign in at {context.settings.public_url}.", 403)
     try:
         check_origin(request)
         holder = await context.callers.find(form.get("api_key", "").strip())

@@ -85,9 +85,8 @@ def list_conversations(
     page = conversation_lists.search(
         context.database, caller.id, filters, sort_order=NEWEST_FIRST, page_id=page_id, limit=limit
     )
-    shown = [
-        show_conversation(*conversation_lists.read_text(text), context.vault, caller.origin) for text in page.items
-    ]
+    shown_to = context.vault, caller.sandbox_urls
+    shown = [show_conversation(*conversation_lists.read_text(text), *shown_to) for text in page.items]
     return merge([show_v0(item) for item in shown], page.next_page_id, starting, limit)
 
 

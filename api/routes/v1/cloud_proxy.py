@@ -16,7 +16,6 @@ from api.schemas.v1.cloud_proxy import CloudProxyRequest
 from shared.errors import NotFound, Unauthenticated
 from shared.models import Sandbox
 from shared.sandboxes import queries as sandbox_queries
-from shared.sandboxes.queries import agent_server
 
 router = APIRouter(tags=["web UI"], route_class=UserRoute)
 
@@ -86,10 +85,10 @@ def _find(context: Context, caller: Caller, host: str, key: str) -> str:
         if match := SANDBOX_URL.fullmatch(host):
             return sandbox_queries.get(session, match[1], caller.id).id
         found = sandbox_queries.find_by_session_key(session, context.vault, key)
-        if found is None or found.owner_id != caller.id or not _is_its(host, found):
+        if found is None or found.owner_id != caller.id or not _is_its(host, found, caller):
             raise NotFound("sandbox", host, by="address")
         return found.id
 
 
-def _is_its(host: str, sandbox: Sandbox) -> bool:
-    return host.rstrip("/") == agent_server(sandbox.exposed_urls)
+def _is_its(host: str, sandbox: Sandbox, caller: Caller) -> bool:
+    return host.rstrip("/") == caller.sandbox_urls.agent_server(sandbox.id)

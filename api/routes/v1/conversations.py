@@ -84,7 +84,7 @@ def start(
             row = AwaitedRow(StartTask, stored.document["id"])
             return Accepted(stored.answer, row, paused_sandbox_ids=stored.document.get("paused_sandbox_ids", []))
         start = conversation_start.create_start_task(session, context.vault, command)
-        answer = show_start_task(start.task, start.sandbox, start.paused)
+        answer = show_start_task(start.task, start.sandbox, start.paused, urls=caller.sandbox_urls)
         idempotent.keep(session, answer)
     return Accepted(answer, AwaitedRow(StartTask, answer.id), start.jobs, answer.paused_sandbox_ids)
 
@@ -100,7 +100,7 @@ def read_start(context: Context, caller: Caller, accepted: Accepted[StartTaskInf
         found = start_tasks.get_many(session, [task_id], caller.id)[0]
     if found is None:
         raise NotFound("start task", task_id)
-    shown = show_start_task(*found, origin=caller.origin)
+    shown = show_start_task(*found, urls=caller.sandbox_urls)
     return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
 
 
@@ -211,7 +211,7 @@ def _search(
     page = conversation_lists.search(
         context.database, caller.id, filters, sort_order=sort_order, page_id=page_id, limit=limit
     )
-    return write_page(page, write_conversation, context.vault, caller.origin)
+    return write_page(page, write_conversation, context.vault, caller.sandbox_urls)
 
 
 def _show(
@@ -219,6 +219,6 @@ def _show(
 ) -> list[AppConversation]:
     children = conversation_queries.children(session, [conversation.id for conversation, _ in rows], caller.id)
     return [
-        show_conversation(conversation, sandbox, children.get(conversation.id, []), context.vault, caller.origin)
+        show_conversation(conversation, sandbox, children.get(conversation.id, []), context.vault, caller.sandbox_urls)
         for conversation, sandbox in rows
     ]

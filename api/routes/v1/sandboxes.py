@@ -131,7 +131,7 @@ async def pause_sandbox(
     For a caller signed in by cookie, this interrupts the runs of the sandbox's agents; the sandbox is paused only if
     nothing runs in it (decision 32).
     """
-    if caller.origin and kind == "frozen" and await interrupt_runs(context, caller, sandbox_id):
+    if caller.is_browser and kind == "frozen" and await interrupt_runs(context, caller, sandbox_id):
         return Success()
     desired, job = (Desired.STOPPED, StopSandbox) if kind == "stopped" else (Desired.PAUSED, PauseSandbox)
     accepted = await run_in_threadpool(_set_desired, context, caller, queue, sandbox_id, desired, job)
@@ -173,7 +173,7 @@ def _start(
             context.database, context.vault, owner_id=caller.id, spec_id=spec_id, due_at=due_at, own_deadlines=columns
         )
     ):
-        return _accepted(started, _show_started(context, started))
+        return _accepted(started, _show_started(context, caller, started))
     with context.database.transaction(needs_place=True) as session:
         if (stored := idempotent.find(session)) is not None:
             return _repeated(stored, session.get(Sandbox, stored.document["id"]))
@@ -182,14 +182,14 @@ def _start(
         started = start(
             session, context.vault, owner_id=caller.id, spec=spec, due_at=due_at, own_deadlines=columns, quotas=limits
         )
-        answer = _show_started(context, started)
+        answer = _show_started(context, caller, started)
         idempotent.keep(session, answer)
     return _accepted(started, answer)
 
 
-def _show_started(context: Context, started: SandboxStart) -> SandboxInfo:
+def _show_started(context: Context, caller: Caller, started: SandboxStart) -> SandboxInfo:
     durations = deadlines.in_force(started.sandbox, started.spec)
-    return show_sandbox(started.sandbox, durations, context.vault, started.paused)
+    return show_sandbox(started.sandbox, durations, context.vault, caller.sandbox_urls, started.paused)
 
 
 def _accepted(started: SandboxStart, answer: SandboxInfo) -> Accepted[SandboxInfo | Response]:
@@ -208,7 +208,7 @@ def _read(context: Context, caller: Caller, accepted: Accepted[SandboxInfo | Res
     if row is None:
         return accepted.answer
     durations = deadlines.in_force(row, specs.read_spec(context.database, row.spec_id))
-    shown = show_sandbox(row, durations, context.vault, origin=caller.origin)
+    shown = show_sandbox(row, durations, context.vault, caller.sandbox_urls)
     return shown.model_copy(update={"paused_sandbox_ids": accepted.paused_sandbox_ids})
 
 
@@ -229,7 +229,7 @@ def _resume(context: Context, caller: Caller, queue: JobQueue, sandbox_id: str) 
 
 def _search(context: Context, caller: Caller, page_id: str | None, limit: int, status: str | None) -> Response:
     page = sandbox_lists.search(context.database, caller.id, page_id, limit, status)
-    return write_page(page, write_sandbox, context.vault, caller.origin)
+    return write_page(page, write_sandbox, context.vault, caller.sandbox_urls)
 
 
 def _set_desired(
@@ -245,4 +245,4 @@ def _awaited(sandbox: Sandbox | DesiredStateResult, desired: Desired) -> Awaited
 
 def _show(session: Session, context: Context, caller: Caller, rows: list[Sandbox]) -> list[SandboxInfo]:
     durations = deadlines.in_force_for(session, rows)
-    return [show_sandbox(row, durations[row.id], context.vault, origin=caller.origin) for row in rows]
+    return [show_sandbox(row, durations[row.id], context.vault, caller.sandbox_urls) for row in rows]

@@ -114,12 +114,12 @@ async def cancel_start_task(
 def _cancel(context: Context, caller: Caller, queue: JobQueue, task_id: str) -> Accepted[StartTaskInfo]:
     with context.database.transaction() as session:
         cancelled = start_tasks.cancel(session, task_id, caller.id, due_at=queue.due_at)
-        answer = show_start_task(*cancelled, origin=caller.origin)
+        answer = show_start_task(*cancelled, urls=caller.sandbox_urls)
     return Accepted(answer, AwaitedRow(StartTask, task_id), (cancelled.job,))
 
 
 def _write(caller: Caller, row: tuple[StartTask, Sandbox | None] | None) -> bytes:
-    return b"null" if row is None else write_start_task(show_start_task(*row, origin=caller.origin))
+    return b"null" if row is None else write_start_task(show_start_task(*row, urls=caller.sandbox_urls))
 
 
 def _read(context: Context, caller: Caller, task_id: str) -> StartTaskInfo:
@@ -127,4 +127,4 @@ def _read(context: Context, caller: Caller, task_id: str) -> StartTaskInfo:
         [found] = start_tasks.get_many(session, [task_id], caller.id)
     if found is None:
         raise NotFound("start task", task_id)
-    return show_start_task(*found, origin=caller.origin)
+    return show_start_task(*found, urls=caller.sandbox_urls)

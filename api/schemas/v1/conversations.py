@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError, model_validator
 
 from api.schemas.page_text import CACHED_ITEMS
+from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import (
     BlankIsNone,
     BranchName,
@@ -121,7 +122,7 @@ class ConversationUpdate(BaseModel):
 
 
 def show_conversation(
-    conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault, origin: str | None = None
+    conversation: Conversation, sandbox: Sandbox, children: list[str], vault: Vault, urls: SandboxUrls
 ) -> AppConversation:
     """Show a conversation to its owner; URL and key of its sandbox only while that runs (wire contract 1.1).
 
@@ -130,9 +131,9 @@ def show_conversation(
         sandbox: its sandbox's row.
         children: ids of its sub-conversations.
         vault: decrypts the sandbox's key.
-        origin: this service's, for a browser that reaches agent servers through it; else None.
+        urls: those of sandboxes for the caller.
     """
-    url = agent_server_url(sandbox, origin)
+    url = agent_server_url(sandbox, urls)
     running = wire_status(sandbox) == Status.RUNNING
     columns = conversation.model_dump(exclude={"metrics"})
     return AppConversation.model_validate(
@@ -156,9 +157,9 @@ def show_conversation(
 
 
 @lru_cache(CACHED_ITEMS)
-def write_conversation(text: str, vault: Vault, origin: str | None) -> bytes:
+def write_conversation(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
     """Encode a conversation of a list. The cache key is the row's text, which holds all that the JSON depends on."""
-    return show_conversation(*read_text(text), vault, origin).model_dump_json().encode()
+    return show_conversation(*read_text(text), vault, urls).model_dump_json().encode()
 
 
 def _show_metrics(conversation: Conversation) -> dict[str, Any] | None:

@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
-from api.paths import SANDBOX_PATH_PREFIX
 from api.schemas.page_text import CACHED_ITEMS
+from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import SandboxStatus, Success, Time
 from shared.crypto import Vault
 from shared.models import Sandbox, SandboxSpec, SandboxTransition
 from shared.sandboxes.deadlines import FIELDS, NEVER, Durations
 from shared.sandboxes.lists import read_text
-from shared.sandboxes.queries import AGENT_SERVER, agent_server
+from shared.sandboxes.queries import agent_server
 from shared.states import MAX_DEADLINE_SECONDS, Desired, PauseKind, Status
 
-LOOPBACK = "127.0.0.1"
 PAUSE_KINDS = {Desired.PAUSED: PauseKind.FROZEN, Desired.STOPPED: PauseKind.STOPPED}
 
 
@@ -149,8 +147,8 @@ def show_sandbox(
     sandbox: Sandbox,
     durations: Durations,
     vault: Vault,
+    urls: SandboxUrls,
     paused: Sequence[Sandbox] = (),
-    origin: str | None = None,
 ) -> SandboxInfo:
     """Show a sandbox and its deadlines in force to its owner; key and URLs only while it runs (wire contract 1.5).
 
@@ -158,8 +156,8 @@ def show_sandbox(
         sandbox: its row.
         durations: its deadlines in force.
         vault: decrypts its key.
+        urls: those of sandboxes for the caller.
         paused: sandboxes that are paused to make room for it.
-        origin: this service's, for a browser that reaches agent servers through it; else None.
     """
     running, desired = sandbox.status == Status.RUNNING, Desired(sandbox.desired)
     return SandboxInfo(
@@ -168,7 +166,7 @@ def show_sandbox(
         sandbox_spec_id=sandbox.spec_id,
         status=sandbox.status,
         session_api_key=vault.decrypt(sandbox.session_key) if running else None,
-        exposed_urls=_show_urls(sandbox, origin) if running else None,
+        exposed_urls=_show_urls(sandbox, urls) if running else None,
         created_at=sandbox.created_at,
         desired_status=Status.PAUSED if desired in PAUSE_KINDS else desired,
         desired_pause_kind=PAUSE_KINDS.get(desired),
@@ -185,9 +183,9 @@ def show_sandbox(
 
 
 @lru_cache(CACHED_ITEMS)
-def write_sandbox(text: str, vault: Vault, origin: str | None) -> bytes:
+def write_sandbox(text: str, vault: Vault, urls: SandboxUrls) -> bytes:
     """Encode a sandbox of a list. The cache key is the row's text, which holds all that the JSON depends on."""
-    return show_sandbox(*read_text(text), vault, origin=origin).model_dump_json().encode()
+    return show_sandbox(*read_text(text), vault, urls).model_dump_json().encode()
 
 
 def wire_status(sandbox: Sandbox | None) -> str:
@@ -198,17 +196,16 @@ def wire_status(sandbox: Sandbox | None) -> str:
     return sandbox.status
 
 
-def agent_server_url(sandbox: Sandbox | None, origin: str | None = None) -> str | None:
-    """Return the URL of the sandbox's agent server, without a trailing slash; None unless it runs.
+def agent_server_url(sandbox: Sandbox | None, urls: SandboxUrls) -> str | None:
+    """Return the URL of the sandbox's agent server for a caller, without a trailing slash; None unless it runs.
 
     Args:
         sandbox: its row.
-        origin: this service's, for a browser that reaches agent servers through it (decision 32).
+        urls: those of sandboxes for the caller.
     """
-    if sandbox is None or wire_status(sandbox) != Status.RUNNING:
+    if sandbox is None or wire_status(sandbox) != Status.RUNNING or agent_server(sandbox.exposed_urls) is None:
         return None
-    url = agent_server(sandbox.exposed_urls)
-    return f"{origin}{SANDBOX_PATH_PREFIX}/{sandbox.id}" if origin and url else url
+    return urls.agent_server(sandbox.id)
 
 
 def _show_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
@@ -217,25 +214,8 @@ def _show_deadline(sandbox: Sandbox) -> DeadlineInfo | None:
     return DeadlineInfo.model_validate({"at": sandbox.deadline_at, "does": str(sandbox.deadline_does)})
 
 
-def _show_urls(sandbox: Sandbox, origin: str | None) -> list[ExposedUrl]:
-    urls = [ExposedUrl(**url) for url in sandbox.exposed_urls or []]
-    path = agent_server_url(sandbox, origin)
-    if path is None or origin is None:
-        return urls
-    return [
-        url.model_copy(update={"url": path if url.name == AGENT_SERVER else _without_login(url.url, origin)})
-        for url in urls
-    ]
-
-
-def _without_login(url: str, origin: str) -> str:
-    # A browser sends a host's cookies to all its ports: a sandbox's port would get the login cookie. The loopback
-    # interface has two names, which are two hosts to a browser: the other name gets no login.
-    scheme, host, rest = url.partition(LOOPBACK)
-    is_same_host = (
-        urlsplit(origin).hostname == LOOPBACK and scheme in ("http://", "https://") and rest[:1] in ("", ":", "/")
-    )
-    return f"{scheme}localhost{rest}" if host and is_same_host else url
+def _show_urls(sandbox: Sandbox, urls: SandboxUrls) -> list[ExposedUrl]:
+    return [ExposedUrl(**url | {"url": urls.exposed(sandbox.id, url)}) for url in sandbox.exposed_urls or []]
 
 
 def show_transition(transition: SandboxTransition) -> TransitionInfo:

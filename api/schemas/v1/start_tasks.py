@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.fields import (
     BlankIsNone,
     BranchName,
@@ -180,7 +181,7 @@ class StartTaskInfo(BaseModel):
 
 
 def show_start_task(
-    task: StartTask, sandbox: Sandbox | None, paused: Sequence[Sandbox] = (), origin: str | None = None
+    task: StartTask, sandbox: Sandbox | None, paused: Sequence[Sandbox] = (), *, urls: SandboxUrls
 ) -> StartTaskInfo:
     """Show a start task to its owner; each field appears with its stage (wire contract 1.2)."""
     failed = task.stage == Stage.ERROR
@@ -193,7 +194,7 @@ def show_start_task(
         reason=task.reason if failed else None,
         app_conversation_id=task.conversation_id if task.stage == Stage.READY else None,
         sandbox_id=None if task.stage == Stage.WORKING else task.sandbox_id,
-        agent_server_url=agent_server_url(sandbox, origin) if with_server else None,
+        agent_server_url=agent_server_url(sandbox, urls) if with_server else None,
         request=StartRequestInfo.model_validate(task.request),
         created_at=task.created_at,
         updated_at=task.updated_at,

@@ -17,7 +17,7 @@ from shared.db.database import Database
 from shared.models import Conversation, Sandbox
 from shared.states import Desired
 from tests import effort
-from tests.factories import VAULT, Person, make_conversation, make_sandbox
+from tests.factories import DOOR, VAULT, Person, make_conversation, make_sandbox
 from tests.services.hostile_server import MODES, HostileServer, hostile
 
 MESSAGE = {"content": [{"type": "text", "text": "go on"}]}
@@ -136,7 +136,7 @@ def test_one_server_gets_a_limited_number_of_requests_at_a_time() -> None:
         return httpx.Response(200)
 
     async def ask_often() -> None:
-        servers = AgentServers(VAULT)
+        servers = AgentServers(VAULT, DOOR)
         servers._client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
         await asyncio.gather(*(servers.ask_at("http://agent", "key", "GET", "/") for _ in range(3 * MAX_CONCURRENT)))
         await servers.close()

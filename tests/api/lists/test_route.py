@@ -48,7 +48,7 @@ SANDBOX_CHANGES: list[dict[str, Any]] = [
     {"status": Status.ERROR, "reason": Reason.EXIT_CODE, "detail": TEXT},
     {"status": Status.STARTING},
     {"exposed_urls": []},
-    {"exposed_urls": [{"name": "AGENT_SERVER", "url": "http://[::1]:1/", "port": 8000}]},
+    {"exposed_urls": [{"name": "AGENT_SERVER", "url": "http://[::1]:1/", "port": 8001}]},
     {"exposed_urls": [{"name": TEXT, "url": TEXT, "port": 1}]},
     {"freeze_after_seconds": 5, "stop_after_seconds": 0, "max_age_seconds": 7},
     {"last_active_at": TIME, "expires_at": MIDNIGHT, "deadline_at": TIME, "deadline_does": DeadlineAction.FREEZE},

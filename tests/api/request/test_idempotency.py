@@ -11,6 +11,7 @@ from sqlmodel import Session, SQLModel, func, select
 from api.request.authentication import Caller
 from api.request.command_options import IdempotentRequest
 from api.request.context import Context
+from api.schemas.sandbox_urls import SandboxUrls
 from api.schemas.v1.sandboxes import show_sandbox
 from shared.clock import after, now
 from shared.db.database import Database
@@ -25,6 +26,12 @@ from tests.interleaving import overlap
 SANDBOXES = "/api/v1/sandboxes"
 CONVERSATIONS = "/api/v1/app-conversations"
 KEY = "4f1c 'quoted' ~!"
+URLS = SandboxUrls("http://service")
+
+
+def caller_of(user: Person) -> Caller:
+    return Caller(user.id, user.name, "", "", URLS)
+
 
 pytestmark = pytest.mark.usefixtures("spec", "model_key")
 
@@ -171,11 +178,13 @@ class TestConcurrency:
         self, context: Context, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
         def start(session: Session) -> bytes | None:
-            idempotent = IdempotentRequest(context, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")
+            idempotent = IdempotentRequest(
+                context, Caller(user.id, user.name, "", "", URLS), "POST /x", KEY, "the same"
+            )
             stored = idempotent.find(session)
             if stored is None:
                 sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
-                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT))
+                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT, URLS))
             return None if stored is None else bytes(stored.answer.body)
 
         first, second = overlap(database, start, start)
@@ -186,13 +195,13 @@ class TestConcurrency:
     def test_response_of_a_rolled_back_request_is_not_stored(
         self, context: Context, user: Person, spec: SandboxSpec, database: Database
     ) -> None:
-        idempotent = IdempotentRequest(context, Caller(user.id, user.name, "", ""), "POST /x", KEY, "the same")
+        idempotent = IdempotentRequest(context, caller_of(user), "POST /x", KEY, "the same")
 
         def start_and_fail() -> None:
             with database.transaction() as session:
                 assert idempotent.find(session) is None
                 sandbox = sandbox_start.start(session, VAULT, owner_id=user.id, spec=spec, due_at=now()).sandbox
-                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT))
+                idempotent.keep(session, show_sandbox(sandbox, Durations(), VAULT, URLS))
                 raise RuntimeError("power cut")
 
         with pytest.raises(RuntimeError):

@@ -81,7 +81,7 @@ class TestAnswers:
         answer = post(client, user, SANDBOXES, params=LONG_WAIT)
         shown = answer.json()
         assert (answer.status_code, answer.headers["Operation-Settled"]) == (200, "true")
-        assert (shown["status"], shown["exposed_urls"], bool(shown["session_api_key"])) == ("RUNNING", URLS, True)
+        assert (shown["status"], len(shown["exposed_urls"]), bool(shown["session_api_key"])) == ("RUNNING", 1, True)
         assert shown == client.get(f"{SANDBOXES}/{shown['id']}", headers=user.headers).json()
 
     def test_failed_start_is_shown_in_error(self, client: TestClient, user: Person, worker_writes: Writes) -> None:

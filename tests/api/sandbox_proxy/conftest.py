@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
 from api.realtime.completion_waiter import CompletionWaiter, PollIntervals
@@ -46,11 +47,14 @@ def waiters() -> list[CompletionWaiter]:
 
 @pytest.fixture
 def serve(context: Context, database_url: str, worker: Worker, waiters: list[CompletionWaiter]) -> Iterator[Serve]:
-    """Start API processes, each with its own connections to the store, and with these settings changed."""
+    """Start API processes, each with its own connections to the store, and with these settings changed.
+
+    `at_port`: the port at which requests seem to arrive.
+    """
     with ExitStack() as stack:
 
         @contextmanager
-        def serve(**settings: Any) -> Iterator[httpx.Client]:
+        def serve(at_port: int | None = None, **settings: Any) -> Iterator[httpx.Client]:
             database = Database(database_url)
             stack.callback(database.close)
             own = replace(
@@ -61,12 +65,21 @@ def serve(context: Context, database_url: str, worker: Worker, waiters: list[Com
                 waiter=CompletionWaiter(database, SHORT_INTERVALS),
             )
             waiters.append(own.waiter)
-            with serving(create_app(own)) as url, http.open_client(url, timeout=30) as client:
+            with serving(moved(create_app(own), at_port)) as url, http.open_client(url, timeout=30) as client:
                 # The first request builds the routes, which two threads must not do concurrently.
-                assert client.get("/nowhere").status_code == 404
+                assert client.get("/nowhere").status_code in (401, 404)
                 yield client
 
         yield serve
+
+
+def moved(app: ASGIApp, port: int | None) -> ASGIApp:
+    """Return an application whose requests seem to arrive at this port; None: at the real one."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "server": ("127.0.0.1", port)} if "server" in scope else scope, receive, send)
+
+    return serve if port else app
 
 
 @pytest.fixture

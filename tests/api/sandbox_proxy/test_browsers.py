@@ -51,41 +51,46 @@ def urls(api: httpx.Client, conversation: Conversation, headers: dict[str, str] 
     return found | {task["agent_server_url"] for task in tasks}
 
 
-def test_browser_gets_the_service_s_url_and_other_clients_the_agent_server_s(
-    api: httpx.Client, database: Database, user: Person, agent: Agent, running: Sandbox, conversation: Conversation
+def test_browser_gets_the_sandbox_path_and_other_clients_the_client_port(
+    serve: Serve, database: Database, user: Person, running: Sandbox, conversation: Conversation
 ) -> None:
     make_start_task(database, user, running, stage=Stage.READY)
-    for _ in range(2):  # the second time, lists are cached
-        assert urls(api, conversation, user.headers) == {agent.url}
-    origin = sign_in(api, user)
-    for _ in range(2):
-        assert urls(api, conversation) == {f"{origin}/sandbox/{running.id}"}
-        assert urls(api, conversation, user.headers) == {agent.url}
+    with serve(client_port=3002) as api:
+        for _ in range(2):  # the second time, lists are cached
+            assert urls(api, conversation, user.headers) == {"http://127.0.0.1:3002"}
+        origin = sign_in(api, user)
+        for _ in range(2):
+            assert urls(api, conversation) == {f"{origin}/sandbox/{running.id}"}
+            assert urls(api, conversation, user.headers) == {"http://127.0.0.1:3002"}
 
 
-def test_other_ports_are_shown_at_a_host_that_gets_no_login(
-    serve: Serve, database: Database, user: Person, agent: Agent
+@pytest.mark.parametrize(
+    ("chosen", "shown"),
+    [
+        ({"client_port": 0, "web_url": "https://agents.example"}, "https://agents.example/sandbox/{id}"),
+        ({"client_port": 4, "web_url": "http://agents.example:80/"}, "http://agents.example:4"),
+        ({"client_port": 4, "web_url": "http://[::1]:80/"}, "http://[::1]:4"),
+        ({"client_port": 4, "client_url": "https://clients.example/"}, "https://clients.example"),
+    ],
+)
+def test_url_for_clients_with_a_key(
+    serve: Serve, user: Person, running: Sandbox, chosen: dict[str, Any], shown: str
 ) -> None:
-    others = {
-        "VSCODE": "http://127.0.0.1:8001/?a=b",
-        "WORKER_1": "http://127.0.0.1:8011",
-        "AFAR": "http://127.0.0.11:1",
-    }
-    urls = [{"name": name, "url": url, "port": 8001} for name, url in others.items()]
-    sandbox = make_sandbox(database, user, exposed_urls=[*agent.urls, *urls])
-    for web_url, shown in (
-        ("http://127.0.0.1:3000", ["http://localhost:8001/?a=b", "http://localhost:8011", "http://127.0.0.11:1"]),
-        ("http://localhost:3000", list(others.values())),
-        ("http://agents.example", list(others.values())),
-    ):
-        with serve(web_url=web_url) as api:
-            api.headers["Origin"] = web_url
-            assert api.post("/login", data={"api_key": user.key}).status_code == 303
-            for headers, expected in (({}, shown), (user.headers, list(others.values()))):
-                for path in (f"/api/v1/sandboxes/{sandbox.id}", "/api/v1/sandboxes/search"):
-                    answer = api.get(path, headers=headers).json()
-                    [found] = answer.get("items", [answer])
-                    assert [url["url"] for url in found["exposed_urls"]][1:] == expected
+    with serve(**chosen) as api:
+        [url] = api.get(f"/api/v1/sandboxes/{running.id}", headers=user.headers).json()["exposed_urls"]
+    assert url["url"] == shown.format(id=running.id)
+
+
+def test_other_ports_are_below_the_sandbox_path(serve: Serve, database: Database, user: Person, agent: Agent) -> None:
+    other = {"name": "WORKER_1", "url": "http://127.0.0.1:8011", "port": 8011}
+    sandbox = make_sandbox(database, user, exposed_urls=[*agent.urls, other])
+    with serve(client_port=3002) as api:
+        origin = sign_in(api, user)
+        for headers in ({}, user.headers):
+            for path in (f"/api/v1/sandboxes/{sandbox.id}", "/api/v1/sandboxes/search"):
+                answer = api.get(path, headers=headers).json()
+                [found] = answer.get("items", [answer])
+                assert found["exposed_urls"][1]["url"] == f"{origin}/sandbox/{sandbox.id}-8011"
 
 
 def test_origin_is_the_configured_one(serve: Serve, user: Person, conversation: Conversation) -> None:
@@ -119,7 +124,8 @@ def test_agent_server_gets_requests_without_the_login(
     assert not [value for _, value in got.headers if api.cookies[COOKIE] in value]
     assert answer.headers.get_list("Content-Security-Policy") == ["sandbox"]
     assert answer.headers.get_list("X-Content-Type-Options") == ["nosniff"]
-    assert not {"Set-Cookie", "Clear-Site-Data"} & set(answer.headers)
+    assert answer.headers.get_list("Cache-Control") == ["no-store"]
+    assert not {"set-cookie", "clear-site-data", "expires", "access-control-allow-origin"} & set(answer.headers)
 
 
 def test_login_is_not_a_key_of_a_sandbox(api: httpx.Client, user: Person, agent: Agent, running: Sandbox) -> None:

@@ -9,7 +9,7 @@ import pytest
 from shared.db.database import Database
 from shared.models import Sandbox
 from shared.states import Status
-from tests.api.sandbox_proxy.doubles import Agent, Worker, key_of
+from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
 from tests.factories import Person, make_sandbox
 
 HOST = "http://any.example:1/sandbox/{}"
@@ -58,12 +58,12 @@ def test_agent_server_s_redirect_stays_on_the_sandbox_path(api: httpx.Client, us
     assert (answer.status_code, answer.headers["Location"]) == (307, f"/sandbox/{running.id}/moved/")
 
 
-def test_agent_server_s_own_address_is_accepted(
-    api: httpx.Client, user: Person, agent: Agent, running: Sandbox
-) -> None:
-    for host in (agent.url, f"{agent.url}/"):
-        assert ask(api, user, running, host=host).status_code == 200
-    assert ask(api, user, running, host="http://127.0.0.1:1").status_code == 404
+def test_url_of_the_client_port_is_accepted(serve: Serve, user: Person, agent: Agent, running: Sandbox) -> None:
+    with serve(client_port=3002, client_url="http://clients.example/") as api:
+        for host in ("http://clients.example", "http://clients.example/"):
+            assert ask(api, user, running, host=host).status_code == 200
+        for host in ("http://127.0.0.1:1", agent.url):
+            assert ask(api, user, running, host=host).status_code == 404
 
 
 def test_paused_sandbox_is_woken(api: httpx.Client, user: Person, asleep: Sandbox, worker: Worker) -> None:

@@ -28,7 +28,6 @@ from worker.network.addresses import make_place, network_name
 
 POLICY = Policy(
     "own",
-    addresses=frozenset({"127.0.0.2"}),
     capabilities=frozenset({"CHOWN"}),
     runtimes=frozenset({"runsc"}),
 )

@@ -13,7 +13,7 @@ from tests.waiting import eventually
 from tests.worker.engine.scripted_engine import STREAM, Answer, ScriptedEngine, chunk, running_scripted_engine, whole
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
-POLICY = Policy("own", frozenset({"127.0.0.2"}))
+POLICY = Policy("own")
 EVENTS = f'/events?filters={{"label":["{INSTALLATION_LABEL}=own"]}}'
 
 

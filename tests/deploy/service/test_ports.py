@@ -51,5 +51,7 @@ def test_free_ports_are_accepted(free: int, monkeypatch: pytest.MonkeyPatch) -> 
     connect_really = socket.create_connection
     monkeypatch.setattr(socket, "create_connection", connect)
     monkeypatch.setenv("AW_FLOWER_PORT", str(free))
-    refuse_taken_ports(Settings(port=free), [Process("web", 1), Process("flower", 1)])
-    assert tried == [("127.0.0.1", free)] * 2, "the API's and Flower's"
+    monkeypatch.setenv("AW_DOOR_PORT", str(free))
+    processes = [Process(name, 1) for name in ("web", "door", "flower")]
+    refuse_taken_ports(Settings(port=free, client_port=free), processes)
+    assert tried == [("127.0.0.1", free)] * 4, "the API's two, the door's and Flower's"

@@ -51,4 +51,6 @@ def test_engine_filter_is_started_where_it_is_needed(is_started: bool) -> None:
 
 def test_procfile_of_the_repository_is_read() -> None:
     found = read_processes(REPOSITORY / "Procfile", [], embedded_broker=True)
-    assert {process.name for process in found} == {"broker", "web", "worker", "flower"}
+    assert {process.name for process in found} == {"broker", "web", "door", "worker", "flower"}
+    without = read_processes(REPOSITORY / "Procfile", ["worker=0"], embedded_broker=True)
+    assert "door" not in {process.name for process in without}

@@ -83,6 +83,7 @@ def supervised(folder: Path, api_port: int) -> Iterator[Supervised]:
     (folder / "Procfile").write_text(DUMMIES)
     log, mark = folder / "log", uuid4().hex
     environment = os.environ | {"PYTHONPATH": str(folder), "AW_PORT": str(api_port), "MARK_OF_TEST": mark}
+    environment["AW_CLIENT_PORT"] = "0"
     with log.open("ab") as output:
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig=TERM", sys.executable, "-c", SUPERVISE],

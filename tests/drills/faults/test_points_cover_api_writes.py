@@ -17,7 +17,7 @@ from api.sandbox_proxy.websocket import WebSocketProxy
 from shared.observability import failpoints
 from tests.drills.faults.api_writes import write_kinds
 from tests.drills.faults.observer import Observer
-from tests.factories import VAULT
+from tests.factories import DOOR, VAULT
 from tests.services.directories import REPOSITORY
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
@@ -35,6 +35,7 @@ SPEAKERS: Mapping[str, str] = {
     "api/git/http_client.py": "git hosts are only read",
     "api/git/guarded_transport.py": "connections of `api.git.http_client`",
     "api/agent_server/transport.py": "connections of `api.agent_server.client` and `api.sandbox_proxy.http`",
+    "shared/agent_server/door.py": "only the names of errors",
     "shared/agent_server/limits.py": "only the name of an error",
     "shared/agent_server/responses.py": "only the name of a type; it reads",
     "worker/agent_server/client.py": "tests.drills.faults.test_points_cover_writes",
@@ -77,7 +78,7 @@ def points(kind: str) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("method", METHODS)
 def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -> None:
     async def send(transport: httpx.AsyncBaseTransport) -> None:
-        servers = AgentServers(VAULT)
+        servers = AgentServers(VAULT, DOOR)
         servers._client = httpx.AsyncClient(transport=transport)
         await servers.ask_at("http://agent", "key", method, "/api/conversations/1/events")
         await servers.close()
@@ -89,8 +90,8 @@ def test_each_write_to_an_agent_server_has_points(method: str, met: list[str]) -
 @pytest.mark.parametrize("method", METHODS)
 def test_each_write_on_the_sandbox_path_has_points(method: str, met: list[str]) -> None:
     proxied = ProxyRequest("s" * 32, method, b"/api", [], "http", None, session_key="key", api_key=None)
-    seen: Any = SimpleNamespace(id="s", exposed_urls=[{"name": "AGENT_SERVER", "url": "http://agent"}])
-    here: Any = SimpleNamespace(vault=VAULT)
+    seen: Any = SimpleNamespace(id="s", exposed_urls=[{"name": "AGENT_SERVER", "url": "http://agent", "port": 8000}])
+    here: Any = SimpleNamespace(vault=VAULT, door=DOOR)
     part: Any = None
 
     async def send(transport: httpx.AsyncBaseTransport) -> None:
@@ -122,7 +123,7 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
         pass
 
     monkeypatch.setattr(WebSocketProxy, "_ensure_running", ensure_running)
-    nowhere: Any = SimpleNamespace(vault=VAULT, agent_servers=None)
+    nowhere: Any = SimpleNamespace(vault=VAULT, door=DOOR, agent_servers=None)
     sockets = WebSocketProxy(nowhere, *[nowhere] * 3)
     asyncio.run(sockets._pass_up(nowhere, receive, Server()))  # type: ignore[arg-type]
     before, after = points("agent_server.send_frame")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy import update
 
@@ -14,6 +15,7 @@ from shared.clock import now
 from shared.models import Node, NodeSpecBackoff, Sandbox
 from shared.nodes import placement
 from shared.nodes import registry as node_registry
+from shared.sandboxes.queries import agent_server
 from shared.states import NodeStatus
 from tests.services.client import Client
 from tests.services.deployment import Deployment
@@ -32,7 +34,7 @@ class Cluster:
     engines: dict[str, PrivateEngine]
 
     def address(self, name: str) -> str:
-        """The address in the URLs of a node's sandboxes."""
+        """The address of a node's door."""
         return self.engines[name].address
 
     def node(self, name: str) -> Node | None:
@@ -76,6 +78,12 @@ class Cluster:
         """The status of a sandbox in the store, deleted or not."""
         with self.service.database.reading() as session:
             return session.get_one(Sandbox, sandbox_id).status
+
+    def door_of(self, sandbox_id: str) -> str:
+        """The host of the door in the row's URL of a sandbox's agent server."""
+        with self.service.database.reading() as session:
+            url = agent_server(session.get_one(Sandbox, sandbox_id).exposed_urls)
+        return urlsplit(url or "").hostname or ""
 
     def delete_node(self, name: str) -> None:
         """Age a node's heartbeat to the limit after which a node can be deleted, and delete the node."""

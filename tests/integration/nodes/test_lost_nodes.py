@@ -4,7 +4,7 @@ import pytest
 
 from shared.nodes import registry as node_registry
 from shared.states import NodeStatus
-from tests.integration.nodes.cluster import A, B, Cluster, start_many, url_of
+from tests.integration.nodes.cluster import A, B, Cluster, start_many
 from tests.services.client import Client
 from tests.services.deployment_settings import LOST_SOON
 from tests.waiting import eventually
@@ -112,7 +112,7 @@ def resume_on_b(cluster: Cluster, alice: Client, sandbox_id: str) -> None:
     assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/resume").status_code == 200
     eventually(lambda: (alice.sandbox(sandbox_id) or {})["status"] == "RUNNING")
     assert cluster.node_of(sandbox_id) == B
-    assert url_of(alice.sandbox(sandbox_id) or {}).startswith(f"http://{cluster.address(B)}:")
+    assert cluster.door_of(sandbox_id) == cluster.address(B)
     assert sandbox_id in cluster.found()[B]
 
 

@@ -15,8 +15,9 @@ def test_requests_reach_the_node_of_the_sandbox(cluster: Cluster, alice: Client)
     for sandbox_id, name in ((first, A), (second, B)):
         found = alice.sandbox(sandbox_id)
         assert found
-        assert url_of(found).startswith(f"http://{cluster.address(name)}:")
-        assert http.get(f"{url_of(found)}/ready", timeout=5).status_code == 200
+        assert cluster.door_of(sandbox_id) == cluster.address(name)
+        key = {"X-Session-API-Key": found["session_api_key"]}
+        assert http.get(f"{url_of(found)}/ready", headers=key, timeout=5).status_code == 200
         engine, container = cluster.engines[name], f"aw-{sandbox_id}"
         assert alice.post(f"/api/v1/sandboxes/{sandbox_id}/pause").status_code == 200
         alice.await_sandbox(sandbox_id, "PAUSED")

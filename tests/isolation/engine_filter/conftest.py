@@ -13,5 +13,5 @@ from tests.services.private_engine import PrivateEngine
 @pytest.fixture
 def worker(engine: PrivateEngine) -> Iterator[Worker]:
     """Its two ways to the engine."""
-    with running_engine_filter(engine.host, Policy(OWN, frozenset({engine.address}))) as filtered:
-        yield Worker(EngineSocket(filtered), EngineSocket(engine.host), engine.address)
+    with running_engine_filter(engine.host, Policy(OWN)) as filtered:
+        yield Worker(EngineSocket(filtered), EngineSocket(engine.host))

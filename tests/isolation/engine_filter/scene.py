@@ -19,7 +19,6 @@ class Worker:
 
     filtered: EngineSocket
     straight: EngineSocket
-    address: str
 
     def body(self, name: str) -> Body:
         """The body of a container as the worker creates it."""
@@ -30,7 +29,6 @@ class Worker:
             "ExposedPorts": {"8000/tcp": {}},
             "HostConfig": {
                 "Binds": [f"{name}:/workspace:rw"],
-                "PortBindings": {"8000/tcp": [{"HostIp": self.address, "HostPort": ""}]},
                 "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges:true", f"seccomp={SECCOMP}"],
                 "Memory": 64 * 1024**2,

@@ -117,10 +117,12 @@ EGRESS = {OPEN: "open", CLOSED: "none", LISTED: "10.50.0.0/16"}
 
 def make_isolation(node: Namespace, client: DiskEngine, database: Database, resolvers: str) -> NetworkIsolation:
     """The isolation as the node's worker makes it."""
-    shared = Settings(sandbox_addresses=NETWORK, port=SERVICE)
+    shared = Settings(sandbox_addresses=NETWORK)
     place = make_place(shared, "scene", NODE_ID)
     firewall = LocalFirewall(place, node.command)
-    return NetworkIsolation(Parts(shared, NODE_ID, resolvers, "scene", database, VAULT, client, firewall, place))
+    return NetworkIsolation(
+        Parts(shared, NODE_ID, resolvers, SERVICE, "scene", database, VAULT, client, firewall, place)
+    )
 
 
 def name_model(scene: Scene, spec: str, address: str) -> None:
@@ -144,8 +146,6 @@ def _start(client: DiskEngine, isolation: NetworkIsolation, sandbox: Sandbox) ->
         env={CONFIG_ENV: CONFIG_PATH},
         labels={INSTALLATION_LABEL: "scene", SANDBOX_LABEL: sandbox.id},
         working_dir="/workspace",
-        ports=[AGENT],
-        address="127.0.0.1",
         memory_bytes=64 * 1024**2,
         cpus=1.0,
         pids=64,

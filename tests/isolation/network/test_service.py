@@ -22,8 +22,6 @@ from worker.network.addresses import make_place
 from worker.network.rules import Place
 
 NODE = "node-a"
-# Where the API listens for the sandboxes of earlier versions.
-OLD_GATEWAY = "172.17.0.1"
 
 
 @pytest.fixture
@@ -45,7 +43,6 @@ def service(
         "AW_NETWORK_ISOLATION": "on",
         "AW_SANDBOX_ADDRESSES": str(place.network),
         "AW_SANDBOX_DNS": "none",
-        "AW_GATEWAY_HOST": "auto",
     }
     options: dict[str, Any] = {"broker_url": valkey.url, "installation": INSTALLATION}
     with (
@@ -71,8 +68,9 @@ def test_node_is_closed_while_its_rules_are_gone(
     alice.await_sandbox(sandbox_id, "RUNNING")
     name = f"aw-{sandbox_id}"
     assert f"{place.gateway}\thost.docker.internal" in engine.docker("exec", name, "cat", "/etc/hosts")
-    assert reached(engine, name, place.gateway, service.port)
-    assert not reached(engine, name, OLD_GATEWAY, service.port)
+    assert reached(engine, name, place.gateway, service.door_port)
+    assert not reached(engine, name, place.gateway, service.port)
+    assert not reached(engine, name, engine.gateway, service.door_port)
     assert f'"{place.bridge}"' in rules(place)
 
     subprocess.run(["nft", "delete", "table", "inet", place.bridge], check=True, capture_output=True)
@@ -80,7 +78,7 @@ def test_node_is_closed_while_its_rules_are_gone(
     eventually(lambda: closed_reason(service) is None, deadline_seconds=60)
     assert "network_rules_missing" in service.log()
     assert f'"{place.bridge}"' in rules(place)
-    assert reached(engine, name, place.gateway, service.port)
+    assert reached(engine, name, place.gateway, service.door_port)
 
     alice.delete(f"/api/v1/sandboxes/{sandbox_id}")
     eventually(lambda: str(place.network[2]) not in rules(place), deadline_seconds=60)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from tests.factories import DOOR
 from tests.services.hostile_server import Mode, dripping, dripping_head, hostile, never_answering
 from tests.waiting import eventually
 from worker.agent_server import transport
@@ -63,7 +64,7 @@ def test_check_ends_the_wait_and_closes_the_connection() -> None:
         if len(times) == 3:
             raise Cancelled
 
-    with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
+    with silent() as server, ThreadPoolExecutor(1) as pool, open_client(DOOR) as client:
         served = pool.submit(server.serve)
         with pytest.raises(Cancelled), transport.cancellable(check):
             client.get(server.url, timeout=60)
@@ -74,7 +75,7 @@ def test_check_ends_the_wait_and_closes_the_connection() -> None:
 
 def test_response_after_checks_is_complete() -> None:
     checks = threading.Semaphore(0)
-    with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
+    with silent() as server, ThreadPoolExecutor(2) as pool, open_client(DOOR) as client:
         pool.submit(server.serve)
 
         def send() -> httpx.Response:
@@ -90,7 +91,7 @@ def test_response_after_checks_is_complete() -> None:
 
 def test_timeout_of_a_request_holds_with_checks() -> None:
     checks: list[None] = []
-    with silent() as server, ThreadPoolExecutor(1) as pool, open_client() as client:
+    with silent() as server, ThreadPoolExecutor(1) as pool, open_client(DOOR) as client:
         pool.submit(server.serve)
         with pytest.raises(httpx.ReadTimeout), transport.cancellable(lambda: checks.append(None)):
             client.get(server.url, timeout=0.2)
@@ -106,7 +107,7 @@ def test_check_runs_while_bytes_arrive() -> None:
 
     with (
         hostile(dripping) as server,
-        open_client() as client,
+        open_client(DOOR) as client,
         pytest.raises(Cancelled),
         transport.cancellable(check),
     ):
@@ -117,7 +118,7 @@ def test_check_runs_while_bytes_arrive() -> None:
 def test_timeout_of_a_block_is_for_all_its_requests(mode: Mode) -> None:
     with (
         hostile(mode) as server,
-        open_client() as client,
+        open_client(DOOR) as client,
         transport.timeout(60),
         transport.timeout(0.3),
     ):
@@ -129,7 +130,7 @@ def test_timeout_of_a_block_is_for_all_its_requests(mode: Mode) -> None:
 
 
 def test_timeout_includes_the_sent_content() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, open_client() as client:
+    with socket.create_server(("127.0.0.1", 0)) as listener, open_client(DOOR) as client:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"  # the kernel accepts the connection and some bytes
         with pytest.raises(httpx.WriteTimeout), transport.timeout(1.5):
             client.post(url, content=b"x" * 50_000_000, timeout=60)
@@ -137,7 +138,7 @@ def test_timeout_includes_the_sent_content() -> None:
 
 def test_check_is_not_run_for_other_threads_or_afterwards() -> None:
     checks: list[None] = []
-    with silent() as server, ThreadPoolExecutor(2) as pool, open_client() as client:
+    with silent() as server, ThreadPoolExecutor(2) as pool, open_client(DOOR) as client:
         with transport.cancellable(lambda: checks.append(None)):
             served = pool.submit(server.serve)
             sent = pool.submit(client.get, server.url, timeout=0.2)

@@ -7,6 +7,7 @@ import pytest
 
 from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
 from shared.redaction import redacting
+from tests.factories import DOOR
 from worker.agent_server.client import AgentServer
 from worker.agent_server.transport import open_client
 
@@ -260,7 +261,7 @@ def test_running_agent_is_not_run_again() -> None:
 
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
-    with open_client() as opened:
+    with open_client(DOOR) as opened:
         yield opened
 
 

@@ -10,6 +10,7 @@ from deploy.demo.scripted_model import ScriptedModel
 from shared.agent_server.errors import AgentServerRefused, WrongServer
 from shared.conversations.webhook_reports import read_conversation
 from shared.ids import new_id
+from tests.factories import DOOR
 from tests.services.agent_servers import FOLDER, HELLO, KEY, Place, body_for
 from tests.waiting import eventually
 from worker.agent_server.client import AgentServer
@@ -209,7 +210,7 @@ class TestRealServer:
 
     @pytest.fixture
     def server(self, sandbox_url: str) -> Iterator[AgentServer]:
-        with open_client() as client:
+        with open_client(DOOR) as client:
             yield AgentServer(sandbox_url, KEY, client)
 
     def test_title_is_made_in_the_background(self, server: AgentServer, contract_model: ScriptedModel) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from deploy.demo.scripted_model import ScriptedModel
 from shared.agent_server.errors import WrongServer
+from tests.factories import DOOR
 from tests.fakes.agent_server import FakeAgentServer
 from tests.fixtures.agent_servers import TINY
 from tests.services.agent_servers import BOOT_SECONDS, HELLO, KEY, REAL_IMAGE, Place, body_for, booted
@@ -30,7 +31,7 @@ def server_before_init(request: pytest.FixtureRequest) -> Iterator[Place]:
     else:
         image, environment = {"tiny": (TINY_IMAGE, TINY), "real": (REAL_IMAGE, {})}[request.param]
         config = deferred_init_config(INIT_KEY, origins=[])
-        with booted(config, image, environment) as url, open_client() as client:
+        with booted(config, image, environment) as url, open_client(DOOR) as client:
             eventually(AgentServer(url, KEY, client).is_dormant, deadline_seconds=BOOT_SECONDS)
             yield Place(request.param, url, client)
 

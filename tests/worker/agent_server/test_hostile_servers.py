@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from shared.agent_server.door import sandbox_url
 from shared.agent_server.errors import AgentServerUnreachable, WrongServer
 from shared.agent_server.limits import MAX_MESSAGES, MAX_RUNNING_PAGES
 from shared.models import Sandbox
 from shared.states import Desired, Status
-from tests.factories import Person, make_conversation
+from tests.factories import DOOR, Person, make_conversation
 from tests.fakes.engine import FakeEngine
 from tests.services.hostile_server import (
     MODES,
@@ -34,7 +35,7 @@ from worker.agent_server.transport import open_client
 from worker.context import WorkerContext
 from worker.engine.protocol import ContainerState
 from worker.loops.recheck import recheck
-from worker.sandboxes import agent_server_lifecycle
+from worker.sandboxes import agent_server_lifecycle, container_spec
 from worker.sandboxes.container_spec import container_name
 from worker.sandboxes.reconciler import reconcile
 
@@ -54,20 +55,26 @@ def context(context: WorkerContext, monkeypatch: pytest.MonkeyPatch) -> WorkerCo
     """Context of a worker with short timeouts for agent servers."""
     monkeypatch.setattr(agent_server_lifecycle, "INTERRUPT_SECONDS", 0.3)
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 0.3)
-    return replace(context, settings=context.settings.model_copy(update={"advertised_host": "127.0.0.1"}))
+    monkeypatch.setattr(container_spec, "sandbox_url", find_url)
+    return context
 
 
 @pytest.fixture
 def asking(context: WorkerContext) -> Iterator[WorkerContext]:
-    """The same context, with a client for servers on ports of this machine."""
-    with open_client() as http:
+    """The same context, with a client for servers of this machine."""
+    with open_client(DOOR) as http:
         yield replace(context, http=http)
+
+
+def find_url(door: str, address: str, port: int) -> str:
+    """Return the URL of a hostile server, which has no door before it, or of a container."""
+    return address if address.startswith("http:") else sandbox_url(door, address, port)
 
 
 def take_over(context: WorkerContext, user: Person, sandbox_id: str, server: HostileServer) -> None:
     """Replace the sandbox's agent server with a hostile one."""
     assert isinstance(context.engine, FakeEngine)
-    context.engine.containers[container_name(sandbox_id)].ports = {8000: server.port}
+    context.engine.containers[container_name(sandbox_id)].address = server.url
     url = {"name": "AGENT_SERVER", "url": server.url, "port": 8000}
     change(context, Sandbox, sandbox_id, exposed_urls=[url])
     make_conversation(context.database, user, row(context, Sandbox, sandbox_id), id=TALK)
@@ -106,7 +113,7 @@ def test_unreadable_key_does_not_stop_the_desired_state(
 
 @pytest.mark.parametrize("mode", [flooding, inflating])
 def test_response_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
-    with hostile(mode) as server, open_client() as client:
+    with hostile(mode) as server, open_client(DOOR) as client:
         asked = AgentServer(server.url, "key", client)
         tracemalloc.start()
         try:
@@ -122,13 +129,13 @@ def test_response_takes_no_more_memory_than_its_max_size(mode: Mode) -> None:
 
 def test_small_document_of_many_values_is_refused() -> None:
     many = answering(b"[" + b"[]," * 300_000 + b"[]]")
-    with hostile(many) as server, open_client() as client, pytest.raises(WrongServer):
+    with hostile(many) as server, open_client(DOOR) as client, pytest.raises(WrongServer):
         AgentServer(server.url, "key", client).find_running()
 
 
 def test_probe_reads_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_server_client, "PROBE_SECONDS", 20.0)
-    with hostile(dripping) as server, open_client() as client:
+    with hostile(dripping) as server, open_client(DOOR) as client:
         began = time.monotonic()
         assert AgentServer(server.url, "key", client).answers()
         assert time.monotonic() - began < 10
@@ -136,7 +143,7 @@ def test_probe_reads_the_status_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_timeout_is_for_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_server_client, "UPLOAD_SECONDS", 0.5)
-    with hostile(dripping) as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+    with hostile(dripping) as server, open_client(DOOR) as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
         assert isinstance(asked.exception(20), AgentServerUnreachable)
 
@@ -144,13 +151,13 @@ def test_timeout_is_for_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> N
 def test_content_follows_its_header_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request with a long timeout is for work that takes long. Its result is there when the header is."""
     monkeypatch.setattr(transport, "CONTENT_SECONDS", 0.5)
-    with hostile(dripping) as server, open_client() as client, ThreadPoolExecutor(1) as pool:
+    with hostile(dripping) as server, open_client(DOOR) as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(AgentServer(server.url, "key", client).upload, "/a", b"")
         assert isinstance(asked.exception(10), AgentServerUnreachable)
 
 
 def test_pages_have_a_max() -> None:
-    with hostile(MODES["endless pages"]) as server, open_client() as client:
+    with hostile(MODES["endless pages"]) as server, open_client(DOOR) as client:
         assert len(AgentServer(server.url, "key", client).find_running()) == MAX_RUNNING_PAGES
         assert len(list(AgentServer(server.url, "key", client).list_messages(TALK))) == MAX_MESSAGES
 
@@ -159,7 +166,7 @@ def test_cookies_of_one_server_are_not_sent_to_another() -> None:
     with (
         hostile(answering(0, Set_Cookie="mine=" + "x" * 4000)) as server,
         hostile(answering(0)) as other,
-        open_client() as client,
+        open_client(DOOR) as client,
     ):
         AgentServer(server.url, "key", client).answers()
         AgentServer(other.url, "key", client).answers()

@@ -18,9 +18,7 @@ def put(
     installation: str = INSTALLATION,
 ) -> str:
     """Create a sandbox's container in the given state, and its volume. Returns their name."""
-    request = container_request(
-        sandbox, SandboxSpec(id=IMAGE, position=0), installation=installation, address="127.0.0.1"
-    )
+    request = container_request(sandbox, SandboxSpec(id=IMAGE, position=0), installation=installation)
     engine.volumes[request.name] = request.labels
     if state != ContainerState.ABSENT:
         engine.containers[request.name] = FakeContainer(request, state)

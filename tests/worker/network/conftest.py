@@ -19,5 +19,7 @@ def scene(context: WorkerContext, engine: FakeEngine, settings: Settings, monkey
     """The isolation, and a worker that uses it; the machine has no routes."""
     monkeypatch.setattr(module, "find_conflict", lambda _: None)
     firewall, place = FakeFirewall(), make_place(settings, INSTALLATION, NODE_ID)
-    parts = Parts(settings, NODE_ID, "9.9.9.9", INSTALLATION, context.database, context.vault, engine, firewall, place)
+    parts = Parts(
+        settings, NODE_ID, "9.9.9.9", 3001, INSTALLATION, context.database, context.vault, engine, firewall, place
+    )
     return Scene(context, engine, firewall, NetworkIsolation(parts))

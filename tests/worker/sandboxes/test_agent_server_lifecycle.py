@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from shared.agent_server.door import sandbox_url
 from shared.clock import now
 from shared.db.database import Database
 from shared.models import Sandbox
@@ -50,7 +51,7 @@ def test_server_that_a_dead_worker_has_initialized(context: WorkerContext, engin
     reconcile(context, warm_id)
     claimed = claim(context, user)
     assert claimed.id == warm_id
-    url = f"http://127.0.0.1:{engine.observe(container_name(warm_id)).ports[8000]}"
+    url = sandbox_url(context.settings.door_url, engine.observe(container_name(warm_id)).address, 8000)
     assert SandboxServer(context, claimed).initialize(url)
     reconcile(context, warm_id)
     assert row(context, Sandbox, warm_id).status == Status.RUNNING

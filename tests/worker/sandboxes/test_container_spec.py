@@ -28,7 +28,7 @@ SANDBOX = Sandbox(**COLUMNS)
 
 def request(**columns: Any) -> ContainerRequest:
     spec = SandboxSpec(**{"id": "image:1", "position": 0, **columns})
-    return container_request(SANDBOX, spec, installation="home", address="10.0.0.7")
+    return container_request(SANDBOX, spec, installation="home")
 
 
 def config(key: str = KEY, origins: list[str] | None = None) -> dict[str, Any]:
@@ -47,15 +47,14 @@ class TestRequest:
 
     def test_container_of_a_sandbox_without_an_owner(self) -> None:
         pooled = Sandbox(**COLUMNS | {"owner_id": None})
-        made = container_request(pooled, SandboxSpec(id="i", position=0), installation="home", address="::1")
+        made = container_request(pooled, SandboxSpec(id="i", position=0), installation="home")
         assert all(isinstance(value, str) for value in made.labels.values())
 
     def test_container_has_the_spec_s_values(self) -> None:
         limits = {"memory_bytes": 2**30, "cpus": 0.5, "pids": 99, "capabilities": ["CHOWN"], "runtime": "runsc"}
-        made = request(command=["serve"], working_dir="/w", ports={"AGENT_SERVER": 8000, "VSCODE": 8001}, **limits)
+        made = request(command=["serve"], working_dir="/w", **limits)
         assert (made.image, made.command, made.working_dir) == ("image:1", ["serve"], "/w")
         assert {name: getattr(made, name) for name in limits} == limits
-        assert (made.ports, made.address) == ([8000, 8001], "10.0.0.7")
 
     def test_environment_has_the_ports_and_the_path_of_the_configuration(self) -> None:
         made = request(ports={"AGENT_SERVER": 8000, "WORKER_1": 8011})
@@ -71,7 +70,7 @@ class TestRequest:
     def test_spec_s_disk_wins_over_the_setting(self) -> None:
         for disk, size in ((None, 7), (0, 0), (9, 9)):
             spec = SandboxSpec(id="i", position=0, disk_bytes=disk)
-            made = container_request(SANDBOX, spec, installation="home", address="::1", disk_bytes=7)
+            made = container_request(SANDBOX, spec, installation="home", disk_bytes=7)
             assert made.disk_bytes == size
 
     def test_containers_of_former_versions_keep_the_path_of_their_configuration(self) -> None:
@@ -108,9 +107,11 @@ class TestConfiguration:
         assert isinstance(config()["webhooks"][0]["retry_delay"], int)
 
 
-def test_urls_are_those_of_the_published_ports() -> None:
+def test_urls_are_those_of_the_spec_s_ports_at_the_door() -> None:
     spec = SandboxSpec(id="image:1", position=0, ports={"AGENT_SERVER": 8000, "VSCODE": 8001})
-    observed = ContainerStatus(ContainerState.RUNNING, ports={8000: 32768})
-    assert exposed_urls(spec, observed, "sandboxes.example.org") == [
-        {"name": "AGENT_SERVER", "url": "http://sandboxes.example.org:32768", "port": 8000}
+    observed = ContainerStatus(ContainerState.RUNNING, address="10.0.0.7")
+    assert exposed_urls(spec, observed, "https://node.example.org:3001") == [
+        {"name": "AGENT_SERVER", "url": "https://node.example.org:3001/10.0.0.7/8000", "port": 8000},
+        {"name": "VSCODE", "url": "https://node.example.org:3001/10.0.0.7/8001", "port": 8001},
     ]
+    assert exposed_urls(spec, ContainerStatus(ContainerState.EXITED), "https://node.example.org:3001") == []

@@ -13,7 +13,7 @@ from shared.clock import after
 from shared.conversations import start_tasks
 from shared.models import Conversation, Node, Sandbox, StartTask
 from shared.states import Desired, Reason, Stage, Status
-from tests.factories import Person
+from tests.factories import DOOR, Person
 from tests.fakes.agent_server import FakeAgentServer
 from tests.services.asgi import serving
 from tests.worker.scenes import (
@@ -118,7 +118,7 @@ def test_start_ends_with_its_sandbox_or_its_cancellation(
 ) -> None:
     silent.method = method
     task_id = ask(context, user, sandbox_id)
-    with open_client() as http, ThreadPoolExecutor(1) as pool:
+    with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
         assert silent.is_silent.wait(30)
         act(context, user, sandbox_id, task_id)
@@ -135,7 +135,7 @@ def test_start_whose_lease_is_lost_is_left_to_the_next_worker(
     """The lease expired while this worker waited, and another worker has finished the start."""
     silent.method = "create_conversation"
     task_id = ask(context, user, sandbox_id)
-    with open_client() as http, ThreadPoolExecutor(1) as pool:
+    with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         walked = pool.submit(start_conversation, replace(context, http=http), task_id)
         assert silent.is_silent.wait(30)
         silent.method = ""
@@ -154,7 +154,7 @@ def test_server_that_is_unpaused_continues(
     silent.method = "create_conversation"
     task_id = ask(context, user, sandbox_id)
     settings = context.settings.model_copy(update={"first_message_timeout_seconds": 5.0})
-    with open_client() as http, ThreadPoolExecutor(1) as pool:
+    with open_client(DOOR) as http, ThreadPoolExecutor(1) as pool:
         working = replace(context, http=http, settings=settings)
         walked = pool.submit(start_conversation, working, task_id)
         assert silent.is_silent.wait(30)

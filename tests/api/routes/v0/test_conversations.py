@@ -233,8 +233,10 @@ def test_config_and_urls_of_the_sandbox_are_shown(client: TestClient, database: 
         {"name": "VSCODE", "url": "http://a:2", "port": 8001},
         {"name": "WORKER_1", "url": "http://a:3", "port": 8011},
     ]
-    for status, vscode, hosts in ((Status.RUNNING, "http://a:2", {"http://a:3": 8011}), (Status.PAUSED, None, {})):
+    for status in (Status.RUNNING, Status.PAUSED):
         place = make_sandbox(database, user, status=status, exposed_urls=urls)
+        path = f"http://testserver/sandbox/{place.id}"
+        vscode, hosts = (f"{path}-8001", {f"{path}-8011": 8011}) if status == Status.RUNNING else (None, {})
         row = make_conversation(database, user, place)
         assert ask(client, user, "GET", f"/{row.id}/config").json() == {"runtime_id": place.id, "session_id": row.id}
         assert ask(client, user, "GET", f"/{row.id}/vscode-url").json() == {"vscode_url": vscode}

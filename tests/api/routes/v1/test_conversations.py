@@ -211,7 +211,9 @@ class TestFields:
         shown = _get(client, user, f"/{conversation.id}")
         assert shown == _get(client, user, ids=conversation.id)[0]
         assert shown == _get(client, user, "/search")["items"][0]
-        assert shown["conversation_url"] == f"http://127.0.0.1:18000/api/conversations/{conversation.id}"
+        assert (
+            shown["conversation_url"] == f"http://testserver/sandbox/{sandbox.id}/api/conversations/{conversation.id}"
+        )
         assert shown["session_api_key"] == session_key_of(sandbox)
         assert (shown["sandbox_status"], shown["execution_status"]) == ("RUNNING", "running")
         assert shown["created_at"] == "2026-01-01T00:00:00.000000Z"

@@ -149,7 +149,8 @@ class TestFields:
         sandbox = make_sandbox(database, user, created_at=FIRST)
         shown = _get(client, user, f"/{sandbox.id}")
         assert shown["session_api_key"] == session_key_of(sandbox)
-        assert shown["exposed_urls"] == [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:18000", "port": 8000}]
+        url = f"http://testserver/sandbox/{sandbox.id}"
+        assert shown["exposed_urls"] == [{"name": "AGENT_SERVER", "url": url, "port": 8000}]
         assert shown["created_at"] == "2026-01-01T00:00:00.000000Z"
         assert [shown] == _get(client, user, id=sandbox.id) == _get(client, user, "/search")["items"]
 

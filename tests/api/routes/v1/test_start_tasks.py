@@ -29,7 +29,7 @@ def test_fields_appear_with_their_stage(client: TestClient, user: Person, databa
     )
     [shown] = _get(client, user, ids=task.id)
     order = list(Stage)
-    url = "http://127.0.0.1:18000"
+    url = f"http://testserver/sandbox/{sandbox.id}"
     with_server = stage in (Stage.STARTING_CONVERSATION, Stage.READY)
     failed = stage == Stage.ERROR
     assert shown["status"] == stage

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.engine_filter.bodies import Policy
-from tests.fakes.engine import NO_ADDRESS, FakeEngine
+from tests.fakes.engine import FakeEngine
 from tests.services.engine import ENGINE, TINY_IMAGE, docker_engine
 from tests.services.engine_socket import running_engine_filter
 from worker.engine.disk_engine import DiskEngine
@@ -35,8 +35,7 @@ def engine(
 
 
 def _filtered(installation: str, network: NetworkRequest | None) -> Iterator[Engine]:
-    policy = Policy(installation, frozenset({"127.0.0.1", NO_ADDRESS}), network=network)
-    with running_engine_filter(ENGINE, policy) as host:
+    with running_engine_filter(ENGINE, Policy(installation, network=network)) as host:
         engine = DiskEngine(host, installation)
         try:
             yield engine

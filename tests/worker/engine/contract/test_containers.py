@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 
-from tests.fakes.engine import NO_ADDRESS
 from tests.fixtures.containers import CONFIG, started, state
 from tests.services.engine import TINY_IMAGE
 from tests.waiting import eventually
 from worker.engine.docker_client import WORKSPACE
-from worker.engine.docker_engine import SANDBOX_LABEL
-from worker.engine.protocol import ContainerRequest, ContainerState, Engine, EngineFailing, EngineRefused, ImageMissing
+from worker.engine.docker_engine import INSTALLATION_LABEL, SANDBOX_LABEL
+from worker.engine.protocol import ContainerRequest, ContainerState, Engine, EngineRefused, ImageMissing
 from worker.sandboxes.container_spec import CONFIG_PATH
 
 MISSING_IMAGE = "agent-workspace/no-such-image:1"
@@ -32,7 +32,7 @@ def test_life_of_a_container(engine: Engine, request_: ContainerRequest) -> None
     started(engine, request_)
     running = engine.observe(name)
     assert running.state == ContainerState.RUNNING
-    assert set(running.ports) == {8000}
+    assert running.address
     engine.pause(name)
     assert state(engine, name) == ContainerState.PAUSED
     engine.unpause(name)
@@ -51,7 +51,7 @@ def test_repeated_calls_change_nothing(engine: Engine, request_: ContainerReques
     before = engine.observe(name)
     engine.create(request_)
     engine.start(name)
-    assert engine.observe(name).ports == before.ports
+    assert engine.observe(name).address == before.address
     engine.pause(name)
     engine.pause(name)
     engine.unpause(name)
@@ -147,25 +147,20 @@ def test_verb_in_each_state(engine: Engine, request_: ContainerRequest, verb: st
     eventually(lambda: state(engine, request_.name) == after[before])
 
 
-def test_ports_are_published_while_it_runs(engine: Engine, request_: ContainerRequest) -> None:
+def test_container_has_an_address_while_it_runs_and_publishes_no_port(
+    engine: Engine, request_: ContainerRequest
+) -> None:
     name = started(engine, request_)
     engine.pause(name)
-    assert set(engine.observe(name).ports) == {8000}
+    assert ip_address(engine.observe(name).address)
     engine.stop(name, 1)
-    assert engine.observe(name).ports == {}
+    assert engine.observe(name).address == ""
     engine.start(name)
-    assert set(engine.observe(name).ports) == {8000}
-
-
-def test_port_that_can_not_be_published_is_a_failure_of_the_engine(engine: Engine, request_: ContainerRequest) -> None:
-    unlucky = replace(request_, address=NO_ADDRESS)
-    engine.create(unlucky)
-    with pytest.raises(EngineFailing, match="cannot assign requested address"):
-        engine.start(unlucky.name)
-    found = engine.observe(unlucky.name)
-    assert (found.state, found.exit_code, found.ports) == (CREATED, 128, {})
-    engine.remove(unlucky.name)
-    assert state(engine, unlucky.name) == ABSENT
+    found = engine.observe(name)
+    assert ip_address(found.address)
+    assert not found.is_published
+    [listed] = engine.list_containers(request_.labels[INSTALLATION_LABEL])
+    assert not listed.is_published
 
 
 def test_log_is_kept_until_the_container_is_gone(engine: Engine, request_: ContainerRequest) -> None:

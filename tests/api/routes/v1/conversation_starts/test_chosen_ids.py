@@ -75,7 +75,7 @@ class TestChosenId:
         task = make_start_task(database, user, make_sandbox(database, user), stage=Stage.READY)
         shown = _start(client, user, conversation_id=task.conversation_id)
         assert (shown["id"], shown["app_conversation_id"]) == (task.id, task.conversation_id)
-        assert shown["agent_server_url"] == "http://127.0.0.1:18000"
+        assert shown["agent_server_url"] == f"http://testserver/sandbox/{task.sandbox_id}"
 
     def test_id_that_another_request_took_meanwhile_is_answered_with_its_task(
         self, client: TestClient, user: Person, database: Database, monkeypatch: pytest.MonkeyPatch

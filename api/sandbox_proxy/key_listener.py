@@ -1,0 +1,43 @@
+"""The client port: a sandbox's agent server at a URL without a path, for clients that have the sandbox's key.
+
+The OpenHands SDK for Python builds URLs from an agent server's host and port alone (decision 54). So this port has no
+path of a sandbox: the key tells which one is meant. It serves nothing else of this service, and no cookie opens it.
+"""
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.paths import SANDBOX_PATH_PREFIX
+from api.sandbox_proxy.request import BY_KEY, SESSION_KEY
+
+# The SDK asks it without a key, before anything else.
+HEALTH = "/health"
+PREFIX = f"{SANDBOX_PATH_PREFIX}/by-key"
+
+
+class KeyListener:
+    """Passes requests that came to the client port on to the sandbox path, and all others unchanged."""
+
+    def __init__(self, app: ASGIApp, *, port: int) -> None:
+        self._app, self._port = app, port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or one websocket."""
+        if scope["type"] not in ("http", "websocket") or (scope.get("server") or ("", 0))[1] != self._port:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] == HEALTH and not _has_key(scope):
+            await PlainTextResponse("OK")(scope, receive, send)
+        else:
+            await self._app(_to_sandbox_path(scope), receive, send)
+
+
+def _to_sandbox_path(scope: Scope) -> Scope:
+    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+    headers = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
+    moved = {"path": PREFIX + scope["path"], "raw_path": PREFIX.encode() + raw_path, "headers": headers, BY_KEY: True}
+    return {**scope, **moved}
+
+
+def _has_key(scope: Scope) -> bool:
+    names = {name for name, _ in scope["headers"]}
+    return b"x-session-api-key" in names or SESSION_KEY.encode() in scope["query_string"]

@@ -1,0 +1,31 @@
+"""The URLs of sandboxes that callers are shown (decision 54). None of them leads past this service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api.paths import SANDBOX_PATH_PREFIX
+from shared.sandboxes.queries import AGENT_SERVER
+
+
+@dataclass(frozen=True)
+class SandboxUrls:
+    """The URLs for one caller. Browsers reach sandboxes below this service's origin, and programs by the client port.
+
+    Args:
+        origin: this service's, as the caller sees it.
+        client_url: of the client port, where a sandbox's key tells which sandbox is meant; None: only paths are shown.
+    """
+
+    origin: str
+    client_url: str | None = None
+
+    def agent_server(self, sandbox_id: str) -> str:
+        """Return the URL of a sandbox's agent server, without a trailing slash."""
+        return self.client_url or f"{self.origin}{SANDBOX_PATH_PREFIX}/{sandbox_id}"
+
+    def exposed(self, sandbox_id: str, url: Mapping[str, Any]) -> str:
+        """Return the URL to show instead of one of the row's."""
+        if url["name"] == AGENT_SERVER:
+            return self.agent_server(sandbox_id)
+        return f"{self.origin}{SANDBOX_PATH_PREFIX}/{sandbox_id}-{url['port']}"

@@ -1,0 +1,115 @@
+"""`python -m deploy.door`: run this node's door in the foreground.
+
+Python opens the sockets, and HAProxy inherits them. So HAProxy needs no rights, and the gateway's address can be bound
+before the engine has created its bridge (IP_FREEBIND). If root starts it, HAProxy runs as a user of its own.
+"""
+
+import os
+import pwd
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from deploy.door import configuration
+from deploy.door.configuration import Door
+from deploy.door.network import SandboxNetwork, find_network
+from shared.agent_server.door import PURPOSE
+from shared.crypto import Vault
+from shared.settings import Settings
+from worker.settings import WorkerSettings
+
+USER = "aw-door"
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+BACKLOG = 2048
+IP_FREEBIND = 15
+
+
+def main() -> None:
+    """Open the sockets, and become HAProxy."""
+    try:
+        door = prepare(Settings(), WorkerSettings())
+    except (OSError, ValueError) as error:
+        sys.exit(f"door: AW_NODE_ADDRESS, AW_DOOR_PORT or AW_SANDBOX_ADDRESSES can't be used: {error}")
+    for descriptor in door.descriptors:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - a positional-only parameter
+    command = [*_identity(), *door.command]
+    os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+
+
+@dataclass(frozen=True)
+class PreparedDoor:
+    """A command, and the descriptors that it inherits; this object holds them open."""
+
+    command: Sequence[str]
+    descriptors: Sequence[int]
+    sockets: Sequence[socket.socket]
+
+
+def prepare(shared: Settings, settings: WorkerSettings) -> PreparedDoor:
+    """Open a door's sockets and write its configuration.
+
+    Raises:
+        OSError: an address is taken, or not one of this machine.
+        ValueError: a setting is not an address.
+    """
+    network = find_network(shared)
+    sockets = open_sockets(settings, network)
+    tokens = Vault(shared.vault_keys).derive_all(PURPOSE)
+    inner, outer = (opened.fileno() for opened in sockets)
+    text = configuration.write(Door(inner, outer, network, tokens, shared.api_url, settings.door_certificate))
+    file = _in_memory(text)
+    return PreparedDoor([find_haproxy(), "-db", "-f", f"/dev/fd/{file}"], (inner, outer, file), sockets)
+
+
+def find_haproxy() -> str:
+    """Return the path of HAProxy; end the process if it is missing."""
+    found = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:{PATH}")
+    return found or sys.exit("door: haproxy is missing; install it with deploy/setup, or: apt-get install haproxy")
+
+
+def open_sockets(settings: WorkerSettings, network: SandboxNetwork) -> list[socket.socket]:
+    """Open the sockets for the service and for sandboxes. A process that this one becomes inherits them.
+
+    Raises:
+        OSError: an address is taken, or not one of this machine.
+        ValueError: the node's address is not a single one.
+    """
+    if ip_address(settings.node_address).is_unspecified:
+        raise ValueError(f"{settings.node_address} stands for all addresses, also the one of sandboxes")
+    return [_open(settings.node_address, settings.door_port), _open(str(network.gateway), settings.door_port)]
+
+
+def _open(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listener.family == socket.AF_INET:
+        listener.setsockopt(socket.SOL_IP, IP_FREEBIND, 1)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _in_memory(text: str) -> int:
+    file = os.memfd_create("door", 0)
+    os.write(file, text.encode())
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _identity() -> list[str]:
+    """The command that gives up root's rights. The user needs to read the certificate, and nothing else."""
+    if os.geteuid() != 0:
+        return []
+    try:
+        user = pwd.getpwnam(USER)
+    except KeyError:
+        return []
+    identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
+    return ["setpriv", "--pdeathsig=TERM", *identity, "--"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""HAProxy's configuration of a door. It contains no secret: tokens are compared by their digests."""
+
+import hashlib
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from string import Template
+from urllib.parse import urlsplit
+
+from deploy.door.network import SandboxNetwork
+from shared.agent_server.door import ERROR_HEADER, TOKEN_HEADER
+from shared.agent_server.limits import CONNECT_SECONDS, KEEPALIVE_SECONDS
+
+MAX_CONNECTIONS = 8192
+# File descriptors of a connection: one on each side.
+PER_CONNECTION = 2
+SPARE_DESCRIPTORS = 128
+# Idle connections to sandboxes. By default HAProxy keeps as many as are in use, as if all led to one server.
+MAX_IDLE = 1024
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+STATUSES = (400, 403, 404, 408, 413, 500, 502, 503, 504)
+
+# Timeouts: a command may run for hours and say nothing meanwhile, and a paused sandbox keeps its websockets.
+TEXT = Template(
+    """\
+global
+    maxconn $connections
+    nbthread 1
+    tune.bufsize 81920
+    tune.maxrewrite 4096
+    tune.http.maxhdr 256
+
+defaults
+    mode http
+    timeout connect ${connect}s
+    timeout http-request 20s
+    timeout http-keep-alive 75s
+    timeout client 24h
+    timeout server 24h
+    timeout tunnel 24h
+    timeout client-fin 30s
+    timeout server-fin 30s
+    retries 0
+    option http-no-delay
+
+frontend service
+    bind fd@$inner_socket$tls
+    option accept-invalid-http-request
+$errors
+    http-request set-var(txn.address) path,field(2,/)
+    http-request set-var(txn.port) path,field(3,/)
+    http-request deny deny_status 403 unless { req.fhdr($token),sha2(256),hex -m str $digests }
+    http-request deny deny_status 403 unless { path_reg ^/[0-9.]+/[1-9][0-9]{0,4}/ }
+    http-request deny deny_status 403 unless { var(txn.address) -m ip $addresses }
+    http-request deny deny_status 403 if { var(txn.address) -m ip $reserved }
+    http-request del-header $token
+    http-request set-header host %[var(txn.address)]:%[var(txn.port)]
+    http-request replace-path ^/[^/]+/[^/]+(/.*)$$ \\1
+    default_backend sandboxes
+
+backend sandboxes
+    http-reuse safe
+    http-request set-dst var(txn.address)
+    http-request set-dst-port var(txn.port)
+    http-response del-header $error
+    server sandbox 0.0.0.0:0 pool-purge-delay ${keepalive}s pool-low-conn $idle
+
+frontend sandboxes
+    bind fd@$outer_socket
+    acl is_report path_reg ^/api/v1/webhooks/[A-Za-z0-9_/-]+$$
+    acl is_secret path_reg ^/api/v1/sandboxes/[0-9a-f]{32}/settings/secrets(/[^/]*)?$$
+    # Programs on this machine: the SDK gives a sandbox URLs at the address that it uses itself.
+    acl is_machine src_is_local
+    http-request deny deny_status 404 unless is_report or is_secret or is_machine
+    http-request del-header cookie
+    http-request del-header x-forwarded-for
+    http-request set-header host $api_host
+    default_backend api
+
+backend api
+    http-reuse safe
+    server api $api_server
+"""
+)
+
+
+@dataclass(frozen=True)
+class Door:
+    """What a door is made of.
+
+    Args:
+        inner_socket: descriptor of the socket for the API and the workers.
+        outer_socket: descriptor of the socket for sandboxes.
+        network: the sandboxes'.
+        tokens: those that open the door.
+        api_url: where sandboxes' requests go.
+        certificate: file of the certificate and its key; empty: no TLS.
+    """
+
+    inner_socket: int
+    outer_socket: int
+    network: SandboxNetwork
+    tokens: Sequence[str]
+    api_url: str
+    certificate: str = ""
+
+
+def write(door: Door) -> str:
+    """Return the configuration."""
+    url = urlsplit(door.api_url)
+    network = door.network
+    return TEXT.substitute(
+        connections=_max_connections(),
+        connect=round(CONNECT_SECONDS),
+        keepalive=round(KEEPALIVE_SECONDS),
+        idle=MAX_IDLE,
+        inner_socket=door.inner_socket,
+        outer_socket=door.outer_socket,
+        tls=f" ssl crt {_quoted(door.certificate)}" if door.certificate else "",
+        errors="\n".join(map(_error, STATUSES)),
+        token=TOKEN_HEADER.lower(),
+        error=ERROR_HEADER.lower(),
+        digests=" ".join(hashlib.sha256(token.encode()).hexdigest().upper() for token in door.tokens),
+        addresses=network.addresses,
+        reserved=" ".join(map(str, _reserved(network))),
+        api_host=url.netloc,
+        api_server=_server(url.scheme, url.hostname or "", url.port),
+    )
+
+
+def _reserved(network: SandboxNetwork) -> list[IPv4Address]:
+    """The addresses that no sandbox has: the node's own, and those of the network itself."""
+    return [network.gateway, network.addresses.network_address, network.addresses.broadcast_address]
+
+
+def _server(scheme: str, host: str, port: int | None) -> str:
+    address = f"[{host}]" if ":" in host else host
+    if scheme == "https":
+        return f"{address}:{port or 443} ssl verify required ca-file {AUTHORITIES} sni str({host}) verifyhost {host}"
+    return f"{address}:{port or 80}"
+
+
+def _error(status: int) -> str:
+    text = f'"the door answers {status}"'
+    return f'    http-error status {status} content-type text/plain string {text} hdr {ERROR_HEADER} "{status}"'
+
+
+def _max_connections() -> int:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if most < 0 else max(64, min(MAX_CONNECTIONS, (most - SPARE_DESCRIPTORS) // PER_CONNECTION))
+
+
+def _quoted(path: str) -> str:
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'

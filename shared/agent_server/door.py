@@ -1,0 +1,77 @@
+"""A node's door: the proxy by which the API and the workers reach the agent servers of that node (decision 54).
+
+A URL of a sandbox is the door's, with the container's address and port as its path: `http://127.0.0.1:3001/10.0.0.5/8000`.
+The door passes a request on if its token is right, and answers errors of its own with a header of their own.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ssl import SSLContext, create_default_context
+from urllib.parse import urlsplit
+
+import httpx
+
+from shared.agent_server.responses import trust_nothing
+from shared.crypto import Vault
+
+# Of the token, among those that are derived from a secret key.
+PURPOSE = "door token"
+TOKEN_HEADER = "X-Agent-Workspace-Token"  # noqa: S105 - a name
+# In each response of the door's own; it contains the status. The door removes it from those of agent servers.
+ERROR_HEADER = "X-Agent-Workspace-Door"
+PLACE = re.compile(r"/(\d{1,3}(?:\.\d{1,3}){3})/(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class DoorAccess:
+    """What a client of doors needs: the token, and the certificate authority of doors with TLS, if any."""
+
+    token: str
+    authority: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of each request."""
+        return {TOKEN_HEADER: self.token}
+
+    def tls(self) -> SSLContext:
+        """Return a context that trusts the certificate authority alone.
+
+        Raises:
+            OSError: its file can't be read.
+        """
+        return create_default_context(cafile=self.authority) if self.authority else trust_nothing()
+
+
+def open_access(vault: Vault, authority: str = "") -> DoorAccess:
+    """Return the access of a process with this vault."""
+    return DoorAccess(vault.derive(PURPOSE), authority)
+
+
+def sandbox_url(door: str, address: str, port: int) -> str:
+    """Return the URL of a port of the container at `address`."""
+    return f"{door}/{address}/{port}"
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Return a sandbox URL's origin, the path below it, and the `Host` that the sandbox sees."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    place = PLACE.fullmatch(path)
+    return f"{parts.scheme}://{parts.netloc}", path, f"{place[1]}:{place[2]}" if place else parts.netloc
+
+
+def error_in(headers: Mapping[str, str]) -> httpx.TransportError | None:
+    """Return the error that a response of the door's own stands for; None: the response is an agent server's."""
+    status = headers.get(ERROR_HEADER)
+    if status is None:
+        return None
+    match status:
+        case "503":
+            return httpx.ConnectError("the door can't connect to the agent server")
+        case "504":
+            return httpx.ReadTimeout("the agent server does not respond to the door")
+        case "403":
+            return httpx.ConnectError("the door refuses the request: its secret key, or its network, is another one")
+    return httpx.RemoteProtocolError(f"the door answers {status}")

@@ -1,0 +1,93 @@
+"""The client port: a sandbox's key tells which sandbox is meant, and nothing else of the service is there."""
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from api.request.session_cookie import COOKIE
+from shared.db.database import Database
+from shared.models import Sandbox
+from tests.api.sandbox_proxy.doubles import Agent, Serve, Worker, key_of
+from tests.factories import Person, make_sandbox, session_key_of
+from tests.fakes.traffic import TrafficServer
+from tests.services.asgi import serving
+
+PORT = 3002
+
+
+@pytest.fixture
+def clients(serve: Serve) -> Iterator[httpx.Client]:
+    """A client of the client port."""
+    with serve(at_port=PORT, client_port=PORT) as client:
+        yield client
+
+
+def test_key_tells_the_sandbox(clients: httpx.Client, agent: Agent, running: Sandbox) -> None:
+    key = session_key_of(running)
+    headers = key_of(running) | {"Cookie": f"{COOKIE}=stolen"}
+    assert clients.get("/api/a%2Fb?c=d", headers=headers).status_code == 200
+    assert clients.get(f"/api/x?session_api_key={key}&e=f").status_code == 200
+    assert [got.target for got in agent.server.got] == ["/api/a%2Fb?c=d", "/api/x?e=f"]
+    for got in agent.server.got:
+        assert (got.header("x-forwarded-prefix"), got.header("cookie")) == (None, None)
+    assert clients.get("/moved", headers=key_of(running)).headers["Location"] == "/moved/"
+    assert clients.get("/moved?absolute", headers=key_of(running)).headers["Location"] == "/moved/"
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/docs", "/openapi.json", "/api/v1/users/me", "/metrics", "/ready"])
+def test_nothing_of_the_service_is_there(clients: httpx.Client, user: Person, path: str) -> None:
+    for headers in ({}, user.headers, {"X-Session-API-Key": user.key}):
+        assert clients.get(path, headers=headers).status_code == 401
+
+
+def test_health_needs_no_key(clients: httpx.Client, agent: Agent, running: Sandbox) -> None:
+    answer = clients.get("/health")
+    assert (answer.status_code, answer.text, agent.server.got) == (200, "OK", [])
+    assert clients.get("/health", headers=key_of(running)).status_code == 200
+    assert [got.target for got in agent.server.got] == ["/health"]
+
+
+def test_paused_sandbox_is_woken(clients: httpx.Client, asleep: Sandbox, worker: Worker) -> None:
+    assert clients.get("/api/x", headers=key_of(asleep)).status_code == 200
+    assert worker.resumed == [asleep.id]
+
+
+@pytest.mark.parametrize("in_query", [True, False])
+def test_websocket_is_of_the_key_s_sandbox(clients: httpx.Client, running: Sandbox, in_query: bool) -> None:
+    key = session_key_of(running)
+    url = f"{str(clients.base_url).replace('http', 'ws', 1).rstrip('/')}/sockets/events/1?resend_mode=all"
+    with connect(f"{url}&session_api_key={key}" if in_query else url) as socket:
+        if not in_query:
+            socket.send(json.dumps({"type": "auth", "session_api_key": key}))
+        assert socket.recv() == "/sockets/events/1?resend_mode=all"
+        socket.send("hello")
+        assert socket.recv() == "hello"
+
+
+def test_other_port_needs_the_id(api: httpx.Client, running: Sandbox) -> None:
+    """Else a redirect of an agent server could lead a browser anywhere in this service."""
+    assert api.get("/sandbox/by-key/moved", headers=key_of(running)).status_code == 401
+
+
+class TestExposedPorts:
+    """`/sandbox/{id}-{port}`."""
+
+    def test_port_gets_requests_without_the_key(
+        self, api: httpx.Client, database: Database, user: Person, agent: Agent
+    ) -> None:
+        with serving(server := TrafficServer(key="")) as url:
+            other = {"name": "WORKER_1", "url": url, "port": 8011}
+            sandbox = make_sandbox(database, user, exposed_urls=[*agent.urls, other])
+            assert api.get(f"/sandbox/{sandbox.id}-8011/x", headers=key_of(sandbox)).status_code == 401
+            [got] = server.got
+            assert (got.target, got.header("x-session-api-key")) == ("/x", None)
+            assert got.header("x-forwarded-prefix") == f"/sandbox/{sandbox.id}-8011"
+        assert agent.server.got == []
+
+    def test_unknown_port_and_missing_key_are_refused(self, api: httpx.Client, user: Person, running: Sandbox) -> None:
+        assert api.get(f"/sandbox/{running.id}-8012/x", headers=key_of(running)).status_code == 404
+        assert api.get(f"/sandbox/{running.id}-8000/x").status_code == 401
+        assert api.get(f"/sandbox/{running.id}-0/x", headers=user.headers).status_code == 404

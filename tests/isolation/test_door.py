@@ -1,0 +1,84 @@
+"""Attacks on a node's door, from inside a sandbox: of the service, it reaches webhooks and its own secrets only."""
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from shared.models import Sandbox
+from tests.services import http
+from tests.services.client import Client
+from tests.services.deployment import Deployment
+from tests.services.engine import TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+
+
+@pytest.fixture
+def service(installed: Deployment) -> Deployment:
+    installed.prepare(TINY_IMAGE)
+    installed.start()
+    return installed
+
+
+@pytest.fixture
+def sandbox_ids(alice: Client) -> list[str]:
+    """Two sandboxes of one user."""
+    ids = [alice.start_sandbox() for _ in range(2)]
+    for sandbox_id in ids:
+        alice.await_sandbox(sandbox_id, "RUNNING")
+    return ids
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_sandbox_reaches_nothing_else(
+    service: Deployment, alice: Client, engine: PrivateEngine, sandbox_ids: list[str]
+) -> None:
+    mine, other = sandbox_ids
+    key, other_key = ((alice.sandbox(one) or {})["session_api_key"] for one in sandbox_ids)
+
+    def ask(target: str, *headers: str, host: str = engine.gateway) -> int:
+        """The status of a request from inside; the target is sent unchanged."""
+        request = "".join(f"{line}\\r\\n" for line in (f"GET {target} HTTP/1.0", "Host: api", *headers, ""))
+        script = f"printf '{request}' | busybox nc -w 10 {host} {service.door_port} | head -n 1"
+        return int(engine.docker("exec", f"aw-{mine}", "sh", "-c", script).split()[1])
+
+    secrets = f"/api/v1/sandboxes/{mine}/settings/secrets"
+    assert ask(secrets, f"X-Session-API-Key: {key}") == 200
+    assert ask(secrets) == 401
+    assert ask(f"/api/v1/sandboxes/{other}/settings/secrets", f"X-Session-API-Key: {key}") == 403
+    assert ask("/api/v1/webhooks/conversations", f"X-Session-API-Key: {key}") == 405  # it is for POST
+
+    bearer = f"Authorization: Bearer {alice.person.key}"
+    refused = [
+        "/",
+        "/login",
+        "/docs",
+        "/openapi.json",
+        "/api/keys",
+        "/api/v1/users/me",
+        "/api/v1/sandboxes/search",
+        f"/api/v1/sandboxes/{mine}",
+        "/oauth/device/authorize",
+        "/metrics",
+        f"/sandbox/{other}/server_info",
+        "/api/v1/webhooks/../users/me",
+        "/api/v1/webhooks/%2e%2e/users/me",
+        "//api/v1/webhooks/conversations",
+        f"{secrets}/../../../search",
+        f"http://127.0.0.1:{service.port}/api/v1/users/me",
+    ]
+    for target in refused:
+        assert ask(target, bearer) in (400, 404), target
+    assert alice.get("/api/v1/users/me").status_code == 200, "the control: the key opens it elsewhere"
+
+    # The side for the service is not for sandboxes: they reach neither its address, nor, without its token, a sandbox.
+    with http.open_client(f"http://{engine.address}:{service.door_port}") as client:
+        place = next(iter(_places(service, other)))
+        assert client.get(f"{place}/server_info", headers={"X-Session-API-Key": other_key}).status_code == 403
+
+
+def _places(service: Deployment, sandbox_id: str) -> Iterator[str]:
+    """The paths of a sandbox's ports at the door."""
+    with service.database.reading() as session:
+        for url in session.get_one(Sandbox, sandbox_id).exposed_urls or []:
+            yield urlsplit(str(url["url"])).path
