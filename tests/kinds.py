@@ -37,6 +37,7 @@ REAL_HOMES = (
     *(f"tests.services.{name}." for name in ("machine_engine", "private_engine", "registry")),
     "tests.clients.",
     "tests.integration.",
+    "tests.isolation.scene.",
     "worker.engine.",
 )
 # They listen where sandboxes reach them, for a fake that does not ask them, too.

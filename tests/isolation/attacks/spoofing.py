@@ -1,0 +1,97 @@
+"""Attacks on the rules of a network: other addresses, other routes, raw packets, names as a way out."""
+
+import socket
+from functools import partial
+
+from tests.isolation.attack import Attack, Try, at
+
+attack = partial(Attack, "spoofing and tunnels")
+
+INSIDE, HOST, LAN, PLAIN = "A", "host", "lan", "plain"
+
+
+def _as_host(name: str, function: str, /, **arguments: object) -> Attack:
+    """Allowed to root of another machine, whose network is its own."""
+    return attack(name, at(INSIDE, function, **arguments), at(LAN, function, **arguments))
+
+
+def _socket(name: str, family: int, kind: int, protocol: int = 0) -> Attack:
+    return _as_host(name, "network.open_socket", family=family, kind=kind, protocol=protocol)
+
+
+def _to(function: str, /, **arguments: object) -> tuple[Try, Try]:
+    return at(INSIDE, function, **arguments), at(PLAIN, function, **arguments)
+
+
+RAW = [
+    _socket("opens a packet socket (ARP spoofing)", socket.AF_PACKET, socket.SOCK_RAW, 0x0300),
+    _socket("opens a packet socket of datagrams", socket.AF_PACKET, socket.SOCK_DGRAM, 0x0300),
+    _socket("opens a raw socket of IPv4", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+    _socket("opens a raw socket of whole packets", socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW),
+    _socket("opens a raw socket of IPv6", socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6),
+    _socket("opens a socket past the kernel's network stack (AF_XDP)", 44, socket.SOCK_RAW),
+]
+ADDRESSES = [
+    attack(
+        "takes a neighbour's address for its own",
+        at(INSIDE, "network.change_address", device="eth0", address="$B_ip"),
+        at(LAN, "network.change_address", device="spare", address="192.0.2.78"),
+    ),
+    attack(
+        "changes its hardware address",
+        at(INSIDE, "network.change_hardware_address", device="eth0"),
+        at(LAN, "network.change_hardware_address", device="spare"),
+    ),
+    attack(
+        "writes an entry for the gateway into its table of neighbours",
+        at(INSIDE, "network.add_neighbour", device="eth0", address="$A_gateway"),
+        at(LAN, "network.add_neighbour", device="eth0", address="192.0.2.79"),
+    ),
+    attack(
+        "adds a route to a network that is closed",
+        at(INSIDE, "network.add_route", device="eth0", network="203.0.113.0"),
+        at(LAN, "network.add_route", device="others", network="203.0.113.0"),
+    ),
+    attack(
+        "binds a neighbour's address",
+        at(INSIDE, "network.bind_to", address="$B_ip"),
+        at("B", "network.bind_to", address="$B_ip"),
+    ),
+    attack(
+        "sends from a neighbour's address",
+        at(INSIDE, "network.spoof_source", source="$B_ip", target="$A_gateway", port="$any_port", token="spoof"),
+        at(LAN, "network.spoof_source", source="$B_ip", target="$host_on_lan", port="$any_port", token="spoof"),
+    ),
+    attack(
+        "sends from the node's address",
+        at(INSIDE, "network.spoof_source", source="$A_gateway", target="$B_ip", port=5001, token="spoof"),
+        at(LAN, "network.spoof_source", source="192.0.2.77", target="$host_on_lan", port="$any_port", token="spoof"),
+    ),
+    _as_host("sets a mark that firewalls read (SO_MARK)", "network.set_option", level=1, option=36, value=7),
+    _as_host("takes over foreign addresses (IP_TRANSPARENT)", "network.set_option", level=0, option=19, value=1),
+    _as_host(
+        "takes more buffers than allowed (SO_RCVBUFFORCE)", "network.set_option", level=1, option=33, value=1 << 28
+    ),
+    _as_host("sets the highest priority of packets", "network.set_option", level=1, option=12, value=7),
+    _as_host("turns on forwarding", "network.change_sysctl", path="/proc/sys/net/ipv4/ip_forward"),
+    _as_host("turns on IPv6", "network.change_sysctl", path="/proc/sys/net/ipv6/conf/all/disable_ipv6"),
+    _as_host("turns off the check of sources", "network.change_sysctl", path="/proc/sys/net/ipv4/conf/all/rp_filter"),
+]
+TUNNELS = [
+    attack("asks its resolver for a name that carries data", *_to("network.ask_resolvers", name="data.$token.example")),
+    attack("asks a public name server", *_to("network.ask_name", server="$public", name="data.$token.example")),
+    attack(
+        "asks the node for a name",
+        at(INSIDE, "network.ask_name", server="$A_gateway", name="data.$token.example"),
+        at(PLAIN, "network.ask_name", server="$public", name="data.$token.example"),
+    ),
+    attack("connects to a public address", *_to("network.connect", host="$public", port=443)),
+    attack("connects to a public address at an unusual port", *_to("network.connect", host="$public", port=8080)),
+    attack("sends datagrams to a public address", *_to("network.datagram", host="$public", port=5001)),
+    attack(
+        "sends datagrams in fragments to a public address",
+        *_to("network.datagram", host="$public", port=5001, size=8000),
+    ),
+    attack("pings a public address", *_to("network.ping", host="$public")),
+]
+ATTACKS = [*RAW, *ADDRESSES, *TUNNELS]

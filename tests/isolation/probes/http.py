@@ -1,0 +1,146 @@
+"""Probes that send requests, well-formed or not."""
+
+import http.client
+import json
+import re
+import socket
+from urllib.parse import urlsplit
+
+from tests.isolation.probes.base import Outcome
+
+SECONDS = 10.0
+SUCCESS = range(200, 300)
+TOO_MANY = 429
+
+
+def exchange(
+    url: str, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """The status, headers (names in lower case) and body of a response."""
+    parts, connection = urlsplit(url), _open(url)
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    connection.request(method, target or "/", body, headers or {})
+    answer = connection.getresponse()
+    found = {name.lower(): value for name, value in answer.getheaders()}
+    return answer.status, found, answer.read(200_000)
+
+
+def request(
+    url: str,
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    body: str | None = None,
+    statuses: list[int] | None = None,
+    contains: str = "",
+) -> Outcome:
+    """A request that has one of these statuses, 2xx by default, and this text in its body."""
+    status, _, answer = exchange(url, method, headers, body)
+    good = status in (statuses or SUCCESS) and contains.encode() in answer
+    return good, f"{status} {answer[:80]!r}"
+
+
+def serves(url: str, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None) -> Outcome:
+    """A request that the API itself answers: neither "not found" nor "forbidden" nor a refusal by a proxy."""
+    status, _, answer = exchange(url, method, headers, body)
+    return status not in (403, 404, 405, 502, 503), f"{status} {answer[:80]!r}"
+
+
+def shows_header(url: str, header: str, headers: dict[str, str] | None = None, value: str = "") -> Outcome:
+    """A response with that header, and with that text in it."""
+    status, found, _ = exchange(url, headers=headers)
+    return value in found.get(header.lower(), "") and header.lower() in found, f"{status} {found.get(header.lower())!r}"
+
+
+def lacks_header(url: str, header: str, value: str, headers: dict[str, str] | None = None) -> Outcome:
+    """A response without the header that protects a browser."""
+    status, found, _ = exchange(url, headers=headers)
+    return value not in found.get(header.lower(), ""), f"{status} {found.get(header.lower())!r}"
+
+
+def echoes(url: str, headers: dict[str, str], needle: str) -> Outcome:
+    """A server that shows the request that it received, with the needle in it."""
+    status, _, answer = exchange(url, headers=headers)
+    return (
+        status == 200 and needle.encode() in answer,
+        f"{status}, {'with' if needle.encode() in answer else 'without'}",
+    )
+
+
+def raw(host: str, port: int, text: str, pattern: str, seconds: float = 5.0) -> Outcome:
+    """Bytes as they are, and a pattern in all that comes back; `\\r\\n` is written as it is."""
+    received = b""
+    with socket.create_connection((host, int(port)), seconds) as connection:
+        connection.sendall(text.encode("latin-1"))
+        try:
+            while (part := connection.recv(65_536)) and not re.search(pattern.encode(), received + part, re.DOTALL):
+                received += part
+            received += part
+        except (TimeoutError, ConnectionResetError):
+            pass
+    found = re.search(pattern.encode(), received, re.DOTALL)
+    return bool(found), repr(received[:120])
+
+
+def deep_json(url: str, headers: dict[str, str], depth: int) -> Outcome:
+    """Lists in each other; a depth of 0 is an honest empty report. Whether the API accepts it, or fails."""
+    status, _, answer = exchange(url, "POST", headers, "[" * depth + "]" * depth or "[]")
+    return status in SUCCESS or status >= 500, f"{status} {answer[:60]!r}"
+
+
+def large_body(url: str, headers: dict[str, str], megabytes: int) -> Outcome:
+    """An empty report with so many spaces in it."""
+    status, _, answer = exchange(url, "POST", headers, f"[{' ' * (megabytes * 1024 * 1024)}]")
+    return status in SUCCESS, f"{status} {answer[:60]!r}"
+
+
+def flood_conversations(url: str, headers: dict[str, str], report: str, count: int) -> Outcome:
+    """Reports of so many conversations that don't exist."""
+    described = json.loads(report)
+    bodies = [json.dumps({**described, "id": f"{number:032x}"}) for number in range(1 << 64, (1 << 64) + count)]
+    return _send(url, headers, bodies)
+
+
+def flood_events(url: str, headers: dict[str, str], count: int, size: int) -> Outcome:
+    """So many events of such a size."""
+    event = {"kind": "MessageEvent", "timestamp": "2026-01-01T00:00:00", "source": "agent", "text": "x" * size}
+    return _send(url, headers, [json.dumps([{**event, "id": f"flood-{one}"}]) for one in range(count)])
+
+
+def guess(url: str, count: int) -> Outcome:
+    """So many keys that are no keys, without a refusal for their number."""
+    connection = _open(url)
+    for number in range(count):
+        connection.request("GET", urlsplit(url).path, headers={"X-Session-API-Key": f"guess-{number}"})
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status == TOO_MANY:
+            return False, f"429 after {number}"
+    return True, f"{count} guesses"
+
+
+def _send(url: str, headers: dict[str, str], bodies: list[str]) -> Outcome:
+    connection, statuses = _open(url), dict[int, int]()
+    for body in bodies:
+        connection.request("POST", urlsplit(url).path, body, {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        answer.read()
+        statuses[answer.status] = statuses.get(answer.status, 0) + 1
+        if answer.status == TOO_MANY:
+            break
+    return TOO_MANY not in statuses and any(code in SUCCESS for code in statuses), str(statuses)
+
+
+def _open(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    return http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=SECONDS)
+
+
+def slow_body(host: str, port: int, head: str, seconds: float) -> Outcome:
+    """A body of which no byte comes: whether the connection is held for longer than that."""
+    with socket.create_connection((host, int(port)), seconds) as connection:
+        connection.sendall(head.encode())
+        try:
+            said = connection.recv(1000)
+        except TimeoutError:
+            return True, f"held for {seconds} s"
+    return False, f"ended: {said[:60]!r}"

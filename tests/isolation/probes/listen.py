@@ -1,0 +1,83 @@
+"""Listeners of the tests, inside a sandbox or elsewhere: `python3 - LISTENERS HEARD`, for a quarter of an hour at most.
+
+LISTENERS is a JSON list of [kind, address, port]; what datagrams say is written to the file HEARD.
+"""
+
+import contextlib
+import json
+import socket
+import struct
+import sys
+import threading
+import time
+
+GREETING = b"agent-workspace listener"
+HEARD = sys.argv[-1]
+SECONDS = 900
+
+
+def serve_stream(address: str, port: int) -> None:
+    """Greet each client."""
+    with socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET) as one:
+        while True:
+            connection, _ = one.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.0 200 OK\r\nX-Listener: yes\r\n\r\n" + GREETING + b"\n")
+
+
+def serve_datagrams(address: str, port: int, protocol: int = 0) -> None:
+    """Answer each datagram, and write down what it says."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, protocol) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind((address, port))
+        if address == "0.0.0.0":
+            with contextlib.suppress(OSError):
+                group = struct.pack("4sI", bytes([224, 0, 0, 251]), 0)
+                one.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        while True:
+            said, client = one.recvfrom(65_536)
+            with open(HEARD, "a") as file:
+                file.write(said[:60].decode(errors="replace").rstrip("\0x") + "\n")
+            one.sendto(GREETING, client)
+
+
+def serve_lite(address: str, port: int) -> None:
+    """The same by UDP-Lite."""
+    serve_datagrams(address, port, socket.IPPROTO_UDPLITE)
+
+
+def serve_silence(address: str, port: int) -> None:
+    """Accept clients, and say nothing."""
+    with socket.create_server((address, port)) as one:
+        kept = []
+        while True:
+            kept.append(one.accept()[0])
+
+
+def serve_names(address: str, port: int) -> None:
+    """Answer each DNS query with "no such name"."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind((address, port))
+        while True:
+            query, client = one.recvfrom(4096)
+            one.sendto(query[:2] + b"\x81\x83" + query[4:], client)
+
+
+def main() -> None:
+    """Serve, say that all listen, and end with standard input."""
+    kinds = {
+        "tcp": serve_stream,
+        "udp": serve_datagrams,
+        "lite": serve_lite,
+        "dns": serve_names,
+        "silent": serve_silence,
+    }
+    open(HEARD, "a").close()
+    for kind, address, port in json.loads(sys.argv[1]):
+        threading.Thread(target=kinds[kind], args=(address, port), daemon=True).start()
+    print("listening", flush=True)
+    time.sleep(SECONDS)
+
+
+if __name__ == "__main__":
+    main()

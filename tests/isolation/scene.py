@@ -1,0 +1,85 @@
+"""The service with two users, their sandboxes of the real image, and all that they could attack."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+from tests.isolation.attack import Attack, Outcome
+from tests.isolation.facts import facts_of_sandboxes, facts_of_service, store_work, surround
+from tests.isolation.places import PROBES, Batches, all_tries, commands_of_machine
+from tests.isolation.surroundings import PUBLIC, other_machine, route_to
+from tests.services.client import Client
+from tests.services.deployment import Deployment
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
+from tests.services.private_engine import PrivateEngine
+
+HOSTILE_IMAGE = "agent-workspace/hostile:test"
+# Small enough that an attack on a limit is quick.
+LIMITS = {"memory_bytes": 1024**3, "pids": 256}
+# Small enough that a flood is short.
+SETTINGS = {
+    "AW_HEALTH_TIMEOUT": "240",  # of a busy machine
+    "AW_HEAD_SECONDS": "3",
+    "AW_BODY_SECONDS": "3",
+    "AW_RATE_WEBHOOKS": "100",
+    "AW_RATE_WRONG_KEYS": "100",
+    "AW_QUOTA_EVENT_BYTES": "20000000",
+}
+BOOT_SECONDS = 240
+PLAIN = ("plain", "peer")
+
+
+class Scene:
+    """The outcomes of attacks and controls."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def outcomes(self, attack: Attack) -> tuple[Outcome, Outcome]:
+        """What came of the attack, and of its control."""
+        return self._batches.outcome(attack.probe), self._batches.outcome(attack.control)
+
+
+@contextmanager
+def opened_scene(service: Deployment, engine: PrivateEngine, attacks: list[Attack]) -> Iterator[Scene]:
+    """The scene, for the length of the block."""
+    with ExitStack() as stack:
+        alice, bob = (stack.enter_context(service.user(name)) for name in ("alice", "bob"))
+        metrics_key = service.make_metrics_key()
+        service.environment |= SETTINGS
+        service.start_api()
+        service.start_worker()
+        sandboxes = _boot(service, engine, alice, bob)
+        facts = {"metrics_key": metrics_key}
+        facts |= facts_of_service(service, engine) | facts_of_sandboxes(service, engine, sandboxes)
+        facts |= store_work(service, engine, alice, bob, facts)
+        bridges = {str(route_to(facts[f"{name}_ip"])["dev"]) for name in ("A", "B", "plain")}
+        lan = stack.enter_context(other_machine(sorted(bridges)))
+        facts |= surround(stack, engine, facts, lan)
+        containers = {**{name: f"aw-{one}" for name, one in sandboxes.items()}, **{name: name for name in PLAIN}}
+        commands = commands_of_machine(lan.namespace) | {
+            name: ["docker", "--host", engine.host, "exec", "-i", container, "python3"]
+            for name, container in containers.items()
+        }
+        yield Scene(Batches(all_tries(attacks), facts, commands))
+
+
+def _boot(service: Deployment, engine: PrivateEngine, alice: Client, bob: Client) -> dict[str, str]:
+    """The ids of all sandboxes by their names; beside them are two containers as anyone starts them."""
+    options = ["--detach", "--user=0", "--security-opt=seccomp=unconfined", f"--dns={PUBLIC}"]
+    for name in PLAIN:
+        port = [f"--publish={engine.address}::5000"] if name == "peer" else []
+        engine.docker("run", *options, *port, f"--name={name}", "--entrypoint=sleep", SANDBOX_IMAGE, "1200")
+    engine.docker("cp", str(PROBES / "hostile.py"), "plain:/hostile.py")
+    engine.docker("commit", '--change=ENTRYPOINT ["python3", "/hostile.py"]', "plain", HOSTILE_IMAGE)
+    service.add_spec(HOSTILE_IMAGE, {})
+    wanted = {"A": (alice, None), "A2": (alice, None), "B": (bob, None), "H": (alice, HOSTILE_IMAGE)}
+    wanted |= {"paused": (alice, TINY_IMAGE), "deleted": (alice, TINY_IMAGE)}
+    ids = {name: client.start_sandbox(spec) for name, (client, spec) in wanted.items()}
+
+    def wait(name: str) -> None:
+        wanted[name][0].await_sandbox(ids[name], "RUNNING", deadline_seconds=BOOT_SECONDS)
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(wait, ids))
+    return ids

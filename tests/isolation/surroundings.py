@@ -1,0 +1,122 @@
+"""The networks around the sandboxes: another machine, a metadata service, a public address. Nothing leaves the machine.
+
+They are a network namespace behind a pair of virtual interfaces. Only packets that come from the sandboxes' bridges are
+routed there, by a table of their own: this machine's own metadata service stays reachable for its programs.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.isolation.places import PROBES, inside_namespace
+from tests.services.slots import Slot, is_unused, taken_slot
+
+METADATA = "169.254.169.254"
+# A public address: only the sandboxes' packets to it come here.
+PUBLIC = "25.25.25.25"
+PREFIX, TABLE = "awlan", 21_000
+STREAMS = (80, 443, 8080)
+
+
+@dataclass(frozen=True)
+class Lan:
+    """Another machine of the node's network, and what is behind it.
+
+    Args:
+        namespace: its name.
+        address: of the other machine.
+        host: of this machine, in the same network.
+    """
+
+    namespace: str
+    address: str
+    host: str
+
+
+@contextmanager
+def other_machine(bridges: Sequence[str]) -> Iterator[Lan]:
+    """The other machine, for the length of the block; packets from these bridges pass this machine's firewall.
+
+    The engine of the tests makes no firewall rules. These are as an engine would make them: whatever keeps a sandbox
+    from its neighbours and from networks must be the service's own.
+    """
+    with taken_slot(lambda slot: is_unused(slot.network)) as slot, ExitStack() as stack:
+        lan = Lan(f"aw-lan-{slot.number}", str(slot.network[2]), str(slot.network[1]))
+        link = f"{PREFIX}{slot.number}"
+        _run("ip", "netns", "delete", lan.namespace, check=False)
+        stack.callback(_run, "ip", "netns", "delete", lan.namespace)
+        _build(lan, link, slot)
+        for bridge in bridges:
+            _route_from(bridge, link, lan, TABLE + slot.number)
+            stack.callback(_run, "ip", "rule", "delete", "iif", bridge, "lookup", str(TABLE + slot.number))
+        for device in {*bridges, link}:
+            for direction in ("--in-interface", "--out-interface"):
+                rule = ("DOCKER-USER", direction, device, "--jump", "ACCEPT")
+                if _run("iptables", "--wait", "--insert", *rule, check=False):
+                    stack.callback(_run, "iptables", "--wait", "--delete", *rule)
+        with listening(inside_namespace(lan.namespace), _listeners(), Path(f"/tmp/aw-heard-{slot.number}")):
+            yield lan
+
+
+@contextmanager
+def listening(command: Sequence[str], listeners: Sequence[tuple[str, str, int]], heard: Path) -> Iterator[None]:
+    """Listeners that run by that command, for the length of the block."""
+    program = (PROBES / "listen.py").read_text()
+    arguments = [*command, "/usr/bin/python3", "-c", program, json.dumps(listeners), str(heard)]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, text=True, env={**os.environ, "HEARD": str(heard)}
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "listening\n"
+            yield
+        finally:
+            running.kill()
+            with suppress(FileNotFoundError):
+                heard.unlink()
+
+
+def route_to(address: str) -> dict[str, Any]:
+    """The device and the source of packets from this machine to that address."""
+    text = subprocess.run(["ip", "-json", "route", "get", address], check=True, capture_output=True, text=True).stdout
+    found: dict[str, Any] = json.loads(text)[0]
+    return found
+
+
+def _build(lan: Lan, link: str, slot: Slot) -> None:
+    length = slot.network.prefixlen
+    inside = ("ip", "-n", lan.namespace)
+    _run("ip", "netns", "add", lan.namespace)
+    _run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", lan.namespace)
+    _run("ip", "address", "add", f"{lan.host}/{length}", "dev", link)
+    _run("ip", "link", "set", link, "up")
+    _run(*inside, "address", "add", f"{lan.address}/{length}", "dev", "eth0")
+    _run(*inside, "link", "add", "others", "type", "bridge")
+    for address in (METADATA, PUBLIC):
+        _run(*inside, "address", "add", f"{address}/32", "dev", "others")
+    _run(*inside, "link", "add", "spare", "type", "bridge")
+    for device in ("lo", "eth0", "others", "spare"):
+        _run(*inside, "link", "set", device, "up")
+    _run(*inside, "route", "add", "default", "via", lan.host)
+    pings = "net.ipv4.ping_group_range=0 0"
+    _run(*inside_namespace(lan.namespace), "sysctl", "-w", pings)
+
+
+def _route_from(bridge: str, link: str, lan: Lan, table: int) -> None:
+    for address in (METADATA, PUBLIC):
+        _run("ip", "route", "replace", address, "via", lan.address, "dev", link, "table", str(table))
+    _run("ip", "rule", "add", "iif", bridge, "lookup", str(table))
+
+
+def _listeners() -> list[tuple[str, str, int]]:
+    streams = [("tcp", "0.0.0.0", port) for port in STREAMS]
+    return [*streams, ("dns", "0.0.0.0", 53), ("udp", "0.0.0.0", 5001)]
+
+
+def _run(*command: str, check: bool = True) -> bool:
+    return subprocess.run(command, check=check, capture_output=True).returncode == 0
