@@ -55,6 +55,8 @@ def test_defaults_are_those_of_the_code(settings: type[BaseSettings]) -> None:
 
 
 def shown(default: object) -> str:
+    if default is None:
+        return ""
     text = str(int(default)) if isinstance(default, float) and default.is_integer() else str(default)
     return f"`{text}`" if text else ""
 
