@@ -173,7 +173,6 @@ def _api(database_url: str, more: dict[str, str]) -> Iterator[Server]:
             "AW_SECRET_KEYS": SECRET_KEY,
             "AW_PORT": str(port),
             "AW_CLIENT_PORT": "0",
-            "AW_GATEWAY_HOST": "",
         }
         with _process(["api"], environment | more, directory / "api.log"):
             yield Server(f"http://127.0.0.1:{port}")
