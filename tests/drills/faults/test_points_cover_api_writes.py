@@ -42,6 +42,7 @@ SPEAKERS: Mapping[str, str] = {
     "worker/agent_server/transport.py": "requests of `worker.agent_server.client`, and their connections",
     "worker/context.py": "only the name of a type",
     "worker/engine/docker_engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
+    "worker/network/firewall.py": "rules of the node, which each resync derives anew; tests.isolation.network",
     "worker/engine/docker_client.py": "only the names of errors; it has no request of its own",
 }
 
@@ -123,7 +124,7 @@ def test_each_frame_has_points(met: list[str], monkeypatch: pytest.MonkeyPatch) 
         pass
 
     monkeypatch.setattr(WebSocketProxy, "_ensure_running", ensure_running)
-    nowhere: Any = SimpleNamespace(vault=VAULT, door=DOOR, agent_servers=None)
+    nowhere: Any = SimpleNamespace(vault=VAULT, door=DOOR, agent_servers=None, limits=SimpleNamespace(websockets=None))
     sockets = WebSocketProxy(nowhere, *[nowhere] * 3)
     asyncio.run(sockets._pass_up(nowhere, receive, Server()))  # type: ignore[arg-type]
     before, after = points("agent_server.send_frame")
