@@ -24,6 +24,8 @@ from tests.waiting import eventually
 
 PASSWORD = "hush-of-the-broker"
 USER = "agent-workspace"
+# What Kombu writes by a script, about a second after a worker begins to listen for commands.
+DEADLINES = "aw:_kombu.binding_deadlines"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def test_jobs_and_notifications_pass_with_the_documented_rights(broker: Broker, 
         with make_app(Settings(redis_url=broker.trusted)) as app:
             app.send_task(TASK, args=["1"], queue=QUEUE)
             eventually((tmp_path / "ended-1").exists, deadline_seconds=60)
+        with valkey.client() as admin:
+            eventually(lambda: admin.exists(DEADLINES) or admin.acl_log(), deadline_seconds=60)
         with redis.Redis.from_url(server_url(Settings(redis_url=broker.trusted).broker)) as client:
             assert client.publish(CHANNEL, "1") == 0
     finally:
