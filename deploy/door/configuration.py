@@ -16,6 +16,9 @@ MAX_CONNECTIONS = 8192
 # File descriptors of a connection: one on each side.
 PER_CONNECTION = 2
 SPARE_DESCRIPTORS = 128
+# Connections of one sandbox at a time; its agent server and its programs need a few. All of them together leave half
+# of the door to the service.
+PER_SANDBOX = 256
 # Idle connections to sandboxes. By default HAProxy keeps as many as are in use, as if all led to one server.
 MAX_IDLE = 1024
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
@@ -68,6 +71,10 @@ backend sandboxes
 
 frontend sandboxes
     bind fd@$outer_socket
+    maxconn $from_sandboxes
+    stick-table type ip size 100k expire 1m store conn_cur
+    tcp-request connection track-sc0 src unless { src_is_local }
+    tcp-request connection reject if { sc0_conn_cur gt $per_sandbox }
     acl is_report path_reg ^/api/v1/webhooks/[A-Za-z0-9_/-]+$$
     acl is_secret path_reg ^/api/v1/sandboxes/[0-9a-f]{32}/settings/secrets(/[^/]*)?$$
     # Programs on this machine: the SDK gives a sandbox URLs at the address that it uses itself.
@@ -112,6 +119,8 @@ def write(door: Door) -> str:
     network = door.network
     return TEXT.substitute(
         connections=_max_connections(),
+        from_sandboxes=_max_connections() // 2,
+        per_sandbox=PER_SANDBOX,
         connect=round(CONNECT_SECONDS),
         keepalive=round(KEEPALIVE_SECONDS),
         idle=MAX_IDLE,

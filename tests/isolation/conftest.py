@@ -1,14 +1,14 @@
 """The scene of the attacks, once for the folder."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from shared.sandboxes import specs
 from tests.isolation.attacks import ATTACKS
-from tests.isolation.scene import LIMITS, Scene, opened_scene
+from tests.isolation.scene import Scene, opened_scene
 from tests.services.deployment import deployed
-from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
+from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE, name_installation
 from tests.services.private_engine import PrivateEngine
 from tests.services.stores import SqliteStores
 from tests.services.valkey import Valkey
@@ -25,12 +25,11 @@ def scene(
     engine = engine_of_our_own
     valkey_server.start()
     valkey_server.flush()
+    options: dict[str, Any] = {"broker_url": valkey_server.url, "installation": name_installation()}
     with (
         sqlite_stores.fresh(tmp_path_factory.mktemp("isolation")) as database_url,
-        deployed(engine, SANDBOX_IMAGE, TINY_IMAGE, database_url=database_url, broker_url=valkey_server.url) as service,
+        deployed(engine, SANDBOX_IMAGE, TINY_IMAGE, database_url=database_url, **options) as service,
+        opened_scene(service, engine, ATTACKS) as found,
     ):
-        with service.database.transaction() as session:
-            specs.change(session, SANDBOX_IMAGE, LIMITS)
-        with opened_scene(service, engine, ATTACKS) as found:
-            yield found
+        yield found
     engine.clear()

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from shared.agent_server.door import open_access
 from shared.ids import new_id
 from shared.models import Sandbox
 from tests.api.agent_reports import conversation_report
@@ -41,6 +42,8 @@ def facts_of_service(service: Deployment, engine: PrivateEngine) -> dict[str, st
         "docker": engine.host,
         "engine": str(engine.data.parent),
         "node_address": engine.address,
+        "door_port": str(service.door_port),
+        "door_token": open_access(service.vault).token,
         "secret_key": SECRET_KEY,
         "metadata": METADATA,
         "public": PUBLIC,

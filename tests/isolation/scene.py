@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
+from shared.sandboxes import specs
 from tests.isolation.attack import Attack, Outcome
 from tests.isolation.facts import facts_of_sandboxes, facts_of_service, store_work, surround
 from tests.isolation.places import PROBES, Batches, all_tries, commands_of_machine
@@ -12,20 +13,25 @@ from tests.services.client import Client
 from tests.services.deployment import Deployment
 from tests.services.engine import SANDBOX_IMAGE, TINY_IMAGE
 from tests.services.private_engine import PrivateEngine
+from tests.services.slots import is_unused, taken_slot
 
 HOSTILE_IMAGE = "agent-workspace/hostile:test"
+# The real image; its spec gives no egress.
+CLOSED_IMAGE = "agent-workspace/closed:test"
 # Small enough that an attack on a limit is quick.
 LIMITS = {"memory_bytes": 1024**3, "pids": 256}
 # Small enough that a flood is short.
 SETTINGS = {
-    "AW_HEALTH_TIMEOUT": "240",  # of a busy machine
+    "AW_HEALTH_TIMEOUT": "600",  # of a busy machine
     "AW_HEAD_SECONDS": "3",
     "AW_BODY_SECONDS": "3",
     "AW_RATE_WEBHOOKS": "100",
     "AW_RATE_WRONG_KEYS": "100",
     "AW_QUOTA_EVENT_BYTES": "20000000",
 }
-BOOT_SECONDS = 240
+# The network and the disks of an installation as it is by default; the name server is one of the tests.
+RULES = {"AW_NETWORK_ISOLATION": "on", "AW_SANDBOX_DNS": PUBLIC, "AW_SANDBOX_DISK_BYTES": str(512 * 1024**2)}
+BOOT_SECONDS = 600
 PLAIN = ("plain", "peer")
 
 
@@ -46,9 +52,10 @@ def opened_scene(service: Deployment, engine: PrivateEngine, attacks: list[Attac
     with ExitStack() as stack:
         alice, bob = (stack.enter_context(service.user(name)) for name in ("alice", "bob"))
         metrics_key = service.make_metrics_key()
+        slot = stack.enter_context(taken_slot(lambda one: is_unused(one.network)))
         service.environment |= SETTINGS
         service.start_api()
-        service.start_worker()
+        service.start_worker(**RULES, AW_SANDBOX_ADDRESSES=str(slot.network))
         sandboxes = _boot(service, engine, alice, bob)
         facts = {"metrics_key": metrics_key}
         facts |= facts_of_service(service, engine) | facts_of_sandboxes(service, engine, sandboxes)
@@ -73,7 +80,12 @@ def _boot(service: Deployment, engine: PrivateEngine, alice: Client, bob: Client
     engine.docker("cp", str(PROBES / "hostile.py"), "plain:/hostile.py")
     engine.docker("commit", '--change=ENTRYPOINT ["python3", "/hostile.py"]', "plain", HOSTILE_IMAGE)
     service.add_spec(HOSTILE_IMAGE, {})
-    wanted = {"A": (alice, None), "A2": (alice, None), "B": (bob, None), "H": (alice, HOSTILE_IMAGE)}
+    engine.docker("tag", SANDBOX_IMAGE, CLOSED_IMAGE)
+    service.add_spec(CLOSED_IMAGE, {})
+    with service.database.transaction() as session:
+        specs.change(session, SANDBOX_IMAGE, LIMITS)
+        specs.change(session, CLOSED_IMAGE, {**LIMITS, "egress": "none"})
+    wanted = {"A": (alice, None), "A2": (alice, CLOSED_IMAGE), "B": (bob, None), "H": (alice, HOSTILE_IMAGE)}
     wanted |= {"paused": (alice, TINY_IMAGE), "deleted": (alice, TINY_IMAGE)}
     ids = {name: client.start_sandbox(spec) for name, (client, spec) in wanted.items()}
 

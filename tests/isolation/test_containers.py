@@ -44,6 +44,7 @@ CALLS = {
     "performance events": "call(298, 0, 0, -1, -1, 0)",
     "faults of user memory": "call(323, 1)",
     "a namespace": "call(272, 0x10000000)",
+    "addresses that are not random": "call(135, 0x40000)",
 }
 NEEDED = {
     "threads": "not __import__('threading').Thread(target=print, args=('',)).start()",

@@ -3,7 +3,7 @@
 import socket
 from functools import partial
 
-from tests.isolation.attack import Attack, Try, at
+from tests.isolation.attack import Attack, at
 
 attack = partial(Attack, "spoofing and tunnels")
 
@@ -17,10 +17,6 @@ def _as_host(name: str, function: str, /, **arguments: object) -> Attack:
 
 def _socket(name: str, family: int, kind: int, protocol: int = 0) -> Attack:
     return _as_host(name, "network.open_socket", family=family, kind=kind, protocol=protocol)
-
-
-def _to(function: str, /, **arguments: object) -> tuple[Try, Try]:
-    return at(INSIDE, function, **arguments), at(PLAIN, function, **arguments)
 
 
 RAW = [
@@ -77,21 +73,28 @@ ADDRESSES = [
     _as_host("turns on IPv6", "network.change_sysctl", path="/proc/sys/net/ipv6/conf/all/disable_ipv6"),
     _as_host("turns off the check of sources", "network.change_sysctl", path="/proc/sys/net/ipv4/conf/all/rp_filter"),
 ]
-TUNNELS = [
-    attack("asks its resolver for a name that carries data", *_to("network.ask_resolvers", name="data.$token.example")),
-    attack("asks a public name server", *_to("network.ask_name", server="$public", name="data.$token.example")),
-    attack(
-        "asks the node for a name",
-        at(INSIDE, "network.ask_name", server="$A_gateway", name="data.$token.example"),
-        at(PLAIN, "network.ask_name", server="$public", name="data.$token.example"),
-    ),
-    attack("connects to a public address", *_to("network.connect", host="$public", port=443)),
-    attack("connects to a public address at an unusual port", *_to("network.connect", host="$public", port=8080)),
-    attack("sends datagrams to a public address", *_to("network.datagram", host="$public", port=5001)),
-    attack(
-        "sends datagrams in fragments to a public address",
-        *_to("network.datagram", host="$public", port=5001, size=8000),
-    ),
-    attack("pings a public address", *_to("network.ping", host="$public")),
-]
-ATTACKS = [*RAW, *ADDRESSES, *TUNNELS]
+
+
+def _tunnels(place: str, how: str) -> list[Attack]:
+    def _to(name: str, function: str, /, **arguments: object) -> Attack:
+        return attack(f"{name}{how}", at(place, function, **arguments), at(PLAIN, function, **arguments))
+
+    return [
+        _to("asks its resolver for a name that carries data", "network.ask_resolvers", name="data.$token.example"),
+        _to("asks a public name server", "network.ask_name", server="$public", name="data.$token.example"),
+        attack(
+            f"asks the node for a name{how}",
+            at(place, "network.ask_name", server="$A_gateway", name="data.$token.example"),
+            at(PLAIN, "network.ask_name", server="$public", name="data.$token.example"),
+        ),
+        _to("connects to a public address", "network.connect", host="$public", port=443),
+        _to("connects to a public address at an unusual port", "network.connect", host="$public", port=8080),
+        _to("sends datagrams to a public address", "network.datagram", host="$public", port=5001),
+        _to(
+            "sends datagrams in fragments to a public address", "network.datagram", host="$public", port=5001, size=8000
+        ),
+        _to("pings a public address", "network.ping", host="$public"),
+    ]
+
+
+ATTACKS = [*RAW, *ADDRESSES, *_tunnels(INSIDE, ""), *_tunnels("A2", " without egress")]

@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import socket
+import time
 from urllib.parse import urlsplit
 
 from tests.isolation.probes.base import Outcome
@@ -106,11 +107,12 @@ def flood_events(url: str, headers: dict[str, str], count: int, size: int) -> Ou
     return _send(url, headers, [json.dumps([{**event, "id": f"flood-{one}"}]) for one in range(count)])
 
 
-def guess(url: str, count: int) -> Outcome:
-    """So many keys that are no keys, without a refusal for their number."""
+def guess(url: str, count: int, elsewhere: bool = False) -> Outcome:
+    """So many keys that are no keys, without a refusal for their number; each in the name of an address, if wanted."""
     connection = _open(url)
     for number in range(count):
-        connection.request("GET", urlsplit(url).path, headers={"X-Session-API-Key": f"guess-{number}"})
+        address = {"X-Forwarded-For": f"198.51.100.{number}"} if elsewhere else {}
+        connection.request("GET", urlsplit(url).path, headers={"X-Session-API-Key": f"guess-{number}", **address})
         answer = connection.getresponse()
         answer.read()
         if answer.status == TOO_MANY:
@@ -144,3 +146,30 @@ def slow_body(host: str, port: int, head: str, seconds: float) -> Outcome:
         except TimeoutError:
             return True, f"held for {seconds} s"
     return False, f"ended: {said[:60]!r}"
+
+
+def hold_connections(host: str, port: int, count: int) -> Outcome:
+    """So many connections at a time, each with half a request."""
+    held: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            held.append(socket.create_connection((host, int(port)), SECONDS))
+            held[-1].sendall(b"GET / HTTP/1.1\r\n")
+        time.sleep(1)
+        open_ones = [one for one in held if not _has_ended(one)]
+    except OSError as error:
+        return False, f"{type(error).__name__} after {len(held)}"
+    finally:
+        for one in held:
+            one.close()
+    return len(open_ones) == count, f"{len(open_ones)} of {count}"
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return not connection.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

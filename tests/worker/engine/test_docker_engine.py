@@ -1,6 +1,7 @@
 """Tests that need the real engine, beside the contract in `tests/worker/engine/contract`."""
 
 import gc
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from worker.engine.confinement import SECCOMP
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.docker_engine import EVENTS, INSTALLATION_LABEL, DockerEngine
 from worker.engine.protocol import ContainerRequest, ContainerState, EngineUnavailable
+from worker.sandboxes.container_spec import CONFIG_PATH
 
 
 @pytest.fixture
@@ -46,6 +48,41 @@ def test_least_privilege(docker: DiskEngine, request_: ContainerRequest) -> None
     assert host["LogConfig"]["Config"] == {"max-size": "10m", "max-file": "3"}
     assert [mount["Type"] for mount in found["Mounts"]] == ["volume"]
     assert not host["PortBindings"]
+
+
+# What an agent, which owns the folder, leaves in the place of its agent server's configuration.
+IN_ITS_PLACE = {
+    "a folder": "mkdir -p $path/a/b && touch $path/a/b/c",
+    "a link to a file": "ln -s ../workspace/kept $path",
+    "a link to a file of the root": "ln -s /etc/passwd $path",
+    "a link to a folder": "ln -s /workspace/folder $path",
+    "a link to the machine's root": "ln -s ../../../../../../etc $path",
+    "a second name of a file": "ln /workspace/kept $path",
+    "a link to nothing": "ln -s /nowhere/file $path",
+    "a pipe": "mkfifo $path",
+    "folders in each other": "mkdir $path && cd $path && for _ in $(seq 2000); do mkdir d && cd d || exit; done",
+}
+
+
+def test_file_replaces_whatever_is_in_its_place(docker: DiskEngine, request_: ContainerRequest) -> None:
+    name = started(docker, request_)
+    prepare = "mkdir -p /workspace/folder && printf kept >/workspace/kept"
+    run(name, prepare)
+    for what, script in IN_ITS_PLACE.items():
+        run(name, f"path={CONFIG_PATH}; rm -rf $path && {script}")
+        docker.stop(name, 0)
+        docker.put_file(name, CONFIG_PATH, content := f"written over {what}".encode())
+        docker.start(name)
+        assert run(name, f"cat {CONFIG_PATH}") == content.decode(), what
+        assert (
+            run(
+                name,
+                "cat /workspace/kept; ls /workspace/folder; find / -xdev -path /proc -prune -o -name nowhere -print",
+            )
+            == "kept"
+        ), what
+        assert "written over" not in run(name, "cat /etc/passwd")
+    docker.remove(name)
 
 
 def test_log_of_a_container_that_ended(docker: DiskEngine, request_: ContainerRequest) -> None:
@@ -93,6 +130,12 @@ def test_engine_that_does_not_answer() -> None:
     with pytest.raises(EngineUnavailable):
         DockerEngine("unix:///nowhere/docker.sock").read_id()
     gc.collect()  # Docker's client does not close the socket after a failed connect
+
+
+def run(name: str, script: str) -> str:
+    """The output of a shell in the container."""
+    command = ["docker", "exec", name, "sh", "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def count_events(installation: str, since: int) -> Counter[str]:
