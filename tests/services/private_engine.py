@@ -14,6 +14,7 @@ from tests.services.engine_processes import kill_half_made_shims
 from tests.services.namespaces import Namespace
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
 from tests.waiting import eventually
+from worker.engine.disk_images import DiskImages
 
 LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
@@ -128,8 +129,16 @@ class PrivateEngine:
             self.docker("rm", "--force", "--volumes", *names)
         if names := self.volumes():
             self.docker("volume", "rm", "--force", *names)
+        self.remove_disks()
         for name in self.docker("network", "ls", "--filter", f"name={NETWORKS}", "--format", "{{.Name}}").split():
             self._remove_network(name)
+
+    def remove_disks(self) -> None:
+        """Remove the disk images of sandboxes: their loop devices would outlive the engine's folder."""
+        for folder in (self.data / "agent-workspace").glob("*"):
+            images = DiskImages(self.data, folder.name)
+            for name in images.names():
+                images.remove(name)
 
     def _remove_network(self, name: str) -> None:
         """Remove a node's network, and the rules for it, if there are any."""
@@ -181,6 +190,7 @@ def running_private_engine(images: Sequence[str], *, disk_bytes: int = 0) -> Ite
             engine.clear()
         finally:
             engine.stop()
+            engine.remove_disks()
 
 
 @contextmanager
@@ -195,6 +205,7 @@ def running_engine_in(namespace: Namespace, images: Sequence[str]) -> Iterator[P
             engine.clear()
         finally:
             engine.stop()
+            engine.remove_disks()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ PROBE_SECONDS = 5
 ROUTE = "/agent-workspace/disks"
 NOT_FOUND = 404
 OK = 200
+SERVER_ERROR = 500
 UNIX = "unix://"
 
 
@@ -109,12 +110,14 @@ def find_disks(base_url: str, clients: ClientPool, root: Path, installation: str
         root: the engine's data root.
 
     Raises:
-        EngineUnavailable: the engine does not respond.
+        EngineUnavailable: the engine does not respond, or fails: another attempt may find a way.
     """
     if not base_url.startswith(UNIX):
         return NoDisks()
     with clients.lend(PROBE_SECONDS) as api:
         status = api.request("GET", f"{api.base_url}{ROUTE}", timeout=PROBE_SECONDS).status_code
+    if status >= SERVER_ERROR:
+        raise EngineFailing(f"status {status} when asked for disk images")
     if status == OK:
         return FilteredDisks(clients)
     if status == NOT_FOUND and not missing_for(root):

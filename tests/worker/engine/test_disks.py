@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from deploy.engine_filter.bodies import Policy
 from tests.fixtures.containers import started, state
 from tests.services.engine import ENGINE, docker_engine
 from tests.services.engine_socket import EngineSocket, running_engine_filter
+from tests.services.faulty_engine import Trouble, Way, running_faulty_engine
+from tests.services.machine_engine import MachineEngine
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.disk_images import DEVICES, MIN_BYTES, DiskImages
 from worker.engine.disks import ROUTE
-from worker.engine.protocol import ContainerRequest, ContainerState, DiskKind, EngineRefused
+from worker.engine.protocol import ContainerRequest, ContainerState, DiskKind, EngineRefused, EngineUnavailable
 from worker.engine.requirements import find_lack_of_disk, require_runtimes
 from worker.sandboxes.container_spec import CONFIG_PATH
 
@@ -64,6 +67,15 @@ def test_disk_ends_where_its_limit_is(disks: DiskEngine, disk_request: Container
     disks.remove(name)
     assert (made.names(), loops(made.folder / f"{name}.img"), (DEVICES / name).is_symlink()) == ([], [], False)
     assert disks.list_volumes(installation) == []
+
+
+def test_engine_that_fails_once_is_asked_again(engine: DiskEngine, installation: str) -> None:
+    machine = MachineEngine(ENGINE, "", "", engine)
+    with running_faulty_engine(machine) as faulty, closing(DiskEngine(faulty.host, installation)) as disks:
+        faulty.trouble = Trouble(Way.FAIL, path=ROUTE.encode(), most=1)
+        with pytest.raises(EngineUnavailable):
+            disks.disk_kind()
+        assert disks.disk_kind() == DiskKind.IMAGE
 
 
 def test_plain_volume_has_no_such_limit(disks: DiskEngine, request_: ContainerRequest) -> None:
