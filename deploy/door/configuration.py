@@ -46,6 +46,7 @@ defaults
     timeout server-fin 30s
     retries 0
     option http-no-delay
+    option disable-h2-upgrade
 
 frontend service
     bind fd@$inner_socket$tls

@@ -115,7 +115,9 @@ def _route_from(bridge: str, link: str, lan: Lan, table: int) -> None:
 
 def _listeners() -> list[tuple[str, str, int]]:
     streams = [("tcp", "0.0.0.0", port) for port in STREAMS]
-    return [*streams, ("dns", "0.0.0.0", 53), ("udp", "0.0.0.0", 5001)]
+    # Answers have the address that was asked as their source only from sockets that are bound to it.
+    datagrams = [(kind, host, port) for kind, port in (("dns", 53), ("udp", 5001)) for host in (METADATA, PUBLIC)]
+    return [*streams, *datagrams, ("dns", "0.0.0.0", 53), ("udp", "0.0.0.0", 5001)]
 
 
 def _run(*command: str, check: bool = True) -> bool:

@@ -2,7 +2,7 @@
 
 EGRESS = "open egress, the default: what a sandbox reads may go to any public address, also in names"
 DISK = "input and output have a weight, and no limit"
-TRUST = "a sandbox is one domain of trust: its agent has its keys, and its log is what its programs write"
+EMBEDDED = "browsers embed what lacks the header, too; what another site embeds is requested without a login"
 FACTS = "the kernel's own facts are readable in every container; another runtime hides them"
 CORS = "the agent server's own rule; it matters only where a browser reaches the server itself"
 HOST = "containers have addresses that every program of their machine reaches"
@@ -19,7 +19,7 @@ OPEN: dict[str, str] = {
     "spoofing and tunnels: sends datagrams in fragments to a public address": EGRESS,
     "spoofing and tunnels: pings a public address": EGRESS,
     "limits: has no limit of writes to disks": DISK,
-    "files and secrets: writes a line into its container's log": TRUST,
+    "browser: lets other sites embed it": EMBEDDED,
     "kernel: reads the kernel's command line": FACTS,
     "kernel: reads the kernel's configuration": FACTS,
     "kernel: reads statistics of the node's disks": FACTS,

@@ -1,4 +1,4 @@
-"""A node's door: HAProxy between the service and servers in sandboxes' places, on loopback addresses."""
+"""A node's door: HAProxy between the service and servers in sandboxes' places, on addresses of this machine."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ from tests.services.authority import Authority
 from tests.services.door import start_door
 from tests.services.hostile_server import HostileServer, answering, hostile
 from tests.services.ports import Port
-from tests.services.slots import Slot, taken_slot
+from tests.services.slots import Slot, is_unused, taken_slot
 from worker.agent_server.transport import open_client
 
 KEYS = [new_secret_key(), new_secret_key()]
@@ -51,8 +51,8 @@ class Running:
 
 @contextmanager
 def running(tmp_path: Path, api: str, **settings: str) -> Iterator[Running]:
-    """A door between the service at `api` and loopback addresses of a slot."""
-    with taken_slot() as slot, Port() as port:
+    """A door between the service at `api` and addresses of a slot, all of which are this machine's."""
+    with taken_slot(lambda one: is_unused(one.network)) as slot, Port() as port, local(slot):
         prefix = prefix_of(slot)
         environment = {
             "AW_SECRET_KEYS": ",".join(KEYS),
@@ -70,8 +70,18 @@ def running(tmp_path: Path, api: str, **settings: str) -> Iterator[Running]:
             processes.stop(process)
 
 
+@contextmanager
+def local(slot: Slot) -> Iterator[None]:
+    route = ["local", str(slot.network), "dev", "lo"]
+    subprocess.run(["ip", "route", "add", *route], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "route", "delete", *route], check=True)
+
+
 def prefix_of(slot: Slot) -> str:
-    return slot.address.rpartition(".")[0]
+    return str(slot.network).rpartition(".")[0]
 
 
 @pytest.fixture

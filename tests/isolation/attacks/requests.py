@@ -208,12 +208,12 @@ REPORT = (
 )
 
 
-def _held(name: str, beginning: str) -> Attack:
+def _held(name: str, beginning: str, seconds: int) -> Attack:
     """The control is a listener that waits for ever."""
-    control = at(HOST, "http.slow_body", host="127.0.0.1", port="$silent_port", head=beginning, seconds=8)
+    control = at(HOST, "http.slow_body", host="127.0.0.1", port="$silent_port", head=beginning, seconds=seconds)
     return attack(
         name,
-        at(FLOODER, "http.slow_body", host="$service_host", port="$service_port", head=beginning, seconds=8),
+        at(FLOODER, "http.slow_body", host="$service_host", port="$service_port", head=beginning, seconds=seconds),
         control,
     )
 
@@ -262,7 +262,7 @@ FLOODS = [
         at(FLOODER, "http.guess", url=f"$service{SECRETS}", count=150),
         at(HOST, "http.guess", url=f"$api{SECRETS}", count=3),
     ),
-    _held("holds a connection without a request", "GET /"),
-    _held("holds a connection without the body of its report", REPORT),
+    _held("holds a connection without a request", "GET /", 40),  # the door waits for 20 s
+    _held("holds a connection without the body of its report", REPORT, 30),
 ]
 ATTACKS = [*SMUGGLING, *ROUTES, *SIZES, *FLOODS]

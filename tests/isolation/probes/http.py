@@ -166,7 +166,7 @@ def hold_connections(host: str, port: int, count: int) -> Outcome:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    connection.setblocking(False)
+    connection.settimeout(0)
     try:
         return not connection.recv(1)
     except BlockingIOError:

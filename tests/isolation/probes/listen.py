@@ -57,6 +57,7 @@ def serve_silence(address: str, port: int) -> None:
 def serve_names(address: str, port: int) -> None:
     """Answer each DNS query with "no such name"."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind((address, port))
         while True:
             query, client = one.recvfrom(4096)
