@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 from deploy.door import configuration
 from deploy.door.configuration import Door
@@ -35,6 +36,7 @@ def main() -> None:
         sys.exit(f"door: AW_NODE_ADDRESS, AW_DOOR_PORT or AW_SANDBOX_ADDRESSES can't be used: {error}")
     for descriptor in door.descriptors:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - a positional-only parameter
+    os.chdir("/")  # HAProxy's user may not enter this folder, and HAProxy returns to it
     command = [*_identity(), *door.command]
     os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
 
@@ -59,7 +61,8 @@ def prepare(shared: Settings, settings: WorkerSettings) -> PreparedDoor:
     sockets = open_sockets(settings, network)
     tokens = Vault(shared.vault_keys).derive_all(PURPOSE)
     inner, outer = (opened.fileno() for opened in sockets)
-    text = configuration.write(Door(inner, outer, network, tokens, shared.api_url, settings.door_certificate))
+    certificate = settings.door_certificate and str(Path(settings.door_certificate).absolute())
+    text = configuration.write(Door(inner, outer, network, tokens, shared.api_url, certificate))
     file = _in_memory(text)
     return PreparedDoor([find_haproxy(), "-db", "-f", f"/dev/fd/{file}"], (inner, outer, file), sockets)
 

@@ -36,8 +36,8 @@ def test_port_in_use_is_named(host: str, taken: int) -> None:
 def test_flower_s_port_is_checked_if_flower_is_started(taken: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_FLOWER_PORT", str(taken))
     with pytest.raises(ServiceError, match=f"{taken}.*AW_FLOWER_PORT.*FLOWER=0"):
-        refuse_taken_ports(Settings(port=free), [Process("web", 1), Process("flower", 1)])
-    refuse_taken_ports(Settings(port=free), [Process("web", 1)])
+        refuse_taken_ports(Settings(port=free, client_port=free), [Process("web", 1), Process("flower", 1)])
+    refuse_taken_ports(Settings(port=free, client_port=free), [Process("web", 1)])
     refuse_taken_ports(Settings(port=taken), [Process("worker", 1)])
 
 

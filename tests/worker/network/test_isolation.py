@@ -45,7 +45,7 @@ def test_first_refresh_makes_network_and_rules(scene: Scene) -> None:
         "10.213.0.0/20",
         "10.213.0.1",
     )
-    assert scene.rules == Allowed(services=frozenset({"10.213.0.1 . 3000"}), resolvers=frozenset({"9.9.9.9"}))
+    assert scene.rules == Allowed(services=frozenset({"10.213.0.1 . 3001"}), resolvers=frozenset({"9.9.9.9"}))
 
 
 def test_sandbox_is_admitted_before_it_is_running_and_withdrawn_with_its_end(scene: Scene, sandbox_id: str) -> None:

@@ -20,7 +20,7 @@ def old(context: WorkerContext, user: Person, engine: FakeEngine) -> str:
     """A running sandbox with a container from before."""
     sandbox_id = running(context, user)
     engine.containers[container_name(sandbox_id)].is_published = True
-    engine.put_file(container_name(sandbox_id), "/workspace/kept", b"precious")
+    engine.put_file(container_name(sandbox_id), "/workspace/project/kept", b"precious")
     engine.calls.clear()
     return sandbox_id
 
@@ -72,4 +72,4 @@ def assert_replaced(context: WorkerContext, engine: FakeEngine, sandbox_id: str)
     assert (found.status, found.reason) == (Status.RUNNING, None)
     assert (container.state, container.is_published) == (ContainerState.RUNNING, False)
     assert container.address in str(found.exposed_urls)
-    assert engine.servers[container_name(sandbox_id)].files["/workspace/kept"] == b"precious"
+    assert engine.servers[container_name(sandbox_id)].files["/workspace/project/kept"] == b"precious"
