@@ -26,6 +26,7 @@ DRILL_FIXTURES = {"lanes"}
 REAL_FOLDERS = (
     "tests/integration/",
     "tests/isolation/network/",
+    "tests/isolation/test_containers.py",
     "tests/clients/",
     "tests/browser/",
     "tests/bench/test_bench.py",
