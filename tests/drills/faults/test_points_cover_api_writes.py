@@ -42,7 +42,7 @@ SPEAKERS: Mapping[str, str] = {
     "worker/agent_server/transport.py": "requests of `worker.agent_server.client`, and their connections",
     "worker/context.py": "only the name of a type",
     "worker/engine/docker_engine.py": "only the name of an error; tests.drills.faults.test_points_cover_writes",
-    "worker/network/firewall.py": "rules of the node, which each resync derives anew; tests.isolation.network",
+    "worker/network/firewall.py": "rules of the node, which each resync derives again; tests.isolation.network",
     "worker/engine/docker_client.py": "only the names of errors; it has no request of its own",
 }
 
