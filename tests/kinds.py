@@ -30,6 +30,7 @@ REAL_FOLDERS = (
     "tests/clients/",
     "tests/browser/",
     "tests/bench/test_bench.py",
+    "tests/worker/engine/test_disks.py",
 )
 REAL_FIXTURES = {"engine_of_our_own", "site", "sandbox_url"}
 # Fixtures that return what is defined there need an engine, whatever their names are.

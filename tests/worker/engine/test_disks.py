@@ -69,9 +69,12 @@ def test_disk_ends_where_its_limit_is(disks: DiskEngine, disk_request: Container
     assert disks.list_volumes(installation) == []
 
 
-def test_engine_that_fails_once_is_asked_again(engine: DiskEngine, installation: str) -> None:
-    machine = MachineEngine(ENGINE, "", "", engine)
-    with running_faulty_engine(machine) as faulty, closing(DiskEngine(faulty.host, installation)) as disks:
+def test_engine_that_fails_once_is_asked_again(installation: str) -> None:
+    with (
+        docker_engine(installation) as engine,
+        running_faulty_engine(MachineEngine(ENGINE, "", "", engine)) as faulty,
+        closing(DiskEngine(faulty.host, installation)) as disks,
+    ):
         faulty.trouble = Trouble(Way.FAIL, path=ROUTE.encode(), most=1)
         with pytest.raises(EngineUnavailable):
             disks.disk_kind()
