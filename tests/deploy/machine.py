@@ -43,6 +43,7 @@ esac
 PYTHON = """
 case "$*" in
 --version) echo "Python 3.11.2" ;;
+*_base_executable*) echo "${BASE:-}" ;;
 *"import ensurepip"*) exit "${VENV_STATUS:-0}" ;;
 "-m venv"*) mkdir -p "${!#}/bin" && for name in pip python uv; do cp "$STUBS/recorder" "${!#}/bin/$name"; done ;;
 esac

@@ -39,6 +39,12 @@ class TestSetup:
         assert machine.run("setup", "unit").said == ""
         assert machine.run("setup", "unit", AW_PYTHON="python3.13", AW_ENVIRONMENT=place).said == ""
 
+    def test_environment_is_made_again_with_another_interpreter_of_the_same_version(self, machine: Machine) -> None:
+        assert machine.run("setup").status == 0
+        made = machine.run("setup", BASE="/opt/python/bin/python3.11")
+        assert made.said == "making the Python environment in .venv\n"
+        assert len([call for call in machine.calls("python3") if "-m venv --clear" in call]) == 2
+
     @pytest.mark.parametrize(
         ("missing", "mode", "packages"),
         [
