@@ -105,7 +105,7 @@ class Siege:
             row = session.get_one(Sandbox, sandbox_id)
         make_conversation(self._service.database, self._alice.person, row, id=sandbox_id)
         self._inside(sandbox_id, 'printf %s "$1" >/tmp/mode', mode)
-        self._inside(sandbox_id, 'printf %s "$1" >/server/answer', ANSWER)
+        self._inside(sandbox_id, 'printf %s "$1" >/tmp/answer', ANSWER)
         eventually(lambda: self._inside(sandbox_id, "cat /tmp/asked || true"))
 
     def converse(self, sandbox_id: str) -> None:
