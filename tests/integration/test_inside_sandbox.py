@@ -38,7 +38,7 @@ SYSTEM_CALLS = """
     report("mount-tmpfs", libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
     report("mount-bind", libc.mount(b"/etc", b"/tmp", None, 4096, None))
     report("mount-proc", libc.mount(b"none", b"/tmp", b"proc", 0, None))
-    report("setns", libc.setns(os.open("/proc/1/ns/mnt", os.O_RDONLY), 0))
+    report("setns", libc.setns(os.open("/proc/self/ns/mnt", os.O_RDONLY), 0))
     report("chroot", libc.chroot(b"/tmp"))
     report("setuid", libc.setuid(0))
     report("reboot", libc.reboot(0x89ABCDEF))

@@ -13,7 +13,7 @@ from worker.engine.protocol import ContainerState, ContainerSummary
 from worker.loops.quarantine import quarantine_unknown
 from worker.loops.recheck import check, recheck, replace_container
 from worker.loops.warm_pool import remove_outdated
-from worker.sandboxes.container_spec import NAME_PREFIX, container_name
+from worker.sandboxes.container_spec import NAME_PREFIX, container_name, is_outdated
 
 log = structlog.get_logger()
 
@@ -33,13 +33,14 @@ def resync(context: WorkerContext) -> None:
     unlabelled = set(context.engine.list_unlabelled_volumes())
     with context.database.reading() as session:
         rows = sandbox_queries.on_node(session, context.settings.node)
+    place = context.network.place
     for row in rows:
         name = container_name(row.id)
         if _is_due_or_leased(row):
             continue
         if row.desired == Desired.DELETED or row.generation != row.observed_generation:
             check(context, row.id)
-        elif _is_published(row, listed.get(name)):
+        elif _runs(row) and name in listed and is_outdated(listed[name], place):
             replace_container(context, row.id)
         elif _differs(row, listed.get(name), has_volume=name in volumes | unlabelled):
             recheck(context, row.id)
@@ -53,9 +54,8 @@ def _is_due_or_leased(row: ResyncRow) -> bool:
     return row.due_at is not None or leases.is_held(row.lease_until)
 
 
-def _is_published(row: ResyncRow, item: ContainerSummary | None) -> bool:
-    """Whether a running sandbox has a container from before decision 54."""
-    return item is not None and item.is_published and (row.desired, row.status) == (Desired.RUNNING, Status.RUNNING)
+def _runs(row: ResyncRow) -> bool:
+    return (row.desired, row.status) == (Desired.RUNNING, Status.RUNNING)
 
 
 def _differs(row: ResyncRow, item: ContainerSummary | None, *, has_volume: bool) -> bool:

@@ -120,7 +120,6 @@ class SandboxActions:
             case Action.START:
                 self._context.network.require_rules()
                 self._status_writer.enter(Status.STARTING)
-                observed = self._move_to_network(observed)
                 engine.put_file(self._name, config_path(observed), self._server.config())
                 engine.start(self._name)
             case Action.INITIALIZE:
@@ -174,16 +173,6 @@ class SandboxActions:
             pull = partial(self._context.engine.pull, request.image)
             await_watched(self._context.pulls.begin(request.image, pull), self._require_current)
             run_watched(create, self._require_current, first_seconds=ACT_SECONDS)
-
-    def _move_to_network(self, observed: ContainerStatus) -> ContainerStatus:
-        """Replace a container that is elsewhere, such as one of an earlier version. Its files are on its volume."""
-        place = self._context.network.place
-        if place is None or place.name in observed.networks:
-            return observed
-        log.info("moving_to_network", sandbox=self._sandbox.id, network=place.name)
-        self._context.engine.remove_container(self._name)
-        self._create()
-        return self._context.engine.observe(self._name)
 
     def _require_current(self) -> None:
         """Mark progress, and stop the run if the desired state has changed.

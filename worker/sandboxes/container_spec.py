@@ -8,9 +8,11 @@ from typing import Any
 from shared.agent_server.door import sandbox_url
 from shared.models import Sandbox, SandboxSpec
 from worker.engine.docker_engine import INSTALLATION_LABEL, OWNER_LABEL, SANDBOX_LABEL
-from worker.engine.protocol import ContainerRequest, ContainerStatus, NetworkPlace
+from worker.engine.protocol import ContainerRequest, ContainerStatus, ContainerSummary, NetworkPlace
 
 NAME_PREFIX = "aw-"
+# Of the networks of isolated sandboxes.
+NETWORK_PREFIX = "agent-workspace-"
 # The agent server reads it at boot. Keys are in this file, and not in the environment, which `docker inspect` shows.
 # On the volume, as the root may be read-only. The default image's server removes its content when it has read it.
 CONFIG_PATH = "/workspace/.agent-server.json"
@@ -45,6 +47,12 @@ def container_name(sandbox_id: str) -> str:
 def config_path(observed: ContainerStatus) -> str:
     """Where the agent server of a container reads its configuration."""
     return observed.labels.get(CONFIG_LABEL, FORMER_CONFIG_PATH)
+
+
+def is_outdated(found: ContainerStatus | ContainerSummary, place: NetworkPlace | None) -> bool:
+    """Whether the door does not reach a container: it publishes ports, or is in another network than new ones."""
+    own = {name for name in found.networks if name.startswith(NETWORK_PREFIX)}
+    return found.is_published or (bool(found.networks) and own != ({place.name} if place else set()))
 
 
 def container_request(

@@ -61,7 +61,7 @@ def plan(
     unapplied: bool,
     health: Health,
     has_volume: bool,
-    is_published: bool = False,
+    is_outdated: bool = False,
 ) -> Action:
     """The next action.
 
@@ -72,7 +72,7 @@ def plan(
             is reported and not corrected: an operator who stopped a container had a reason.
         health: the agent server's; it counts only while the container runs.
         has_volume: the container is absent, and its volume exists.
-        is_published: the container publishes ports. A sandbox that is to run gets another container.
+        is_outdated: the door does not reach the container. A sandbox that is to run gets another one.
     """
     if state == ContainerState.REMOVING:
         return Action.AWAIT_REMOVAL
@@ -83,8 +83,8 @@ def plan(
     if state == ContainerState.DEAD:
         return Action.REMOVE_CONTAINER if unapplied else Action.FAIL
     if desired == Desired.RUNNING:
-        is_outdated = is_published and unapplied
-        return Action.REPLACE if is_outdated else _plan_running(state, unapplied=unapplied, health=health)
+        replaced = is_outdated and unapplied
+        return Action.REPLACE if replaced else _plan_running(state, unapplied=unapplied, health=health)
     return _plan_paused(desired, state, unapplied=unapplied, health=health)
 
 

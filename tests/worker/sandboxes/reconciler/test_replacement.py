@@ -1,4 +1,9 @@
-"""Containers that publish ports, as those from before decision 54 do, are replaced; their files are kept."""
+"""Containers that a door does not reach are replaced; their files are kept.
+
+They publish ports, as those from before decision 54 do, or are in a network from before a change of its settings.
+"""
+
+from dataclasses import replace
 
 import pytest
 
@@ -9,17 +14,21 @@ from tests.factories import Person
 from tests.fakes.engine import FakeEngine
 from tests.worker.scenes import another, change, deliver, row, running, set_desired
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState
+from worker.engine.protocol import ContainerState, NetworkPlace
 from worker.loops.resync import resync
-from worker.sandboxes.container_spec import container_name
+from worker.sandboxes.container_spec import container_name, is_outdated
 from worker.sandboxes.reconciler import reconcile
 
 
-@pytest.fixture
-def old(context: WorkerContext, user: Person, engine: FakeEngine) -> str:
+@pytest.fixture(params=["published", "elsewhere"])
+def old(request: pytest.FixtureRequest, context: WorkerContext, user: Person, engine: FakeEngine) -> str:
     """A running sandbox with a container from before."""
     sandbox_id = running(context, user)
-    engine.containers[container_name(sandbox_id)].is_published = True
+    container = engine.containers[container_name(sandbox_id)]
+    if request.param == "published":
+        container.is_published = True
+    else:
+        container.request = replace(container.request, network=NetworkPlace("agent-workspace-former", "10.9.0.1"))
     engine.put_file(container_name(sandbox_id), "/workspace/project/kept", b"precious")
     engine.calls.clear()
     return sandbox_id
@@ -45,7 +54,7 @@ def test_paused_one_is_replaced_by_its_resume(
     resync(context)
     deliver(context)
     assert row(context, Sandbox, old).status == Status.PAUSED
-    assert engine.containers[container_name(old)].is_published
+    assert is_outdated(engine.containers[container_name(old)].summary, None)
     set_desired(context, old, Desired.RUNNING)
     reconcile(context, old)
     assert_replaced(context, engine, old)
@@ -70,6 +79,6 @@ def test_worker_that_dies_in_between_leaves_a_replacement_to_the_next(
 def assert_replaced(context: WorkerContext, engine: FakeEngine, sandbox_id: str) -> None:
     found, container = row(context, Sandbox, sandbox_id), engine.containers[container_name(sandbox_id)]
     assert (found.status, found.reason) == (Status.RUNNING, None)
-    assert (container.state, container.is_published) == (ContainerState.RUNNING, False)
+    assert (container.state, is_outdated(container.summary, None)) == (ContainerState.RUNNING, False)
     assert container.address in str(found.exposed_urls)
     assert engine.servers[container_name(sandbox_id)].files["/workspace/project/kept"] == b"precious"
