@@ -18,6 +18,7 @@ from tests.services.engine import ENGINE, SANDBOX_IMAGE, TINY_IMAGE, docker_engi
 from tests.services.machine_engine import machine_engine
 from tests.services.postgres import running_postgres
 from tests.services.processes import start_module
+from tests.services.slots import is_unused, taken_slot
 from tests.services.valkey import running_valkey
 from tests.waiting import eventually
 from worker.engine.docker_engine import DockerEngine
@@ -25,6 +26,8 @@ from worker.engine.docker_engine import DockerEngine
 # As a server for more than tests has it: what is committed is on the disk.
 POSTGRES = ("fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=512MB", "autovacuum=on")
 CAPACITY = 1000
+# The isolation of networks and the disks of an installation as it is by default.
+CONFINED = {"AW_NETWORK_ISOLATION": "on", "AW_SANDBOX_DISK_BYTES": str(20 * 1024**3)}
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,9 @@ def running_site(database: str) -> Iterator[Site]:
                 start=start_module,
             )
         )
-        service.start()
+        service.start_api()
+        slot = stack.enter_context(taken_slot(lambda one: is_unused(one.network)))
+        service.start_worker(**CONFINED, AW_SANDBOX_ADDRESSES=str(slot.network))
         eventually(lambda: "following_events" in service.log(), deadline_seconds=60)
         client = stack.enter_context(service.user("alice"))
         stack.callback(_delete_all, client)

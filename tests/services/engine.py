@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from shared.ids import new_id
 from tests.services import leases
+from tests.services.networks import remove_networks
 from worker.engine.disk_engine import DiskEngine
 from worker.engine.docker_engine import INSTALLATION_LABEL
 
@@ -38,10 +39,11 @@ def _sweep(engine: DiskEngine, installation: str) -> None:
     names = {item.name for item in engine.list_containers(installation)} | set(engine.list_volumes(installation))
     for name in names:
         engine.remove(name)
+    remove_networks(installation)
 
 
 def _sweep_the_dead(engine: DiskEngine) -> None:
-    for installation in _listed("ps", "--all") | _listed("volume", "ls"):
+    for installation in _listed("ps", "--all") | _listed("volume", "ls") | _listed("network", "ls"):
         lease = installation.removeprefix(TEST_INSTALLATION).split("-")[0]
         if installation.startswith(TEST_INSTALLATION) and leases.has_ended(lease):
             _sweep(engine, installation)

@@ -12,14 +12,13 @@ from tests.services.borrowed_images import borrow_images
 from tests.services.directories import ROOT, short_directory
 from tests.services.engine_processes import kill_half_made_shims
 from tests.services.namespaces import Namespace
+from tests.services.networks import NAMES, remove_rules
 from tests.services.slots import BRIDGE_PREFIX, Slot, is_unused, take_slot, taken_slot
 from tests.waiting import eventually
 from worker.engine.disk_images import DiskImages
 
 LINKS = Path("/sys/class/net")
 BLOCK = bytes(4096)
-# The beginning of their names; what follows is in the names of their bridges, too.
-NETWORKS = "agent-workspace-"
 # The longest that a command may take; one that waits for an engine's lock would wait for ever.
 COMMAND_SECONDS = 120
 
@@ -130,7 +129,7 @@ class PrivateEngine:
         if names := self.volumes():
             self.docker("volume", "rm", "--force", *names)
         self.remove_disks()
-        for name in self.docker("network", "ls", "--filter", f"name={NETWORKS}", "--format", "{{.Name}}").split():
+        for name in self.docker("network", "ls", "--filter", f"name={NAMES}", "--format", "{{.Name}}").split():
             self._remove_network(name)
 
     def remove_disks(self) -> None:
@@ -143,10 +142,7 @@ class PrivateEngine:
     def _remove_network(self, name: str) -> None:
         """Remove a node's network, and the rules for it, if there are any."""
         self.docker("network", "rm", name)
-        place = self._namespace.command if self._namespace else []
-        for family in ("inet", "bridge"):
-            table = [family, name.replace(NETWORKS, "br-aw")]
-            subprocess.run([*place, "nft", "delete", "table", *table], capture_output=True, check=False)
+        remove_rules(name, self._namespace.command if self._namespace else ())
 
     def _command(self) -> Sequence[str]:
         return [
