@@ -48,5 +48,9 @@ class WrongServer(AgentServerError):
     reason = "wrong_agent_server"
 
 
+class NoKeyRequired(WrongServer):
+    """The agent server admits every caller: it has no configuration, or its image does not read it."""
+
+
 class ResponseTooLarge(WrongServer, TooLarge):
     """The response is larger, or costs more to read, than the limits of `shared.agent_server.limits`."""

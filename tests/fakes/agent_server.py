@@ -80,7 +80,7 @@ class FakeAgentServer:
             return self._initialize(request)
         if self.is_dormant:
             return self._respond_uninitialized(request)
-        if request.headers.get("X-Session-API-Key") != self.session_key:
+        if self.session_key is not None and request.headers.get("X-Session-API-Key") != self.session_key:
             return httpx.Response(401, json={"detail": "Unauthorized"})
         method, conversation_id = _route(request)
         if method == "count":

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from shared.agent_server import paths
-from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, WrongServer
+from shared.agent_server.errors import AgentServerRefused, AgentServerUnreachable, NoKeyRequired, WrongServer
 from shared.agent_server.limits import (
     MAX_BYTES,
     MAX_ERROR_BYTES,
@@ -73,11 +73,12 @@ class AgentServer:
 
         Raises:
             WrongServer: another server listens at the address.
+            NoKeyRequired: the server admits every caller.
         """
         if not self.answers():
             return False
         if self._probe({}) == 200:
-            raise WrongServer("the agent server answers without a key")
+            raise NoKeyRequired("the agent server answers without a key")
         return True
 
     def answers(self) -> bool:

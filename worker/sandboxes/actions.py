@@ -47,6 +47,8 @@ class SandboxActions:
         self.unapplied = sandbox.generation != sandbox.observed_generation
         # At least one action was executed for the current generation in this run.
         self.has_executed = False
+        # This run has written the configuration and started the container.
+        self._has_started = False
         # This run has sent the init request; before that, a claimed warm sandbox is taken to await it.
         self._init_requested = False
         # In this run the agent server took its keys or was unpaused with them, and has not booted since.
@@ -57,6 +59,11 @@ class SandboxActions:
     def reset(self) -> None:
         """Reset the flags for a newer generation."""
         self.unapplied, self.has_executed = True, False
+
+    @property
+    def may_lack_configuration(self) -> bool:
+        """Whether someone else may have started the container before a worker wrote its configuration."""
+        return self._sandbox.ready_at is None and not self._has_started
 
     def find_newer(self) -> CurrentDesiredState | None:
         """Read the desired state. None: this run's generation is the newest.
@@ -122,6 +129,7 @@ class SandboxActions:
                 self._status_writer.enter(Status.STARTING)
                 engine.put_file(self._name, config_path(observed), self._server.config())
                 engine.start(self._name)
+                self._has_started = True
             case Action.INITIALIZE:
                 self._initialize(observed)
             case Action.PAUSE:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import structlog
 
-from shared.agent_server.errors import AgentServerError, WrongServer
+from shared.agent_server.errors import AgentServerError, NoKeyRequired, WrongServer
 from shared.clock import after
 from shared.errors import LeaseLost
 from shared.models import Sandbox
@@ -129,7 +129,7 @@ class SandboxReconciler:
             try:
                 action = self._plan(observed)
             except WrongServer as error:
-                if self._is_overtaken() or self._may_probe_again():
+                if self._is_overtaken() or self._may_probe_again() or self._configure(observed, error):
                     continue
                 self._status_writer.fail(Reason(error.reason), str(error), observed)
                 return
@@ -177,6 +177,19 @@ class SandboxReconciler:
             return False
         time.sleep(WRONG_SERVER_SECONDS)
         return True
+
+    def _configure(self, observed: ContainerStatus, error: WrongServer) -> bool:
+        """Restart a server without its configuration, or stop it if the sandbox is not to run.
+
+        Raises:
+            Retry: the run writes the status only.
+        """
+        if not isinstance(error, NoKeyRequired) or not self._actions.may_lack_configuration:
+            return False
+        if self._status_only:
+            raise Retry("a restart is due; this run writes the status only", seconds=0, counts=False)
+        is_wanted = self._sandbox.desired == Desired.RUNNING
+        return self._execute(Action.STOP, observed) and (not is_wanted or self._execute(Action.START, observed))
 
     def _is_overtaken(self) -> bool:
         """Read the desired state before acting: a delete overtakes a start, and a lost lease ends everything."""

@@ -11,7 +11,8 @@ from shared.warm_pool import start as sandbox_start
 from tests.factories import Person
 from tests.fakes.engine import IMAGE, FakeEngine
 from worker.context import WorkerContext
-from worker.engine.protocol import ContainerState
+from worker.engine.protocol import ContainerRequest, ContainerState
+from worker.sandboxes.container_spec import container_request
 from worker.sandboxes.reconciler import reconcile
 
 
@@ -20,6 +21,13 @@ def start(context: WorkerContext, user: Person) -> str:
     with context.database.transaction() as session:
         spec = specs.get_spec(session, IMAGE)
         return sandbox_start.start(session, context.vault, owner_id=user.id, spec=spec, due_at=now()).sandbox.id
+
+
+def container_request_of(context: WorkerContext, sandbox_id: str) -> ContainerRequest:
+    """The request for a sandbox's container, as a worker sends it."""
+    with context.database.reading() as session:
+        spec = specs.get_spec(session, IMAGE)
+    return container_request(row(context, sandbox_id), spec, installation=context.installation)
 
 
 def set_desired(context: WorkerContext, sandbox_id: str, desired: Desired) -> None:

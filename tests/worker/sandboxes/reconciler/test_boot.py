@@ -11,6 +11,7 @@ from tests.factories import Person, make_start_task
 from tests.fakes.engine import IMAGE, FakeEngine
 from tests.worker.sandboxes.reconciler.sandboxes import (
     assert_reconciled,
+    container_request_of,
     expire_lease,
     history,
     mark_due,
@@ -70,6 +71,22 @@ class TestStart:
         assert row(context, sandbox_id).status == Status.RUNNING
         assert engine.verbs().count("create") == 1
         assert len(engine.containers) == 1
+
+    @pytest.mark.parametrize("is_paused", [True, False])
+    def test_container_that_others_started_before_it_was_configured_is_restarted(
+        self, context: WorkerContext, user: Person, engine: FakeEngine, is_paused: bool
+    ) -> None:
+        sandbox_id = start(context, user)
+        engine.create(container_request_of(context, sandbox_id))
+        engine.start(container_name(sandbox_id))
+        if is_paused:
+            set_desired(context, sandbox_id, Desired.PAUSED)
+            reconcile(context, sandbox_id)
+            set_desired(context, sandbox_id, Desired.RUNNING)
+        reconcile(context, sandbox_id)
+        assert row(context, sandbox_id).status == Status.RUNNING
+        assert engine.verbs().count("start") == 2
+        assert_reconciled(context, sandbox_id)
 
     def test_image_is_pulled_when_missing(self, context: WorkerContext, user: Person, engine: FakeEngine) -> None:
         engine.images.clear()
