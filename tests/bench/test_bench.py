@@ -109,12 +109,14 @@ def test_another_server_is_measured(service: Deployment, tmp_path: Path) -> None
         eventually(lambda: not engine.list_volumes(service.installation))
 
 
+@pytest.mark.nightly  # as all benchmarks
 def test_without_its_key_it_says_so(service: Deployment) -> None:
     done = bench("--peer", service.url, "--runs", "1", PEER_KEY="aw_wrong")
     assert done.returncode == 1
     assert "401 Unauthorized" in done.stderr
 
 
+@pytest.mark.nightly  # as all benchmarks
 def test_a_measure_that_is_not_there_is_refused_with_those_that_are() -> None:
     done = bench("--only", "queue,speed")
     assert done.returncode == 2

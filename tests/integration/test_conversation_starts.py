@@ -97,6 +97,7 @@ class TestStarts:
         eventually(lambda: conversation(configured, second).get("execution_status") == "finished")
         assert engine.containers() == [f"aw-{sandbox_id}"]
 
+    @pytest.mark.nightly  # for a change, `test_secrets` and tests of starts show it
     def test_secrets_and_settings_reach_the_agent(self, configured: Client) -> None:
         changes = {"max_iterations": 77, "confirmation_mode": True, "security_analyzer": "llm"}
         assert configured.post("/api/settings", json=changes).status_code == 200

@@ -80,6 +80,7 @@ def suffer(engine: FaultyEngine) -> None:
     eventually(lambda: engine.spoiled.total() >= before + SPOILED, deadline_seconds=60)
 
 
+@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
 @pytest.mark.parametrize(("trouble", "kind"), [(READS, "frozen"), (WRITES, "stopped")])
 def test_pause_is_executed_after_the_recovery_of_the_engine(
     alice: Client, engine: FaultyEngine, sandbox_id: str, trouble: Trouble, kind: str
@@ -104,6 +105,7 @@ def test_start_is_executed_after_the_recovery_of_the_engine(alice: Client, engin
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
 
 
+@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
 def test_pull_is_executed_after_the_recovery_of_the_engine(
     service: Deployment, alice: Client, engine: FaultyEngine, registry: Registry
 ) -> None:
@@ -118,6 +120,7 @@ def test_pull_is_executed_after_the_recovery_of_the_engine(
     assert history(alice, sandbox_id) == ["STARTING", "RUNNING"]
 
 
+@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
 def test_lost_response_to_a_pull_does_not_block_a_delete(
     service: Deployment, alice: Client, engine: FaultyEngine, private_engine: PrivateEngine, registry: Registry
 ) -> None:
@@ -132,6 +135,7 @@ def test_lost_response_to_a_pull_does_not_block_a_delete(
     eventually(lambda: not private_engine.containers() and not private_engine.volumes())
 
 
+@pytest.mark.nightly  # for a change, starts and lost responses to pauses show it
 def test_lost_response_to_a_create_does_not_block_a_delete(
     alice: Client, engine: FaultyEngine, private_engine: PrivateEngine
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.integration.secret_search import family
 from tests.services.directories import REPOSITORY, short_directory
 from tests.services.engine import TINY_IMAGE
@@ -26,6 +27,8 @@ from tests.waiting import eventually
 IMAGE = "own-users/tiny:1"
 SANDBOXES = "/api/v1/sandboxes"
 STRANGER = 64999
+# Processes of each kind.
+COUNT = effort.choose(quick=1, change=1, thorough=2)
 
 
 @pytest.fixture
@@ -54,8 +57,8 @@ def service(engine: PrivateEngine, var: Path, as_root: str) -> Iterator[Supervis
         with Port() as flower, taken_slot(lambda slot: is_unused(slot.network)) as slot:
             command = running_supervised(
                 engine,
-                "web=2",
-                "worker=2",
+                f"web={COUNT}",
+                f"worker={COUNT}",
                 var=var,
                 launcher=launcher(stage),
                 AW_DEFAULT_SANDBOX_IMAGE=IMAGE,

@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.services import programs
 from tests.services.directories import short_directory
 from tests.services.engine import TINY_IMAGE, docker_engine, name_installation
@@ -32,12 +34,14 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.nightly  # the suite runs beside itself at night
 def test_concurrent_engines_share_nothing() -> None:
     with running_private_engine([]) as first, running_private_engine([]) as second:
         for what in ("host", "gateway", "address", "data"):
             assert getattr(first, what) != getattr(second, what)
 
 
+@pytest.mark.nightly  # the suite runs beside itself at night
 def test_engine_borrows_only_the_requested_images() -> None:
     """Borrow one image: other test runs and builds may remove other images meanwhile."""
     with running_private_engine([TINY_IMAGE]) as engine:
@@ -45,6 +49,7 @@ def test_engine_borrows_only_the_requested_images() -> None:
         assert engine.docker("run", "--rm", "--entrypoint", "echo", TINY_IMAGE, "it runs").strip() == "it runs"
 
 
+@pytest.mark.nightly  # the suite runs beside itself at night
 def test_bridge_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not() -> None:
     with taken_slot(lambda slot: is_unused(slot.network)) as slot:
         subprocess.run(["ip", "link", "add", slot.bridge, "type", "bridge"], check=True)
@@ -68,6 +73,7 @@ def test_directory_of_a_live_process_in_another_pid_namespace_is_kept_until_its_
         eventually(is_swept)
 
 
+@pytest.mark.nightly  # the suite runs beside itself at night
 def test_containers_of_a_live_process_in_another_pid_namespace_are_kept_until_its_end() -> None:
     with programs.running(MAKER, prefix=ELSEWHERE) as maker:
         installation = maker.read()

@@ -117,6 +117,7 @@ def test_changes_are_observed_without_events(
     assert_observed(alice, engine, sandbox_id)
 
 
+@pytest.mark.nightly  # for a change, tests of the resync show it with an engine in memory
 def test_changes_without_a_subscriber_are_observed_later(
     service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy
 ) -> None:
@@ -132,6 +133,7 @@ def test_changes_without_a_subscriber_are_observed_later(
     eventually(lambda: state_of(alice, sandbox_id) == ("ERROR", "exit_code"))
 
 
+@pytest.mark.nightly  # for a change, tests of the resync show it with an engine in memory
 @pytest.mark.parametrize("resync", [NEVER, "1"])
 def test_change_is_observed_while_every_thread_is_busy(
     service: Deployment, alice: Client, engine: PrivateEngine, proxy: EngineProxy, resync: str
@@ -150,6 +152,7 @@ def test_change_is_observed_while_every_thread_is_busy(
     eventually(lambda: f"aw-{deaf}" not in engine.containers())
 
 
+@pytest.mark.nightly  # for a change, tests of the resync show it with an engine in memory
 def test_change_is_observed_while_the_broker_is_down(
     service: Deployment, alice: Client, engine: PrivateEngine, valkey: Valkey
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from websockets.sync.client import connect
 
 from deploy.demo.scripted_model import ScriptedModel
@@ -15,6 +16,7 @@ from tests.waiting import eventually
 SEARCH = "/api/conversations/{id}/events/search"
 
 
+@pytest.mark.nightly  # for a change, `test_main_job` sees the events
 def test_action_is_visible_while_it_runs(service: Deployment, alice: Client, model: ScriptedModel) -> None:
     settings = {"llm_model": "openai/rester", "llm_api_key": MODEL_KEY, "llm_base_url": model.base_url}
     assert alice.post("/api/settings", json=settings).status_code == 200

@@ -11,7 +11,11 @@ from tests.services.webhooks import WebhookReceiver
 from tests.waiting import eventually
 from worker.sandboxes.container_spec import WEBHOOK
 
-pytestmark = pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
+on_both = pytest.mark.parametrize("place", ["tiny", "real"], indirect=True)
+# The real server takes its time for these: its recorded webhooks are replayed for each change.
+on_real_at_night = pytest.mark.parametrize(
+    "place", ["tiny", pytest.param("real", marks=pytest.mark.nightly)], indirect=True
+)
 
 # More refused deliveries than attempts per batch.
 REFUSED = int(str(WEBHOOK["num_retries"])) + 2
@@ -25,6 +29,7 @@ def body(contract_model: ScriptedModel) -> dict[str, Any]:
 
 
 class TestEvents:
+    @on_both
     def test_arrive_one_time_and_in_order(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         place.server.create_conversation(body)
         eventually(lambda: statuses(receiver, id_of(body)) == ["running"])
@@ -35,11 +40,13 @@ class TestEvents:
         assert [event_id for event_id in ids(receiver, id_of(body)) if event_id in kept] == kept
         assert len(set(ids(receiver, id_of(body)))) == len(ids(receiver, id_of(body)))
 
+    @on_both
     def test_begin_with_the_whole_state(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         place.server.create_conversation(body)
         first = eventually(lambda: receiver.events(id_of(body)))[0]
         assert (first["key"], first["value"]["execution_status"]) == ("full_state", "idle")
 
+    @on_both
     def test_carry_the_sandboxs_key(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         place.server.create_conversation(body)
         eventually(lambda: receiver.events(id_of(body)) and receiver.described(id_of(body)))
@@ -48,6 +55,7 @@ class TestEvents:
             assert delivery.headers["content-type"] == "application/json"
             assert delivery.path in ("/conversations", f"/events/{id_of(body)}")
 
+    @on_real_at_night
     def test_refused_are_sent_again(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         receiver.refuse(id_of(body), REFUSED)
         place.server.create_conversation(body)
@@ -59,6 +67,7 @@ class TestEvents:
         assert {event["id"] for delivery in refused for event in delivery.events} <= set(arrived)
         assert arrived[0] == refused[0].events[0]["id"]
 
+    @on_real_at_night
     def test_come_in_batches(self, place: Place, receiver: WebhookReceiver, contract_model: ScriptedModel) -> None:
         body = body_for(contract_model)
         place.server.create_conversation(body)
@@ -73,6 +82,7 @@ class TestEvents:
 
 
 class TestDescriptions:
+    @on_both
     def test_report_each_change(self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]) -> None:
         place.server.create_conversation(body)
         eventually(lambda: len(receiver.described(id_of(body))) == 1)
@@ -84,6 +94,7 @@ class TestDescriptions:
         place.server.delete_conversation(id_of(body))
         eventually(lambda: "deleting" in described(receiver, id_of(body), "execution_status"))
 
+    @on_both
     def test_have_the_shape_that_the_service_reads(
         self, place: Place, receiver: WebhookReceiver, body: dict[str, Any]
     ) -> None:

@@ -18,7 +18,11 @@ def filtered_network() -> NetworkRequest | None:
     return None
 
 
-@pytest.fixture(params=["fake", "docker", "docker behind its filter"])
+# For a change, most other real tests use the real engine without its filter.
+DIRECT = pytest.param("docker", marks=pytest.mark.nightly)
+
+
+@pytest.fixture(params=["fake", DIRECT, "docker behind its filter"])
 def engine(
     request: pytest.FixtureRequest, installation: str, filtered_network: NetworkRequest | None
 ) -> Iterator[Engine]:
