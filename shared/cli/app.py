@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import typer
 from pydantic import SecretStr, ValidationError
 
-from shared.cli.models import models
-from shared.cli.nodes import nodes
-from shared.cli.operations import installation, user_operations
+from shared.cli.local.models import models
+from shared.cli.local.nodes import nodes
+from shared.cli.local.operations import installation, user_operations
 from shared.cli.output import NAME, print_table, time_text
-from shared.cli.specs import specs
+from shared.cli.local.specs import specs
 from shared.clock import after
 from shared.errors import WorkspaceError
 from shared.observability.logs import configure_logs

@@ -162,7 +162,7 @@ def test_draining_without_yes_is_a_preview(migrated: Cli, database: Database, th
 def test_node_is_drained(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.cli.nodes.sleep", lambda _seconds: stop_all(database))
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _seconds: stop_all(database))
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 0
     assert "3 sandboxes" in answer.out
@@ -177,13 +177,13 @@ def test_draining_continues_after_an_interruption(
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shared.cli.nodes.sleep", interrupt)
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", interrupt)
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 130
     assert "stays cordoned" in answer.err
     with database.reading() as session:
         generation = session.get_one(Sandbox, three_on_a[0]).generation
-    monkeypatch.setattr("shared.cli.nodes.sleep", lambda _seconds: stop_all(database))
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _seconds: stop_all(database))
     assert migrated("nodes", "drain", "a", "--yes").status == 0
     with database.reading() as session:
         assert session.get_one(Sandbox, three_on_a[0]).generation == generation
@@ -197,7 +197,7 @@ def test_sandbox_resumed_while_its_node_is_drained_is_named(
         with database.transaction() as session:
             desired_state.set_desired(session, session.get_one(Sandbox, three_on_a[1]), Desired.RUNNING, due_at=now())
 
-    monkeypatch.setattr("shared.cli.nodes.sleep", resume_one)
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", resume_one)
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 1
     assert answer.err.strip().endswith(three_on_a[1])

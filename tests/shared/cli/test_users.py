@@ -51,7 +51,7 @@ def test_bootstrap_without_a_writable_key_creates_no_user(
     def refuse(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("shared.cli.installation.replace_file", refuse)
+    monkeypatch.setattr("shared.cli.local.installation.replace_file", refuse)
     assert_complains(migrated("bootstrap"), "no space left")
     with database.reading() as session:
         assert accounts.list_users(session) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlmodel import Session
 
-from shared.cli.installation import Installation
+from shared.cli.local.installation import Installation
 from shared.errors import Conflict, Invalid
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry

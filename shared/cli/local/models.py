@@ -2,7 +2,7 @@
 
 import typer
 
-from shared.cli.operations import model_operations
+from shared.cli.local.operations import model_operations
 from shared.cli.output import print_table, time_text
 
 models = typer.Typer(

@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from shared.cli.operations import node_operations
+from shared.cli.local.operations import node_operations
 from shared.cli.output import NAME, age_text, print_table, time_text
 
 if TYPE_CHECKING:
-    from shared.cli.node_operations import NodeOperations
+    from shared.cli.local.node_operations import NodeOperations
     from shared.models import Node, NodeSpecBackoff, UnknownContainer
     from shared.sandboxes.drain import Drained
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shared.cli.operations import spec_operations
+from shared.cli.local.operations import spec_operations
 from shared.cli.output import print_table
-from shared.cli.quantities import parse_duration, parse_size, show_duration, show_size
+from shared.cli.local.quantities import parse_duration, parse_size, show_duration, show_size
 from shared.errors import Invalid
 
 if TYPE_CHECKING:
