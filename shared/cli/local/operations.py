@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from shared.cli.local.model_operations import ModelOperations
     from shared.cli.local.node_operations import NodeOperations
     from shared.cli.local.spec_operations import SpecOperations
+    from shared.cli.local.status_operations import StatusOperations
     from shared.cli.local.user_operations import UserOperations
 
 
@@ -45,3 +46,10 @@ def model_operations() -> "ModelOperations":
     from shared.cli.local.model_operations import ModelOperations  # noqa: PLC0415 - slow to import
 
     return ModelOperations(Settings())
+
+
+def status_operations() -> "StatusOperations":
+    """Reading its state."""
+    from shared.cli.local.status_operations import StatusOperations  # noqa: PLC0415 - slow to import
+
+    return StatusOperations(Settings())

@@ -101,4 +101,4 @@ def test_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
 
 @pytest.mark.parametrize("command", [("keys", "create", "bob", "--name", "x"), ("keys", "list", "bob")])
 def test_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> None:
-    assert_complains(migrated(*command), "user", "bob")
+    assert_complains(migrated(*command), "user", "bob", status=3)
