@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from alembic import command
@@ -30,6 +30,18 @@ SQLITE_PRAGMAS = (
     "journal_mode=WAL",
     "foreign_keys=OFF",  # a table is altered by copying it, while other rows refer to its rows
 )
+
+
+class Schema(NamedTuple):
+    """The last migration that was applied to a database, and the last one of this version."""
+
+    found: str | None
+    needed: str | None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the database has the schema that this version needs."""
+        return self.found == self.needed
 
 
 def migrate(database_url: str) -> None:
@@ -73,6 +85,11 @@ def configuration(connection: Connection) -> Config:
 def revision(connection: Connection) -> str | None:
     """The last applied migration; None for an empty database."""
     return MigrationContext.configure(connection).get_current_revision()
+
+
+def read_schema(connection: Connection) -> Schema:
+    """Read which schema the database has, and which one this version needs."""
+    return Schema(revision(connection), _newest(connection))
 
 
 def _newest(connection: Connection) -> str | None:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from shared.reasons import anchor_of
 from tests.services.directories import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -42,11 +43,6 @@ def list_code(text: str) -> list[str]:
 def list_inline_code(text: str) -> list[str]:
     """Return what stands between backticks in the prose and the tables of a document."""
     return INLINE.findall(FENCED.sub("", text))
-
-
-def anchor_of(heading: str) -> str:
-    """Return the anchor that a heading has on GitHub."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def anchors_of(document: Path) -> list[str]:

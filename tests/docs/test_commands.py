@@ -7,6 +7,7 @@ import pytest
 from typer.main import get_command
 
 from shared.cli.app import app
+from shared.cli.lazy import LazyCommand
 from tests.docs.documents import DOCS, DOCUMENTS, PAGES, list_code, list_inline_code
 from tests.services.directories import REPOSITORY
 
@@ -69,13 +70,18 @@ def is_command(line: str) -> bool:
 
 def commands_of(command: Any) -> dict[str, Any]:
     """The commands directly below a command, by their names."""
-    return getattr(command, "commands", {})
+    return getattr(loaded(command), "commands", {})
 
 
 def options_of(command: Any) -> set[str]:
     """The options of a command, in both their forms."""
-    own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    own = {name for parameter in loaded(command).params for name in (*parameter.opts, *parameter.secondary_opts)}
     return own | {"--help"}
+
+
+def loaded(command: Any) -> Any:
+    """A command itself, where the program has only its name."""
+    return command.load() if isinstance(command, LazyCommand) else command
 
 
 def list_commands(command: Any) -> list[Any]:

@@ -4,26 +4,47 @@ import re
 
 import pytest
 
+from shared.errors import NotFound
+from shared.reasons import PAGE as FILE
+from shared.reasons import Explanation, explain, explanations
 from shared.states import Reason
-from tests.docs.documents import read_page, read_section
+from tests.docs.documents import anchors_of, read_page, read_section
 
 PAGE = read_page("operate/troubleshooting.md")
-PARTS = ("Meaning", "Cause", "Check", "Fix", "Data")
+PARTS = ("meaning", "cause", "check", "fix", "data")
 SECTIONS = ("Reasons of sandboxes", "Reasons of warm sandboxes", "Reasons of start tasks", "Reasons of conversations")
 # Reasons that are not those of a sandbox or a start task.
 OF_CONVERSATIONS = ("model_silent", "events_refused")
 
 
-@pytest.mark.parametrize("reason", [*(reason.value for reason in Reason), *OF_CONVERSATIONS])
-def test_every_reason_has_an_entry_with_all_its_parts(reason: str) -> None:
-    entry = read_section(PAGE, reason)
-    assert re.findall(r"^- \*\*(\w+)\.\*\* \S", entry, re.MULTILINE) == list(PARTS)
+@pytest.mark.parametrize("section", [*SECTIONS, "Start-up errors", "Other symptoms"])
+def test_every_entry_has_all_its_parts(section: str) -> None:
+    entries = entries_of(section)
+    assert entries
+    # A symptom's title is its meaning.
+    parts = PARTS[1:] if section == "Other symptoms" else PARTS
+    assert [entry.name for entry in entries if not all(getattr(entry, part) for part in parts)] == []
 
 
 def test_entries_are_those_of_the_reasons() -> None:
-    text = "\n".join(read_section(PAGE, section) for section in SECTIONS)
-    entries = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    entries = [entry.name for section in SECTIONS for entry in entries_of(section)]
     assert sorted(entries) == sorted([*(reason.value for reason in Reason), *OF_CONVERSATIONS])
+
+
+def test_every_entry_is_explained_with_its_whole_text() -> None:
+    assert [entry.title for entry in explanations().values()] == re.findall(r"^### (.+)$", PAGE, re.MULTILINE)
+    assert set(explanations()) <= set(anchors_of(FILE))
+    parts = [getattr(entry, part) for entry in explanations().values() for part in PARTS]
+    assert len([part for part in parts if part]) == PAGE.count("\n- **")
+    assert [part for part in parts if "](" in part or "**" in part] == []
+
+
+def test_explanation_leads_to_its_place_in_the_page() -> None:
+    entry = explain("OOM_killed ")
+    assert entry.document == "docs/operate/troubleshooting.md#oom_killed"
+    assert entry.fix.startswith("Resume the sandbox.")
+    with pytest.raises(NotFound):
+        explain("no_such_reason")
 
 
 def test_every_reason_is_in_the_reference() -> None:
@@ -31,8 +52,10 @@ def test_every_reason_is_in_the_reference() -> None:
     assert [reason.value for reason in Reason if f"troubleshooting.md#{reason.value})" not in listed] == []
 
 
-@pytest.mark.parametrize("section", ["Start-up errors", "Other symptoms"])
-def test_every_other_entry_says_how_to_fix_it(section: str) -> None:
-    entries = re.split(r"^### ", read_section(PAGE, section), flags=re.MULTILINE)[1:]
-    assert entries
-    assert [entry.partition("\n")[0] for entry in entries if "\n- **Fix.** " not in entry] == []
+def entries_of(section: str) -> list[Explanation]:
+    return [explain(entry) for entry in anchors_in(section)]
+
+
+def anchors_in(section: str) -> list[str]:
+    titles = re.findall(r"^### (.+)$", read_section(PAGE, section), re.MULTILINE)
+    return [entry.name for entry in explanations().values() if entry.title in titles]

@@ -11,13 +11,17 @@ from tests.structure.test_structure import PARTS, files_of, name
 
 # The calls whose keywords are columns to write.
 WRITING_CALLS = {"Sandbox", "add_sandbox", "Conversation", "values", "write"}
-# Their columns of this name belong to a node, to a device login, to a change entry, and to a list's filter.
+# Their columns of this name belong to a node, to a device login, to a change entry, and to a list's filter; or are no
+# columns: a command, and what commands print.
 OTHERS = {
     "status": {
         "shared/nodes/registry.py",
         "shared/users/device_authorizations.py",
         "shared/changes/recorder.py",
         "shared/sandboxes/lists.py",
+        "shared/cli/app.py",
+        "shared/cli/local/status_operations.py",
+        "shared/cli/remote/sandboxes.py",
     }
 }
 

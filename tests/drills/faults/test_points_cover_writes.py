@@ -177,14 +177,14 @@ def test_each_message_has_points(met: Met) -> None:
 
 
 # `agent-workspace migrate` makes the tables and their first rows before any other process runs.
-MIGRATION = {"shared/cli/installation.py", "shared/db/migrations.py"}
+MIGRATION = {"shared/cli/local/installation.py", "shared/db/migrations.py"}
 
 
 @pytest.mark.parametrize(
     ("pattern", "home"),
     [
         (r"\b(Session|sessionmaker|create_engine)\(", {"shared/db/database.py"} | MIGRATION),
-        (r"\.commit\(", {"shared/cli/installation.py"}),
+        (r"\.commit\(", {"shared/cli/local/installation.py"}),
         (r"\.(send_task|apply_async|delay)\(", {"shared/queue/broker.py"}),
         (r"\bhttpx\.Client\(", {"worker/agent_server/transport.py"}),
         (r"\bhttpx\.AsyncClient\(", {"api/agent_server/client.py", "api/git/http_client.py"}),

@@ -25,8 +25,8 @@ class Answer:
 Cli = Callable[..., Answer]
 
 
-def rows(answer: Answer) -> list[list[str]]:
-    assert answer.status == 0, answer
+def rows(answer: Answer, *, status: int = 0) -> list[list[str]]:
+    assert answer.status == status, answer
     return [line.split("\t") for line in answer.out.splitlines()[1:]]
 
 
@@ -43,8 +43,8 @@ def owner(database: Database, var: Path, key: str) -> str | None:
     return holder and holder.name
 
 
-def assert_complains(answer: Answer, *words: str) -> None:
-    assert answer.status == 1
+def assert_complains(answer: Answer, *words: str, status: int = 1) -> None:
+    assert answer.status == status
     assert answer.out == ""
     assert answer.err.count("\n") == 1, answer.err
     assert "Traceback" not in answer.err

@@ -22,7 +22,7 @@ def cli(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AW_DATABASE_URL", database_url)
     monkeypatch.setenv("AW_VAR_DIR", str(var))
-    monkeypatch.setattr("shared.cli.app.configure_logs", lambda *_: None)  # they would outlive the test
+    monkeypatch.setattr("shared.observability.logs.configure_logs", lambda *_: None)  # they would outlive the test
 
     def run(*arguments: str) -> Answer:
         with pytest.raises(SystemExit) as ended:

@@ -28,7 +28,7 @@ def test_malformed_variable_is_named_without_its_value(cli: Cli, monkeypatch: py
 
 def test_missing_database_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{tmp_path / 'none.db'}")
-    assert_complains(cli("users", "list"), "agent-workspace migrate")
+    assert_complains(cli("users", "list"), "agent-workspace db migrate")
     assert not (tmp_path / "none.db").exists()
     monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush@127.0.0.1:1/d")
     answer = cli("users", "list")
@@ -39,7 +39,7 @@ def test_missing_database_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pyt
 def test_database_without_tables_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty.db").touch()
     monkeypatch.setenv("AW_DATABASE_URL", f"sqlite:///{tmp_path / 'empty.db'}")
-    assert_complains(cli("users", "list"), "agent-workspace migrate")
+    assert_complains(cli("users", "list"), "agent-workspace db migrate")
 
 
 def test_every_command_has_help(cli: Cli) -> None:

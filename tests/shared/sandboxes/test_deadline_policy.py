@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from shared.cli.quantities import parse_duration, show_duration
+from shared.cli.local.quantities import parse_duration, show_duration
 from shared.errors import Invalid
 from shared.sandboxes.deadlines import (
     FIELDS,

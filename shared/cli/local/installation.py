@@ -12,7 +12,7 @@ from shared.cli.private_files import create_file, replace_file
 from shared.crypto import Vault, new_api_key, new_secret_key
 from shared.db.database import Database
 from shared.db.database_clock import follow_database
-from shared.db.migrations import migrate, opened
+from shared.db.migrations import Schema, migrate, opened, read_schema
 from shared.errors import Conflict, Invalid
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry
@@ -51,6 +51,15 @@ class Installation:
             session.commit()
         if not settings.metrics_key_file.exists():
             create_file(settings.metrics_key_file, new_api_key())
+
+    def schema(self) -> Schema:
+        """The schema that the database has, and the one that this version needs.
+
+        Raises:
+            Invalid: there is no database.
+        """
+        with self.reading() as session:
+            return read_schema(session.connection())
 
     def bootstrap(self) -> bool:
         """Create the first user and store its key in a file; do nothing if a user exists.
@@ -116,7 +125,7 @@ class Installation:
     @contextmanager
     def _database(self) -> Iterator[Database]:
         if (file := _sqlite_file(self._settings.database)) is not None and not file.exists():
-            raise Invalid(f"no database at {file}: run `agent-workspace migrate`")
+            raise Invalid(f"no database at {file}: run `agent-workspace db migrate`")
         database = Database(self._settings.database, pool_size=1, lock_seconds=LOCK_SECONDS)
         try:
             follow_database(database)

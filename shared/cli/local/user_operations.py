@@ -4,7 +4,7 @@ from datetime import datetime
 
 from shared.changes import usage_recorder
 from shared.changes.usage_recorder import Usage
-from shared.cli.installation import Installation
+from shared.cli.local.installation import Installation
 from shared.errors import Invalid
 from shared.models import ApiKey, User
 from shared.users import accounts, api_keys

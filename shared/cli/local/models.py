@@ -2,8 +2,8 @@
 
 import typer
 
-from shared.cli.operations import model_operations
-from shared.cli.output import print_table, time_text
+from shared.cli.local.operations import model_operations
+from shared.cli.output import print_table, showing
 
 models = typer.Typer(
     help="Manage the model servers on private addresses that sandboxes may reach.", no_args_is_help=True
@@ -11,11 +11,12 @@ models = typer.Typer(
 
 
 @models.command("list")
+@showing
 def list_models() -> None:
     """List the servers that are allowed, by these commands or by AW_MODEL_SERVERS."""
     operations = model_operations()
-    rows = [(address, "AW_MODEL_SERVERS", "") for address in operations.list_configured()]
-    rows += [(row.address, "models allow", time_text(row.created_at)) for row in operations.list_allowed()]
+    rows: list[tuple[object, ...]] = [(address, "AW_MODEL_SERVERS", None) for address in operations.list_configured()]
+    rows += [(row.address, "models allow", row.created_at) for row in operations.list_allowed()]
     print_table(("address", "allowed by", "since"), rows)
 
 

@@ -3,13 +3,14 @@
 import re
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shared.cli.operations import spec_operations
-from shared.cli.output import print_table
-from shared.cli.quantities import parse_duration, parse_size, show_duration, show_size
+from shared.cli.confirmation import Yes, confirm
+from shared.cli.local.operations import spec_operations
+from shared.cli.local.quantities import parse_duration, parse_size, show_duration, show_size
+from shared.cli.output import print_details, print_table, showing
 from shared.errors import Invalid
 
 if TYPE_CHECKING:
@@ -64,36 +65,25 @@ Egress = Annotated[
 specs = typer.Typer(help="Manage sandbox specs. The first spec is the default.", no_args_is_help=True)
 
 
+# The columns that fit on a terminal. `specs show` prints the others, too.
+ON_TERMINAL = ("image", "memory MB", "cpus", "disk", "warm", "egress")
+
+
 @specs.command("list")
+@showing
 def list_specs() -> None:
     """List specs, the default first, with the ready and the booting sandboxes of their warm pools."""
     pools = spec_operations().count_warm_sandboxes()
-    rows = [
-        (
-            spec.id,
-            shlex.join(spec.command) if spec.command else "the image's own",
-            spec.memory_bytes // 1024**2,
-            spec.cpus,
-            spec.pids,
-            show_size(spec.disk_bytes),
-            spec.working_dir,
-            spec.runtime or "the engine's default",
-            " ".join(f"{name}={number}" for name, number in spec.ports.items()),
-            " ".join(spec.capabilities),
-            " ".join(sorted(spec.env)),  # names only: a value may be a secret
-            _pool_text(spec, *pools.get(spec.id, (0, 0))),
-            "yes" if spec.wake_on_traffic else "no",
-            spec.egress.replace(",", " "),
-            show_duration(spec.freeze_after_seconds),
-            show_duration(spec.stop_after_seconds),
-            show_duration(spec.delete_after_seconds),
-            show_duration(spec.max_age_seconds),
-        )
-        for spec in spec_operations().list_specs()
-    ]
-    limits = ("memory MB", "cpus", "pids", "disk")
-    details = ("working dir", "runtime", "ports", "capabilities", "environment", "warm", "wake", "egress")
-    print_table(("image", "command", *limits, *details, "freeze", "stop", "delete", "max age"), rows)
+    details = [_details(spec, *pools.get(spec.id, (0, 0))) for spec in spec_operations().list_specs()]
+    print_table(tuple(details[0]) if details else ("image",), [spec.values() for spec in details], ON_TERMINAL)
+
+
+@specs.command("show")
+@showing
+def show_spec(image: str) -> None:
+    """Show one spec."""
+    spec = spec_operations().get_spec(image)
+    print_details(_details(spec, *spec_operations().count_warm_sandboxes().get(image, (0, 0))))
 
 
 @specs.command("add")
@@ -169,11 +159,12 @@ def set_spec(
     stop_after: StopAfter = None,
     delete_after: DeleteAfter = None,
     max_age: MaxAge = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Confirm a change that deletes sandboxes immediately.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Change a spec. Options that are left out stay unchanged.
 
     Changed deadlines and egress apply to existing sandboxes, too. All other changes apply to new containers only.
+    Deadlines that delete sandboxes immediately need a confirmation.
     """
     limits = {"memory_bytes": memory_mb and memory_mb * 1024**2, "cpus": cpus, "pids": pids, "disk_bytes": _size(disk)}
     container: dict[str, object] = {"env": None if env is None else _pairs(env, "--env"), **limits}
@@ -182,7 +173,10 @@ def set_spec(
     durations = _durations(freeze_after, stop_after, delete_after, max_age)
     if not durations and not columns:
         raise typer.BadParameter("nothing to change: add an option, for example --freeze-after 30m or --warm 3")
-    spec_operations().change_spec(image, columns, durations, delete=yes)
+    if overdue := spec_operations().change_spec(image, columns, durations, delete=yes):
+        typer.echo(f"{overdue} sandbox(es) are past that time and would be deleted immediately", err=True)
+        confirm("Delete them?", yes=False)
+        spec_operations().change_spec(image, columns, durations, delete=True)
     typer.echo(f"changed {image}")
 
 
@@ -191,6 +185,29 @@ def remove_spec(image: str) -> None:
     """Remove a spec that no sandbox was ever created from."""
     spec_operations().remove_spec(image)
     typer.echo(f"removed {image}")
+
+
+def _details(spec: "SandboxSpec", ready: int, booting: int) -> dict[str, Any]:
+    return {
+        "image": spec.id,
+        "command": shlex.join(spec.command) if spec.command else "the image's own",
+        "memory MB": spec.memory_bytes // 1024**2,
+        "cpus": spec.cpus,
+        "pids": spec.pids,
+        "disk": show_size(spec.disk_bytes),
+        "working dir": spec.working_dir,
+        "runtime": spec.runtime or "the engine's default",
+        "ports": " ".join(f"{name}={number}" for name, number in spec.ports.items()),
+        "capabilities": " ".join(spec.capabilities),
+        "environment": " ".join(sorted(spec.env)),  # names only: a value may be a secret
+        "warm": _pool_text(spec, ready, booting),
+        "wake": spec.wake_on_traffic,
+        "egress": spec.egress.replace(",", " "),
+        "freeze": show_duration(spec.freeze_after_seconds),
+        "stop": show_duration(spec.stop_after_seconds),
+        "delete": show_duration(spec.delete_after_seconds),
+        "max age": show_duration(spec.max_age_seconds),
+    }
 
 
 def _egress(text: str | None) -> str | None:

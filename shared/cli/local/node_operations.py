@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlmodel import Session
 
-from shared.cli.installation import Installation
+from shared.cli.local.installation import Installation
 from shared.models import Node, NodeSpecBackoff, Sandbox, UnknownContainer
 from shared.nodes import placement
 from shared.nodes import registry as node_registry

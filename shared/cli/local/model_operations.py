@@ -1,6 +1,6 @@
 """Operations on the model servers that sandboxes may reach."""
 
-from shared.cli.installation import Installation
+from shared.cli.local.installation import Installation
 from shared.models import ModelServer
 from shared.nodes import model_servers
 

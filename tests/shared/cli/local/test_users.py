@@ -51,7 +51,7 @@ def test_bootstrap_without_a_writable_key_creates_no_user(
     def refuse(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("shared.cli.installation.replace_file", refuse)
+    monkeypatch.setattr("shared.cli.local.installation.replace_file", refuse)
     assert_complains(migrated("bootstrap"), "no space left")
     with database.reading() as session:
         assert accounts.list_users(session) == []
@@ -101,4 +101,4 @@ def test_key_may_expire(migrated: Cli, var: Path, database: Database) -> None:
 
 @pytest.mark.parametrize("command", [("keys", "create", "bob", "--name", "x"), ("keys", "list", "bob")])
 def test_unknown_user_has_no_keys(migrated: Cli, command: tuple[str, ...]) -> None:
-    assert_complains(migrated(*command), "user", "bob")
+    assert_complains(migrated(*command), "user", "bob", status=3)

@@ -16,7 +16,7 @@ def test_model_servers_are_allowed_listed_and_refused(migrated: Cli, monkeypatch
     listed = [row[:2] for row in rows(migrated("models", "list"))]
     assert listed == [["192.168.1.21:8000", "AW_MODEL_SERVERS"], [SERVER, "models allow"]]
     assert migrated("models", "refuse", SERVER).status == 0
-    assert_complains(migrated("models", "refuse", SERVER), "no model server")
+    assert_complains(migrated("models", "refuse", SERVER), "no model server", status=3)
     assert_complains(migrated("models", "allow", "vllm:8000"), "IPv4 address and a port")
 
 

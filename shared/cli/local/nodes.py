@@ -5,18 +5,17 @@ from time import sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from shared.cli.operations import node_operations
-from shared.cli.output import NAME, age_text, print_table, time_text
+from shared.cli.confirmation import Yes, confirm
+from shared.cli.exits import FAILED, INTERRUPTED
+from shared.cli.local.operations import node_operations
+from shared.cli.output import NAME, age_text, print_table, showing, time_text
 
 if TYPE_CHECKING:
-    from shared.cli.node_operations import NodeOperations
+    from shared.cli.local.node_operations import NodeOperations
     from shared.models import Node, NodeSpecBackoff, UnknownContainer
     from shared.sandboxes.drain import Drained
 
-Yes = Annotated[bool, typer.Option("--yes", help="Apply the change. Without it, only print the change.")]
 POLL_SECONDS = 0.5
 # What new sandboxes have their files on.
 DISKS = {"image": "limited", "plain": "no limit"}
@@ -25,6 +24,7 @@ nodes = typer.Typer(help="Manage nodes: Docker Engines with their workers.", no_
 
 
 @nodes.command("list")
+@showing
 def list_nodes() -> None:
     """List nodes with their sandboxes, their capacity and the age of their last heartbeat."""
     rows = [
@@ -64,12 +64,11 @@ def forget_node(name: str, yes: Yes = False) -> None:
         (sandbox.id, owner, sandbox.status, "DELETED" if sandbox.desired == "DELETED" else "ERROR, its files lost")
         for sandbox, owner in operations.preview_forget(name)
     ]
-    if yes:
-        operations.forget_node(name)
-        typer.echo(f"{name} is forgotten; the workers of other nodes now handle its {len(rows)} sandboxes")
-        return
-    print_table(("sandbox", "owner", "status", "becomes"), rows)
-    typer.echo(f"nothing was changed; to apply: `{NAME} nodes forget {name} --yes`", err=True)
+    if not yes:
+        print_table(("sandbox", "owner", "status", "becomes"), rows)
+    confirm(f"Forget {name}?", yes=yes)
+    operations.forget_node(name)
+    typer.echo(f"{name} is forgotten; the workers of other nodes now handle its {len(rows)} sandboxes")
 
 
 @nodes.command("drain")
@@ -82,21 +81,21 @@ def drain_node(name: str, yes: Yes = False) -> None:
             ("sandbox", "owner", "status", "becomes"),
             [(sandbox.id, owner, sandbox.status, "PAUSED, stopped") for sandbox, owner in affected],
         )
-        typer.echo(f"nothing was changed; to apply: `{NAME} nodes drain {name} --yes`", err=True)
-        return
+    confirm(f"Drain {name}?", yes=yes)
     try:
         operations.drain_node(name)
         drained = _await_drained(operations, name)
     except KeyboardInterrupt:
         typer.echo(f"{name} stays cordoned and its sandboxes still stop; repeat the command to go on waiting", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     typer.echo(f"{name} is cordoned; {len(drained.resting)} sandboxes have files there, and none of these runs")
     if drained.running:
         typer.echo(f"resumed meanwhile and still running: {' '.join(drained.running)}", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 @nodes.command("unknown")
+@showing
 def list_unknown() -> None:
     """List containers and volumes that are not in the database, and when they are removed."""
     rows = [
@@ -115,12 +114,11 @@ def remove_unknown(
     operations = node_operations()
     listed = [row.name for row in operations.list_unknown(node)]
     chosen = names or listed
-    if yes:
-        operations.approve_removal(node, chosen)
-        typer.echo(f"the worker of {node} now removes {len(chosen)} unknown container(s), with their files")
-        return
-    print_table(("name", "becomes"), [(name, "removed, its files lost") for name in chosen if name in listed])
-    typer.echo(f"nothing was changed; to apply: `{NAME} nodes remove-unknown {node} --yes`", err=True)
+    if not yes:
+        print_table(("name", "becomes"), [(name, "removed, its files lost") for name in chosen if name in listed])
+    confirm(f"Remove them from {node}?", yes=yes)
+    operations.approve_removal(node, chosen)
+    typer.echo(f"the worker of {node} now removes {len(chosen)} unknown container(s), with their files")
 
 
 def _awaited(row: "UnknownContainer") -> str:
@@ -130,6 +128,9 @@ def _awaited(row: "UnknownContainer") -> str:
 
 
 def _await_drained(operations: "NodeOperations", name: str) -> "Drained":
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.progress import Progress  # noqa: PLC0415
+
     drained = operations.drain_progress(name)
     total = len(drained.awaited)
     with Progress(console=Console(stderr=True), transient=True, disable=total == 0) as progress:

@@ -61,7 +61,7 @@ def test_lost_node_is_given_up(migrated: Cli, database: Database) -> None:
     make_sandbox(database, person, status=Status.DELETED, node_id="a")
     preview = migrated("nodes", "forget", "a")
     assert "--yes" in preview.err
-    assert sorted(rows(preview)) == sorted(
+    assert sorted(rows(preview, status=2)) == sorted(
         [[kept.id, "bob", "PAUSED", "ERROR, its files lost"], [gone.id, "bob", "DELETING", "DELETED"]]
     )
     assert rows(migrated("nodes", "list"))[0][:3] == ["a", "LOST", "2"]
@@ -107,7 +107,7 @@ def test_unknown_containers_are_removed_on_an_operator_s_approval(
     expected = chosen or unknown
     preview = migrated("nodes", "remove-unknown", "a", *chosen)
     assert "--yes" in preview.err
-    assert [line[0] for line in rows(preview)] == expected
+    assert [line[0] for line in rows(preview, status=2)] == expected
     assert approved(database) == []
     assert f"removes {len(expected)} unknown" in migrated("nodes", "remove-unknown", "a", *chosen, "--yes").out
     assert approved(database) == expected
@@ -115,7 +115,7 @@ def test_unknown_containers_are_removed_on_an_operator_s_approval(
 
 @pytest.mark.usefixtures("unknown")
 def test_container_that_is_not_unknown_there_is_not_removed(migrated: Cli, database: Database) -> None:
-    assert_complains(migrated("nodes", "remove-unknown", "a", "aw-1", "aw-b", "--yes"), "unknown container", "aw-b")
+    assert_complains(migrated("nodes", "remove-unknown", "a", "aw-1", "aw-b", "--yes"), "aw-b", status=3)
     assert approved(database) == []
 
 
@@ -149,10 +149,12 @@ def desires(database: Database, ids: list[str]) -> list[str]:
         return [session.get_one(Sandbox, sandbox_id).desired for sandbox_id in ids]
 
 
-def test_draining_without_yes_is_a_preview(migrated: Cli, database: Database, three_on_a: list[str]) -> None:
+def test_draining_without_yes_is_a_preview_that_stops_a_script(
+    migrated: Cli, database: Database, three_on_a: list[str]
+) -> None:
     preview = migrated("nodes", "drain", "a")
     assert "--yes" in preview.err
-    assert sorted(rows(preview)) == sorted(
+    assert sorted(rows(preview, status=2)) == sorted(
         [[three_on_a[0], "bob", "RUNNING", "PAUSED, stopped"], [three_on_a[1], "bob", "PAUSED", "PAUSED, stopped"]]
     )
     assert desires(database, three_on_a) == [Desired.RUNNING, Desired.PAUSED, Desired.PAUSED]
@@ -162,7 +164,7 @@ def test_draining_without_yes_is_a_preview(migrated: Cli, database: Database, th
 def test_node_is_drained(
     migrated: Cli, database: Database, three_on_a: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.cli.nodes.sleep", lambda _seconds: stop_all(database))
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _seconds: stop_all(database))
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 0
     assert "3 sandboxes" in answer.out
@@ -177,13 +179,13 @@ def test_draining_continues_after_an_interruption(
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shared.cli.nodes.sleep", interrupt)
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", interrupt)
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 130
     assert "stays cordoned" in answer.err
     with database.reading() as session:
         generation = session.get_one(Sandbox, three_on_a[0]).generation
-    monkeypatch.setattr("shared.cli.nodes.sleep", lambda _seconds: stop_all(database))
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", lambda _seconds: stop_all(database))
     assert migrated("nodes", "drain", "a", "--yes").status == 0
     with database.reading() as session:
         assert session.get_one(Sandbox, three_on_a[0]).generation == generation
@@ -197,7 +199,7 @@ def test_sandbox_resumed_while_its_node_is_drained_is_named(
         with database.transaction() as session:
             desired_state.set_desired(session, session.get_one(Sandbox, three_on_a[1]), Desired.RUNNING, due_at=now())
 
-    monkeypatch.setattr("shared.cli.nodes.sleep", resume_one)
+    monkeypatch.setattr("shared.cli.local.nodes.sleep", resume_one)
     answer = migrated("nodes", "drain", "a", "--yes")
     assert answer.status == 1
     assert answer.err.strip().endswith(three_on_a[1])
@@ -205,4 +207,4 @@ def test_sandbox_resumed_while_its_node_is_drained_is_named(
 
 @pytest.mark.parametrize("command", ["cordon", "uncordon", "forget", "drain"])
 def test_unknown_node_is_rejected(migrated: Cli, command: str) -> None:
-    assert_complains(migrated("nodes", command, "b"), "node", "b")
+    assert_complains(migrated("nodes", command, "b"), "node", "b", status=3)

@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlmodel import Session
 
-from shared.cli.installation import Installation
-from shared.errors import Conflict, Invalid
+from shared.cli.local.installation import Installation
+from shared.errors import Invalid
 from shared.models import SandboxSpec
 from shared.nodes import registry as node_registry
 from shared.sandboxes import specs
@@ -20,6 +20,15 @@ class SpecOperations(Installation):
         """Every spec, the default first."""
         with self.reading() as session:
             return specs.list_specs(session)
+
+    def get_spec(self, image: str) -> SandboxSpec:
+        """The spec of that image.
+
+        Raises:
+            NotFound: there is no such spec.
+        """
+        with self.reading() as session:
+            return specs.get_spec(session, image)
 
     def add_spec(self, image: str, *, default: bool, **columns: Any) -> None:
         """Add a spec as the default one, or as the last.
@@ -36,7 +45,7 @@ class SpecOperations(Installation):
 
     def change_spec(
         self, image: str, columns: Mapping[str, Any], durations: Mapping[str, int | None], *, delete: bool
-    ) -> None:
+    ) -> int:
         """Change a spec. Changed deadlines apply to its existing sandboxes, too.
 
         Args:
@@ -44,17 +53,22 @@ class SpecOperations(Installation):
             durations: deadlines to change, in seconds, by column name; None: never.
             delete: change the deadlines even if that deletes sandboxes immediately.
 
+        Returns:
+            The number of sandboxes that would be deleted immediately. Nothing was changed if there are any, unless
+            `delete` is true: then it is 0.
+
         Raises:
             NotFound: there is no such spec.
-            Conflict: sandboxes would be deleted immediately; nothing was changed.
         """
-        with self.writing() as session:
-            overdue = specs.set_deadlines(session, image, durations) if durations else 0
-            if overdue and not delete:
-                raise Conflict(
-                    f"{overdue} sandbox(es) are past that time and would be deleted immediately: confirm with --yes"
-                )
-            specs.change(session, image, columns)
+        try:
+            with self.writing() as session:
+                overdue = specs.set_deadlines(session, image, durations) if durations else 0
+                if overdue and not delete:
+                    raise _WouldDelete(overdue)
+                specs.change(session, image, columns)
+        except _WouldDelete as refused:
+            return refused.sandboxes
+        return 0
 
     def count_warm_sandboxes(self) -> dict[str, tuple[int, int]]:
         """The numbers of ready and of booting warm sandboxes of each spec that has any."""
@@ -70,6 +84,14 @@ class SpecOperations(Installation):
         """
         with self.writing() as session:
             specs.remove_spec(session, image)
+
+
+class _WouldDelete(Exception):
+    """Roll the change back: it would delete so many sandboxes."""
+
+    def __init__(self, sandboxes: int) -> None:
+        super().__init__(sandboxes)
+        self.sandboxes = sandboxes
 
 
 def _require_runtime(session: Session, runtime: str | None) -> None:

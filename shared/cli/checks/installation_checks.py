@@ -1,0 +1,125 @@
+"""Checks of an installation's parts that every process needs: keys, database, clock, broker, ports."""
+
+import socket
+import stat
+from collections.abc import Iterator
+from datetime import timedelta
+
+import redis
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import Session
+
+from shared import clock
+from shared.cli.checks.finding import Finding
+from shared.cli.local.installation import Installation
+from shared.clock import now
+from shared.db.migrations import read_schema
+from shared.errors import WorkspaceError
+from shared.nodes import registry as node_registry
+from shared.settings import Settings
+
+# The oldest versions that the tests run with.
+OLDEST_POSTGRESQL, OLDEST_REDIS = 15, 7
+SECONDS = 5.0
+MIGRATE = "run `agent-workspace db migrate`"
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
+
+def check_installation(settings: Settings) -> Iterator[Finding]:
+    """Check everything but the engine."""
+    yield _check_secret_key(settings)
+    yield from _check_database(Installation(settings))
+    yield _check_broker(settings)
+    yield _check_port("port of the API", settings.host, settings.port, "AW_PORT")
+    if settings.client_port:
+        yield _check_port("client port", settings.host, settings.client_port, "AW_CLIENT_PORT")
+
+
+def _check_secret_key(settings: Settings) -> Finding:
+    name, file = "secret key", settings.secret_key_file
+    try:
+        Installation(settings).vault()
+    except FileNotFoundError:
+        return Finding(name, f"there is no {file}, and AW_SECRET_KEYS is not set", f"restore its backup, or {MIGRATE}")
+    except (WorkspaceError, OSError) as error:
+        return Finding(name, str(error), "put the right file back, readable for this user; or set AW_SECRET_KEYS")
+    if not settings.secret_keys.get_secret_value() and file.stat().st_mode & stat.S_IRWXO:
+        return Finding(name, f"every user of this machine can read {file}", f"`chmod o= {file}`")
+    return Finding(name, found="valid")
+
+
+def _check_database(installation: Installation) -> Iterator[Finding]:
+    try:
+        with installation.reading() as session:
+            yield _check_version(session)
+            schema = read_schema(session.connection())
+            problem = None if schema.is_current else f"it is {schema.found}, and this version needs {schema.needed}"
+            yield Finding("schema", problem, MIGRATE, str(schema.found))
+            yield _check_clock()
+            if schema.is_current:
+                yield from _check_nodes(session)
+    except (WorkspaceError, SQLAlchemyError, OSError) as error:
+        cause = " ".join(str(getattr(error, "orig", None) or error).split())
+        yield Finding("database", cause, "start it, or correct AW_DATABASE_URL; `agent-workspace settings show`")
+
+
+def _check_version(session: Session) -> Finding:
+    if session.get_bind().dialect.name == "sqlite":
+        return Finding("database", found="SQLite")
+    version = str(session.connection().execute(text("SHOW server_version")).scalar_one())
+    is_old = _major(version) < OLDEST_POSTGRESQL
+    problem = f"PostgreSQL {version} is older than any that was tested" if is_old else None
+    return Finding("database", problem, f"use PostgreSQL {OLDEST_POSTGRESQL} or later", f"PostgreSQL {version}")
+
+
+def _check_clock() -> Finding:
+    error = clock.machine_error()
+    problem = f"it differs from the database's by {error.total_seconds():+.1f} s" if error else None
+    return Finding("clock", problem, "synchronize it, for example with NTP", "agrees with the database's")
+
+
+def _check_nodes(session: Session) -> Iterator[Finding]:
+    nodes = [node for node in node_registry.list_nodes(session) if node.forgotten_at is None]
+    if not nodes:
+        yield Finding("nodes", "no worker has ever reported", "start a worker, and read its log")
+    for node in nodes:
+        silent = now() - node.heartbeat_at > timedelta(seconds=20)
+        problem = node.detail or node.closed_reason or ("its worker is silent" if silent else None)
+        yield Finding(f"node {node.id}", problem, "read the log of its worker", node.status)
+
+
+def _check_broker(settings: Settings) -> Finding:
+    url = settings.broker.replace("redis+socket://", "unix://", 1)
+    url = f"unix:///{url.removeprefix('unix:///')}" if url.startswith("unix:") else url
+    try:
+        with redis.Redis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS) as client:
+            version = str(client.info("server")["redis_version"])
+    except (redis.RedisError, OSError, ValueError) as error:
+        return Finding(
+            "broker", str(error) or type(error).__name__, "start the service or the broker, or correct AW_REDIS_URL"
+        )
+    is_old = _major(version) < OLDEST_REDIS
+    problem = f"version {version} is older than any that was tested" if is_old else None
+    return Finding("broker", problem, f"use Redis {OLDEST_REDIS} or Valkey", f"version {version}")
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+def _check_port(name: str, host: str, port: int, variable: str) -> Finding:
+    """Check that no other program than this service listens on a port."""
+    try:
+        with socket.create_connection((ANY_ADDRESS.get(host, host), port), timeout=SECONDS) as connection:
+            connection.settimeout(SECONDS)
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: doctor\r\nConnection: close\r\n\r\n")
+            answers = connection.recv(12) == b"HTTP/1.1 200"
+    except ConnectionRefusedError:
+        return Finding(name, found=f"{port}, free: the service is not running")
+    except OSError as error:
+        return Finding(name, f"{host}:{port}: {error}", f"correct AW_HOST and {variable}")
+    problem = None if answers else f"another program listens on {port}"
+    return Finding(
+        name, problem, f"stop it (`ss -ltnp` lists programs), or set {variable}", f"{port}, the service answers"
+    )

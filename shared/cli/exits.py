@@ -1,0 +1,54 @@
+"""The exit statuses of all commands, and the line that an error prints."""
+
+from collections.abc import Sequence
+
+from shared.errors import Forbidden, NotFound, Unauthenticated, WorkspaceError
+
+OK, FAILED, USAGE, NOT_FOUND, UNAUTHORIZED, TIMEOUT = range(6)
+INTERRUPTED = 130
+
+STATUSES: dict[type[Exception], int] = {
+    NotFound: NOT_FOUND,
+    Unauthenticated: UNAUTHORIZED,
+    Forbidden: UNAUTHORIZED,
+    TimeoutError: TIMEOUT,
+}
+MEANINGS = {
+    OK: "the command succeeded",
+    FAILED: "it failed, and standard error says why; or what it checks, or waits for, is wrong or in ERROR",
+    USAGE: "wrong usage; or it needs `--yes`, and there is no terminal to ask on",
+    NOT_FOUND: "what it names does not exist, or is not yours",
+    UNAUTHORIZED: "not logged in, or the key is unknown, revoked or expired, or not allowed to do this",
+    TIMEOUT: "it waited for longer than its `--timeout`; what it waits for may still happen",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+def exit_status(error: Exception) -> int:
+    """The status with which a command ends after that error."""
+    return next((status for kind, status in STATUSES.items() if isinstance(error, kind)), FAILED)
+
+
+def error_text(error: Exception, name: str) -> str:
+    """One line about an error, without values that may be secret.
+
+    Args:
+        error: what ended the command.
+        name: the program's.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415 - slow to import
+
+    if isinstance(error, ValidationError):
+        # Pydantic's text quotes the values, and a value may be a secret.
+        return "; ".join(f"{_variable(entry['loc'])}: {entry['msg']}" for entry in error.errors())
+    cause = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement and its parameters
+    text = " ".join(str(cause).split()) or type(cause).__name__
+    if "no such table" in text or ("relation" in text and "does not exist" in text):
+        return f"the database schema is missing or outdated: run `{name} db migrate`"
+    expected = cause is not error or isinstance(error, WorkspaceError | OSError | ValueError)
+    return text if expected else f"{type(error).__name__}: {text}"
+
+
+def _variable(location: Sequence[int | str]) -> str:
+    name = str(location[0]) if location else "AW"
+    return name.upper() if name.lower().startswith("aw") else f"AW_{name}".upper()

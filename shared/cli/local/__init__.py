@@ -1,0 +1,1 @@
+"""Commands that open the database of this machine: an operator's."""

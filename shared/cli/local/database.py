@@ -1,0 +1,32 @@
+"""`agent-workspace db`: the commands for the database."""
+
+import typer
+
+from shared.cli.exits import FAILED
+from shared.cli.local.operations import installation
+from shared.cli.output import NAME, print_details, showing
+from shared.settings import Settings
+
+database = typer.Typer(help="Migrate and check the database.", no_args_is_help=True)
+migration = typer.Typer(add_completion=False)
+
+
+@migration.command()
+@database.command()
+def migrate() -> None:
+    """Create or update the database, the secret key and the first sandbox spec. Safe to repeat at any time."""
+    from shared.observability.logs import configure_logs  # noqa: PLC0415 - slow to import
+
+    configure_logs(Settings(), "migrate")
+    installation().migrate()
+
+
+@database.command()
+@showing
+def check() -> None:
+    """Compare the database's schema with the one that this version needs. Exit with 1 if they differ."""
+    schema = installation().schema()
+    print_details({"schema": schema.found, "needed": schema.needed, "current": schema.is_current})
+    if not schema.is_current:
+        typer.echo(f"the schema is not that of this version: run `{NAME} db migrate`", err=True)
+        raise typer.Exit(FAILED)

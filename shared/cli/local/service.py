@@ -1,0 +1,67 @@
+"""The configuration in force, and what `make run` does before and beside the service's processes."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import typer
+from pydantic import SecretStr
+
+from shared.cli.local.operations import installation
+from shared.cli.output import NAME, print_table, showing
+from shared.settings import Settings
+
+configuration = typer.Typer(help="Show the configuration.")
+first_user = typer.Typer(add_completion=False)
+embedded = typer.Typer(add_completion=False)
+
+
+@configuration.callback(no_args_is_help=True)
+def _group() -> None:
+    pass
+
+
+@configuration.command("show")
+@showing
+def show_settings() -> None:
+    """Print every variable with its current value and its meaning. Secrets are masked."""
+    settings = Settings()
+    fields = type(settings).model_fields
+    rows = [(f"AW_{name}".upper(), _masked(getattr(settings, name)), fields[name].description or "") for name in fields]
+    derived = [
+        ("database", _masked(settings.database), "The database in use"),
+        ("broker", _masked(settings.broker), "The broker in use"),
+        ("web", settings.public_url, "The service's URL for its users"),
+        ("api", settings.api_url, "The API's URL for the doors of nodes"),
+    ]
+    print_table(("variable", "value", "meaning"), rows + derived)
+
+
+@first_user.command()
+def bootstrap() -> None:
+    """Create the first user, `admin`, and store its API key in the var directory."""
+    created, file = installation().bootstrap(), Settings().admin_key_file
+    if created:
+        typer.echo(f"created user admin; its API key is in {file}")
+    elif file.exists():
+        typer.echo(f"nothing to do: a user exists; admin's API key is in {file}")
+    else:
+        typer.echo(
+            f"nothing to do: a user exists, but {file} does not; `{NAME} users list` lists the users, "
+            f"`{NAME} keys create USER --name NAME` creates another key"
+        )
+
+
+@embedded.command()
+def broker() -> None:
+    """Run the embedded broker: a Redis or Valkey server on a socket in the var directory."""
+    from shared.queue.embedded_broker import become_server  # noqa: PLC0415 - slow to import
+
+    become_server(Settings())
+
+
+def _masked(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return str(value)
+    text = str(value)
+    password = urlsplit(text).password if "://" in text else None
+    return text.replace(f":{password}@", ":**********@") if password else text

@@ -1,0 +1,73 @@
+"""The state of an installation, read from its database."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from shared.cli.local.installation import Installation
+from shared.clock import now
+from shared.db.migrations import Schema, read_schema
+from shared.leasing import leases
+from shared.leasing.leases import Backlog
+from shared.models import Conversation, Node, Sandbox, StartTask
+from shared.nodes import registry as node_registry
+from shared.sandboxes import queries as sandbox_queries
+from shared.warm_pool import pool as warm_pool
+
+QUEUES: dict[str, Any] = {"sandboxes": Sandbox, "start tasks": StartTask, "conversations": Conversation}
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """The state of the service.
+
+    Args:
+        nodes: each with the number of its sandboxes.
+        sandboxes: their number by status, those that are deleted left out.
+        pools: the numbers of ready and of booting warm sandboxes by spec.
+        backlogs: the rows that no worker has claimed yet, by what they are.
+    """
+
+    schema: Schema
+    nodes: list[tuple[Node, int]]
+    sandboxes: dict[str, int]
+    pools: dict[str, tuple[int, int]]
+    backlogs: dict[str, Backlog]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The status for programs."""
+        return {
+            "schema": self.schema._asdict(),
+            "nodes": [
+                {"id": node.id, "status": node.status, "used": used, "capacity": node.capacity}
+                | {"heartbeat_at": node.heartbeat_at, "detail": node.detail, "closed_reason": node.closed_reason}
+                for node, used in self.nodes
+            ],
+            "sandboxes": self.sandboxes,
+            "pools": {spec: {"ready": ready, "booting": booting} for spec, (ready, booting) in self.pools.items()},
+            "waiting": {
+                name: {"waiting": found.waiting, "due": found.due, "oldest_due_seconds": due_seconds(found)}
+                for name, found in self.backlogs.items()
+            },
+        }
+
+
+class StatusOperations(Installation):
+    """Reading the state of an installation."""
+
+    def read(self) -> ServiceStatus:
+        """The state as of now."""
+        with self.reading() as session:
+            used = node_registry.used_slots(session)
+            return ServiceStatus(
+                read_schema(session.connection()),
+                [(node, used.get(node.id, 0)) for node in node_registry.list_nodes(session)],
+                sandbox_queries.count_by_status(session),
+                warm_pool.count(session),
+                {name: leases.backlog(session, table) for name, table in QUEUES.items()},
+            )
+
+
+def due_seconds(backlog: Backlog) -> float:
+    """For how long the first overdue row has been due; 0: none is."""
+    return max(0.0, (now() - backlog.oldest_due_at).total_seconds()) if backlog.oldest_due_at else 0.0

@@ -1,0 +1,249 @@
+"""`agent-workspace conversations`: the commands for the caller's conversations."""
+
+import sys
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shared.cli.output import NAME, cell_text, print_compact_json, print_details, print_table, read_fields, showing
+from shared.cli.remote.event_lines import event_line
+from shared.cli.remote.service import PAGE, Missing, Service, opened, read_id, remote
+from shared.cli.remote.waiting import Timeout, Wait, wait_for
+from shared.errors import Conflict, WorkspaceError
+
+conversations = typer.Typer(help="Start and follow conversations.", no_args_is_help=True)
+
+PATH = "/api/v1/app-conversations"
+TASKS = f"{PATH}/start-tasks"
+COLUMNS = ("id", "title", "sandbox_status", "execution_status", "updated_at")
+DETAILS = (
+    *COLUMNS,
+    "created_at",
+    "sandbox_id",
+    "selected_repository",
+    "selected_branch",
+    "llm_model",
+    "execution_reason",
+    "execution_detail",
+)
+FINAL, FAILED = ("finished", "error", "stuck"), ("error", "stuck")
+SECONDS = 600.0
+FOLLOW_SECONDS = 1.0
+# An agent that was just sent a message still shows how it ended before.
+QUIET_POLLS = 4
+# Reports of events overtake each other: the last ones are asked for again.
+OVERLAP = 20
+Id = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
+
+
+@conversations.command("list")
+@showing
+@remote
+def list_conversations(
+    title: Annotated[str | None, typer.Option(help="Only those whose title contains this.")] = None,
+    sandbox: Annotated[str | None, typer.Option(help="Only those of this sandbox.")] = None,
+    most: Annotated[int, typer.Option("--limit", min=1, help="Max number, newest first.")] = 100,
+) -> None:
+    """List conversations, newest first."""
+    with opened() as service:
+        found = service.list_all(f"{PATH}/search", most, title__contains=title, sandbox_id__eq=sandbox)
+    header = ("id", "title", "sandbox", "agent", "updated")
+    rows = [read_fields(one, COLUMNS) for one in found]
+    print_table(header, rows, objects=[_without_key(one) for one in found])
+
+
+@conversations.command("start")
+@remote
+def start_conversation(
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="The first message; -: standard input.")
+    ] = None,
+    repo: Annotated[str | None, typer.Option(help="Repository to clone, such as owner/name.")] = None,
+    branch: Annotated[str | None, typer.Option(help="Branch of the repository.")] = None,
+    sandbox: Annotated[str | None, typer.Option(help="Sandbox to use. Default: as the settings say.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title. Default: the agent server makes one.")] = None,
+    wait: Wait = True,
+    timeout: Timeout = SECONDS,
+) -> None:
+    """Start a conversation, and print its id. With `--wait`, which is the default, the agent has got the message."""
+    conversation_id = str(uuid.uuid4())
+    request = {
+        "conversation_id": conversation_id,
+        "initial_message": message and _message(_read_text(message)),
+        "selected_repository": repo,
+        "selected_branch": branch,
+        "sandbox_id": sandbox,
+        "title": title,
+    }
+    with opened() as service:
+        task = service.post(PATH, {name: value for name, value in request.items() if value is not None})
+        typer.echo(conversation_id)
+        if wait:
+            wait_for(lambda: _check_start(service, task["id"]), timeout, "the start")
+
+
+@conversations.command("show")
+@showing
+@remote
+def show_conversation(conversation_id: Id) -> None:
+    """Show a conversation, or the progress of its start."""
+    with opened() as service:
+        try:
+            shown = _without_key(service.get(f"{PATH}/{read_id(conversation_id)}"))
+        except Missing:
+            task = _find_task(service, conversation_id)
+            print_details({"id": conversation_id, **dict(zip(TASK, read_fields(task, TASK), strict=True))}, task)
+            return
+    details = dict(zip(DETAILS, read_fields(shown, DETAILS), strict=True))
+    print_details({name: value for name, value in details.items() if value is not None}, shown)
+
+
+TASK = ("status", "reason", "detail", "sandbox_id")
+
+
+@conversations.command("send")
+@remote
+def send_message(
+    conversation_id: Id, text: Annotated[str, typer.Argument(help="The message; -: standard input.")]
+) -> None:
+    """Send a message. The agent gets it, exactly once, as soon as it can take it, and runs."""
+    path = f"/api/v1/conversations/{read_id(conversation_id)}/pending-messages"
+    with opened() as service:
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        service.request("POST", path, body=_message(_read_text(text)), headers=headers)
+
+
+@conversations.command("events")
+@showing
+@remote
+def show_events(
+    conversation_id: Id,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new ones, until the agent has ended.")] = False,
+    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of past events.")] = 100,
+) -> None:
+    """Print events, oldest first. With `--json`, one JSON object a line. Exit with 1 if a followed agent failed."""
+    with opened() as service:
+        hex_id = read_id(conversation_id)
+        path = f"/api/v1/conversation/{hex_id}/events/search"
+        past = service.list_all(path, most, sort_order="TIMESTAMP_DESC")
+        if not past:
+            service.get(f"{PATH}/{hex_id}")  # an unknown conversation has no events, either
+        for event in reversed(past):
+            _print_event(event)
+        if follow and _follow(service, hex_id, past) in FAILED:
+            raise WorkspaceError(_failure(service.get(f"{PATH}/{hex_id}")))
+
+
+@conversations.command("cancel")
+@remote
+def cancel(conversation_id: Id) -> None:
+    """Stop the agent, or a start that is under way. The conversation stays, and takes another message."""
+    with opened() as service:
+        hex_id = read_id(conversation_id)
+        try:
+            conversation = service.get(f"{PATH}/{hex_id}")
+        except Missing:
+            service.post(f"{TASKS}/{_find_task(service, hex_id)['id']}/cancel", wait=30)
+            typer.echo("the start is cancelled")
+            return
+        if conversation["sandbox_status"] != "RUNNING":
+            raise Conflict(f"its sandbox is {conversation['sandbox_status']}: no agent runs in it")
+        agent = f"/sandbox/{conversation['sandbox_id']}/api/conversations/{uuid.UUID(hex_id)}"
+        service.post(f"{agent}/interrupt")
+        typer.echo("the agent is interrupted")
+
+
+@conversations.command("download")
+@remote
+def download(
+    conversation_id: Id,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File; -: standard output. Default: conversation_ID.zip.")
+    ] = None,
+) -> None:
+    """Download a zip archive of a conversation and its events."""
+    hex_id = read_id(conversation_id)
+    file = output or Path(f"conversation_{hex_id}.zip")
+    with opened() as service, service.stream("GET", f"{PATH}/{hex_id}/download") as response:
+        if str(file) == "-":
+            for part in response.iter_bytes():
+                sys.stdout.buffer.write(part)
+            return
+        partial = file.with_name(f".{file.name}.partial")
+        with partial.open("wb") as target:
+            target.writelines(response.iter_bytes())
+        partial.replace(file)
+    typer.echo(str(file))
+
+
+def _check_start(service: Service, task_id: str) -> bool | None:
+    task = service.get(f"{TASKS}/{task_id}")
+    if task["status"] == "ERROR":
+        raise WorkspaceError(
+            f"the start failed, {task['reason']}: {task['detail']} (what to do: `{NAME} explain {task['reason']}`)"
+        )
+    return task["status"] == "READY" or None
+
+
+def _find_task(service: Service, conversation_id: str) -> dict[str, Any]:
+    """The start task of a conversation that is not there yet: the API finds it by what was requested only."""
+    wanted = read_id(conversation_id)
+    for task in service.list_all(f"{TASKS}/search", PAGE):
+        if (task["request"].get("conversation_id") or "").replace("-", "") == wanted:
+            return task
+    raise Missing(f"no conversation with id {wanted!r}")
+
+
+def _follow(service: Service, hex_id: str, past: list[dict[str, Any]]) -> str:
+    """Print new events until the agent has ended; its execution status then."""
+    seen, quiet = deque(reversed(past[:OVERLAP]), maxlen=OVERLAP), 0
+    while True:
+        # Before the events: what the agent did until it ended is among them.
+        status = service.get(f"{PATH}/{hex_id}")["execution_status"]
+        quiet += 1
+        for event in _newer(service, hex_id, seen):
+            _print_event(event)
+            seen.append(event)
+            quiet = 0
+        if status in FINAL and quiet >= QUIET_POLLS:
+            return str(status)
+        time.sleep(FOLLOW_SECONDS)
+
+
+def _newer(service: Service, hex_id: str, seen: deque[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    known = {event["id"] for event in seen}
+    since = seen[0]["timestamp"] if seen else None
+    path = f"/api/v1/conversation/{hex_id}/events/search"
+    page_id = None
+    while True:
+        page = service.get(path, limit=PAGE, page_id=page_id, timestamp__gte=since)
+        yield from (event for event in page["items"] if event["id"] not in known)
+        if (page_id := page["next_page_id"]) is None:
+            return
+
+
+def _failure(conversation: dict[str, Any]) -> str:
+    reason, detail = conversation.get("execution_reason"), conversation.get("execution_detail")
+    return f"the agent is in {conversation['execution_status']}, {reason or 'without a reason'}: {detail or ''}"
+
+
+def _print_event(event: dict[str, Any]) -> None:
+    if not print_compact_json(event, event.get("id")) and (line := event_line(event)):
+        typer.echo(cell_text(line))
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def _read_text(text: str) -> str:
+    return sys.stdin.read() if text == "-" else text
+
+
+def _without_key(conversation: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in conversation.items() if name != "session_api_key"}

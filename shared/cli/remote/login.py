@@ -1,0 +1,98 @@
+"""`agent-workspace login` and `logout`: a key by the device flow (RFC 8628), kept in a context."""
+
+import socket
+import sys
+import time
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from shared.cli.output import NAME
+from shared.cli.remote import contexts
+from shared.cli.remote.contexts import Context
+from shared.cli.remote.service import Service, TimedOut, chosen_name, open_http, opened, remote
+from shared.errors import Forbidden, Invalid, WorkspaceError
+
+login = typer.Typer(add_completion=False)
+logout = typer.Typer(add_completion=False)
+
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@login.command("login")
+def log_in(
+    url: Annotated[str, typer.Argument(envvar="AGENT_WORKSPACE_URL", help="The service, such as https://host.")],
+    name: Annotated[str | None, typer.Option(help="Name of the context. Default: the service's host.")] = None,
+    with_key: Annotated[
+        bool, typer.Option("--with-key", help="Read a key from standard input, not by browser.")
+    ] = False,
+) -> None:
+    """Log in: approve this machine in a browser. It gets a key of its own, which `logout` revokes."""
+    address = contexts.check_url(url)
+    parts = urlsplit(address)
+    if parts.scheme == "http" and parts.hostname not in LOCAL:
+        typer.echo("warning: without https, others on the way can read the key", err=True)
+    key = _read_key() if with_key else _ask_device(address)
+    with open_http(address, key) as http:
+        Service(http).get("/api/keys/current")
+    chosen = name or parts.netloc
+    contexts.save(contexts.load().put(chosen, Context(address, key)))
+    typer.echo(f"logged in to {address}; the context {chosen} is in use")
+
+
+@logout.command("logout")
+@remote
+def log_out() -> None:
+    """Revoke the context's key, and forget the context."""
+    name = chosen_name()
+    if name is None:
+        raise Invalid("there is no context to log out of")
+    try:
+        with opened() as service:
+            service.delete(f"/api/keys/{service.get('/api/keys/current')['id']}")
+    except WorkspaceError as error:
+        typer.echo(f"warning: the key was not revoked: {error}", err=True)
+    contexts.save(contexts.load().remove(name))
+    typer.echo(f"logged out of {name}")
+
+
+def _read_key() -> str:
+    typed = typer.prompt("API key", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    if not (key := typed.strip()):
+        raise Invalid("no key on standard input")
+    return key
+
+
+def _ask_device(url: str) -> str:
+    with open_http(url) as http:
+        service = Service(http)
+        codes = service.post_form("/oauth/device/authorize", {"client_id": f"{NAME} on {socket.gethostname()}"})
+        if "device_code" not in codes:
+            raise Invalid(f"{url} has no device login")
+        typer.echo(
+            f"Open {codes['verification_uri_complete']}\nand approve the request, if the page shows the code "
+            f"{codes['user_code']}. Waiting ...",
+            err=True,
+        )
+        return _poll(service, codes["device_code"], float(codes["interval"]), float(codes["expires_in"]))
+
+
+def _poll(service: Service, device_code: str, pause: float, seconds: float) -> str:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(pause)
+        answer = service.post_form("/oauth/device/token", {"device_code": device_code, "grant_type": GRANT})
+        match answer.get("error"):
+            case None:
+                return str(answer["access_token"])
+            case "authorization_pending":
+                pass
+            case "slow_down":
+                pause = max(pause + 1, float(answer.get("interval", pause)))
+            case "access_denied":
+                raise Forbidden("the request was denied")
+            case error:
+                raise TimedOut(str(answer.get("error_description", error)))
+    raise TimedOut("the request was not approved in time")

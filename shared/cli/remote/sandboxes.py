@@ -1,0 +1,190 @@
+"""`agent-workspace sandboxes`: the commands for the caller's sandboxes."""
+
+import shlex
+import uuid
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from shared.cli.confirmation import Yes, confirm
+from shared.cli.output import NAME, print_details, print_table, read_fields, showing
+from shared.cli.remote.service import Service, TimedOut, opened, read_id, remote
+from shared.cli.remote.waiting import Timeout, Wait, wait_for
+from shared.errors import WorkspaceError
+
+sandboxes = typer.Typer(help="Start, use, pause and delete sandboxes.", no_args_is_help=True)
+
+PATH = "/api/v1/sandboxes"
+COLUMNS = ("id", "status", "reason", "sandbox_spec_id", "created_at", "last_active_at")
+DETAILS = (*COLUMNS, "pause_kind", "desired_status", "expires_at", "detail")
+HISTORY = ("at", "to_status", "reason", "pause_kind")
+# An agent server's exit code of a command that has timed out or was never started.
+NO_EXIT_CODE = -1
+SECONDS = 180.0
+# What the response of a command takes longer than the command.
+ANSWER_SECONDS = 30.0
+Id = Annotated[str, typer.Argument(metavar="ID", help="The sandbox's id.")]
+
+
+class Awaited(StrEnum):
+    """A status that can be awaited."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    ERROR = "ERROR"
+    DELETED = "DELETED"
+
+
+@sandboxes.command("list")
+@showing
+@remote
+def list_sandboxes(
+    status: Annotated[str | None, typer.Option(help="Only this status: STARTING, RUNNING, PAUSED or ERROR.")] = None,
+    most: Annotated[int, typer.Option("--limit", min=1, help="Max number, newest first.")] = 100,
+) -> None:
+    """List sandboxes, newest first."""
+    with opened() as service:
+        found = service.list_all(f"{PATH}/search", most, status__eq=status)
+    header = ("id", "status", "reason", "spec", "created", "last active")
+    rows = [read_fields(sandbox, COLUMNS) for sandbox in found]
+    print_table(header, rows, objects=[_without_key(sandbox) for sandbox in found])
+
+
+@sandboxes.command("start")
+@remote
+def start_sandbox(
+    spec: Annotated[str | None, typer.Option(help="Image of its spec. Default: the service's.")] = None,
+    wait: Wait = True,
+    timeout: Timeout = SECONDS,
+) -> None:
+    """Start a sandbox, and print its id."""
+    with opened() as service:
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        seconds = timeout if wait else 0
+        started = service.settle("POST", PATH, seconds, headers=headers, sandbox_spec_id=spec)
+        typer.echo(started["id"])
+        if wait:
+            await_status(service, started["id"], Awaited.RUNNING, timeout)
+
+
+@sandboxes.command("show")
+@showing
+@remote
+def show_sandbox(sandbox_id: Id) -> None:
+    """Show a sandbox and the history of its status, also after it is deleted."""
+    with opened() as service:
+        sandbox = _read(service, sandbox_id)
+        moves = service.get(f"{PATH}/{read_id(sandbox_id)}/transitions")
+    shown = _without_key(sandbox or {"id": read_id(sandbox_id), "status": Awaited.DELETED})
+    lines = [" ".join(filter(None, map(str, read_fields(move, HISTORY)))) for move in moves]
+    details = dict(zip(DETAILS, read_fields(shown, DETAILS), strict=True)) | {"history": "\n".join(lines)}
+    print_details(
+        {name: value for name, value in details.items() if value not in (None, "")}, shown | {"history": moves}
+    )
+    if sandbox and sandbox.get("reason"):
+        typer.echo(f"what to do: `{NAME} explain {sandbox['reason']}`", err=True)
+
+
+@sandboxes.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@remote
+def execute(
+    sandbox_id: Id,
+    command: Annotated[list[str], typer.Argument(help="One argument: a line of shell. Several: a program's own.")],
+    directory: Annotated[str | None, typer.Option("--cwd", help="Directory of the command.")] = None,
+    timeout: Annotated[int, typer.Option(min=1, help="Max time of the command, seconds.")] = 300,
+) -> None:
+    """Run a command in a sandbox, print its output when it ends, and exit with its status. It wakes the sandbox."""
+    line = command[0] if len(command) == 1 else shlex.join(command)
+    body = {"command": line, "timeout": timeout} | ({"cwd": directory} if directory else {})
+    path = f"/sandbox/{read_id(sandbox_id)}/api/bash/execute_bash_command"
+    with opened() as service:
+        outcome = service.request("POST", path, body=body, seconds=timeout + ANSWER_SECONDS)
+    typer.echo(outcome.get("stdout") or "", nl=False)
+    typer.echo(outcome.get("stderr") or "", nl=False, err=True)
+    if outcome["exit_code"] == NO_EXIT_CODE:
+        raise TimedOut(f"the command did not end within {timeout} s, or could not be started")
+    raise typer.Exit(int(outcome["exit_code"]) & 0xFF)
+
+
+@sandboxes.command("pause")
+@remote
+def pause_sandbox(
+    sandbox_id: Id,
+    stop: Annotated[bool, typer.Option("--stop", help="Free its memory, too; its files stay.")] = False,
+    wait: Wait = True,
+    timeout: Timeout = SECONDS,
+) -> None:
+    """Pause a sandbox. Its files are kept, and without `--stop` its memory, too."""
+    with opened() as service:
+        kind = "stopped" if stop else "frozen"
+        service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/pause", timeout if wait else 0, kind=kind)
+        if wait:
+            await_status(service, sandbox_id, Awaited.PAUSED, timeout)
+
+
+@sandboxes.command("resume")
+@remote
+def resume_sandbox(sandbox_id: Id, wait: Wait = True, timeout: Timeout = SECONDS) -> None:
+    """Resume a paused sandbox, or boot one in ERROR again."""
+    with opened() as service:
+        service.settle("POST", f"{PATH}/{read_id(sandbox_id)}/resume", timeout if wait else 0)
+        if wait:
+            await_status(service, sandbox_id, Awaited.RUNNING, timeout)
+
+
+@sandboxes.command("delete")
+@remote
+def delete_sandbox(sandbox_id: Id, yes: Yes = False, wait: Wait = True, timeout: Timeout = SECONDS) -> None:
+    """Delete a sandbox with its files, from any state."""
+    with opened() as service:
+        service.get(f"{PATH}/{read_id(sandbox_id)}")
+        confirm(f"Delete {sandbox_id} with its files?", yes=yes)
+        service.settle("DELETE", f"{PATH}/{read_id(sandbox_id)}", timeout if wait else 0)
+        if wait:
+            await_status(service, sandbox_id, Awaited.DELETED, timeout)
+
+
+@sandboxes.command("wait")
+@remote
+def wait_sandbox(
+    sandbox_id: Id,
+    status: Annotated[Awaited, typer.Option("--for", help="The status to wait for.")] = Awaited.RUNNING,
+    timeout: Timeout = SECONDS,
+) -> None:
+    """Wait until a sandbox has a status. If it is in ERROR instead, exit with 1."""
+    with opened() as service:
+        await_status(service, sandbox_id, status, timeout)
+
+
+def await_status(service: Service, sandbox_id: str, status: Awaited, seconds: float) -> None:
+    """Wait until a sandbox has that status.
+
+    Raises:
+        Missing: there is no such sandbox, or it was deleted.
+        TimedOut: it does not have the status in time.
+        WorkspaceError: it is in ERROR instead.
+    """
+    hex_id = read_id(sandbox_id)
+
+    def reached() -> bool | None:
+        if status == Awaited.DELETED:
+            return service.get(f"{PATH}/{hex_id}/transitions")[-1]["to_status"] == status or None
+        sandbox = service.get(f"{PATH}/{hex_id}")
+        if sandbox["status"] == Awaited.ERROR != status:
+            raise WorkspaceError(
+                f"the sandbox is in ERROR, {sandbox['reason']}: {sandbox['detail']} "
+                f"(what to do: `{NAME} explain {sandbox['reason']}`)"
+            )
+        return sandbox["status"] == status or None
+
+    wait_for(reached, seconds, f"{status} of the sandbox {hex_id}")
+
+
+def _read(service: Service, sandbox_id: str) -> dict[str, Any] | None:
+    found: list[dict[str, Any] | None] = service.get(PATH, id=read_id(sandbox_id))
+    return found[0]
+
+
+def _without_key(sandbox: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in sandbox.items() if name != "session_api_key"}

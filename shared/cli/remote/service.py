@@ -1,0 +1,275 @@
+"""The client of a service's HTTP API, and the options that say which service a command uses."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from shared.cli.exits import STATUSES, TIMEOUT
+from shared.cli.options import with_options
+from shared.cli.output import NAME
+from shared.cli.remote import contexts
+from shared.cli.remote.contexts import Context
+from shared.errors import Forbidden, Invalid, NotFound, Unauthenticated, Unavailable, WorkspaceError
+
+if TYPE_CHECKING:
+    import httpx
+
+# Longer than a request may wait for its operation, which is 60 s.
+READ_SECONDS = 90.0
+CONNECT_SECONDS = 30.0
+MAX_WAIT_SECONDS = 60
+# An answer may come from a sandbox.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+PAGE = 100
+
+
+class Missing(NotFound):
+    """The service has no such thing, or it is another user's."""
+
+    def __init__(self, text: str) -> None:
+        WorkspaceError.__init__(self, text)
+
+
+class TimedOut(WorkspaceError):
+    """What was awaited did not happen in time."""
+
+
+STATUSES[TimedOut] = TIMEOUT
+
+
+class Service:
+    """A service, used as the user of one key."""
+
+    def __init__(self, http: "httpx.Client") -> None:
+        self._http = http
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What a GET answers.
+
+        Raises:
+            WorkspaceError: as the other methods: the service cannot be reached, or answers with an error.
+        """
+        return self.request("GET", path, query=query)
+
+    def post(self, path: str, body: Any = None, **query: Any) -> Any:
+        """What a POST answers."""
+        return self.request("POST", path, body=body, query=query)
+
+    def delete(self, path: str, **query: Any) -> Any:
+        """What a DELETE answers."""
+        return self.request("DELETE", path, query=query)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = READ_SECONDS,
+    ) -> Any:
+        """The JSON that a request is answered with; None for an empty answer.
+
+        Args:
+            method: of HTTP.
+            path: below the service's URL.
+            body: sent as JSON; None: no body.
+            query: values that are None are left out.
+            headers: beside the key.
+            seconds: max time without a byte.
+        """
+        with self.stream(method, path, body=body, query=query, headers=headers, seconds=seconds) as response:
+            text = _read(response)
+        return json.loads(text) if text.strip() else None
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = READ_SECONDS,
+    ) -> "Iterator[httpx.Response]":
+        """A response whose body the caller reads."""
+        chosen = {name: value for name, value in (query or {}).items() if value is not None}
+        timeout = (CONNECT_SECONDS, seconds, CONNECT_SECONDS, CONNECT_SECONDS)  # connect, read, write, pool
+        request = self._http.stream(
+            method, path, params=chosen, json=body, headers=dict(headers or {}), timeout=timeout
+        )
+        with self._translated(), request as response:
+            if response.is_error:
+                raise _error_of(response.status_code, _read(response))
+            yield response
+
+    def settle(
+        self, method: str, path: str, seconds: float, *, headers: Mapping[str, str] | None = None, **query: Any
+    ) -> Any:
+        """Send a command that completes later, and wait for it, for at most a minute; return what it is answered with.
+
+        Raises:
+            WorkspaceError: another state is desired by now.
+        """
+        wait = int(min(seconds, MAX_WAIT_SECONDS))
+        with self.stream(method, path, query=query | {"wait": wait}, headers=headers) as response:
+            text = _read(response)
+            if response.headers.get("Operation-Settled") == "superseded":
+                raise WorkspaceError("something else was asked of it meanwhile")
+        return json.loads(text)
+
+    def post_form(self, path: str, fields: Mapping[str, str]) -> dict[str, Any]:
+        """The JSON that a form is answered with, also if it is an OAuth error (a 400)."""
+        with self._translated(), self._http.stream("POST", path, data=dict(fields)) as response:
+            text = _read(response)
+            if response.is_error and response.status_code != 400:
+                raise _error_of(response.status_code, text)
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        import httpx  # noqa: PLC0415 - slow to import
+
+        try:
+            yield
+        except httpx.TimeoutException:
+            raise TimedOut(f"{self._http.base_url} did not answer in time") from None
+        except httpx.HTTPError as error:
+            text = str(error) or type(error).__name__
+            raise Unavailable(f"cannot reach {self._http.base_url}: {text}") from None
+
+    def list_all(self, path: str, most: int, **query: Any) -> list[dict[str, Any]]:
+        """The items of a list, page by page, until there are `most`."""
+        items: list[dict[str, Any]] = []
+        page_id = None
+        while len(items) < most:
+            page = self.get(path, limit=min(PAGE, most - len(items)), page_id=page_id, **query)
+            items += page["items"]
+            if (page_id := page["next_page_id"]) is None:
+                break
+        return items
+
+
+_CHOICE: ContextVar[tuple[str | None, str | None, str | None]] = ContextVar("choice", default=(None, None, None))
+
+
+@contextmanager
+def _choosing(*, context: str | None, url: str | None, key: str | None) -> Iterator[None]:
+    token = _CHOICE.set((context, url, key))
+    try:
+        yield
+    finally:
+        _CHOICE.reset(token)
+
+
+# For commands that use a service.
+remote = with_options(
+    {
+        "context": (
+            Annotated[
+                str | None, typer.Option("--context", envvar="AGENT_WORKSPACE_CONTEXT", help="The context to use.")
+            ],
+            None,
+        ),
+        "url": (
+            Annotated[
+                str | None,
+                typer.Option("--url", envvar="AGENT_WORKSPACE_URL", help="The service to use; needs a key."),
+            ],
+            None,
+        ),
+        # From the environment: a command line is visible to every user of the machine.
+        "key": (Annotated[str | None, typer.Option("--key", envvar="AGENT_WORKSPACE_KEY", hidden=True)], None),
+    },
+    _choosing,
+)
+
+
+def chosen_context() -> Context:
+    """The service that the options, the environment or the contexts' file name, in this order.
+
+    Raises:
+        Unauthenticated: none is named, or a URL without a key.
+    """
+    name, url, key = _CHOICE.get()
+    if url and not name:
+        if not key:
+            raise Unauthenticated("AGENT_WORKSPACE_KEY is not set: a service that is named by its URL needs a key")
+        return Context(contexts.check_url(url), key)
+    return contexts.load().get(name)
+
+
+def chosen_name() -> str | None:
+    """The name of the context that the options, the environment or the file choose; None if it has none."""
+    name, url, _ = _CHOICE.get()
+    return name or (None if url else contexts.load().current)
+
+
+@contextmanager
+def opened() -> Iterator[Service]:
+    """The service that the command uses."""
+    context = chosen_context()
+    with open_http(context.url, context.key) as http:
+        yield Service(http)
+
+
+def open_http(url: str, key: str | None = None) -> "httpx.Client":
+    """A connection to a service."""
+    import httpx  # noqa: PLC0415 - slow to import
+
+    headers = {"User-Agent": NAME} | ({"Authorization": f"Bearer {key}"} if key else {})
+    return httpx.Client(base_url=url, headers=headers)
+
+
+def read_id(text: str) -> str:
+    """An id in the form that paths have.
+
+    Raises:
+        Invalid: it is not an id.
+    """
+    try:
+        return UUID(text).hex
+    except ValueError:
+        raise Invalid(f"{text[:80]!r} is not an id: use 32 hexadecimal digits, as lists print them") from None
+
+
+def _read(response: "httpx.Response") -> bytes:
+    body = bytearray()
+    for part in response.iter_bytes():
+        body += part
+        if len(body) > MAX_ANSWER_BYTES:
+            raise Unavailable(f"the answer is longer than {MAX_ANSWER_BYTES // 1024**2} MiB")
+    return bytes(body)
+
+
+def _error_of(status: int, body: bytes) -> WorkspaceError:
+    text = _detail(body) or f"status {status}"
+    match status:
+        case 401:
+            return Unauthenticated(f"the service does not accept your key: log in again with `{NAME} login`")
+        case 403:
+            return Forbidden(text)
+        case 404:
+            return Missing(text)
+        case 504:
+            return TimedOut(text)
+        case _:
+            return WorkspaceError(text)
+
+
+def _detail(body: bytes) -> str:
+    try:
+        detail = json.loads(body)["detail"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    if isinstance(detail, list):
+        return "; ".join(f"{'.'.join(map(str, entry.get('loc', ())))}: {entry.get('msg')}" for entry in detail)
+    return str(detail)

@@ -1,0 +1,34 @@
+"""Waiting for what a command has asked for."""
+
+import time
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from shared.cli.remote.service import TimedOut
+
+Found = TypeVar("Found")
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Whether to wait until it is done.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Max time to wait, seconds. After it, the exit status is 5.")]
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
+
+
+def wait_for(read: Callable[[], Found | None], seconds: float, goal: str) -> Found:
+    """Call `read` until it returns something.
+
+    Args:
+        read: raises an error if there is nothing to wait for any more.
+        seconds: max time.
+        goal: what is awaited, for the error.
+
+    Raises:
+        TimedOut: it did not happen in time.
+    """
+    until, pause = time.monotonic() + seconds, FIRST_PAUSE
+    while (found := read()) is None:
+        if time.monotonic() >= until:
+            raise TimedOut(f"{goal} did not happen within {seconds:g} s")
+        time.sleep(min(pause, max(0.0, until - time.monotonic())))
+        pause = min(LONGEST_PAUSE, pause * 1.5)
+    return found

@@ -1,0 +1,107 @@
+"""`conversations`: the caller's conversations, through the API."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.db.database import Database
+from shared.models import Conversation, Sandbox
+from shared.states import Stage
+from tests.factories import Person, make_event, make_start_task
+from tests.shared.cli.answers import Cli, rows
+from tests.shared.cli.remote.conftest import Handler
+
+SAID = {"kind": "MessageEvent", "source": "user", "llm_message": {"content": [{"type": "text", "text": "Hi \x1b[2J"}]}}
+
+
+def event(number: int, **fields: object) -> dict[str, object]:
+    return {"id": str(number), "timestamp": f"2026-11-25T10:00:0{number}", "source": "agent", **fields}
+
+
+def test_conversations_are_listed_shown_and_downloaded(alice: Cli, conversation: Conversation, tmp_path: Path) -> None:
+    [row] = rows(alice("conversations", "list"))
+    assert row[:3] == [conversation.id, conversation.title, "RUNNING"]
+    assert (
+        json.loads(alice("conversations", "show", conversation.id, "--json").out)["id"].replace("-", "")
+        == conversation.id
+    )
+    file = tmp_path / "out.zip"
+    assert alice("conversations", "download", conversation.id, "-o", str(file)).status == 0
+    assert zipfile.ZipFile(io.BytesIO(file.read_bytes())).namelist()
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+    assert alice("conversations", "show", "0" * 32).status == 3
+
+
+@pytest.mark.usefixtures("model_key", "node", "spec")
+def test_conversation_is_started_and_its_start_cancelled(alice: Cli) -> None:
+    started = alice("conversations", "start", "-m", "Hello", "--repo", "a/b", "--no-wait")
+    assert started.status == 0
+    conversation_id = started.out.strip()
+    assert "WORKING" in alice("conversations", "show", conversation_id).out
+    assert alice("conversations", "send", conversation_id, "And this").status == 0
+    cancelled = alice("conversations", "cancel", conversation_id)
+    assert (cancelled.status, "cancelled" in cancelled.out) == (0, True)
+
+
+def test_failed_start_says_why(scripted: Callable[[Handler], Cli]) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        task = {"id": "t", "status": "ERROR", "reason": "clone_failed", "detail": "no such repository"}
+        return httpx.Response(200, json=task | {"status": "WORKING"} if request.method == "POST" else task)
+
+    failed = scripted(answer)("conversations", "start", "-m", "Hello")
+    assert (failed.status, "explain clone_failed" in failed.err, len(failed.out.strip())) == (1, True, 36)
+
+
+def test_events_are_lines_without_control_characters(
+    alice: Cli, database: Database, conversation: Conversation
+) -> None:
+    make_event(database, conversation, body={"id": "one", "timestamp": "2026-11-25T10:00:00", **SAID})
+    assert alice("conversations", "events", conversation.id).out == "10:00:00 user: Hi \N{REPLACEMENT CHARACTER}[2J\n"
+    assert alice("conversations", "events", conversation.id, "-q").out == "one\n"
+    assert json.loads(alice("conversations", "events", conversation.id, "--json").out)["id"] == "one"
+    assert alice("conversations", "events", "0" * 32).status == 3
+
+
+@pytest.mark.parametrize(("end", "status"), [("finished", 0), ("error", 1)])
+def test_events_are_followed_until_the_agent_has_ended(
+    scripted: Callable[[Handler], Cli], end: str, status: int
+) -> None:
+    action = {"kind": "ActionEvent", "tool_name": "terminal", "action": {"command": "ls"}}
+    events = [event(1, **SAID), event(2, **action), event(3, kind="StreamingDeltaEvent")]
+    polls: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/events/search"):
+            status = end if len(polls) > 2 else "running"
+            return httpx.Response(200, json={"execution_status": status, "execution_detail": "it broke"})
+        polls.append(request.url.params.get("timestamp__gte", ""))
+        return httpx.Response(200, json={"items": events[: len(polls)], "next_page_id": None})
+
+    done = scripted(answer)("conversations", "events", "a" * 32, "--follow")
+    assert done.out.splitlines()[-1] == "10:00:02 terminal >: ls"
+    assert len(done.out.splitlines()) == 2
+    assert (done.status, polls[1]) == (status, "2026-11-25T10:00:01")
+    assert ("it broke" in done.err) == bool(status)
+
+
+def test_running_agent_is_interrupted(scripted: Callable[[Handler], Cli]) -> None:
+    posted: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        posted.extend([request.url.path] if request.method == "POST" else [])
+        return httpx.Response(200, json={"sandbox_status": "RUNNING", "sandbox_id": "s"})
+
+    assert scripted(answer)("conversations", "cancel", "a" * 32).status == 0
+    assert posted == ["/sandbox/s/api/conversations/aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa/interrupt"]
+
+
+def test_start_task_of_another_user_is_not_cancelled(
+    alice: Cli, database: Database, other_user: Person, sandbox: Sandbox
+) -> None:
+    task = make_start_task(database, other_user, sandbox, stage=Stage.WORKING)
+    assert alice("conversations", "cancel", task.conversation_id).status == 3

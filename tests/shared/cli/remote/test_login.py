@@ -1,0 +1,119 @@
+"""Logins and contexts: a key of its own for a machine, in a file that other users cannot read."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.factories import Person
+from tests.shared.cli.answers import Cli, mode, rows
+from tests.shared.cli.remote.conftest import URL, Handler, log_in
+
+FILE = "config/agent-workspace/contexts.json"
+IN_USE = [["service.test", URL, "yes"]]
+
+
+@pytest.fixture
+def approving(
+    client: TestClient, user: Person, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """A person who does what the command says: what it has printed for them."""
+    shown: list[str] = []
+
+    def approve(_seconds: float) -> None:
+        shown.append(capsys.readouterr().err)
+        found = re.search(r"user_code=([A-Z-]+)", shown[-1])
+        assert found is not None
+        form = {"user_code": found[1], "decision": "approve", "api_key": user.key}
+        assert client.post("/oauth/device/verify", data=form).status_code == 200
+
+    monkeypatch.setattr("shared.cli.remote.login.time.sleep", approve)
+    return shown
+
+
+def test_machine_gets_a_key_by_the_device_flow_and_revokes_it(
+    served: Cli, approving: list[str], tmp_path: Path
+) -> None:
+    assert served("login", URL).status == 0
+    assert len(approving) == 1
+    assert mode(tmp_path / FILE) == 0o600
+    assert rows(served("context", "list")) == IN_USE
+    first, own = (row[1] for row in rows(served("keys", "list", "--own")))
+    assert (first, own.startswith("device login agent-workspace on ")) == ("tests", True)
+    key = (tmp_path / FILE).read_text().split('"key": "')[1].split('"')[0]
+    assert key not in served("context", "show").out + served("context", "list", "--json").out
+    assert served("logout").status == 0
+    assert rows(served("context", "list")) == []
+    assert served("keys", "list", "--own").status == 4
+
+
+@pytest.mark.parametrize(("error", "status"), [("access_denied", 4), ("expired_token", 5)])
+def test_device_that_is_not_approved_gets_no_key(scripted: Callable[[Handler], Cli], error: str, status: int) -> None:
+    codes = {"device_code": "d", "user_code": "U", "verification_uri_complete": URL, "interval": 5, "expires_in": 9}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/authorize"):
+            return httpx.Response(200, json=codes)
+        return httpx.Response(400, json={"error": error, "error_description": "no", "interval": 5})
+
+    assert scripted(answer)("login", URL).status == status
+
+
+def test_contexts_are_chosen_and_removed(served: Cli, user: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: user.key)
+        assert served("login", URL, "--with-key", "--name", name).status == 0
+    assert served("context", "use", "one").status == 0
+    assert [row[2] for row in rows(served("context", "list"))] == ["yes", "no"]
+    assert served("sandboxes", "list", "--context", "two").status == 0
+    assert served("sandboxes", "list", "--context", "three").status == 3
+    assert served("context", "remove", "one").status == 0
+    gone = served("sandboxes", "list")
+    assert (gone.status, "login" in gone.err) == (4, True)
+
+
+def test_key_that_is_not_valid_is_not_kept(served: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.cli.remote.login._read_key", lambda: "wrong")
+    refused = served("login", URL, "--with-key")
+    assert (refused.status, "wrong" in refused.err) == (4, False)
+    assert rows(served("context", "list")) == []
+    log_in(monkeypatch, "wrong")
+    assert served("sandboxes", "list").status == 4
+
+
+def test_file_that_others_can_read_is_refused(served: Cli, tmp_path: Path) -> None:
+    (tmp_path / FILE).parent.mkdir(parents=True)
+    (tmp_path / FILE).write_text("{}")
+    (tmp_path / FILE).chmod(0o644)
+    refused = served("sandboxes", "list")
+    assert (refused.status, "chmod 600" in refused.err) == (1, True)
+    (tmp_path / FILE).chmod(0o600)
+    assert "malformed" in served("context", "list").err
+
+
+def test_service_that_cannot_be_used_is_one_line(
+    scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    run = scripted(refuse)
+    answer = run("sandboxes", "list")
+    assert (answer.status, answer.err.count("\n"), URL in answer.err) == (1, 1, True)
+    monkeypatch.delenv("AGENT_WORKSPACE_KEY")
+    assert "AGENT_WORKSPACE_KEY" in run("sandboxes", "list").err
+    assert "is not the URL" in run("login", "ftp://service.test").err
+
+
+def test_own_keys_are_created_and_revoked(alice: Cli) -> None:
+    created = alice("keys", "create", "--own", "--name", "ci", "--expires-in-days", "1")
+    assert created.status == 0
+    key = created.out.strip()
+    assert key not in alice("keys", "list", "--own", "--json").out
+    assert alice("keys", "list", "--own", "-q").out.split()[-1] == key[:11]
+    assert alice("keys", "revoke", key[:11], "--own").status == 0
+    assert alice("keys", "revoke", key[:11], "--own").status == 1
+    assert alice("keys", "list").status == 2

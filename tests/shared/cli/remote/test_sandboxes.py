@@ -1,0 +1,77 @@
+"""`sandboxes`: the caller's sandboxes, through the API."""
+
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from shared.db.database import Database
+from shared.models import Sandbox
+from shared.states import Desired, Status
+from tests.factories import Person, make_sandbox
+from tests.rows import as_stored
+from tests.shared.cli.answers import Cli, rows
+from tests.shared.cli.remote.conftest import Handler
+
+BODY = {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}
+
+
+def test_sandboxes_are_listed_and_shown_without_their_keys(alice: Cli, sandbox: Sandbox) -> None:
+    [row] = rows(alice("sandboxes", "list", "--status", "RUNNING"))
+    assert row[:2] == [sandbox.id, "RUNNING"]
+    assert rows(alice("sandboxes", "list", "--status", "PAUSED")) == []
+    assert alice("sandboxes", "list", "-q").out == f"{sandbox.id}\n"
+    [listed] = json.loads(alice("sandboxes", "list", "--json").out)
+    shown = json.loads(alice("sandboxes", "show", sandbox.id, "--json").out)
+    assert listed == {name: value for name, value in shown.items() if name != "history"}
+    assert "session_api_key" not in shown
+    assert alice("sandboxes", "show", sandbox.id).out.startswith(f"id               {sandbox.id}\n")
+    assert alice("sandboxes", "list", "--json", "-q").status == 2
+    assert alice("sandboxes", "list", "--status", "GONE").status == 1
+
+
+def test_sandbox_is_started_paused_resumed_and_deleted(alice: Cli, database: Database, sandbox: Sandbox) -> None:
+    started = alice("sandboxes", "start", "--no-wait")
+    assert (started.status, len(started.out.strip())) == (0, 32)
+    for command, desired in (("pause", Desired.PAUSED), ("resume", Desired.RUNNING)):
+        assert alice("sandboxes", command, sandbox.id, "--no-wait").status == 0
+        assert as_stored(database, sandbox).desired == desired
+    refused = alice("sandboxes", "delete", sandbox.id)
+    assert (refused.status, "--yes" in refused.err, as_stored(database, sandbox).desired) == (2, True, Desired.RUNNING)
+    assert alice("sandboxes", "delete", sandbox.id, "--no-wait", "--yes").status == 0
+    assert as_stored(database, sandbox).desired == Desired.DELETED
+
+
+def test_exit_status_says_how_a_wait_ended(alice: Cli, database: Database, user: Person, sandbox: Sandbox) -> None:
+    assert alice("sandboxes", "wait", sandbox.id).status == 0
+    assert alice("sandboxes", "wait", sandbox.id, "--for", "PAUSED", "--timeout", "0").status == 5
+    failed = make_sandbox(database, user, status=Status.ERROR, reason="oom_killed", detail="last lines")
+    answer = alice("sandboxes", "wait", failed.id)
+    assert (answer.status, "explain oom_killed" in answer.err) == (1, True)
+    assert alice("sandboxes", "wait", "0" * 32).status == 3
+    assert alice("sandboxes", "show", "0" * 32).status == 3
+    assert alice("sandboxes", "show", "x").status == 1
+
+
+@pytest.mark.parametrize(("exit_code", "status"), [(0, 0), (3, 3), (-1, 5)])
+def test_command_in_a_sandbox_gives_its_output_and_status(
+    scripted: Callable[[Handler], Cli], exit_code: int, status: int
+) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json=BODY | {"exit_code": exit_code})
+
+    done = scripted(answer)("sandboxes", "exec", "--timeout", "7", "a" * 32, "ls", "-la", "a b")
+    assert done.status == status
+    assert (done.out, done.err.splitlines()[0]) == ("out\n", "err")
+    assert json.loads(asked[0].content) == {"command": "ls -la 'a b'", "timeout": 7}
+    assert asked[0].url.path == f"/sandbox/{'a' * 32}/api/bash/execute_bash_command"
+
+
+def test_answer_of_a_sandbox_is_bounded(scripted: Callable[[Handler], Cli], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.cli.remote.service.MAX_ANSWER_BYTES", 10)
+    answer = scripted(lambda _: httpx.Response(200, json=BODY))("sandboxes", "exec", "a" * 32, "yes")
+    assert (answer.status, "longer than" in answer.err) == (1, True)

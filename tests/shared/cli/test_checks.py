@@ -1,0 +1,104 @@
+"""`status`, `doctor`, `explain` and `db check`."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from shared.cli.checks.finding import Finding
+from shared.clock import now
+from shared.db.database import Database
+from shared.reasons import explanations
+from shared.states import Reason, Status
+from tests.factories import make_node, make_person, make_sandbox
+from tests.shared.cli.answers import Answer, Cli
+
+
+def test_status_shows_nodes_sandboxes_and_waiting_work(migrated: Cli, database: Database) -> None:
+    person = make_person(database, "bob")
+    make_node(database, "a", detail="silent")
+    for status in (Status.RUNNING, Status.RUNNING, Status.ERROR, Status.DELETED):
+        make_sandbox(database, person, status=status, node_id="a")
+    make_sandbox(database, person, status=Status.STARTING, node_id="a", due_at=now() - timedelta(seconds=90))
+    shown = json.loads(migrated("status", "--json").out)
+    assert shown["sandboxes"] == {"ERROR": 1, "RUNNING": 2, "STARTING": 1}
+    assert (shown["nodes"][0]["used"], shown["schema"]["found"]) == (4, shown["schema"]["needed"])
+    assert shown["waiting"]["sandboxes"]["due"] == 1
+    assert 90 <= shown["waiting"]["sandboxes"]["oldest_due_seconds"] < 200
+    answer = migrated("status")
+    assert "a: READY, 4 of 100 slots" in answer.out
+    assert "1 overdue" in answer.out
+
+
+def test_database_of_another_version_is_found(migrated: Cli, database: Database) -> None:
+    assert migrated("db", "check").status == 0
+    with database.transaction() as session:
+        session.connection().execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    answer = migrated("db", "check")
+    assert (answer.status, "db migrate" in answer.err) == (1, True)
+    [schema] = [row for row in json.loads(examine(migrated).out) if row["check"] == "schema"]
+    assert (schema["result"], "db migrate" in schema["fix"]) == ("wrong", True)
+
+
+def test_doctor_finds_what_is_wrong_and_says_how_to_fix_it(
+    migrated: Cli, database: Database, var: Path, monkeypatch: pytest.MonkeyPatch, taken_port: int
+) -> None:
+    make_node(database, "a", heartbeat_at=now() - timedelta(hours=1))
+    (var / "secret.key").chmod(0o644)
+    monkeypatch.setenv("AW_PORT", str(taken_port))
+    monkeypatch.setenv("AW_CLIENT_PORT", "0")
+    answer = examine(migrated)
+    assert answer.status == 1
+    found = {row["check"]: row for row in json.loads(answer.out)}
+    wrong = {name for name, row in found.items() if row["result"] == "wrong"}
+    assert wrong == {"secret key", "broker", "port of the API", "node a"}
+    assert all(found[name]["fix"] for name in wrong)
+    assert found["database"]["result"] == found["clock"]["result"] == "ok"
+
+
+def test_doctor_needs_no_database_to_say_that_there_is_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AW_DATABASE_URL", "postgres://u:hush@127.0.0.1:1/d")
+    answer = examine(cli)
+    assert (answer.status, "hush" in answer.out + answer.err) == (1, False)
+    assert "AW_DATABASE_URL" in answer.out
+
+
+def test_doctor_has_the_machine_examined(migrated: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.machine.check_machine", lambda: iter([Finding("engine", found="version 1")]))
+    assert migrated("doctor", "--only", "engine").status == 0
+    assert migrated("doctor", "--only", "moon").status == 2
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_explained(cli: Cli, reason: Reason) -> None:
+    shown = json.loads(cli("explain", reason, "--json").out)
+    assert all(shown[part] for part in ("meaning", "cause", "check", "fix", "data"))
+
+
+def test_reasons_are_listed_and_others_refused(cli: Cli) -> None:
+    assert cli("explain", "-q").out.split() == list(explanations())
+    assert "oom_killed" in cli("explain", "oom_killed").out
+    assert cli("explain", "moon").status == 3
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """The port of another program, which hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        port = server.getsockname()[1]
+
+        def hang_up() -> None:
+            server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        yield port
+
+
+def examine(cli: Cli) -> Answer:
+    return cli("doctor", "--only", "installation", "--json")
