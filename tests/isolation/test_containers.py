@@ -65,6 +65,9 @@ ON_PROCESSES = {
     "read the mappings": "head -c 1 /proc/$pid/maps",
 }
 
+# One process starts the two containers.
+pytestmark = pytest.mark.xdist_group("confined_containers")
+
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[str]:

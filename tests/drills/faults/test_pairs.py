@@ -17,6 +17,7 @@ SEED = 1
 FIRSTS, SECONDS = effort.choose(quick=1, change=1, thorough=2), 2
 
 
+@pytest.mark.nightly  # for a change, chaos injects faults that meet recoveries
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stores", ["sqlite"], indirect=True)
 def test_promise_is_kept_through_two_deaths(lanes: Lanes, recordings: Recordings) -> None:
